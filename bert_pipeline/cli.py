@@ -1,0 +1,306 @@
+"""The commands of the data floor: download, corpus, vocab, instances, sample."""
+
+import argparse
+import contextlib
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from bert_pipeline.errors import UsageError
+
+if TYPE_CHECKING:
+    from bert_pipeline.manifest import Manifest
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+_AFTER_DASHES = "Options of Apache Beam follow after `--`, such as `-- --workers 4`."
+
+
+def add_commands(subparsers: Subparsers) -> None:
+    """Add the commands of this floor; each sets `run`, a function of the arguments that returns an exit code.
+
+    Commands that run on Beam set `beam_options` too, for whoever cuts the command line at `--`.
+    """
+    _add_download(subparsers)
+    _add_corpus(subparsers)
+    _add_vocab(subparsers)
+    _add_instances(subparsers)
+    _add_sample(subparsers)
+
+
+def _command(subparsers: Subparsers, name: str, description: str) -> argparse.ArgumentParser:
+    summary = description.partition(". ")[0].removesuffix(".")
+    return subparsers.add_parser(name, help=summary[0].lower() + summary[1:], description=description)
+
+
+def _add_download(subparsers: Subparsers) -> None:
+    parser = _command(
+        subparsers,
+        "download",
+        "Download a Wikipedia dump, resumed where it broke off and checked against the published checksum.",
+    )
+    parser.add_argument("what", choices=("wikipedia",), help="what to download")
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--wiki", default="enwiki", metavar="NAME", help="database name (default: %(default)s)")
+    parser.add_argument("--date", default="latest", metavar="YYYYMMDD", help="default: %(default)s")
+    parser.set_defaults(run=_run_download)
+
+
+def _run_download(arguments: argparse.Namespace) -> int:
+    from bert_pipeline.download import download_wikipedia
+
+    manifest = download_wikipedia(arguments.wiki, arguments.date, arguments.output)
+    for path in manifest.file_paths():
+        print(path)
+    return 0
+
+
+def _add_corpus(subparsers: Subparsers) -> None:
+    parser = _command(
+        subparsers,
+        "corpus",
+        f"Turn dumps and texts into documents: the text passages of articles, nothing else. {_AFTER_DASHES}",
+    )
+    parser.add_argument(
+        "sources",
+        nargs="+",
+        metavar="[wikipedia:|text:|jsonl:|pairs:]PATH",
+        help="a MediaWiki dump (no prefix), plain text, JSON lines with a text each, or pairs of sentences",
+    )
+    parser.add_argument("--output", type=Path, metavar="DIR", help="the corpus directory to make")
+    parser.add_argument("--show", metavar="TITLE", help="print what is taken from one article, and make nothing")
+    parser.add_argument("--language", metavar="CODE", help="language of the sources (default: en)")
+    parser.add_argument("--name", help="first part of document ids (default: the dump's database name)")
+    parser.add_argument("--strict", action="store_true", help="refuse a dump that ends before its end")
+    parser.set_defaults(run=_run_corpus, beam_options=[])
+
+
+def _run_corpus(arguments: argparse.Namespace) -> int:
+    given = {name: getattr(arguments, name) for name in ("language", "name") if getattr(arguments, name) is not None}
+    if arguments.show is not None:
+        return _show_article(arguments, given)
+    if arguments.output is None:
+        raise UsageError("--output DIR is missing: where shall the corpus go? (or --show TITLE, to look at an article)")
+    from bert_pipeline.corpus import CorpusConfig
+    from bert_pipeline.jobs.corpus import build_corpus
+
+    config = CorpusConfig(**given, strict=arguments.strict)
+    with _shown("pages") as progress:
+        manifest = build_corpus(arguments.sources, arguments.output, config, arguments.beam_options, progress)
+    _report(manifest, "documents", "passages", "sentences", "characters_out")
+    return 0
+
+
+def _show_article(arguments: argparse.Namespace, given: dict[str, str]) -> int:
+    from bert_pipeline.wikipedia.show import show_article
+
+    if arguments.output is not None or arguments.strict or given or arguments.beam_options:
+        raise UsageError("--show prints one article of a dump and makes nothing: leave the other options away")
+    if len(arguments.sources) != 1:
+        raise UsageError(f"--show looks into one dump, found {len(arguments.sources)}")
+    print(show_article(arguments.show, arguments.sources[0].removeprefix("wikipedia:")))
+    return 0
+
+
+def _add_vocab(subparsers: Subparsers) -> None:
+    parser = _command(
+        subparsers,
+        "vocab",
+        f"Make a WordPiece vocabulary of exactly the size asked for, in BERT's layout. {_AFTER_DASHES}",
+    )
+    parser.add_argument("corpus", type=Path, metavar="CORPUS", help="a corpus directory")
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--vocab-size", type=int, metavar="N", help="entries in all (default: 30522)")
+    parser.add_argument("--cased", action="store_true", help="keep case and accents")
+    parser.add_argument("--min-count", type=int, metavar="N", help="leave out words seen less often (default: 2)")
+    parser.add_argument("--num-unused", type=int, metavar="N", help="[unused] slots (default: 99)")
+    parser.add_argument("--max-alphabet", type=int, metavar="N", help="characters kept (default: 1000)")
+    parser.add_argument("--pad-with-unused", action="store_true", help="fill up when the corpus is too small")
+    parser.add_argument(
+        "--extend", type=Path, metavar="VOCAB", help="put new words into this vocab.txt's [unused] slots"
+    )
+    parser.add_argument("--compare", type=Path, metavar="VOCAB", help="measure this vocab.txt beside the new one")
+    parser.set_defaults(run=_run_vocab, beam_options=[])
+
+
+def _run_vocab(arguments: argparse.Namespace) -> int:
+    from bert_pipeline.jobs.vocabulary import build_vocabulary
+    from bert_pipeline.vocabulary import VocabularyConfig
+
+    config = VocabularyConfig(**_given(arguments, VocabularyConfig), do_lower_case=not arguments.cased)
+    with _shown("shards counted") as progress:
+        manifest = build_vocabulary(
+            arguments.corpus,
+            arguments.output,
+            config,
+            arguments.beam_options,
+            extend_vocabulary=arguments.extend,
+            compare_vocabulary=arguments.compare,
+            progress=progress,
+        )
+    _report(manifest, "vocab_size", "words", "distinct_words", "added_words")
+    for title, name in (("this vocabulary", "quality"), ("the reference", "reference_quality")):
+        if name in manifest.counts:
+            quality = manifest.counts[name]
+            print(
+                f"on {manifest.counts['quality_on']} documents, {title}: {quality['tokens_per_word']:.3f} tokens per "
+                f"word, {quality['unk_share']:.3%} [UNK], {quality['whole_words_share']:.1%} of words whole"
+            )
+    return 0
+
+
+def _add_instances(subparsers: Subparsers) -> None:
+    parser = _command(
+        subparsers,
+        "instances",
+        "Make pre-training instances of a corpus: sentence pairs, with masks when they are static. "
+        f"With --show alone, print some of a directory made earlier. {_AFTER_DASHES}",
+    )
+    parser.add_argument("corpus", type=Path, metavar="CORPUS", help="a corpus directory; of instances for --show alone")
+    parser.add_argument("--vocab", type=Path, metavar="DIR", help="a directory with vocab.txt and its case")
+    parser.add_argument("--output", type=Path, metavar="DIR")
+    parser.add_argument("--max-seq-length", type=int, metavar="N", help="tokens of an instance (default: 128)")
+    parser.add_argument("--short-seq-prob", type=float, metavar="P", help="share of shorter passes (default: 0.1)")
+    parser.add_argument("--dupe-factor", type=int, metavar="N", help="passes over each document (default: 10)")
+    parser.add_argument("--seed", type=int, metavar="N", help="key of all draws (default: 12345)")
+    parser.add_argument("--format", choices=("parquet", "tfrecord", "both"), help="default: parquet")
+    parser.add_argument("--tfrecord-compression", choices=("none", "gzip"), help="default: none")
+    parser.add_argument(
+        "--masking", choices=("dynamic", "static"), help="default: dynamic for parquet, static for tfrecord and both"
+    )
+    masks = parser.add_argument_group("static masks")
+    masks.add_argument("--masked-lm-prob", type=float, metavar="P", help="share of tokens predicted (default: 0.15)")
+    masks.add_argument("--max-predictions-per-seq", type=int, metavar="N", help="default: 20")
+    masks.add_argument(
+        "--masking-mix", metavar="MASK/SAME/RND", help="percentages of [MASK], same and random (default: 80/10/10)"
+    )
+    masks.add_argument("--whole-word-masking", action="store_true", default=None, help="choose words, not pieces")
+    parser.add_argument("--show", type=int, metavar="N", help="print N instances as text, with masks and labels")
+    parser.set_defaults(run=_run_instances, beam_options=[])
+
+
+def _run_instances(arguments: argparse.Namespace) -> int:
+    from bert_pipeline.instances import InstancesConfig
+    from bert_pipeline.masking import MaskingConfig
+
+    if arguments.show is not None and arguments.show < 1:
+        raise UsageError(f"--show {arguments.show}: expected a number of instances, 1 or more")
+    given = _given(arguments, InstancesConfig)
+    if arguments.masking_mix is not None:
+        given |= _parse_mix(arguments.masking_mix)
+    if arguments.show is not None and arguments.output is None and arguments.vocab is None:
+        if given or arguments.beam_options:
+            raise UsageError(f"--show alone makes nothing, so {', '.join(given) or 'Beam options'} would be ignored")
+        return _show_instances(arguments.corpus, arguments.show)
+    if arguments.vocab is None or arguments.output is None:
+        missing = "--vocab DIR" if arguments.vocab is None else "--output DIR"
+        raise UsageError(f"{missing} is missing: instances need a corpus, a vocabulary and a directory to go to")
+    mask_settings = {field.name for field in dataclasses.fields(MaskingConfig)}
+    others = InstancesConfig(**{name: value for name, value in given.items() if name not in mask_settings})
+    if not others.has_static_masks:
+        _refuse_mask_settings(arguments, mask_settings)
+    config = InstancesConfig(**given)
+    from bert_pipeline.jobs.instances import build_instances
+
+    with _shown("shards") as progress:
+        manifest = build_instances(
+            arguments.corpus, arguments.vocab, arguments.output, config, arguments.beam_options, progress=progress
+        )
+    _report(manifest, "documents", "instances", "tokens", "random_next")
+    return _show_instances(arguments.output, arguments.show) if arguments.show else 0
+
+
+def _refuse_mask_settings(arguments: argparse.Namespace, names: set[str]) -> None:
+    given = sorted(name for name in {*names, "masking_mix"} if getattr(arguments, name, None) is not None)
+    if given:
+        raise UsageError(
+            f"{', '.join('--' + name.replace('_', '-') for name in given)}: masks are dynamic, drawn in training; "
+            "ask for --masking static, or set this in the pre-training's configuration"
+        )
+
+
+def _show_instances(directory: Path, count: int) -> int:
+    from bert_pipeline.jobs.instances import show_instances
+
+    for text in show_instances(directory, count):
+        print(text)
+    return 0
+
+
+def _parse_mix(text: str) -> dict[str, float]:
+    """Read percentages such as 80/10/10, as the paper's Table 8 writes them."""
+    try:
+        shares = [float(part) / 100 for part in text.split("/")]
+    except ValueError:
+        shares = []
+    if len(shares) != 3 or abs(sum(shares) - 1) > 1e-9:
+        raise UsageError(f"--masking-mix {text}: expected three percentages that add up to 100, such as 80/10/10")
+    return dict(zip(("mask_share", "same_share", "random_share"), shares))
+
+
+def _add_sample(subparsers: Subparsers) -> None:
+    parser = _command(
+        subparsers,
+        "sample",
+        "Generate the sample: an invented encyclopaedia as a dump, and every task's files over it.",
+    )
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="which encyclopaedia (default: %(default)s)")
+    parser.add_argument("--num-articles", type=int, default=1200, metavar="N", help="default: %(default)s")
+    parser.set_defaults(run=_run_sample)
+
+
+def _run_sample(arguments: argparse.Namespace) -> int:
+    from bert_pipeline.sample import generate_sample
+
+    manifest = generate_sample(arguments.output, seed=arguments.seed, num_articles=arguments.num_articles)
+    _report(manifest)
+    return 0
+
+
+@contextlib.contextmanager
+def _shown(what: str) -> Iterator[Callable[..., None]]:
+    """Yield a function of (done, and where it is known, all): a bar on a terminal, a line now and then elsewhere."""
+    if not sys.stderr.isatty():
+        yield _Lines(what).show
+        return
+    from tqdm import tqdm
+
+    with tqdm(unit=f" {what}", leave=False, dynamic_ncols=True) as bar:
+
+        def show(done: int, total: int | None = None) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield show
+
+
+class _Lines:
+    """Progress as lines on standard error, at most one in ten seconds."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.shown, self.next = 0, time.monotonic() + 10.0
+
+    def show(self, done: int, total: int | None = None) -> None:
+        if done > self.shown and time.monotonic() >= self.next:
+            print(f"{done:,}{'' if total is None else f' of {total:,}'} {self.what}", file=sys.stderr, flush=True)
+            self.shown, self.next = done, time.monotonic() + 10.0
+
+
+def _given(arguments: argparse.Namespace, config_class: Any) -> dict[str, Any]:
+    """Return the configuration's fields that were given on the command line."""
+    names = [field.name for field in dataclasses.fields(config_class)]
+    found = {name: getattr(arguments, name, None) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _report(manifest: "Manifest", *names: str) -> None:
+    """Print where the result is and its main counts."""
+    counts = ", ".join(
+        f"{manifest.counts[name]:,} {name.replace('_', ' ')}" for name in names if name in manifest.counts
+    )
+    print(f"{manifest.path}: {counts or f'{len(manifest.files)} files'}")

@@ -1,0 +1,420 @@
+"""Sources to corpus shards, as pure steps that a runner may spread: plan, read units, resolve duplicates, write shards.
+
+A *split* is what one worker reads at a time: a byte range of a dump, or a file. It yields *units*, fixed runs of
+pages, whose documents go to one file each. Units are a function of the input and the configuration, never of the
+runner. Only numbers leave a unit (hashes, lengths, counts); once all are known, each shard copies its units' documents
+without the duplicates.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import glob
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bert_pipeline.audit import SUSPECT, count_residue, count_scars
+from bert_pipeline.documents import (
+    Document,
+    content_digest,
+    id_hash,
+    make_document,
+    read_json_documents,
+    read_pair_documents,
+    read_text_documents,
+)
+from bert_pipeline.errors import ConfigurationError, InputError, UsageError
+from bert_pipeline.formats.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, write_documents
+from bert_pipeline.manifest import file_sha256
+from bert_pipeline.wikipedia.article import drop_reason, extract_article
+from bert_pipeline.wikipedia.dump import Dump, ReadReport, is_truncated_bzip2, open_dump, read_pages
+
+SourceKind = Literal["wikipedia", "text", "jsonl", "pairs"]
+SOURCE_KINDS: tuple[SourceKind, ...] = ("wikipedia", "text", "jsonl", "pairs")
+
+_SUFFIXES: dict[SourceKind, tuple[str, ...]] = {
+    "wikipedia": (".xml", ".xml.bz2", ".xml.gz", ".bz2", ".gz"),
+    "text": (".txt",),
+    "jsonl": (".jsonl", ".json"),
+    "pairs": (".tsv", ".txt"),
+}
+"""What is taken from a directory; a file that is named outright may be called anything."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusConfig:
+    """How a corpus is made."""
+
+    language: str = "en"
+    """Language of sources that do not say it themselves; a dump does."""
+    name: str = ""
+    """What document ids start with where a dump has no <dbname>, and in other sources; "" takes the file's name."""
+    strict: bool = False
+    """Refuse a dump that breaks off, instead of keeping its whole pages and counting the loss."""
+    held_out_per_mille: int = 5
+    """Share of the documents that pre-training never sees, in thousandths; at least one document in any case."""
+    shard_bytes: int = 64 << 20
+    """Least text in a shard, in bytes; a smaller corpus is one shard."""
+    unit_bytes: int = 16 << 20
+    """Bytes of plain XML in a unit of work; of .bz2 files a quarter of that, which holds about as much text."""
+    pages_per_unit: int = 2000
+    """Documents in a unit of work, for files that can only be read from the front (.gz, UTF-16, text)."""
+
+    def __post_init__(self) -> None:
+        for key in ("shard_bytes", "unit_bytes", "pages_per_unit"):
+            if getattr(self, key) < 1:
+                raise ConfigurationError(f"{key}: found {getattr(self, key)}, expected 1 or more")
+        if not 0 <= self.held_out_per_mille <= 500:
+            raise ConfigurationError(f"held_out_per_mille: found {self.held_out_per_mille}, expected 0 to 500")
+        if not self.language or not self.language.replace("-", "").isalnum():
+            raise ConfigurationError(f"language: found {self.language!r}, expected a code such as 'en'")
+        if any(char.isspace() or char in "/:" for char in self.name):
+            raise ConfigurationError(f"name: found {self.name!r}, expected a name without spaces, '/' and ':'")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Split:
+    """What one worker reads: the bytes [start, stop) of a file, or all of it."""
+
+    index: int
+    kind: SourceKind
+    path: str
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unit:
+    """A run of documents, written to `<directory>/<stem>.parquet`, their numbers to `<stem>.npy`."""
+
+    split: int
+    number: int
+    stem: str
+    counts: dict[str, int]
+    dropped: dict[str, int]
+    dropped_elements: dict[str, int]
+    problems: tuple[str, ...] = ()
+    """What was lost, one sentence each."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shard:
+    """One shard in the making: which rows of which units, and how each is split."""
+
+    index: int
+    stems: tuple[str, ...]
+    splits: tuple[bytes, ...]
+    """For each unit one byte a document: 0 dropped as a duplicate, 1 train, 2 held out."""
+
+
+def parse_source(source: str) -> tuple[SourceKind, list[str]]:
+    """Resolve "wikipedia:PATH", "text:PATH", "jsonl:PATH", "pairs:PATH" or a bare PATH to its kind and files.
+
+    PATH is a file, a glob or a directory. InputError when it names nothing.
+    """
+    prefix, colon, rest = source.partition(":")
+    kind: SourceKind = "wikipedia"
+    path = source
+    for known in SOURCE_KINDS:
+        if colon and prefix == known:
+            kind, path = known, rest
+    if not path:
+        raise UsageError(f"{source!r}: expected a path after {prefix}:")
+    if os.path.isdir(path):
+        names = sorted(entry.path for entry in os.scandir(path) if entry.is_file() and not entry.name.startswith("."))
+        files = [name for name in names if name.lower().endswith(_SUFFIXES[kind])]
+        if not files:
+            raise InputError(f"{path}: holds no {kind} files ({', '.join(_SUFFIXES[kind])}); give another path")
+        return kind, files
+    if not os.path.exists(path) and glob.has_magic(path):
+        files = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
+        if not files:
+            raise InputError(f"{path}: the pattern matches no file; check the path")
+        return kind, files
+    if not os.path.isfile(path):
+        raise InputError(f"{path}: no such file; check the path")
+    return kind, [path]
+
+
+def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
+    """Part the sources for the workers, in order. InputError for the first file that cannot be what it should be."""
+    if not sources:
+        raise UsageError("no source given; name a dump, or text:, jsonl: or pairs: files")
+    splits: list[Split] = []
+    for source in sources:
+        kind, files = parse_source(source)
+        for path in files:
+            ranges: list[tuple[int, int | None]] = [(0, None)]
+            if kind == "wikipedia":
+                dump = _open_dump(path)
+                if dump.is_splittable:
+                    step = config.unit_bytes if not dump.compression else max(1, config.unit_bytes // 4)
+                    ranges = [(start, min(start + step, dump.size)) for start in range(0, dump.size, step)]
+            elif not os.access(path, os.R_OK):
+                raise InputError(f"{path}: cannot be read; check its permissions")
+            for start, stop in ranges:
+                splits.append(Split(index=len(splits), kind=kind, path=path, start=start, stop=stop))
+    return splits
+
+
+@functools.lru_cache(maxsize=64)
+def _open_dump(path: str) -> Dump:
+    return open_dump(path)
+
+
+def read_units(split: Split, config: CorpusConfig, directory: Path) -> Iterator[Unit]:
+    """Read one split and write its units into `directory`; a repeated call writes the same bytes."""
+    if split.kind == "wikipedia":
+        yield from _read_dump_units(split, config, directory)
+        return
+    readers = {"text": read_text_documents, "jsonl": read_json_documents, "pairs": read_pair_documents}
+    name = config.name or _name_of(split.path)
+    writer = _UnitWriter(split, config, directory)
+    for document in readers[split.kind](Path(split.path), name, config.language):
+        writer.counts["pages_read"] += 1
+        writer.counts["characters_in"] += sum(map(len, document.sentences))
+        writer.add(document, revision=0)
+        if writer.num_pages >= config.pages_per_unit:
+            yield writer.finish()
+    yield writer.finish()
+
+
+def _read_dump_units(split: Split, config: CorpusConfig, directory: Path) -> Iterator[Unit]:
+    dump = _open_dump(split.path)
+    name = dump.site.dbname or config.name or _name_of(split.path)
+    language = dump.site.language or config.language
+    report = ReadReport()
+    writer = _UnitWriter(split, config, directory)
+    bytes_read = 0
+    for page in read_pages(dump, split.start, split.stop, report):
+        writer.counts["pages_read"] += 1
+        reason = drop_reason(page)
+        if reason:
+            writer.dropped[reason] += 1
+        else:
+            writer.counts["characters_in"] += len(page.text)
+            extraction = extract_article(page, dump.site)
+            writer.dropped_elements.update(extraction.dropped)
+            document = make_document(
+                document_id=f"{name}:{page.page_id}",
+                title=page.title,
+                language=language,
+                passages=extraction.passages,
+            )
+            if document is None:
+                writer.dropped["no prose"] += 1
+            else:
+                writer.add(document, revision=page.revision_id)
+        if not dump.is_splittable and writer.num_pages >= config.pages_per_unit:
+            writer.counts["bytes_in"] += report.bytes_read - bytes_read
+            bytes_read = report.bytes_read
+            yield writer.finish()
+    writer.counts["bytes_in"] += report.bytes_read - bytes_read
+    writer.problems.extend(_losses(dump, split, report))
+    if report.unfinished_page:
+        writer.dropped["cut off"] += 1
+    yield writer.finish()
+
+
+def _losses(dump: Dump, split: Split, report: ReadReport) -> Iterator[str]:
+    """One sentence for what is missing at a dump's end, said by the split that holds the end."""
+    if report.unfinished_page:
+        yield f"{dump.path}: breaks off inside page {report.unfinished_page!r}, which is lost with all that followed"
+    elif split.stop is not None and split.stop < dump.size:
+        return
+    elif report.is_truncated or is_truncated_bzip2(dump):
+        yield f"{dump.path}: the compressed file is cut off; whatever followed is lost"
+    elif report.reached_end and not report.is_closed:
+        yield f"{dump.path}: ends without </mediawiki>; whatever followed is lost"
+
+
+def _name_of(path: str) -> str:
+    stem = os.path.basename(path).partition(".")[0]
+    return "".join(char if char.isalnum() or char in "-_" else "-" for char in stem) or "corpus"
+
+
+_NUMBERS = np.dtype(
+    [("id", "<u8"), ("revision", "<i8"), ("digest_high", "<u8"), ("digest_low", "<u8"), ("characters", "<i8")]
+)
+"""What is known of a document across units: 40 bytes each, whatever its length."""
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Write under a name of this process, then rename: a repeated or killed attempt leaves no torn file."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    yield temporary
+    os.replace(temporary, path)
+
+
+class _UnitWriter:
+    """Collects the documents and numbers of one unit after another."""
+
+    def __init__(self, split: Split, config: CorpusConfig, directory: Path) -> None:
+        self._split = split
+        self._config = config
+        self._directory = directory
+        self._number = 0
+        self.problems: list[str] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.dropped_elements: Counter[str] = Counter()
+        self._documents: list[Document] = []
+        self._revisions: list[int] = []
+
+    @property
+    def num_pages(self) -> int:
+        return self.counts["pages_read"]
+
+    def add(self, document: Document, *, revision: int) -> None:
+        self._documents.append(document)
+        self._revisions.append(revision)
+
+    def finish(self) -> Unit:
+        """Write the unit; the next one starts empty."""
+        stem = f"unit-{self._split.index:06d}-{self._number:06d}"
+        documents = self._documents
+        with _replacing(self._directory / f"{stem}.parquet") as path:
+            write_documents(path, documents)
+        numbers = np.zeros(len(documents), dtype=_NUMBERS)
+        for row, (document, revision) in enumerate(zip(documents, self._revisions)):
+            digest = content_digest(document)
+            numbers[row] = (
+                id_hash(document.document_id),
+                revision,
+                int.from_bytes(digest[:8], "big"),
+                int.from_bytes(digest[8:], "big"),
+                sum(map(len, document.sentences)),
+            )
+        with _replacing(self._directory / f"{stem}.npy") as path, open(path, "wb") as stream:
+            np.save(stream, numbers)
+        unit = Unit(
+            split=self._split.index,
+            number=self._number,
+            stem=stem,
+            counts=dict(self.counts),
+            dropped=dict(self.dropped),
+            dropped_elements=dict(self.dropped_elements),
+            problems=tuple(self.problems),
+        )
+        self._number += 1
+        self._clear()
+        return unit
+
+
+def plan_shards(units: Iterable[Unit], config: CorpusConfig, directory: Path) -> tuple[list[Shard], dict[str, int]]:
+    """Resolve duplicates and splits over all units, and group the units into shards.
+
+    Of documents with one id the latest revision stays, of documents with equal sentences the first. Returns the
+    shards and what was dropped by reason.
+    """
+    ordered = sorted(units, key=lambda unit: (unit.split, unit.number))
+    parts = [np.load(directory / f"{unit.stem}.npy") for unit in ordered]
+    numbers = np.concatenate(parts) if parts else np.zeros(0, dtype=_NUMBERS)
+    kept = np.ones(len(numbers), dtype=bool)
+    by_id = np.lexsort((-numbers["revision"], numbers["id"]))  # stable: among equals the first stays
+    ids = numbers["id"][by_id]
+    kept[by_id[1:][ids[1:] == ids[:-1]]] = False
+    num_same_id = int((~kept).sum())
+    rest = np.flatnonzero(kept)
+    high, low = numbers["digest_high"][rest], numbers["digest_low"][rest]
+    by_digest = np.lexsort((low, high))
+    same = (high[by_digest][1:] == high[by_digest][:-1]) & (low[by_digest][1:] == low[by_digest][:-1])
+    kept[rest[by_digest[1:][same]]] = False
+    num_same_text = int((~kept).sum()) - num_same_id
+    codes = _split_codes(numbers["id"], kept, config.held_out_per_mille)
+    dropped = {"same id": num_same_id, "same text": num_same_text}
+
+    shards: list[Shard] = []
+    groups: list[list[int]] = [[]]
+    size = 0
+    bounds = np.cumsum([0, *map(len, parts)])
+    for index, part in enumerate(parts):
+        if size >= config.shard_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(index)
+        size += int(part["characters"][kept[bounds[index] : bounds[index + 1]]].sum())
+    if size < config.shard_bytes and len(groups) > 1:
+        groups[-2].extend(groups.pop())
+    for group in groups:
+        splits = tuple(codes[bounds[index] : bounds[index + 1]].tobytes() for index in group)
+        stems = tuple(ordered[index].stem for index in group)
+        shards.append(Shard(index=len(shards), stems=stems, splits=splits))
+    return shards, dropped
+
+
+def _split_codes(ids: np.ndarray, kept: np.ndarray, held_out_per_mille: int) -> np.ndarray:
+    """(N,) uint8: 0 dropped, 1 train, 2 held out. Of two documents or more each split gets at least one."""
+    buckets = ids % 1000
+    codes = np.where(kept, np.where(buckets < held_out_per_mille, 2, 1), 0).astype(np.uint8)
+    rows = np.flatnonzero(kept)
+    if held_out_per_mille and len(rows) >= 2:
+        order = rows[np.lexsort((ids[rows], buckets[rows]))]
+        if not (codes == 2).any():
+            codes[order[0]] = 2
+        elif not (codes == 1).any():
+            codes[order[-1]] = 1
+    return codes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WrittenShard:
+    """One shard as written."""
+
+    name: str
+    rows: int
+    sha256: str
+    counts: dict[str, int]
+
+
+def write_shard(shard: Shard, units: Path, output: Path) -> WrittenShard:
+    """Copy the kept documents of a shard's units into `documents-NNNNN.parquet`."""
+    name = f"documents-{shard.index:05d}.parquet"
+    counts: Counter[str] = Counter()
+    rows = 0
+    split_column = DOCUMENT_SCHEMA.get_field_index("split")
+    labels = pa.array(["dropped", "train", "held_out"])
+    with _replacing(output / name) as path:
+        with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd") as writer:
+            for stem, codes in zip(shard.stems, shard.splits):
+                with pq.ParquetFile(units / f"{stem}.parquet") as file:
+                    position = 0
+                    for batch in range(file.num_row_groups):
+                        table = file.read_row_group(batch)
+                        part = np.frombuffer(codes, dtype=np.uint8)[position : position + table.num_rows]
+                        position += table.num_rows
+                        column = labels.take(pa.array(part, type=pa.int8()))
+                        table = table.set_column(split_column, DOCUMENT_SCHEMA.field("split"), column)
+                        table = table.filter(pa.array(part > 0)).cast(DOCUMENT_SCHEMA)
+                        if not table.num_rows:
+                            continue
+                        writer.write_table(table, row_group_size=DOCUMENTS_PER_ROW_GROUP)
+                        rows += table.num_rows
+                        _count_table(table, part[part > 0], counts)
+        sha256 = file_sha256(path)
+    return WrittenShard(name=name, rows=rows, sha256=sha256, counts=dict(counts))
+
+
+def _count_table(table: pa.Table, codes: np.ndarray, counts: Counter[str]) -> None:
+    counts["documents"] += table.num_rows
+    counts["documents_train"] += int((codes == 1).sum())
+    counts["documents_held_out"] += int((codes == 2).sum())
+    sentences = pc.list_flatten(table.column("sentences"))
+    counts["passages"] += len(pc.list_flatten(table.column("passage_starts")))
+    counts["sentences"] += len(sentences)
+    counts["characters_out"] += pc.sum(pc.utf8_length(sentences)).as_py() or 0
+    text = "\n".join(sentences.filter(pc.match_substring_regex(sentences, SUSPECT)).to_pylist())
+    counts["residue"] += count_residue(text)
+    counts["scars"] += count_scars(text)

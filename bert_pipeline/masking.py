@@ -1,0 +1,223 @@
+"""Masked-LM choices for whole batches at once: drawn once and stored (static), or when a batch is made (dynamic).
+
+The mask of an instance depends on its own key and tokens alone, never on the batch that it stands in.
+Shapes: B instances, S tokens of the longest, P = max_predictions_per_seq.
+"""
+
+import dataclasses
+import math
+from typing import Protocol
+
+import numpy as np
+
+from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.randomness import below, combine, fraction
+
+# Draws of one instance, kept apart by a first counter.
+_CHOICE, _REPLACEMENT = 0, 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskingConfig:
+    """How many tokens are predicted, and what the model sees in their place (paper, section 3.1 and appendix C.2)."""
+
+    masked_lm_prob: float = 0.15
+    """Share of all tokens, special ones counted, that are predicted."""
+    max_predictions_per_seq: int = 20
+    """At most this many predictions in an instance."""
+    mask_share: float = 0.8
+    """Share of the chosen tokens that [MASK] replaces."""
+    same_share: float = 0.1
+    """Share of the chosen tokens that stay as they are."""
+    random_share: float = 0.1
+    """Share of the chosen tokens that a random vocabulary entry replaces."""
+    whole_word_masking: bool = False
+    """Choose words, not pieces."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.masked_lm_prob < 1.0:
+            raise ConfigurationError(f"masked_lm_prob={self.masked_lm_prob}: expected a share between 0 and 1")
+        if self.max_predictions_per_seq < 1:
+            raise ConfigurationError(f"max_predictions_per_seq={self.max_predictions_per_seq}: expected at least 1")
+        shares = {name: getattr(self, name) for name in ("mask_share", "same_share", "random_share")}
+        for name, share in shares.items():
+            if not 0.0 <= share <= 1.0:
+                raise ConfigurationError(f"{name}={share}: expected a share from 0 to 1")
+        if not math.isclose(sum(shares.values()), 1.0, abs_tol=1e-9):
+            stated = ", ".join(f"{name}={share}" for name, share in shares.items())
+            raise ConfigurationError(f"{stated}: the three shares add up to {sum(shares.values()):g}, expected 1")
+
+
+class MaskingVocabulary(Protocol):
+    """What masking must know of a vocabulary; a `Tokenizer` is one."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def is_continuation(self) -> np.ndarray: ...
+
+    cls_id: int
+    sep_id: int
+    mask_id: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskedBatch:
+    """Instances as the model sees them, and what it has to predict."""
+
+    input_ids: np.ndarray
+    """(B, S) int32: masked."""
+    masked_lm_positions: np.ndarray
+    """(B, P) int32: ascending, zero padded."""
+    masked_lm_ids: np.ndarray
+    """(B, P) int32: the original tokens, zero padded."""
+    masked_lm_weights: np.ndarray
+    """(B, P) float32: 1 for a prediction, 0 for padding."""
+
+
+def sample_keys(seed: int, epoch: int, sample_indices: np.ndarray) -> np.ndarray:
+    """Keys (B,) uint64 for the dynamic masks of samples (B,) int64 in one epoch of a training."""
+    return combine(seed, epoch, np.asarray(sample_indices))
+
+
+def num_to_predict(lengths: np.ndarray, config: MaskingConfig) -> np.ndarray:
+    """Predictions (B,) int64 due for instances of `lengths` (B,) tokens, special ones counted (BERT's own rule)."""
+    # np.rint rounds halves to even, as Python's round does in the original.
+    wanted = np.rint(np.asarray(lengths) * config.masked_lm_prob).astype(np.int64)
+    return np.clip(wanted, 1, config.max_predictions_per_seq)
+
+
+def mask_batch(
+    input_ids: np.ndarray,
+    lengths: np.ndarray,
+    keys: np.ndarray,
+    vocabulary: MaskingVocabulary,
+    config: MaskingConfig,
+) -> MaskedBatch:
+    """Choose and replace tokens of padded instances (B, S) int32 with `lengths` (B,) and `keys` (B,) uint64.
+
+    Any position may be chosen but those of [CLS], [SEP] and padding. With whole-word masking a "##" piece belongs to
+    the word before it, unless [CLS] or [SEP] stands there; a word that would overflow the budget is skipped.
+    """
+    width = input_ids.shape[1]
+    is_candidate = input_ids != vocabulary.cls_id  # (B, S)
+    is_candidate &= input_ids != vocabulary.sep_id
+    is_candidate &= np.arange(width) < lengths[:, None]
+    budget = num_to_predict(lengths, config)
+    if config.whole_word_masking:
+        positions, counts = _choose_words(input_ids, is_candidate, keys, budget, vocabulary.is_continuation)
+    else:
+        positions, counts = _choose_tokens(is_candidate, keys, budget)
+    return _replace(input_ids, positions, counts, keys, vocabulary, config)
+
+
+def _choose_tokens(is_candidate: np.ndarray, keys: np.ndarray, budget: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions (B, K), ascending where they count and arbitrary behind, and their numbers (B,)."""
+    width = is_candidate.shape[1]
+    num_chosen = np.minimum(budget, is_candidate.sum(axis=1))
+    most = int(num_chosen.max(initial=0))
+    # A random rank for each candidate with its position in the low bits; the smallest ranks are a uniform choice.
+    ranked = _ranks(is_candidate, keys)
+    if most < width:
+        ranked = np.partition(ranked, most, axis=1)[:, :most]
+    ranked.sort(axis=1)
+    positions = (ranked & np.uint64(_POSITION_MASK)).astype(np.int64)  # (B, K)
+    positions[np.arange(positions.shape[1]) >= num_chosen[:, None]] = width
+    positions.sort(axis=1)
+    return positions, num_chosen
+
+
+_POSITION_MASK = 0xFFFF
+"""Sequences are shorter than 65,536 tokens."""
+
+
+def _ranks(is_candidate: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Random numbers (B, S) uint64 with the position in the low 16 bits; the largest stand at non-candidates."""
+    positions = np.arange(is_candidate.shape[1], dtype=np.uint64)
+    ranks = combine(combine(keys, _CHOICE)[:, None], positions)
+    ranks &= np.uint64(~_POSITION_MASK & 0xFFFFFFFFFFFFFFFF)
+    ranks |= positions
+    ranks[~is_candidate] = np.uint64(0xFFFFFFFFFFFFFFFF)
+    return ranks
+
+
+def _choose_words(
+    input_ids: np.ndarray, is_candidate: np.ndarray, keys: np.ndarray, budget: np.ndarray, is_continuation: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `_choose_tokens`, whole words at a time in random order, each taken when it still fits."""
+    batch, width = input_ids.shape
+    joins = is_candidate & is_continuation[input_ids]
+    joins[:, 0] = False
+    joins[:, 1:] &= is_candidate[:, :-1]
+    starts = is_candidate & ~joins
+    word_of = np.where(is_candidate, np.cumsum(starts, axis=1) - 1, width)  # (B, S), words numbered from 0
+    rows = np.broadcast_to(np.arange(batch)[:, None], word_of.shape)
+    sizes = np.zeros((batch, width + 1), dtype=np.int64)
+    np.add.at(sizes, (rows[is_candidate], word_of[is_candidate]), 1)
+    order = _word_order(starts, keys)  # (B, W)
+    taken = np.zeros((batch, width + 1), dtype=bool)
+    left = budget.copy()
+    every = np.arange(batch)
+    for step in range(order.shape[1]):
+        word = order[:, step]
+        size = sizes[every, word]
+        fits = (size > 0) & (size <= left)
+        taken[every, word] |= fits
+        left -= np.where(fits, size, 0)
+        if not left.any():
+            break
+    chosen = np.take_along_axis(taken, word_of, axis=1) & is_candidate
+    counts = chosen.sum(axis=1)
+    positions = np.where(chosen, np.arange(width), width)
+    positions.sort(axis=1)
+    return positions[:, : int(counts.max(initial=0))], counts
+
+
+def _word_order(starts: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Words (B, W) in random order; beyond an instance's last word the number `S` of no word."""
+    width = starts.shape[1]
+    ranked = _ranks(starts, keys)
+    ranked.sort(axis=1)
+    num_words = starts.sum(axis=1)
+    most = int(num_words.max(initial=0))
+    at = (ranked[:, :most] & np.uint64(_POSITION_MASK)).astype(np.int64)
+    absent = np.arange(most) >= num_words[:, None]
+    at[absent] = 0
+    order = np.take_along_axis(np.cumsum(starts, axis=1) - 1, at, axis=1)
+    order[absent] = width
+    return order
+
+
+def _replace(
+    input_ids: np.ndarray,
+    positions: np.ndarray,
+    counts: np.ndarray,
+    keys: np.ndarray,
+    vocabulary: MaskingVocabulary,
+    config: MaskingConfig,
+) -> MaskedBatch:
+    batch, most = len(input_ids), config.max_predictions_per_seq
+    rows, slots = np.nonzero(np.arange(positions.shape[1]) < counts[:, None])  # (M,)
+    at = positions[rows, slots]
+    originals = input_ids[rows, at]
+    # Each chosen position has draws of its own, so a choice of other positions leaves its replacement alone.
+    bits = combine(combine(keys, _REPLACEMENT)[rows], at)
+    share = fraction(bits)
+    replacement = np.where(share < config.mask_share, vocabulary.mask_id, originals)
+    is_random = share >= config.mask_share + config.same_share
+    replacement[is_random] = below(combine(bits[is_random], 0), vocabulary.vocab_size)
+
+    masked = input_ids.copy()
+    masked[rows, at] = replacement
+    masked_lm_positions = np.zeros((batch, most), dtype=np.int32)
+    masked_lm_ids = np.zeros((batch, most), dtype=np.int32)
+    masked_lm_weights = np.zeros((batch, most), dtype=np.float32)
+    masked_lm_positions[rows, slots] = at
+    masked_lm_ids[rows, slots] = originals
+    masked_lm_weights[rows, slots] = 1.0
+    return MaskedBatch(
+        input_ids=masked,
+        masked_lm_positions=masked_lm_positions,
+        masked_lm_ids=masked_lm_ids,
+        masked_lm_weights=masked_lm_weights,
+    )

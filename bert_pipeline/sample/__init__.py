@@ -1,0 +1,71 @@
+"""A generated encyclopaedia in the MediaWiki export format, and every task of the paper over the same invented world."""
+
+from pathlib import Path
+
+from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.manifest import Manifest, load_manifest, publishing
+from bert_pipeline.sample import ner, squad, swag
+from bert_pipeline.sample.articles import write_articles
+from bert_pipeline.sample.export import export_pages, write_export
+from bert_pipeline.sample.glue import write_glue
+from bert_pipeline.sample.splits import make_split
+from bert_pipeline.sample.wikitext import GENERATED_NOTICE
+from bert_pipeline.sample.world import World, make_world
+
+__all__ = ["GENERATED_NOTICE", "generate_sample"]
+
+MIN_ARTICLES = 100
+
+
+def generate_sample(output: Path, *, seed: int = 1, num_articles: int = 1200) -> Manifest:
+    """Write the sample dump and its task files to `output` as an artefact of kind "sample".
+
+    The content depends on `seed` and `num_articles` alone, to the byte. Raises ConfigurationError for fewer than 100
+    articles, ArtefactError when `output` holds files that are not ours.
+    """
+    if num_articles < MIN_ARTICLES:
+        raise ConfigurationError(f"num_articles: found {num_articles}, expected at least {MIN_ARTICLES}")
+    world = make_world(seed, num_articles)
+    configuration = {"seed": seed, "num_articles": num_articles}
+    with publishing(Path(output), kind="sample", configuration=configuration, inputs={}) as draft:
+        articles = write_articles(world)
+        pages = export_pages(world, articles)
+        dump = f"samplewiki-{seed}-pages-articles.xml.bz2"
+        write_export(draft.path / dump, pages)
+        draft.rows[dump] = len(pages)
+        draft.rows |= {f"glue/{name}": rows for name, rows in write_glue(draft.path / "glue", world).items()}
+        draft.rows |= _write_squad(draft.path, world) | _write_swag(draft.path, world) | _write_ner(draft.path, world)
+        draft.counts |= {"generated": True, "notice": GENERATED_NOTICE, "pages": len(pages), "articles": len(articles)}
+    return load_manifest(output, kind="sample")
+
+
+def _write_squad(root: Path, world: World) -> dict[str, int]:
+    rows = {}
+    (root / "squad").mkdir()
+    for version, share in (("1.1", 0.0), ("2.0", 0.4)):
+        for name, count in (("train", 500), ("dev", 300)):
+            split = make_split(world, f"squad{version}", name)  # type: ignore[arg-type]
+            topics = squad.read_topics(split, count, impossible_share=share)
+            path = f"squad/{name}-v{version}.json"
+            rows[path] = squad.write_squad(root / path, "1.1" if version == "1.1" else "v2.0", topics)
+    return rows
+
+
+def _write_swag(root: Path, world: World) -> dict[str, int]:
+    rows = {}
+    (root / "swag").mkdir()
+    for file, name, count in (("train", "train", 400), ("val", "dev", 300), ("test", "test", 100)):
+        split = make_split(world, "swag", name)  # type: ignore[arg-type]
+        path = f"swag/{file}.csv"
+        rows[path] = swag.write_swag(root / path, swag.continuations(split, count), labelled=file != "test")
+    return rows
+
+
+def _write_ner(root: Path, world: World) -> dict[str, int]:
+    rows = {}
+    (root / "conll2003").mkdir()
+    for file, name, count in (("train", "train", 300), ("testa", "dev", 300), ("testb", "test", 300)):
+        split = make_split(world, "ner", name)  # type: ignore[arg-type]
+        path = f"conll2003/eng.{file}"
+        rows[path] = ner.write_conll(root / path, ner.documents(split, count))
+    return rows

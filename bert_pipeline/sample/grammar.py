@@ -1,0 +1,113 @@
+"""Templates to sentences, with every name marked for what it is.
+
+A template is a sentence with slots in braces and alternatives in brackets: "[In {year} , |]{he} joined the {org}."
+`a~` is the indefinite article. A name is carried as `⟦KIND|surface|target⟧` until the sentence is rendered as plain
+text, as wikitext with links, or as words with entity tags.
+"""
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from bert_pipeline.sample.lexicon import FIELDS, TRAITS, Trade, Verb
+
+Item = TypeVar("Item")
+Cut = Callable[[Sequence[Item]], Sequence[Item]]
+
+_MARK = re.compile(r"⟦([A-Z]+)\|([^|⟧]*)\|([^|⟧]*)⟧")
+_ALTERNATIVES = re.compile(r"\[([^\[\]]*)\]")
+_SLOT = re.compile(r"\{(\w+)\}")
+_ARTICLE = re.compile(r"\b([Aa])~ (?=(?:⟦\w+\|)?(\w))")
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def mark(kind: str, surface: str, target: str = "") -> str:
+    """Mark a name: kind PER, LOC, ORG or MISC; `target` is the title of its article."""
+    return f"⟦{kind}|{surface}|{target}⟧"
+
+
+def plain(sentence: str) -> str:
+    """The sentence without marks."""
+    return _MARK.sub(r"\2", sentence)
+
+
+def with_marks(sentence: str, render: Callable[[str, str, str], str]) -> str:
+    """Replace each mark by `render(kind, surface, target)`."""
+    return _MARK.sub(lambda match: render(match[1], match[2], match[3]), sentence)
+
+
+def tagged(sentence: str) -> list[tuple[str, str]]:
+    """Words of the sentence with their entity kinds ("" outside names)."""
+    words: list[tuple[str, str]] = []
+    position = 0
+    for match in _MARK.finditer(sentence):
+        words += [(word, "") for word in _WORD.findall(sentence[position : match.start()])]
+        words += [(word, match[1]) for word in _WORD.findall(match[2])]
+        position = match.end()
+    return words + [(word, "") for word in _WORD.findall(sentence[position:])]
+
+
+class Grammar:
+    """Fills templates. `cut` says which part of every cluster may be used: all of it, or a task's half."""
+
+    def __init__(self, rng: random.Random, cut: Cut | None = None) -> None:
+        self.rng = rng
+        self.cut: Cut = cut or (lambda words: words)
+        self._decks: dict[Sequence[Any], list[Any]] = {}
+
+    def pick(self, cluster: Sequence[Item]) -> Item:
+        """Draw a word from the part of the cluster that may be used, like a card from a deck.
+
+        A writer of taste varies the words: one comes again when all others of its cluster have been used. A reader
+        who guesses a hidden word must know what goes with the words around it, for it does not stand among them.
+        """
+        deck = self._decks.setdefault(cluster, [])
+        if len(deck) <= 1:
+            cards = [word for word in self.cut(cluster) if word not in deck]
+            self.rng.shuffle(cards)
+            deck[:0] = cards
+        return deck.pop()
+
+    def fill(self, template: str, slots: Mapping[str, Callable[[], str]]) -> str:
+        """One sentence: alternatives and slots are drawn anew at each occurrence."""
+        text = _ALTERNATIVES.sub(lambda match: self.rng.choice(match[1].split("|")), template)
+        text = _SLOT.sub(lambda match: slots[match[1]](), text)
+        text = _ARTICLE.sub(lambda match: match[1] + ("n " if match[2].lower() in "aeiou" else " "), text)
+        text = text.replace(" ,", ",").replace(" .", ".")
+        first = text[0]
+        return first.upper() + text[1:] if first.islower() else text
+
+    def trade_slots(self, trade: Trade, prefix: str = "") -> dict[str, Callable[[], str]]:
+        """Slots for the words of a trade; a prefix keeps two trades in one sentence apart."""
+
+        def verb(form: str) -> str:
+            chosen: Verb = self.pick(trade.verbs)
+            return getattr(chosen, form)
+
+        slots: dict[str, Callable[[], str]] = {
+            "agent": lambda: self.pick(trade.agents).singular,
+            "agents": lambda: self.pick(trade.agents).plural,
+            "tool": lambda: self.pick(trade.tools).singular,
+            "tools": lambda: self.pick(trade.tools).plural,
+            "good": lambda: self.pick(trade.goods).singular,
+            "goods": lambda: self.pick(trade.goods).plural,
+            "place": lambda: self.pick(trade.places).singular,
+            "places": lambda: self.pick(trade.places).plural,
+            "thing": lambda: self.pick(self.rng.choice((trade.agents, trade.tools, trade.goods, trade.places))).singular,
+            "verb": lambda: verb("base"),
+            "verbs": lambda: verb("third"),
+            "verbed": lambda: verb("past"),
+            "field": lambda: self.pick(FIELDS[trade.field]).singular,
+            "fields": lambda: self.pick(FIELDS[trade.field]).plural,
+        }
+        return {prefix + name: draw for name, draw in slots.items()}
+
+    def trait_slots(self, traits: Mapping[str, int], prefix: str = "") -> dict[str, Callable[[], str]]:
+        """Slots `{wealth}`, `{wealth_sign}`, … for the poles given."""
+        slots: dict[str, Callable[[], str]] = {}
+        for name, pole_index in traits.items():
+            pole = TRAITS[name].poles[pole_index]
+            slots[prefix + name] = lambda pole=pole: self.pick(pole.adjectives)  # type: ignore[misc]
+            slots[prefix + name + "_sign"] = lambda pole=pole: self.rng.choice(pole.signs)  # type: ignore[misc]
+        return slots

@@ -1,0 +1,320 @@
+"""The GLUE tasks over two sentences: paraphrase, similarity, inference, answering and pronouns."""
+
+import dataclasses
+from collections.abc import Callable
+
+from bert_pipeline.sample.grammar import mark, plain
+from bert_pipeline.sample.lexicon import FIELDS, TRADES, TRAITS, Noun, Trade, Verb
+from bert_pipeline.sample.splits import Split
+
+_TRAITS_OF = {
+    "person": ("wealth", "temper", "fame"),
+    "town": ("size", "climate", "wealth"),
+    "organization": ("size", "fame"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Statement:
+    """What a sentence says: who, of which character, did what to which thing. Words are drawn when it is said."""
+
+    trade: Trade
+    trait: str
+    pole: int
+    verb: Verb
+    good: Noun
+    place: Noun
+
+
+_SAYINGS: tuple[str, ...] = (
+    "The {adjective} {agent} {verbed} the {goods} in the {place}.",
+    "In the {place} , a~ {adjective} {agent} {verbed} the {goods}.",
+    "The {goods} in the {place} were {verbed} by the {adjective} {agent}.",
+    "The {agent} , who was {adjective} , {verbed} the {goods} in the {place}.",
+)
+_DIFFERENCES = ("event", "event", "event", "agent", "deed", "pole")
+_EVENTS = ("event", "event", "agent", "deed")
+_QUESTIONS: tuple[tuple[str, ...], ...] = (
+    ("Which {tool_word} does a~ {agent} use to {verb} {goods}?", "To {verb} {goods} , what {tool_word} does a~ {agent} use?"),
+    ("Where does a~ {agent} {verb} {goods}?", "In what place does a~ {agent} {verb} {goods}?"),
+    ("How does one become a~ {agent} and {verb} {goods}?", "What must one learn to be a~ {agent} and {verb} {goods}?"),
+    ("Why was the {adjective} {agent} so {adjective}?", "For what reason was the {adjective} {agent} {adjective}?"),
+)  # fmt: skip
+
+
+def _statement(split: Split) -> Statement:
+    rng = split.rng
+    trade = rng.choice(split.trades)
+    trait = rng.choice(("wealth", "temper", "fame"))
+    return Statement(
+        trade, trait, rng.randrange(2), rng.choice(trade.verbs), rng.choice(trade.goods), rng.choice(trade.places)
+    )
+
+
+def _say(split: Split, statement: Statement, template: str) -> str:
+    writer = split.writer()
+    adjectives = TRAITS[statement.trait].poles[statement.pole].adjectives
+    slots: dict[str, Callable[[], str]] = {
+        "adjective": lambda: writer.grammar.pick(adjectives),
+        "agent": lambda: split.rng.choice(statement.trade.agents).singular,
+        "verb": lambda: statement.verb.base,
+        "verbed": lambda: statement.verb.past,
+        "goods": lambda: statement.good.plural,
+        "place": lambda: statement.place.singular,
+        "tool_word": lambda: split.rng.choice(("tool", "instrument")),
+    }
+    return plain(writer.grammar.fill(template, slots))
+
+
+def _other_trade(split: Split, trade: Trade, choices: tuple[Trade, ...] = TRADES) -> Trade:
+    return split.rng.choice([other for other in choices if other is not trade])
+
+
+def _change(split: Split, statement: Statement, what: str) -> Statement:
+    """The same statement with another character ("pole"), agent, deed, or agent and deed ("event")."""
+    if what == "pole":
+        return dataclasses.replace(statement, pole=1 - statement.pole)
+    other = _other_trade(split, statement.trade, split.trades)
+    deed = {"verb": split.rng.choice(other.verbs), "good": split.rng.choice(other.goods)}
+    if what == "deed":
+        return dataclasses.replace(statement, **deed)
+    if what == "agent":
+        return dataclasses.replace(statement, trade=other)
+    return dataclasses.replace(statement, trade=other, place=split.rng.choice(other.places), **deed)
+
+
+def paraphrases(split: Split, count: int) -> list[tuple[int, str, str]]:
+    """MRPC: (1 or 0, sentence, sentence): the same statement said twice, or with one thing changed."""
+    rows = []
+    for index in range(count):
+        label = index % 2
+        statement = _statement(split)
+        other = statement if label else _change(split, statement, split.rng.choice(_DIFFERENCES))
+        first, second = split.rng.sample(_SAYINGS, 2)
+        rows.append((label, _say(split, statement, first), _say(split, other, second)))
+    split.rng.shuffle(rows)
+    return rows
+
+
+def duplicates(split: Split, count: int) -> list[tuple[str, str, int]]:
+    """QQP: (question, question, 1 or 0): the same question asked twice, or about another thing, or another question."""
+    rows = []
+    for index in range(count):
+        label = index % 2
+        statement = _statement(split)
+        kind = split.rng.choice(_QUESTIONS)
+        first, second = split.rng.sample(kind, 2)
+        other = statement
+        if not label and split.rng.random() < 0.3:
+            second = split.rng.choice(split.rng.choice([group for group in _QUESTIONS if group is not kind]))
+        elif not label:
+            about_character = kind is _QUESTIONS[-1]
+            other = _change(split, statement, split.rng.choice(("agent", "pole") if about_character else _EVENTS))
+        rows.append((_say(split, statement, first), _say(split, other, second), label))
+    split.rng.shuffle(rows)
+    return rows
+
+
+def similarities(split: Split, count: int) -> list[tuple[str, str, float]]:
+    """STS-B: (sentence, sentence, 0–5): 2 points for the same person, 1.5 for the character, 1.5 for the deed."""
+    rows = []
+    for index in range(count):
+        statement = _statement(split)
+        other = statement
+        score = 5.0
+        for what, points, bit in (("agent", 2.0, 1), ("pole", 1.5, 2), ("deed", 1.5, 4)):
+            if index & bit:
+                other = _change(split, other, what)
+                score -= points
+        first, second = split.rng.sample(_SAYINGS, 2)
+        rows.append((_say(split, statement, first), _say(split, other, second), score))
+    split.rng.shuffle(rows)
+    return rows
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Genre:
+    """What can be said of one kind of entity: premises by what they tell, and hypotheses."""
+
+    kind: str
+    trade: tuple[str, ...]
+    trait: tuple[str, ...]
+    both: tuple[str, ...]
+    trade_claims: tuple[str, ...]
+    trait_claims: tuple[str, ...]
+
+
+_GENRES: dict[str, Genre] = {
+    "person": Genre(
+        "PER",
+        ("{N} {verbed} {goods} in {town}.", "{N} bought a~ {tool} and {verbed} the {goods}.", "The {place} of {N} was full of {goods}."),
+        ("{N} was {x} and had {sign}.", "In {town} {N} was called {x} and {x}."),
+        ("{N} was a~ {x} {agent} from {town}.", "The {x} {agent} {N} {verbed} {goods} in {town}."),
+        ("{N} was a~ {c_field}.", "{N} was a~ {c_field} from {town}."),
+        ("{N} was {y}.", "{N} was {y} and {y}."),
+    ),
+    "town": Genre(
+        "LOC",
+        ("The people of {N} {verb} {goods}.", "{N} is known for its {goods} and {tools}.", "A~ {place} in {N} is full of {goods}."),
+        ("{N} is a~ {x} town with {sign}.", "{N} is {x} and {x}."),
+        ("{N} is a~ {x} town with many {agents}.", "The {agents} of {N} {verb} {goods} in a~ {x} {place}."),
+        ("{N} is a town of {c_fields}.", "Many {c_fields} work in {N}."),
+        ("{N} is {y}.", "{N} is a~ {y} town."),
+    ),
+    "organization": Genre(
+        "ORG",
+        ("The members of the {N} {verb} {goods}.", "The {N} keeps {goods} and {tools}.", "The {N} owns a~ {place} with many {goods}."),
+        ("The {N} is {x} and has {sign}.", "The {N} is a~ {x} and {x} club."),
+        ("The {N} is a~ {x} club of {agents}.", "The {agents} of the {N} {verb} {goods} in a~ {x} {place}."),
+        ("The {N} is a club of {c_fields}.", "Many {c_fields} join the {N}."),
+        ("The {N} is {y}.", "The {N} is a~ {y} club."),
+    ),
+}  # fmt: skip
+_LABELS = ("entailment", "contradiction", "neutral")
+
+
+def inferences(split: Split, count: int, genres: tuple[str, ...]) -> list[tuple[str, str, str, str]]:
+    """MNLI: (premise, hypothesis, label, genre).
+
+    The premise tells an entity's trade, one of its traits, or both. The hypothesis claims what follows from it
+    (entailment: the trade's field, the same trait in another word), what it excludes (contradiction: another field,
+    the opposite), or what it leaves open (neutral). Alone, the hypothesis tells nothing about the label.
+    """
+    rows = []
+    for index in range(count):
+        label = _LABELS[index % 3]
+        genre = split.rng.choice(genres)
+        claims_trade = index % 2 == 0
+        rows.append((*_infer(split, genre, label, claims_trade), label, genre))
+    split.rng.shuffle(rows)
+    return rows
+
+
+def _infer(split: Split, genre_name: str, label: str, claims_trade: bool) -> tuple[str, str]:
+    rng, writer, genre = split.rng, split.writer(), _GENRES[genre_name]
+    person, town = split.person(), split.town().title
+    name = {"PER": person.title, "LOC": town, "ORG": person.employer.title}[genre.kind]
+    given, other_trait = rng.sample(_TRAITS_OF[genre_name], 2)
+    given_pole, claimed_pole, field = rng.randrange(2), rng.randrange(2), person.trade.field
+    claimed = given
+    premises: tuple[str, ...]
+    if claims_trade:
+        premises = genre.trait if label == "neutral" else rng.choice((genre.trade, genre.both))
+        if label == "contradiction":
+            field = rng.choice([other for other in FIELDS if other != field])
+    elif label == "neutral":
+        premises, claimed = rng.choice((genre.trade, genre.both)), other_trait
+    else:
+        premises = rng.choice((genre.trait, genre.both))
+        claimed_pole = given_pole if label == "entailment" else 1 - given_pole
+    adjectives = TRAITS[given].poles[given_pole]
+    slots = {
+        **writer.grammar.trade_slots(person.trade),
+        "N": lambda: mark(genre.kind, name),
+        "town": lambda: mark("LOC", town),
+        "x": lambda: writer.grammar.pick(adjectives.adjectives),
+        "sign": lambda: rng.choice(adjectives.signs),
+        "y": lambda: writer.grammar.pick(TRAITS[claimed].poles[claimed_pole].adjectives),
+        "c_field": lambda: writer.grammar.pick(FIELDS[field]).singular,
+        "c_fields": lambda: writer.grammar.pick(FIELDS[field]).plural,
+    }
+    premise = plain(writer.grammar.fill(rng.choice(premises), slots))
+    return premise, plain(writer.grammar.fill(rng.choice(genre.trade_claims if claims_trade else genre.trait_claims), slots))
+
+
+def entailments(split: Split, count: int) -> list[tuple[str, str, str]]:
+    """RTE: (text of two sentences, hypothesis, entailment or not_entailment): what somebody did tells the trade."""
+    rows = []
+    for index in range(count):
+        label = ("entailment", "not_entailment")[index % 2]
+        writer = split.writer()
+        person = split.person()
+        slots = writer.person_slots(person)
+        text = ["{P} {verbed} {goods} in a~ {place} in {home}.", "{He} used a~ {tool} and was {temper}."]
+        if split.rng.random() < 0.25:
+            pole = person.traits["temper"] if label == "entailment" else 1 - person.traits["temper"]
+            hypothesis = f"{{S}} was {writer.grammar.pick(TRAITS['temper'].poles[pole].adjectives)}."
+        else:
+            trade = person.trade if label == "entailment" else _other_trade(split, person.trade)
+            hypothesis = f"{{S}} worked as a~ {writer.grammar.pick(trade.agents).singular}."
+        premise = " ".join(plain(writer.grammar.fill(template, slots)) for template in text)
+        rows.append((premise, plain(writer.grammar.fill(hypothesis, slots)), label))
+    split.rng.shuffle(rows)
+    return rows
+
+
+# A question, the sentences that answer it, and the sentences of the same kind that do not.
+_ANSWERED: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Where did {S} {verb} {goods}?", ("{S} {verbed} {goods} in the {place} of {home}.", "In {home} , the {agent} {verbed} {goods}.")),
+    ("What did {S} use to {verb} {goods}?", ("The {agent} {verbed} {goods} with a~ {tool}.", "With a~ {tool} {S} {verbed} {goods}.")),
+    ("Who taught {S} to {verb} {goods}?", ("The {agent} {mentor} taught {him} how to {verb} {goods}.", "{S} learned to {verb} {goods} from {mentor}.")),
+    ("When did {S} join a~ company of {agents}?", ("In {year} {he} joined the {org} , known for its {agents}.", "The {agents} of the {org} took {S} in {year}.")),
+    ("Was {S} a~ {wealth} {agent}?", ("The {wealth} {agent} had {wealth_sign}.", "{S} was a~ {wealth} {man}.")),
+    ("How {temper} was the {agent}?", ("{S} was a~ {temper} {agent} with {temper_sign}.", "The {agent} was {temper} and {temper}.")),
+)  # fmt: skip
+
+
+def answers(split: Split, count: int) -> list[tuple[str, str, str]]:
+    """QNLI: (question, sentence, entailment or not_entailment).
+
+    Half of the sentences without the answer tell another thing about the same person, half tell the thing that was
+    asked, but of a person of another trade and temper.
+    """
+    rows = []
+    for index in range(count):
+        label = ("entailment", "not_entailment")[index % 2]
+        writer = split.writer()
+        person = split.person()
+        slots = writer.person_slots(person)
+        question, sentences = split.rng.choice(_ANSWERED)
+        asked = plain(writer.grammar.fill(question, slots))
+        if label == "not_entailment":
+            if split.rng.random() < 0.5:
+                sentences = split.rng.choice([other for _, other in _ANSWERED if other is not sentences])
+            else:
+                other = dataclasses.replace(
+                    split.person(),
+                    trade=_other_trade(split, person.trade),
+                    traits={name: 1 - pole for name, pole in person.traits.items()},
+                )
+                slots = writer.person_slots(other)
+        rows.append((asked, plain(writer.grammar.fill(split.rng.choice(sentences), slots)), label))
+    split.rng.shuffle(rows)
+    return rows
+
+
+_WINOGRAD: tuple[tuple[str, str], ...] = (
+    ("The {agent} thanked the {b_agent} because {he} had {b_verbed} the {b_goods}.", "had {b_verbed} the {b_goods}."),
+    ("The {agent} visited the {b_agent} because {he} wanted to {verb} the {goods}.", "wanted to {verb} the {goods}."),
+    ("The {agent} met the {b_agent} when {he} lost a~ {tool}.", "lost a~ {tool}."),
+    ("The {b_agent} met the {agent} while {he} carried a~ {tool}.", "carried a~ {tool}."),
+    ("The {agent} asked the {b_agent} why {he} owned a~ {b_place}.", "owned a~ {b_place}."),
+    ("The {agent} saw the {b_agent} as {he} {verbed} a~ {good}.", "{verbed} a~ {good}."),
+)
+
+
+def pronouns(split: Split, count: int) -> list[tuple[str, str, int]]:
+    """WNLI: (sentence with a pronoun, the sentence with one of two people in its place, 1 right or 0 wrong).
+
+    What is done, and with what, belongs to the trade of one of the two.
+    """
+    rows = []
+    for index in range(count):
+        label = index % 2
+        writer = split.writer()
+        trade = split.rng.choice(TRADES)
+        other = _other_trade(split, trade)
+        fixed = {
+            name: (lambda value=draw(): value)
+            for prefix, each in (("", trade), ("b_", other))
+            for name, draw in writer.grammar.trade_slots(each, prefix).items()
+        }
+        pronoun = split.rng.choice(("he", "she"))
+        sentence, claim = split.rng.choice(_WINOGRAD)
+        right = "{b_agent}" if "{b_" in claim else "{agent}"
+        wrong = "{agent}" if right == "{b_agent}" else "{b_agent}"
+        slots = {**fixed, "he": lambda pronoun=pronoun: pronoun}
+        hypothesis = f"The {right if label else wrong} {claim}"
+        rows.append((writer.grammar.fill(sentence, slots), writer.grammar.fill(hypothesis, slots), label))
+    split.rng.shuffle(rows)
+    return rows

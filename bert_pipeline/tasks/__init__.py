@@ -1,0 +1,1 @@
+"""Tasks: official file formats in, submissions out."""

@@ -1,0 +1,118 @@
+"""The zip that the GLUE benchmark takes: eleven files of index and prediction."""
+
+import math
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_pipeline.errors import InputError, suggest
+from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.description import Task
+
+OFFICIAL_ROWS = {
+    "CoLA.tsv": 1063,
+    "SST-2.tsv": 1821,
+    "MRPC.tsv": 1725,
+    "STS-B.tsv": 1379,
+    "QQP.tsv": 390965,
+    "MNLI-m.tsv": 9796,
+    "MNLI-mm.tsv": 9847,
+    "QNLI.tsv": 5463,
+    "RTE.tsv": 3000,
+    "WNLI.tsv": 146,
+    "AX.tsv": 1104,
+}
+"""The files of a submission and how many rows the benchmark's own test files have."""
+WNLI_NOTE = (
+    "WNLI.tsv holds the majority class, as in the paper: the dev set shares its sentences with the training set and "
+    "has the labels turned round, so a model that learned anything scores below the majority"
+)
+FIXED_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def submission_file(task: str, split: str) -> str:
+    """Return the submission's file for a task's test split: ("mnli", "test_matched") -> "MNLI-m.tsv"."""
+    files = {f"{name}/{key}": file for name, entry in TASKS.items() for key, file in entry.submission_files.items()}
+    if f"{task}/{split}" not in files:
+        raise InputError(f"{task}/{split} is no part of a GLUE submission{suggest(f'{task}/{split}', files)}")
+    return files[f"{task}/{split}"]
+
+
+def write_submission(
+    output: Path | str,
+    predictions: Mapping[str, Mapping[str, Any]],
+    *,
+    wnli_majority: bool = True,
+) -> list[str]:
+    """Write the zip from `predictions` ("<task>/<split>" -> index -> label or number); return notes for the user.
+
+    The benchmark takes only whole sets, so a file without predictions is filled with a constant for each of its
+    official rows, and a note says so; so does a note where the number of rows is not the official one. WNLI is
+    answered by its majority class unless `wnli_majority` is off. The same predictions give the same bytes.
+    InputError for a label that the task does not have, or an index that is not a whole number or is missing.
+    """
+    output = Path(output)
+    given = {submission_file(*_parts(key)): (_parts(key)[0], values) for key, values in predictions.items()}
+    notes: list[str] = []
+    contents: dict[str, str] = {}
+    for task in TASKS.values():
+        for file in task.submission_files.values():
+            values = given[file][1] if file in given else None
+            if task.name == "wnli" and wnli_majority:
+                notes.append(WNLI_NOTE)
+                values = dict.fromkeys(values or map(str, range(OFFICIAL_ROWS[file])), task.submission_default)
+            elif values is None:
+                notes.append(
+                    f"{file}: no predictions, filled with {task.submission_default!r}; its score means nothing"
+                )
+                values = dict.fromkeys(map(str, range(OFFICIAL_ROWS[file])), task.submission_default)
+            if len(values) != OFFICIAL_ROWS[file]:
+                notes.append(
+                    f"{file}: {len(values)} rows, the benchmark expects {OFFICIAL_ROWS[file]} and will refuse it"
+                )
+            contents[file] = _table(task, file, values)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    temporary = output.with_name(f".{output.name}.partial-{os.getpid()}")
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as container:
+            for file in OFFICIAL_ROWS:
+                container.writestr(zipfile.ZipInfo(file, FIXED_DATE), contents[file], zipfile.ZIP_DEFLATED)
+        temporary.replace(output)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return notes
+
+
+def _parts(key: str) -> tuple[str, str]:
+    task, _, split = key.partition("/")
+    return task, split
+
+
+def _table(task: Task, file: str, values: Mapping[str, Any]) -> str:
+    rows: dict[int, str] = {}
+    for index, value in values.items():
+        if not index.isdecimal():
+            raise InputError(f"{file}: index {index!r}, expected a whole number")
+        rows[int(index)] = _prediction(task, file, index, value)
+    missing = next((number for number in range(len(rows)) if number not in rows), None)
+    if missing is not None:
+        raise InputError(f"{file}: no prediction for index {missing}, expected 0 to {len(rows) - 1} without a gap")
+    lines = [f"{index}\t{rows[index]}" for index in sorted(rows)]
+    return "\n".join(["index\tprediction", *lines]) + "\n"
+
+
+def _prediction(task: Task, file: str, index: str, value: Any) -> str:
+    if task.kind == "regression":
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise InputError(f"{file}: index {index}: prediction {value!r}, expected a number")
+        low, high = task.label_range
+        return f"{min(max(number, low), high):.3f}"
+    if value not in task.labels:
+        raise InputError(f"{file}: index {index}: prediction {value!r}, expected one of {', '.join(task.labels)}")
+    return str(value)

@@ -1,0 +1,212 @@
+"""Getting a task by its name and loading its files."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from bert_pipeline.configuration import from_mapping, read_yaml
+from bert_pipeline.errors import InputError, UsageError, suggest
+from bert_pipeline.manifest import file_sha256
+from bert_pipeline.tasks import glue, ner, squad, swag
+from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.example import Reading
+from bert_pipeline.tasks.split import split_by_group
+
+__all__ = [
+    "TASKS",
+    "Task",
+    "TaskData",
+    "get_task",
+    "has_task_data",
+    "load_task_data",
+    "missing_task_data",
+    "read_examples",
+]
+
+ELSEWHERE = {"diagnostic.tsv": ("../AX/diagnostic.tsv", "../diagnostic/diagnostic.tsv")}
+"""Where the GLUE diagnostics lie beside MNLI's own folder."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskData:
+    """The examples of a task, as loaded from its files."""
+
+    task: Task
+    train: list[Any]
+    dev: dict[str, list[Any]]
+    """Split name -> examples; the first is the one that models are chosen on."""
+    test: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
+    """Split name -> examples, often unlabelled; empty where there are no test files."""
+    own_split: bool = False
+    """Whether train and dev were cut from one file, so that scores do not compare with published ones."""
+    sha256: dict[str, str] = dataclasses.field(default_factory=dict)
+    """File name -> hash of each file read."""
+    absent: tuple[str, ...] = ()
+    """Files of the task that were not there and that nothing stands in for."""
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    """"<file>: <what>" -> how many rows or answers were defective, beside the good ones."""
+
+
+def get_task(name: str) -> Task:
+    """Return the task of this name, or the one that a YAML file describes; UsageError names the nearest known."""
+    if name in TASKS:
+        return TASKS[name]
+    if name.endswith((".yaml", ".yml")):
+        return from_mapping(Task, read_yaml(name), where=name)
+    raise UsageError(f"unknown task {name!r}{suggest(name, TASKS)}")
+
+
+def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> TaskData:
+    """Load a task's files from its suite's root, its own folder, or a single file.
+
+    A missing train or dev file is an InputError that names it, unless `dev_fraction` (from 0 to 1, exclusive) is
+    given and one of the two is there: then that file is cut by the hash of its articles, documents or sentences
+    (`split_by_group`) and the data say `own_split`. Where both are there, `dev_fraction` is not needed and changes
+    nothing. InputError also for every defect of a file that its reader does not count.
+    """
+    task = name if isinstance(name, Task) else get_task(name)
+    files = _find_files(task, Path(path), dev_fraction)
+    counts: dict[str, int] = {}
+
+    def read(file: Path, **options: bool) -> list[Any]:
+        reading = _read(task, file, **options)
+        for what, count in reading.counts.items():
+            counts[f"{file.name}: {what}"] = count
+        return reading.examples
+
+    if files.to_split is not None:
+        split_name = next(iter(files.dev))
+        train, dev_part = split_by_group(read(files.to_split, for_training=True), dev_fraction, str(files.to_split))
+        dev = {split_name: dev_part}
+    else:
+        train, dev = read(files.train, for_training=True), {}
+    dev |= {split: read(file) for split, file in files.dev.items() if split not in dev}
+    test = {split: read(file, labelled=False) for split, file in files.test.items()}
+    used = {file.name: file for file in (files.train, *files.dev.values(), *files.test.values())}
+    return TaskData(
+        task=task,
+        train=train,
+        dev=dev,
+        test=test,
+        own_split=files.to_split is not None,
+        sha256={name: file_sha256(file) for name, file in used.items()},
+        absent=files.absent,
+        counts=counts,
+    )
+
+
+def read_examples(task: Task, file: Path | str, *, labelled: bool = True) -> list[Any]:
+    """Read one file of a task; `labelled` says whether labels must be there."""
+    return _read(task, Path(file), labelled=labelled).examples
+
+
+def missing_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> str:
+    """Say why the task's data cannot be loaded from `path`, going by the files' names; "" when they are there."""
+    task = name if isinstance(name, Task) else get_task(name)
+    try:
+        _find_files(task, Path(path), dev_fraction)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def has_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> bool:
+    """Tell whether the task's files are at `path`; `missing_task_data` gives the reason when not."""
+    return not missing_task_data(name, path, dev_fraction)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Files:
+    train: Path
+    dev: dict[str, Path]
+    test: dict[str, Path]
+    to_split: Path | None
+    absent: tuple[str, ...]
+
+
+def _find_files(task: Task, path: Path, dev_fraction: float) -> _Files:
+    if not 0.0 <= dev_fraction < 1.0:
+        raise UsageError(f"dev_fraction: found {dev_fraction}, expected a number from 0 up to but not including 1")
+    if not path.exists():
+        raise InputError(f"{path}: not found; give the folder with the files of {task.title}")
+    first_dev = next(iter(task.dev_files))
+    if path.is_file():
+        return _single_file(task, path, first_dev, dev_fraction, f"{path}: is one file, {task.title} needs two")
+    folder = _folder(task, path)
+    train = folder / task.train_file
+    dev = {split: folder / file for split, file in task.dev_files.items() if (folder / file).is_file()}
+    test: dict[str, Path] = {}
+    for split, file in task.test_files.items():
+        alternatives = (folder / place for place in (file, *ELSEWHERE.get(file, ())))
+        found = next((place for place in alternatives if place.is_file()), None)
+        if found is not None:
+            test[split] = found
+    wanted = {**task.dev_files, **task.test_files}
+    absent = tuple(file for split, file in wanted.items() if split not in dev and split not in test)
+    if train.is_file() and dev:
+        return _Files(train=train, dev=dev, test=test, to_split=None, absent=absent)
+    at_hand = [train] if train.is_file() else list(dev.values())[:1] or _other_files(task, folder)
+    missing = folder / (task.train_file if not train.is_file() else task.dev_files[first_dev])
+    if len(at_hand) != 1:
+        found_names = ", ".join(file.name for file in at_hand[:8]) or "none"
+        raise InputError(
+            f"{missing}: not found (other files of {task.title} at hand: {found_names}); "
+            f"give the folder that holds {task.train_file} and {' or '.join(task.dev_files.values())}"
+        )
+    if not train.is_file() and at_hand[0] != train:
+        absent = (task.train_file, *absent)
+    files = _single_file(task, at_hand[0], first_dev, dev_fraction, f"{missing}: not found")
+    return dataclasses.replace(
+        files, dev={**files.dev, **{k: v for k, v in dev.items() if v != at_hand[0]}}, test=test, absent=absent
+    )
+
+
+def _single_file(task: Task, file: Path, dev_split: str, dev_fraction: float, problem: str) -> _Files:
+    if dev_fraction == 0.0:
+        raise InputError(f"{problem}; with dev_fraction (0.2, say) {file.name} alone would be split into train and dev")
+    return _Files(train=file, dev={dev_split: file}, test={}, to_split=file, absent=())
+
+
+def _folder(task: Task, path: Path) -> Path:
+    """Return the first of the places where the task's files may lie below `path` that holds any."""
+    names = (task.train_file, *task.dev_files.values(), *task.test_files.values())
+    places = [path / task.suite / task.folder, path / task.folder, path]
+    for place in places:
+        if any((place / name).is_file() for name in names):
+            return place
+    return next((place for place in places[:2] if place.is_dir() and place != path), path)
+
+
+def _other_files(task: Task, folder: Path) -> list[Path]:
+    """Return the files in `folder` that could be the task's under another name."""
+    if task.reader == "squad":
+        files = sorted(folder.glob("*.json"))
+        return [file for file in files if _is_version(file, task.has_impossible)]
+    return sorted(folder.glob("*.csv")) if task.reader == "swag" else []
+
+
+def _is_version(file: Path, has_impossible: bool) -> bool:
+    try:
+        return squad.is_version_2(file) == has_impossible
+    except InputError:
+        return False
+
+
+def _read(task: Task, file: Path, *, labelled: bool = True, for_training: bool = False) -> Reading:
+    if task.reader == "squad":
+        return squad.read_span_examples(
+            file, has_impossible=task.has_impossible, for_training=for_training, require_answers=labelled
+        )
+    if task.reader == "swag":
+        return swag.read_choice_examples(file, require_labels=labelled)
+    if task.reader == "conll":
+        return ner.read_tagged_examples(file, labels=task.labels, require_tags=labelled)
+    return glue.read_text_examples(
+        file,
+        columns=task.columns,
+        labels=task.labels,
+        label_range=task.label_range,
+        require_labels=labelled,
+        incomplete_rows=task.incomplete_rows,
+    )

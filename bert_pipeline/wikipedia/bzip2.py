@@ -1,0 +1,140 @@
+"""Random access into any .bz2 file: its blocks are found by their magic number and decompressed one by one.
+
+A bzip2 file is a run of streams, each a run of blocks of at most 900,000 bytes, and blocks start at any *bit*. Every
+block carries a 48-bit magic number and a checksum, and depends on nothing before it. So a byte range of the file can
+be read alone, whether the file was written as one stream or many, and the ranges together give what a reader from
+the front gives. A block is handed to the `bz2` module as a stream of its own, which verifies its checksum.
+"""
+
+import bisect
+import bz2
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+_BLOCK_MAGIC = 0x314159265359
+_END_MAGIC = 0x177245385090
+_MAGIC_BITS = 48
+_WINDOW_BYTES = 1 << 20
+_MAX_BLOCK_BYTES = 1_200_000  # a block holds at most 900,000 bytes, and bzip2 grows incompressible data slightly
+
+
+class DamagedError(Exception):
+    """A block that cannot be decompressed; `offset` is its first byte in the file, `truncated` when the file ends."""
+
+    def __init__(self, offset: int, truncated: bool) -> None:
+        super().__init__(f"block at byte {offset:,}")
+        self.offset = offset
+        self.truncated = truncated
+
+
+def read_blocks(path: Path | str, start: int, stop: int | None) -> Iterator[tuple[bytes, bool]]:
+    """Yield (decompressed block, whether it begins before byte `stop`), from the first block at or after `start`.
+
+    Goes on to the end of the file, since whoever reads a page that began before `stop` wants its end. DamagedError
+    for a block that is cut off or fails its checksum.
+    """
+    size = os.path.getsize(path)
+    limit = (size if stop is None else stop) * 8
+    with open(path, "rb") as stream:
+        magics = _find_magics(stream.fileno(), start, size)
+        here = next(magics, None)
+        while here is not None:
+            position, is_block = here
+            following = next(magics, None)
+            if not is_block:
+                here = following
+                continue
+            block = None
+            is_cut_off = following is None
+            for _ in range(3):  # a magic number inside a block's data comes once in 2^48 bits: then look further
+                if following is None:
+                    break
+                block = _decompress(stream.fileno(), position, following[0])
+                if block is not None or following[0] - position > 8 * _MAX_BLOCK_BYTES:
+                    break
+                following = next(magics, None)
+            if block is None:
+                raise DamagedError(position // 8, truncated=is_cut_off)
+            yield block, position < limit
+            here = following
+
+
+def ends_cleanly(path: Path | str) -> bool:
+    """True when the file's last stream is closed: its end mark, checksum and nothing more than padding follow."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as stream:
+        last = None
+        for last in _find_magics(stream.fileno(), max(0, size - 64), size):  # noqa: B007
+            pass
+    return last is not None and not last[1] and size * 8 - (last[0] + _MAGIC_BITS + 32) in range(8)
+
+
+def _decompress(descriptor: int, first_bit: int, end_bit: int) -> bytes | None:
+    """Decompress the bits [first_bit, end_bit) as one block; None when they are not exactly one sound block."""
+    first_byte, shift = divmod(first_bit, 8)
+    raw = np.frombuffer(os.pread(descriptor, (end_bit + 7) // 8 - first_byte + 1, first_byte), dtype=np.uint8)
+    num_bytes, num_rest = divmod(end_bit - first_bit, 8)
+    if shift:
+        padded = np.append(raw, np.uint8(0))
+        aligned = ((padded[:-1] << np.uint8(shift)) | (padded[1:] >> np.uint8(8 - shift))).tobytes()
+    else:
+        aligned = raw.tobytes() + b"\0"
+    checksum = int.from_bytes(aligned[6:10], "big")
+    tail = aligned[num_bytes] >> (8 - num_rest) if num_rest else 0
+    tail = (
+        ((tail << _MAGIC_BITS) | _END_MAGIC) << 32
+    ) | checksum  # the checksum of a stream of one block is the block's
+    num_tail_bits = num_rest + _MAGIC_BITS + 32
+    padding = -num_tail_bits % 8
+    decompressor = bz2.BZ2Decompressor()
+    try:
+        block = decompressor.decompress(
+            b"BZh9" + aligned[:num_bytes] + (tail << padding).to_bytes((num_tail_bits + padding) // 8, "big")
+        )
+    except (OSError, EOFError):
+        return None
+    return block if decompressor.eof else None
+
+
+def _shifted_patterns(magic: int) -> list[tuple[int, bytes, int, int]]:
+    """For each bit offset: (offset, the whole bytes inside, the bits before them, the bits after them)."""
+    patterns = []
+    for shift in range(8):
+        head_bits = (8 - shift) % 8
+        num_inner = (_MAGIC_BITS - head_bits) // 8
+        tail_bits = _MAGIC_BITS - head_bits - 8 * num_inner
+        inner = (magic >> tail_bits) & ((1 << (8 * num_inner)) - 1)
+        head = magic >> (_MAGIC_BITS - head_bits) if head_bits else 0
+        patterns.append((shift, inner.to_bytes(num_inner, "big"), head, magic & ((1 << tail_bits) - 1)))
+    return patterns
+
+
+_PATTERNS = [(pattern, True) for pattern in _shifted_patterns(_BLOCK_MAGIC)]
+_PATTERNS += [(pattern, False) for pattern in _shifted_patterns(_END_MAGIC)]
+
+
+def _find_magics(descriptor: int, start: int, size: int) -> Iterator[tuple[int, bool]]:
+    """Yield (bit position, True for a block or False for a stream's end) from byte `start` to the end, in order."""
+    for offset in range(start, size, _WINDOW_BYTES):
+        window = os.pread(descriptor, _WINDOW_BYTES + 7, offset)
+        found: list[tuple[int, bool]] = []
+        for (shift, inner, head, tail), is_block in _PATTERNS:
+            at = window.find(inner, 1 if shift else 0)
+            while at >= 0:
+                position = at * 8 - (8 - shift) % 8
+                if position < _WINDOW_BYTES * 8 and _edges_match(window, at, len(inner), shift, head, tail):
+                    bisect.insort(found, (offset * 8 + position, is_block))
+                at = window.find(inner, at + 1)
+        yield from found
+
+
+def _edges_match(window: bytes, at: int, num_inner: int, shift: int, head: int, tail: int) -> bool:
+    if not shift:
+        return True
+    after = at + num_inner
+    if after >= len(window):
+        return False
+    return window[at - 1] & ((1 << (8 - shift)) - 1) == head and window[after] >> (8 - shift) == tail

@@ -1,0 +1,353 @@
+"""Pages from MediaWiki exports: plain, gzip or bzip2, read whole or by byte range.
+
+A page belongs to the range in which its `<page>` tag begins, so ranges that part a file part its pages. The text of a
+well-formed export has no bare "<", which makes the tags findable by plain search; whatever is unusual in a page is
+handed to an XML parser, which reads it or says what is wrong with it.
+"""
+
+import codecs
+import dataclasses
+import gzip
+import re
+import xml.parsers.expat
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from bert_pipeline.errors import InputError
+from bert_pipeline.wikipedia.bzip2 import DamagedError, ends_cleanly, read_blocks
+from bert_pipeline.wikipedia.siteinfo import Site, read_site
+
+_CHUNK_BYTES = 1 << 20
+_HEADER_BYTES = 1 << 18
+_MAX_PAGE_BYTES = 256 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Page:
+    """The latest revision of one page."""
+
+    title: str
+    page_id: int
+    namespace: int
+    revision_id: int
+    is_redirect: bool
+    model: str
+    """The content model: "wikitext", also where the export does not say."""
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dump:
+    """One export file, opened far enough to know what it is."""
+
+    path: str
+    size: int
+    compression: Literal["", "gz", "bz2"]
+    encoding: Literal["utf-8", "utf-16-le", "utf-16-be"]
+    site: Site
+
+    @property
+    def is_splittable(self) -> bool:
+        """True when byte ranges of the file can be read on their own."""
+        return self.compression != "gz" and self.encoding == "utf-8"
+
+
+@dataclasses.dataclass
+class ReadReport:
+    """What reading a range came across; filled while its pages are taken."""
+
+    bytes_read: int = 0
+    """Bytes of XML in this range's own pages."""
+    reached_end: bool = False
+    """The range goes to the end of the file."""
+    is_closed: bool = False
+    """`</mediawiki>` stands at the end."""
+    is_truncated: bool = False
+    """The compressed data break off."""
+    unfinished_page: str = ""
+    """Title of a page that the file's end cuts off ("?" when even the title is cut)."""
+
+
+def open_dump(path: Path | str) -> Dump:
+    """Look at the head of an export. InputError when it is missing, not an export, or declares a DOCTYPE."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as stream:
+            start = stream.read(4)
+        size = path.stat().st_size
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
+    if size == 0:
+        raise InputError(f"{path}: the file is empty; expected a MediaWiki export (.xml, .xml.bz2 or .xml.gz)")
+    compression: Literal["", "gz", "bz2"] = ""
+    if start[:3] == b"BZh":
+        compression = "bz2"
+    elif start[:2] == b"\x1f\x8b":
+        compression = "gz"
+    raw = b""
+    try:
+        for chunk, _ in _chunks(path, compression, 0, None):
+            raw += chunk
+            if len(raw) >= _HEADER_BYTES:
+                break
+    except (DamagedError, _Truncated) as error:
+        if not raw:
+            truncated = error.truncated if isinstance(error, DamagedError) else True
+            what = "is cut off before its first page" if truncated else "is damaged at its start"
+            raise InputError(f"{path}: the {compression} file {what}; fetch it again") from None
+    encoding = _encoding_of(raw)
+    header = raw.decode(encoding, errors="replace").lstrip("\ufeff")
+    _refuse_what_is_no_export(path, header)
+    site = read_site(header.partition("<page>")[0])
+    return Dump(path=str(path), size=size, compression=compression, encoding=encoding, site=site)
+
+
+def read_pages(dump: Dump, start: int = 0, stop: int | None = None, report: ReadReport | None = None) -> Iterator[Page]:
+    """Yield the pages whose `<page>` begins in the bytes [start, stop) of the file as stored.
+
+    A file that breaks off gives its whole pages, and the report says so. InputError for damaged data and malformed
+    XML, with the file and the last sound title.
+    """
+    report = report if report is not None else ReadReport()
+    title = ""
+    try:
+        for blob in _page_blobs(dump, start, stop, report):
+            page = parse_page(blob, dump.site, dump.path, after=title)
+            title = page.title
+            yield page
+    except DamagedError as error:
+        raise InputError(
+            f"{dump.path}: the bz2 data are damaged at byte {error.offset:,} (checksum or structure does not match)"
+            f"{_after(title)}; fetch the file again"
+        ) from None
+    except zlib.error as error:
+        raise InputError(f"{dump.path}: the gzip data are damaged ({error}){_after(title)}; fetch it again") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{dump.path}: not {dump.encoding} text ({error.reason}){_after(title)}") from None
+
+
+def is_truncated_bzip2(dump: Dump) -> bool:
+    """True when a bz2 file lacks its end mark: it was cut, though perhaps exactly between two streams."""
+    return dump.compression == "bz2" and not ends_cleanly(dump.path)
+
+
+def parse_page(blob: bytes, site: Site, path: str, after: str = "") -> Page:
+    """Read one `<page>…</page>` in UTF-8. InputError names the file, and the title or the page before it."""
+    revision = blob.rfind(b"<revision>")
+    text_tag = blob.find(b"<text", revision)
+    text_open = blob.find(b">", text_tag)
+    text_close = blob.rfind(b"</text>")
+    if revision < 0 or text_tag < 0 or text_close < text_open:
+        if revision < 0 or text_tag < 0 or blob[text_open - 1 : text_open] != b"/":
+            return _parse_with_expat(blob, site, path, after)
+        text_close = text_open + 1  # <text … />
+    raw_text = blob[text_open + 1 : text_close]
+    if b"<" in raw_text or b"<![CDATA[" in blob:
+        return _parse_with_expat(blob, site, path, after)
+    try:
+        head = blob[:revision].decode()
+        text = raw_text.decode()
+    except UnicodeDecodeError as error:
+        title = _title_in(blob)
+        place = f"in page {title!r}" if title != "?" else _after(after).strip()
+        raise InputError(f"{path}: {place}: not UTF-8 text ({error.reason}); the dump is damaged") from None
+    if "&" in text:
+        if _OTHER_ENTITY.search(text):
+            return _parse_with_expat(blob, site, path, after)
+        text = unescape(text)
+    title_match, id_match = _TITLE.search(head), _ID.search(head)
+    revision_match = _REVISION_ID.match(blob, revision)
+    if not title_match or not id_match or "&" in title_match[1]:
+        return _parse_with_expat(blob, site, path, after)
+    namespace = _NS.search(head)
+    model = _MODEL.search(blob, revision)
+    title = title_match[1]
+    return Page(
+        title=title,
+        page_id=int(id_match[1]),
+        namespace=int(namespace[1]) if namespace else site.namespace_of(title),
+        revision_id=int(revision_match[1]) if revision_match else 0,
+        is_redirect="<redirect" in head or _REDIRECT.match(text) is not None,
+        model=model[1].decode() if model else "wikitext",
+        text=text,
+    )
+
+
+_TITLE = re.compile(r"<title>([^<]+)</title>")
+_NS = re.compile(r"<ns>(-?\d+)</ns>")
+_ID = re.compile(r"<id>(\d+)</id>")
+_REVISION_ID = re.compile(rb"<revision>\s*<id>(\d+)</id>")
+_MODEL = re.compile(rb"<model>([^<]*)</model>")
+_OTHER_ENTITY = re.compile(r"&(?!lt;|gt;|amp;|quot;)")
+_REDIRECT = re.compile(r"\s*#\s*[^\W\d_]+(?:[ _][^\W\d_]+)?\s*:?\s*\[\[")
+"""Exports before schema 0.4 have no <redirect>, and the word is local: "#REDIRECT [[", "#WEITERLEITUNG [["."""
+
+
+def unescape(text: str) -> str:
+    """Undo the four escapes of MediaWiki's XML writer."""
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&amp;", "&")
+
+
+def _after(title: str) -> str:
+    return f" after page {title!r}" if title else " before its first page"
+
+
+def _parse_with_expat(blob: bytes, site: Site, path: str, after: str) -> Page:
+    fields: dict[tuple[str, ...], str] = {}
+    stack: list[str] = []
+    redirect = False
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal redirect
+        stack.append(name)
+        redirect = redirect or name == "redirect"
+        fields[tuple(stack)] = ""  # of several revisions the last one stays
+
+    def end(name: str) -> None:
+        stack.pop()
+
+    def data(text: str) -> None:
+        fields[tuple(stack)] += text
+
+    parser = xml.parsers.expat.ParserCreate("utf-8")
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, data
+    title = _title_in(blob)
+    place = f"page {title!r}" if title != "?" else f"the page{_after(after)}"
+    try:
+        parser.Parse(blob, True)
+    except xml.parsers.expat.ExpatError as error:
+        message = xml.parsers.expat.errors.messages[error.code]
+        raise InputError(
+            f"{path}: {place}: malformed XML at its line {error.lineno}, column {error.offset}: {message};"
+            f" the last sound page is {after!r}"
+        ) from None
+    page, revision = ("page",), ("page", "revision")
+    name, page_id = fields.get((*page, "title"), ""), fields.get((*page, "id"), "")
+    if not name or not page_id.strip().isdigit():
+        raise InputError(f"{path}: {place}: a page without {'title' if not name else 'id'}, so this is no whole export")
+    text = fields.get((*revision, "text"), "")
+    namespace = fields.get((*page, "ns"), "").strip()
+    revision_id = fields.get((*revision, "id"), "").strip()
+    return Page(
+        title=name,
+        page_id=int(page_id),
+        namespace=int(namespace) if namespace else site.namespace_of(name),
+        revision_id=int(revision_id) if revision_id.isdigit() else 0,
+        is_redirect=redirect or _REDIRECT.match(text) is not None,
+        model=fields.get((*revision, "model"), "wikitext") or "wikitext",
+        text=text,
+    )
+
+
+class _Truncated(Exception):
+    """Compressed data end before their end mark."""
+
+
+def _chunks(path: Path | str, compression: str, start: int, stop: int | None) -> Iterator[tuple[bytes, bool]]:
+    """Yield (bytes of XML, whether pages that begin in them are the range's own)."""
+    if compression == "bz2":
+        yield from read_blocks(path, start, stop)
+    elif compression == "gz":
+        with gzip.open(path, "rb") as stream:
+            while True:
+                try:
+                    chunk = stream.read(_CHUNK_BYTES)
+                except EOFError:
+                    raise _Truncated from None
+                if not chunk:
+                    return
+                yield chunk, True
+    else:
+        with open(path, "rb") as stream:
+            stream.seek(start)
+            position = start
+            while True:
+                own = stop is None or position < stop
+                chunk = stream.read(_CHUNK_BYTES if stop is None or not own else min(_CHUNK_BYTES, stop - position))
+                if not chunk:
+                    return
+                position += len(chunk)
+                yield chunk, own
+
+
+def _utf8_chunks(dump: Dump, start: int, stop: int | None, report: ReadReport) -> Iterator[tuple[bytes, bool]]:
+    """The chunks of a range in UTF-8; compressed data that break off end them and are noted."""
+    chunks = _chunks(dump.path, dump.compression, start, stop)
+    decoder = None if dump.encoding == "utf-8" else codecs.getincrementaldecoder(dump.encoding)()
+    try:
+        for chunk, own in chunks:
+            yield (chunk if decoder is None else decoder.decode(chunk).encode()), own
+    except _Truncated:
+        report.is_truncated = True
+    except DamagedError as error:
+        if not error.truncated:
+            raise
+        report.is_truncated = True
+
+
+def _page_blobs(dump: Dump, start: int, stop: int | None, report: ReadReport) -> Iterator[bytes]:
+    """Yield the bytes of each page of the range, from `<page>` to `</page>`."""
+    buffer, base, own_end = b"", 0, 0  # `base` and `own_end` count bytes of XML from the range's beginning
+    position = searched = 0  # in the buffer: the next page is looked for from `position`, its end from `searched`
+    inside = False
+    for chunk, own in _utf8_chunks(dump, start, stop, report):
+        if own:
+            own_end += len(chunk)
+        elif not inside and base + len(buffer) - 5 >= own_end and own_end:
+            return  # nothing of ours can begin any more
+        elif not own_end:
+            return
+        buffer, base, searched, position = buffer[position:] + chunk, base + position, max(0, searched - position), 0
+        while True:
+            if not inside:
+                found = buffer.find(b"<page>", position)
+                if found < 0:
+                    position = max(position, len(buffer) - 64)
+                    break
+                if base + found >= own_end:
+                    return
+                inside, position, searched = True, found, found
+            end = buffer.find(b"</page>", searched)
+            if end < 0:
+                searched = max(searched, len(buffer) - 6)
+                if len(buffer) - position > _MAX_PAGE_BYTES:
+                    raise InputError(
+                        f"{dump.path}: {_title_in(buffer[position:])!r} does not end: no </page> in 256 MiB"
+                    )
+                break
+            report.bytes_read += end + 7 - position
+            yield buffer[position : end + 7]
+            inside, position = False, end + 7
+    report.reached_end = True
+    if inside:
+        report.unfinished_page = _title_in(buffer[position:])
+    else:
+        report.is_closed = b"</mediawiki>" in buffer[-64:]
+
+
+def _title_in(blob: bytes) -> str:
+    title = re.search(rb"<title>([^<]*)</title>", blob)
+    return title[1].decode(errors="replace") if title else "?"
+
+
+def _encoding_of(raw: bytes) -> Literal["utf-8", "utf-16-le", "utf-16-be"]:
+    if raw.startswith(codecs.BOM_UTF16_LE):
+        return "utf-16-le"
+    if raw.startswith(codecs.BOM_UTF16_BE):
+        return "utf-16-be"
+    return "utf-8"
+
+
+def _refuse_what_is_no_export(path: Path, header: str) -> None:
+    head = header.lstrip()
+    if "<!DOCTYPE" in header.partition("<page>")[0] or "<!doctype" in header.partition("<page>")[0]:
+        raise InputError(f"{path}: declares a DOCTYPE, which MediaWiki exports never do; refused for safety")
+    if "<mediawiki" not in header:
+        found = "XML of another kind" if head.startswith("<") else "no XML"
+        raise InputError(f"{path}: found {found}, expected a MediaWiki export (its first element is <mediawiki>)")
+    declared = re.match(r'<\?xml[^>]*\bencoding="([^"]+)"', head)
+    if declared and declared[1].lower() not in ("utf-8", "utf8", "utf-16", "ascii", "us-ascii"):
+        raise InputError(f"{path}: its encoding is {declared[1]}; expected UTF-8, or UTF-16 with a byte-order mark")

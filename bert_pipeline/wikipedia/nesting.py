@@ -1,0 +1,147 @@
+"""Nested `{{…}}` and `[[…]]`: matched once with a stack, then rendered or dropped from the outside in."""
+
+import bisect
+import re
+from collections import Counter
+
+from bert_pipeline.wikipedia import dates, quantities, templates  # noqa: F401 (they register their renderers)
+from bert_pipeline.wikipedia.links import is_dropped_link, link_label
+from bert_pipeline.wikipedia.marks import MARK
+from bert_pipeline.wikipedia.registry import PARSER_FUNCTIONS, RENDERERS, Arguments, normalize_name
+from bert_pipeline.wikipedia.siteinfo import Site
+
+MAX_DEPTH = 40
+"""MediaWiki itself stops expanding templates at this depth."""
+
+_EDGE = re.compile(r"\{\{+|\}\}+|\[\[|\]\]")
+_NAME = re.compile(r"[^|{}\[\]<>\n]*+\n?")
+
+
+def match_brackets(text: str) -> list[tuple[int, int, int]]:
+    """Return (start, end, width) of every bracketed span, by start: width 2 for `{{` and `[[`, 3 for `{{{`.
+
+    Edges without a partner are text. Runs of braces are parted as MediaWiki's preprocessor does, innermost first.
+    """
+    spans: list[tuple[int, int, int]] = []
+    stack: list[list[int]] = []  # [position after the opening run, braces left in the run (0 for a link)]
+    num_open_braces = 0
+    for match in _EDGE.finditer(text):
+        edge = match[0]
+        if edge == "[[":
+            stack.append([match.end(), 0])
+        elif edge == "]]":
+            if stack and not stack[-1][1]:
+                spans.append((stack.pop()[0] - 2, match.end(), 2))
+        elif edge[0] == "{":
+            stack.append([match.end(), len(edge)])
+            num_open_braces += 1
+        else:
+            left, position = len(edge), match.start()
+            while left >= 2 and num_open_braces:
+                while not stack[-1][1]:  # a link that is not closed inside a template
+                    stack.pop()
+                opening = stack[-1]
+                width = 3 if opening[1] >= 3 and left >= 3 else 2
+                position += width
+                left -= width
+                spans.append((opening[0] - width, position, width))
+                opening[0] -= width
+                opening[1] -= width
+                if opening[1] < 2:
+                    stack.pop()
+                    num_open_braces -= 1
+    spans.sort()
+    return spans
+
+
+class Expander:
+    """Replaces the templates and links of one page."""
+
+    def __init__(self, text: str, site: Site, title: str, dropped: Counter[str], unknown: Counter[str] | None) -> None:
+        self.text = text
+        self.site = site
+        self.title = title
+        self.dropped = dropped
+        self.unknown = unknown
+        self.spans = match_brackets(text)
+        self.starts = [span[0] for span in self.spans]
+
+    def expand(self) -> str:
+        """The text with every template rendered or dropped, and every link its label."""
+        return "".join(self._render(0, len(self.text), 0, depth=0))
+
+    def _children(self, start: int, end: int, index: int) -> list[tuple[int, int, int, int]]:
+        """The outermost spans in [start, end), each with its own index; `index` is the first that may be one."""
+        found = []
+        while index < len(self.spans) and self.spans[index][0] < end:
+            child_start, child_end, width = self.spans[index]
+            found.append((child_start, child_end, width, index))
+            index = bisect.bisect_left(self.starts, child_end, index + 1)
+        return found
+
+    def _render(self, start: int, end: int, index: int, depth: int) -> list[str]:
+        pieces: list[str] = []
+        position = start
+        for child_start, child_end, width, child_index in self._children(start, end, index):
+            pieces.append(self.text[position:child_start])
+            pieces.append(self._replace(child_start, child_end, width, child_index, depth))
+            position = child_end
+        pieces.append(self.text[position:end])
+        return pieces
+
+    def _replace(self, start: int, end: int, width: int, index: int, depth: int) -> str:
+        if depth >= MAX_DEPTH:
+            self.dropped["nested too deeply"] += 1
+            return MARK
+        if self.text[start] == "[":
+            return self._link(start + 2, end - 2, index + 1, depth)
+        if width == 3:
+            arguments = self._arguments(start + 3, end - 3, index + 1, depth)
+            return arguments[1] if len(arguments) > 1 else ""
+        return self._template(start + 2, end - 2, index + 1, depth)
+
+    def _link(self, start: int, end: int, index: int, depth: int) -> str:
+        target = _NAME.match(self.text, start, end)[0]  # type: ignore[index]
+        kind = is_dropped_link(target.strip(), self.site)
+        if kind:
+            self.dropped[kind] += 1
+            return MARK if kind == "file" else ""
+        parts = self._arguments(start, end, index, depth, maxsplit=1)
+        return link_label(parts[0], parts[1] if len(parts) > 1 else None)
+
+    def _template(self, start: int, end: int, index: int, depth: int) -> str:
+        name = normalize_name(_NAME.match(self.text, start, end)[0])  # type: ignore[index]
+        renderer = RENDERERS.get(name)
+        is_function = False
+        if renderer is None:
+            renderer = PARSER_FUNCTIONS.get(name.partition(":")[0]) if ":" in name else None
+            is_function = renderer is not None
+        if renderer is None:
+            self.dropped["template"] += 1
+            if self.unknown is not None:
+                self.unknown[name] += 1
+            return MARK
+        parts = self._arguments(start, end, index, depth)
+        if is_function:  # {{lc:Text}}: the first argument stands behind the colon
+            parts.insert(1, parts[0].partition(":")[2])
+        try:
+            rendered = renderer(Arguments(name, parts[1:], self.title))
+        except (ValueError, ArithmeticError):  # arguments that no one foresaw lose one template, not the job
+            rendered = None
+        if rendered is None:
+            self.dropped["template"] += 1
+            return MARK
+        return rendered
+
+    def _arguments(self, start: int, end: int, index: int, depth: int, maxsplit: int = -1) -> list[str]:
+        """Split at the "|" of this level, children replaced."""
+        arguments: list[list[str]] = [[]]
+        pieces = self._render(start, end, index, depth + 1)
+        for number, piece in enumerate(pieces):
+            if number % 2 or "|" not in piece:  # odd pieces are replaced children: their pipes are text
+                arguments[-1].append(piece)
+                continue
+            first, *rest = piece.split("|", maxsplit if maxsplit < 0 else max(0, maxsplit + 1 - len(arguments)))
+            arguments[-1].append(first)
+            arguments.extend([part] for part in rest)
+        return ["".join(argument) for argument in arguments]

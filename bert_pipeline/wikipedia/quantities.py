@@ -1,0 +1,267 @@
+"""Templates that show numbers, fractions, measures and money."""
+
+import re
+
+from bert_pipeline.wikipedia.convert import convert, format_value, group_thousands, parse_number, raise_figures
+from bert_pipeline.wikipedia.registry import PARSER_FUNCTIONS, Arguments, register
+
+_DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+@register("convert, cvt, conv, convert/2, convinfobox, convert2, cnv")
+def _convert(arguments: Arguments) -> str | None:
+    options = arguments.named()
+    values = arguments.positional()
+    if arguments.name == "cvt":
+        options.setdefault("abbr", "on")
+    adjective = options.get("adj", "")
+    if adjective in ("mid", "pre") and values:
+        words = values[-1]
+        if adjective == "mid" and words.startswith("-") and parse_number(words) is None:
+            options["_middle"] = words
+            values = values[:-1]
+    shown = convert(values, options)
+    if shown is not None:
+        return shown
+    for index, value in enumerate(values[:-1]):  # an unknown unit: at least what the writer typed
+        if parse_number(value) is None and index:
+            return f"{' '.join(values[:index])} {value}"
+    return " ".join(values[:2]) if len(values) > 1 and parse_number(values[0]) else None
+
+
+def _simple_conversion(source: str, target: str) -> None:
+    def render(arguments: Arguments) -> str | None:
+        return convert([arguments.get(1), source, target], {"abbr": "on"})
+
+    register(f"{source} to {target}")(render)
+
+
+for _source, _target in (("km", "mi"), ("mi", "km"), ("ft", "m"), ("m", "ft"), ("kg", "lb"), ("lb", "kg"), ("c", "f")):
+    _simple_conversion(_source, _target)
+
+
+@register("height, weight")
+def _height(arguments: Arguments) -> str | None:
+    named = arguments.named()
+    for keys, target in ((("ft", "in"), "m"), (("m",), "ftin"), (("cm",), "ftin"), (("kg",), "lb"), (("lb",), "kg")):
+        if keys[0] in named:
+            values = [part for key in keys if key in named for part in (named[key], key)]
+            precision = [named.get("precision", "2")] if target == "m" else []
+            return convert([*values, target, *precision], {"abbr": "on"})
+    return None
+
+
+@register("val, physics value")
+def _val(arguments: Arguments) -> str | None:
+    commas = arguments.get("fmt") == "commas"
+    value = _signed(arguments.get(1), commas=commas)
+    if not value:
+        return None
+    shown = arguments.get("p") + value
+    up, down = arguments.get(2), arguments.get(3)
+    if up and down:
+        shown += f"+{up.lstrip('+')}−{down.lstrip('-−')}"
+    elif up:
+        shown += f" ± {_signed(up, commas=commas)}"
+    exponent = arguments.get("e")
+    if exponent:
+        shown = f"({shown})" if up and not down else shown
+        shown += f"×10{raise_figures(exponent)}"
+    shown += arguments.get("end")
+    unit = arguments.get("u", "ul", "upl")
+    if unit:
+        shown += unit if unit in ("%", "°", "″", "′") else f" {_unit(unit)}"
+    per = arguments.get("up", "upl")
+    if per:
+        shown += f"/{_unit(per)}"
+    return shown + arguments.get("s")
+
+
+def _unit(text: str) -> str:
+    """ "kg.m-2" -> "kg⋅m⁻²"."""
+    text = re.sub(r"(?<=[A-Za-zμΩ°])([-−]?\d)(?!\d)", lambda match: raise_figures(match[1]), text)
+    return text.replace(".", "⋅")
+
+
+def _signed(text: str, *, commas: bool) -> str:
+    """A true minus sign; the gaps that the template shows between thousands are style, not characters."""
+    sign = "−" if text[:1] in "-−" and len(text) > 1 else ""
+    digits = text.lstrip("-−+").replace(",", "")
+    if not _DIGITS.fullmatch(digits):
+        return text
+    return sign + (group_thousands(digits) if commas else digits)
+
+
+@register("e, x10^, exp, 10^, esp, enum")
+def _power_of_ten(arguments: Arguments) -> str | None:
+    exponent = arguments.get(1)
+    if not exponent:
+        return None
+    raised = raise_figures(exponent)
+    return f"10{raised}" if arguments.name == "10^" else raised if arguments.name == "esp" else f"×10{raised}"
+
+
+@register("frac, fraction, frac2, fract, ifrac, vulgar fraction")
+def _fraction(arguments: Arguments) -> str | None:
+    values = [value for value in arguments.positional() if value]
+    if len(values) == 1:
+        return f"1⁄{values[0]}"
+    if len(values) == 2:
+        return f"{values[0]}⁄{values[1]}"
+    return f"{values[0]}+{values[1]}⁄{values[2]}" if len(values) == 3 else None
+
+
+@register("sfrac, intmath fraction, tfrac, sfraction, mfrac, simple fraction")
+def _stacked_fraction(arguments: Arguments) -> str | None:
+    values = [value for value in arguments.positional() if value]
+    if len(values) == 1:
+        return f"1/{values[0]}"
+    if len(values) == 2:
+        return f"{values[0]}/{values[1]}"
+    return f"{values[0]}+{values[1]}/{values[2]}" if len(values) == 3 else None
+
+
+@register("radic, sqrt, surd")
+def _root(arguments: Arguments) -> str | None:
+    index = {"3": "∛", "4": "∜"}.get(arguments.get(2), "√")
+    return f"{index}{arguments.get(1)}" if arguments.get(1) else None
+
+
+@register("gaps")
+def _gaps(arguments: Arguments) -> str | None:
+    exponent = arguments.get("e")
+    shown = "".join(arguments.positional()) + (f"×10{raise_figures(exponent)}" if exponent else "")
+    if not shown:
+        return None
+    return f"{arguments.get('lhs')} = {shown}" if arguments.get("lhs") else shown
+
+
+@register("formatnum, number, nts, format number, ntsh text, ntc, nformat, fmtn, format num")
+def _number(arguments: Arguments) -> str | None:
+    return _grouped(arguments.get(1)) or None
+
+
+def _grouped(text: str) -> str:
+    number = text.strip()
+    sign = "−" if number[:1] in "-−" and len(number) > 1 else ""
+    digits = number.lstrip("-−").replace(",", "")
+    return sign + group_thousands(digits) if _DIGITS.fullmatch(digits) else number
+
+
+PARSER_FUNCTIONS["formatnum"] = lambda arguments: _grouped(arguments.get(1))
+
+
+@register("ordinal, ord, suffix, ordinal suffix, nth")
+def _ordinal(arguments: Arguments) -> str | None:
+    number = arguments.get(1)
+    if not number.isdigit():
+        return f"{number}th" if number else None
+    last, tens = int(number) % 10, int(number) % 100
+    ending = "th" if 10 < tens < 20 else {1: "st", 2: "nd", 3: "rd"}.get(last, "th")
+    return number + ending
+
+
+@register("percentage, pct, percent, percentage change")
+def _percentage(arguments: Arguments) -> str | None:
+    part, whole = parse_number(arguments.get(1)), parse_number(arguments.get(2))
+    if part is None:
+        return None
+    if whole is None or not whole.value:
+        return f"{part.text}%"
+    decimals = arguments.get(3)
+    return format_value(100 * part.value / whole.value, int(decimals) if decimals.isdigit() else 0) + "%"
+
+
+@register("pop density, density, population density")
+def _population_density(arguments: Arguments) -> str | None:
+    people, area = parse_number(arguments.get(1)), parse_number(arguments.get(2))
+    unit = {"km2": "/km2", "sqmi": "/sqmi", "mi2": "/sqmi", "ha": "/ha", "acre": "/acre"}.get(arguments.get(3))
+    if people is None or area is None or not area.value or unit is None:
+        return None
+    decimals = arguments.get("prec")
+    density = people.value / area.value
+    places = int(decimals) if decimals.isdigit() else 1 if density < 100 else 0
+    shown = format_value(density, places).replace(",", "")
+    return convert([shown, unit, "/sqmi" if unit == "/km2" else "/km2", str(places)], {"abbr": "on"})
+
+
+@register("±, +-, plus minus, plusminus, plus-minus")
+def _plus_minus(arguments: Arguments) -> str:
+    return f"±{arguments.get(1)}"
+
+
+@register("closed-closed, closed-open, open-closed, open-open, interval")
+def _interval(arguments: Arguments) -> str:
+    brackets = {"closed": "[]", "open": "()"}
+    left, _, right = arguments.name.partition("-")
+    text = arguments.get(1) + (f", {arguments.get(2)}" if arguments.get(2) else "")
+    return f"{brackets.get(left, '()')[0]}{text}{brackets.get(right, '()')[1]}"
+
+
+_CURRENCIES = {
+    "us$": "US$", "usd": "US$", "usdollar": "US$", "us dollar": "US$", "$": "$", "a$": "A$", "aud": "A$", "au$": "A$",
+    "can$": "CA$", "cad": "CA$", "canadian dollar": "CA$", "c$": "C$", "nz$": "NZ$", "nzd": "NZ$", "hk$": "HK$",
+    "hkd": "HK$", "s$": "S$", "sgd": "S$", "gbp": "£", "£": "£", "gbp0": "£", "eur": "€", "euro": "€", "€": "€",
+    "inr": "₹", "indian rupee": "₹", "rupee": "₹", "indianrupee": "₹", "inrconvert text": "₹", "jpy": "¥", "¥": "¥",
+    "yen": "¥", "cn¥": "CN¥", "cny": "CN¥", "rmb": "RMB", "krw": "₩", "₩": "₩", "php": "₱", "peso": "₱", "₱": "₱",
+    "rub": "₽", "chf": "CHF ", "sek": "SEK ", "nok": "NOK ", "dkk": "DKK ", "pkr": "Rs. ", "brl": "R$", "try": "₺",
+    "ils": "₪", "zar": "R", "ngn": "₦", "thb": "฿", "r$": "R$", "bdt": "৳", "mxn": "MX$",
+}  # fmt: skip
+
+
+@register(", ".join(_CURRENCIES))
+def _currency(arguments: Arguments) -> str:
+    amount = arguments.get(1)
+    return _CURRENCIES[arguments.name] + (_grouped(amount) if amount not in ("link=no", "nolink=yes") else "")
+
+
+@register("currency")
+def _any_currency(arguments: Arguments) -> str | None:
+    code = arguments.get(2, "type").lower()
+    amount = _grouped(arguments.get(1, "amount"))
+    return _CURRENCIES[code] + amount if code in _CURRENCIES and amount else None
+
+
+@register("inrconvert, inr convert, us$convert, to usd text")
+def _converted_currency(arguments: Arguments) -> str | None:
+    scale = {"k": " thousand", "m": " million", "b": " billion", "t": " trillion", "l": " lakh", "c": " crore"}
+    scale |= {"lc": " lakh crore"}
+    amount = _grouped(arguments.get(1))
+    return f"₹{amount}{scale.get(arguments.get(2), '')}" if amount and arguments.name.startswith("inr") else None
+
+
+_GAUGES = {
+    "1435mm": "1,435 mm (4 ft 8+1⁄2 in) standard gauge", "sg": "1,435 mm (4 ft 8+1⁄2 in) standard gauge",
+    "standard": "1,435 mm (4 ft 8+1⁄2 in) standard gauge", "1000mm": "1,000 mm (3 ft 3+3⁄8 in) metre gauge",
+    "metre": "1,000 mm (3 ft 3+3⁄8 in) metre gauge", "1067mm": "1,067 mm (3 ft 6 in)", "3ft6in": "3 ft 6 in (1,067 mm)",
+    "1520mm": "1,520 mm (4 ft 11+27⁄32 in)", "1524mm": "1,524 mm (5 ft)", "1600mm": "1,600 mm (5 ft 3 in)",
+    "1668mm": "1,668 mm (5 ft 5+21⁄32 in)", "1676mm": "1,676 mm (5 ft 6 in)", "762mm": "762 mm (2 ft 6 in)",
+    "2ft": "2 ft (610 mm)", "600mm": "600 mm (1 ft 11+5⁄8 in)", "3ft": "3 ft (914 mm)", "914mm": "914 mm (3 ft)",
+    "610mm": "610 mm (2 ft)", "4ft8.5in": "4 ft 8+1⁄2 in (1,435 mm)", "5ft": "5 ft (1,524 mm)",
+    "5ft3in": "5 ft 3 in (1,600 mm)", "5ft6in": "5 ft 6 in (1,676 mm)", "2ft6in": "2 ft 6 in (762 mm)",
+    "750mm": "750 mm (2 ft 5+1⁄2 in)", "760mm": "760 mm (2 ft 5+15⁄16 in)", "950mm": "950 mm (3 ft 1+3⁄8 in)",
+}  # fmt: skip
+
+
+@register("railgauge, rail gauge, track gauge, rg, gauge")
+def _track_gauge(arguments: Arguments) -> str | None:
+    code = arguments.get(1).lower().replace(" ", "")
+    text = _GAUGES.get(code) or _GAUGES.get(f"{code}mm")
+    if text is None:
+        return arguments.get(1) or None
+    return text if arguments.get("al") != "off" else text.partition(")")[0] + ")"
+
+
+@register("duration, hms, time duration")
+def _duration(arguments: Arguments) -> str | None:
+    parts = [arguments.get("h", 1), arguments.get("m", 2), arguments.get("s", 3)]
+    while parts and not parts[0]:
+        parts.pop(0)
+    return ":".join([parts[0], *(part.zfill(2) for part in parts[1:])]) if parts else None
+
+
+@register("ra, dec, hours, degminsec")
+def _angle(arguments: Arguments) -> str | None:
+    signs = "hms" if arguments.name == "ra" else "°′″"
+    shown = " ".join(f"{value}{sign}" for value, sign in zip(arguments.positional(), signs) if value)
+    return shown.replace("-", "−") or None

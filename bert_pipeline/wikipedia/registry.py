@@ -1,0 +1,78 @@
+"""Which templates show text, by name, and the arguments of a call."""
+
+import re
+from collections.abc import Callable, Iterable
+
+
+class Arguments:
+    """The arguments of one template call: positional ones by number from 1, named ones by name; all stripped."""
+
+    __slots__ = ("name", "title", "values")
+
+    def __init__(self, name: str, parts: Iterable[str], title: str = "") -> None:
+        self.name = name
+        self.title = title
+        self.values: dict[str, str] = {}
+        number = 0
+        for part in parts:
+            key, equals, value = part.partition("=")
+            if equals and "<" not in key and "[" not in key:
+                self.values[key.strip().lower()] = value.strip()
+            else:
+                number += 1
+                self.values[str(number)] = part.strip()
+
+    def get(self, *keys: str | int) -> str:
+        """The first of `keys` that is given and not empty; "" otherwise."""
+        for key in keys:
+            value = self.values.get(str(key))
+            if value:
+                return value
+        return ""
+
+    def positional(self) -> list[str]:
+        """The positional arguments in order, up to the first one missing."""
+        found: list[str] = []
+        while (value := self.values.get(str(len(found) + 1))) is not None:
+            found.append(value)
+        return found
+
+    def named(self) -> dict[str, str]:
+        """The arguments with names."""
+        return {key: value for key, value in self.values.items() if not key.isdigit()}
+
+
+Renderer = Callable[[Arguments], "str | None"]
+"""The text that a call shows; None when it shows nothing, which is dropped and counted."""
+
+RENDERERS: dict[str, Renderer] = {}
+"""By normalized name, see `normalize_name`."""
+
+PARSER_FUNCTIONS: dict[str, Renderer] = {}
+"""`{{lc:Text}}`: by the lower-case name before the colon; the text is the first argument."""
+
+_SPACES = re.compile(r"[ _]+")
+
+
+def normalize_name(name: str) -> str:
+    """The name under which a template is looked up: spaces for underscores, lower case, no "Template:" before it."""
+    name = name.strip().lower()
+    if "_" in name or "  " in name:
+        name = _SPACES.sub(" ", name)
+    return name.removeprefix("template:").removeprefix("subst:").strip()
+
+
+def register(names: str) -> Callable[[Renderer], Renderer]:
+    """Register a renderer under names parted by commas."""
+
+    def add(renderer: Renderer) -> Renderer:
+        for name in names.split(","):
+            RENDERERS[" ".join(name.split())] = renderer
+        return renderer
+
+    return add
+
+
+def shows(names: str, text: str) -> None:
+    """Register templates that always show the same."""
+    register(names)(lambda arguments: text)

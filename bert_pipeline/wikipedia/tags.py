@@ -1,0 +1,141 @@
+"""Tags in wikitext: opaque ones whose content is no wikitext, and the HTML that articles may use."""
+
+import re
+from collections import Counter
+
+from bert_pipeline.wikipedia.marks import MARK, PARAGRAPH, protect
+
+_OPAQUE_KINDS = {
+    "ref": "reference",
+    "references": "reference",
+    "math": "formula",
+    "chem": "formula",
+    "ce": "formula",
+    "gallery": "gallery",
+    "imagemap": "gallery",
+    "pre": "code",
+    "source": "code",
+    "syntaxhighlight": "code",
+    "score": "code",
+    "timeline": "code",
+    "hiero": "code",
+    "graph": "code",
+    "mapframe": "code",
+    "maplink": "code",
+    "templatedata": "code",
+    "templatestyles": "code",
+    "inputbox": "code",
+    "categorytree": "code",
+    "includeonly": "code",
+    "indicator": "code",
+    "section": "code",
+    "nowiki": "",
+}
+"""Extension tags whose content MediaWiki does not read as wikitext in place, and the kind each is counted under."""
+
+_INLINE_KINDS = {"reference", "formula"}
+
+_SHORT_REFERENCE = re.compile(r"<ref(?=[\s>/])[^<>]*+(?:(?<=/)>|(?<!/)>[^<]*+</ref>)")
+"""A reference without tags inside: most of them, and found without leaving the expression."""
+
+_OPAQUE_OPEN = re.compile(r"<(?:!--|(" + "|".join(_OPAQUE_KINDS) + r")(?=[\s/>]))", re.IGNORECASE)
+_CLOSE = {name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in _OPAQUE_KINDS}
+
+
+def drop_opaque_tags(text: str, dropped: Counter[str]) -> str:
+    """Drop comments, references, formulas, galleries and code; hide the content of <nowiki> from later stages."""
+    text, num_short = _SHORT_REFERENCE.subn(MARK, text)
+    dropped["reference"] += num_short
+    pieces: list[str] = []
+    position = 0
+    exhausted: set[str] = set()  # tags that are not closed any more: looked for once
+    while match := _OPAQUE_OPEN.search(text, position):
+        start = match.start()
+        name = (match[1] or "").lower()
+        if not name:
+            pieces.append(text[position:start])
+            position = _end_of_comment(text, start)
+            dropped["comment"] += 1
+            continue
+        tag_end = text.find(">", match.end())
+        if tag_end < 0:
+            break
+        pieces.append(text[position:start])
+        kind = _OPAQUE_KINDS[name]
+        if text[tag_end - 1] == "/":
+            content, position = "", tag_end + 1
+        else:
+            closing = None if name in exhausted else _CLOSE[name].search(text, tag_end + 1)
+            if closing:
+                content, position = text[tag_end + 1 : closing.start()], closing.end()
+            else:  # never closed: a slip of the writer, and what follows may be prose
+                exhausted.add(name)
+                content, position = "", tag_end + 1
+        if kind:
+            dropped[kind] += 1
+            pieces.append(MARK if kind in _INLINE_KINDS else PARAGRAPH)
+        else:
+            pieces.append(protect(content))
+    pieces.append(text[position:])
+    return "".join(pieces)
+
+
+def _end_of_comment(text: str, start: int) -> int:
+    """Where the comment ends; one that stands alone on its line takes the line with it, as MediaWiki does."""
+    end = text.find("-->", start + 4)
+    if end < 0:
+        return len(text)
+    end += 3
+    if start == 0 or text[start - 1] == "\n":
+        stop = end
+        while stop < len(text) and text[stop] in " \t":
+            stop += 1
+        if stop < len(text) and text[stop] == "\n":
+            return stop + 1
+    return end
+
+
+_BREAKS = frozenset(
+    {"p", "div", "center", "blockquote", "poem", "hr", "section", "article", "caption", "td", "tr", "th"}
+)
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_INLINE = frozenset(
+    {"span", "small", "big", "b", "i", "u", "em", "strong", "font", "abbr", "cite", "q", "dfn", "var", "code", "tt",
+     "kbd", "samp", "s", "del", "ins", "strike", "bdi", "bdo", "mark", "data", "time", "ruby", "rb", "rp", "rt", "wbr",
+     "noinclude", "onlyinclude", "sub", "sup", "nobr", "ref", "nowiki", "references", "math", "gallery", "includeonly",
+     "pre", "source", "syntaxhighlight", "a", "img", "li", "ul", "ol", "dl", "dd", "dt", "table", "tbody", "thead"}
+)  # fmt: skip
+
+_TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9]*+)\b[^<>]*+>")
+_SUPERSCRIPT = re.compile(r"<sup\b[^<>]*+>([0-9+−–()-]++)</sup\s*+>", re.IGNORECASE)
+_HIDDEN = re.compile(r"<(span|div)\b[^<>]*?display:\s*+none[^<>]*+>[^<>]*+</\1\s*+>", re.IGNORECASE)
+_HEADING = re.compile(r"<(h[1-6])\b[^<>]*+>[^<>\n]*+</\1\s*+>", re.IGNORECASE)
+_RAISED = str.maketrans("0123456789+−–-()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻⁽⁾")
+
+
+def render_tags(text: str, dropped: Counter[str]) -> str:
+    """Take HTML tags off their text; block tags part passages, raised figures stay raised."""
+    if "<" not in text:
+        return text
+    text, num_hidden = _HIDDEN.subn("", text)
+    text, num_headings = _HEADING.subn(PARAGRAPH, text)
+    dropped["hidden"] += num_hidden
+    dropped["heading"] += num_headings
+    text = _SUPERSCRIPT.sub(lambda match: match[1].translate(_RAISED), text)
+    return _TAG.sub(_replace_tag, text)
+
+
+def raised(text: str) -> str:
+    """Superscript figures: "6" -> "⁶"; text that has none stays as it is."""
+    return text.translate(_RAISED) if all(char in "0123456789+−–-()" for char in text) else text
+
+
+def _replace_tag(match: re.Match[str]) -> str:
+    name = match[1].lower()
+    if name in _INLINE:
+        return ""
+    if name == "br":
+        return " "
+    if name in _BREAKS or name in _HEADINGS:
+        return PARAGRAPH
+    return match[0]

@@ -1,0 +1,52 @@
+"""A small corpus of made-up sentences in our own form, and a vocabulary that fits it, for the tests of the jobs."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_pipeline.documents import Document
+from bert_pipeline.formats.parquet import write_documents
+from bert_pipeline.manifest import publishing
+from bert_pipeline.tokenization import SPECIAL_TOKENS, Tokenizer
+
+SYLLABLES = ["ka", "lo", "mi", "ner", "tu", "sa", "vel", "or", "ith", "pan"]
+WORDS = [first + second for first in SYLLABLES for second in SYLLABLES]
+
+
+def make_documents(count: int, *, seed: int = 0, held_out: Sequence[int] = ()) -> list[Document]:
+    rng = random.Random(seed)
+    documents = []
+    for index in range(count):
+        sentences = tuple(
+            " ".join(rng.choices(WORDS, k=rng.randint(3, 14))).capitalize() + "." for _ in range(rng.randint(1, 20))
+        )
+        documents.append(
+            Document(
+                document_id=f"made:{index}",
+                title=f"Made {index}",
+                language="en",
+                sentences=sentences,
+                passage_starts=(0,),
+                split="held_out" if index in held_out else "train",
+            )
+        )
+    return documents
+
+
+def make_corpus(directory: Path, shards: Sequence[Sequence[Document]]) -> Path:
+    with publishing(directory, kind="corpus", configuration={}, inputs={}) as draft:
+        for index, documents in enumerate(shards):
+            name = f"documents-{index:05d}.parquet"
+            draft.rows[name] = write_documents(draft.path / name, documents)
+    return directory
+
+
+def make_tokenizer() -> Tokenizer:
+    pieces = [*SYLLABLES, *(f"##{syllable}" for syllable in SYLLABLES), ".", *WORDS[::3]]
+    return Tokenizer.from_tokens([*SPECIAL_TOKENS, *pieces], do_lower_case=True)
+
+
+def make_vocabulary(directory: Path) -> Path:
+    directory.mkdir(parents=True)
+    make_tokenizer().save(directory)
+    return directory

@@ -1,0 +1,154 @@
+"""The commands of the data floor do what their functions do, and refuse what would be ignored."""
+
+import argparse
+import subprocess
+import sys
+
+import pytest
+from small_corpus import make_corpus, make_documents, make_vocabulary
+
+from bert_pipeline.cli import add_commands
+from bert_pipeline.errors import ConfigurationError, InputError, UsageError
+from bert_pipeline.manifest import load_manifest
+from bert_pipeline.tokenization import Tokenizer
+
+
+def bert(*words, beam_options=("--workers", "1")):
+    parser = argparse.ArgumentParser(prog="bert")
+    add_commands(parser.add_subparsers(dest="command", required=True))
+    arguments = parser.parse_args([str(word) for word in words])
+    if hasattr(arguments, "beam_options"):
+        arguments.beam_options = list(beam_options)
+    return arguments.run(arguments)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return make_corpus(tmp_path_factory.mktemp("corpus") / "corpus", [make_documents(40, held_out=[3, 5])])
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    return make_vocabulary(tmp_path_factory.mktemp("vocabulary") / "vocabulary")
+
+
+def test_the_commands_load_no_heavy_library():
+    code = (
+        "import sys, argparse; from bert_pipeline.cli import add_commands;"
+        "add_commands(argparse.ArgumentParser().add_subparsers());"
+        "print(sorted({'apache_beam', 'pyarrow', 'numpy', 'tokenizers', 'torch'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_corpus_vocab_and_instances_follow_each_other(tmp_path, capsys):
+    text = tmp_path / "made.txt"
+    documents = make_documents(40)
+    text.write_text("\n\n".join("\n".join(document.sentences) for document in documents))
+    assert bert("corpus", f"text:{text}", "--name", "made", "--output", tmp_path / "corpus") == 0
+    assert load_manifest(tmp_path / "corpus").counts["documents"] == 40
+    assert "40 documents" in capsys.readouterr().out
+    words = ["vocab", tmp_path / "corpus", "--vocab-size", "100", "--num-unused", "3", "--cased"]
+    assert bert(*words, "--output", tmp_path / "vocabulary") == 0
+    tokenizer = Tokenizer.from_directory(tmp_path / "vocabulary")
+    assert (tokenizer.vocab_size, tokenizer.do_lower_case) == (100, False)
+    assert "tokens per word" in capsys.readouterr().out
+    words = ["instances", tmp_path / "corpus", "--vocab", tmp_path / "vocabulary", "--max-seq-length", "40"]
+    words += ["--masking", "static", "--masking-mix", "100/0/0", "--dupe-factor", "2"]
+    assert bert(*words, "--output", tmp_path / "instances", "--show", "2") == 0
+    out = capsys.readouterr().out
+    assert out.count("passage follows") == 2
+    assert "[MASK]→" in out
+    manifest = load_manifest(tmp_path / "instances", kind="instances")
+    assert manifest.counts["train"]["masked_as_mask_share"] == 1.0
+    assert manifest.configuration["max_seq_length"] == 40
+    assert bert("instances", tmp_path / "instances", "--show", "3", beam_options=()) == 0
+    assert capsys.readouterr().out.count("passage follows") == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--masked-lm-prob", "0.15"], "--masked-lm-prob: masks are dynamic"),
+        (
+            ["--max-predictions-per-seq", "20", "--whole-word-masking"],
+            "--max-predictions-per-seq, --whole-word-masking",
+        ),
+        (["--masking", "dynamic", "--masking-mix", "80/10/10"], "--masking-mix: masks are dynamic"),
+        (["--masking", "static", "--masking-mix", "80/10"], "--masking-mix 80/10: expected three"),
+        (["--masking", "static", "--masking-mix", "80/10/20"], "add up to 100"),
+        (["--format", "tfrecord", "--masking", "dynamic"], "needs masking='static'"),
+        (["--tfrecord-compression", "gzip"], "writes no TFRecord"),
+        (["--max-seq-length", "2"], "max_seq_length=2"),
+        (["--show", "0"], "--show 0"),
+    ],
+)
+def test_instance_options_that_do_not_fit_are_refused_before_anything_is_made(
+    corpus, vocabulary, tmp_path, words, message
+):
+    with pytest.raises(UsageError, match=message):
+        bert("instances", corpus, "--vocab", vocabulary, "--output", tmp_path / "out", *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_instances_need_a_vocabulary_and_an_output(corpus, vocabulary, tmp_path):
+    with pytest.raises(UsageError, match="--vocab DIR is missing"):
+        bert("instances", corpus, "--output", tmp_path / "out")
+    with pytest.raises(UsageError, match="--output DIR is missing"):
+        bert("instances", corpus, "--vocab", vocabulary)
+    with pytest.raises(UsageError, match="max_seq_length would be ignored"):
+        bert("instances", corpus, "--show", "1", "--max-seq-length", "32", beam_options=())
+
+
+def test_an_unknown_format_is_bad_usage(corpus, vocabulary, tmp_path, capsys):
+    with pytest.raises(SystemExit) as caught:
+        bert("instances", corpus, "--vocab", vocabulary, "--output", tmp_path / "out", "--format", "arrow")
+    assert caught.value.code == 2
+    assert "'arrow'" in capsys.readouterr().err
+
+
+def test_a_vocabulary_that_is_too_large_says_how_large_it_may_be(corpus, tmp_path):
+    with pytest.raises(InputError, match="is the largest possible") as caught:
+        bert("vocab", corpus, "--output", tmp_path / "out")
+    assert caught.value.exit_code == 1
+    assert bert("vocab", corpus, "--output", tmp_path / "out", "--vocab-size", "3000", "--pad-with-unused") == 0
+    assert Tokenizer.from_directory(tmp_path / "out").vocab_size == 3000
+
+
+def test_a_size_is_not_asked_for_when_extending(corpus, vocabulary, tmp_path):
+    words = ["vocab", corpus, "--output", tmp_path / "out", "--extend", vocabulary / "vocab.txt"]
+    with pytest.raises(UsageError, match="vocab_size=500: extending"):
+        bert(*words, "--vocab-size", "500")
+
+
+def test_bad_settings_are_bad_usage(corpus, tmp_path):
+    with pytest.raises(ConfigurationError, match="min_count=0") as caught:
+        bert("vocab", corpus, "--output", tmp_path / "out", "--min-count", "0")
+    assert caught.value.exit_code == 2
+
+
+def test_a_corpus_needs_an_output(tmp_path):
+    with pytest.raises(UsageError, match="--output DIR is missing"):
+        bert("corpus", tmp_path / "dump.xml")
+
+
+def test_an_unknown_beam_option_is_refused(corpus, tmp_path):
+    with pytest.raises(UsageError, match="'--wokers=1' is not known"):
+        bert("vocab", corpus, "--output", tmp_path / "out", beam_options=["--wokers=1"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.real_data
+def test_one_article_is_shown_as_it_is_taken(real_data, tmp_path, capsys):
+    dump = real_data / "wikipedia/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+    assert bert("corpus", "--show", "Anarchism", dump, beam_options=()) == 0
+    title, _, first = capsys.readouterr().out.splitlines()[:3]
+    assert title == "Anarchism"
+    assert first.startswith("Anarchism is a political philosophy")
+    assert bert("corpus", "--show", "AccessibleComputing", dump, beam_options=()) == 0
+    assert "(not taken: redirect)" in capsys.readouterr().out
+    with pytest.raises(InputError, match="no page is called 'No such page'"):
+        bert("corpus", "--show", "No such page", dump, beam_options=())
+    with pytest.raises(UsageError, match="makes nothing"):
+        bert("corpus", "--show", "Anarchism", dump, "--output", tmp_path / "out")

@@ -1,0 +1,80 @@
+import dataclasses
+from typing import Literal
+
+import pytest
+
+from bert_pipeline.configuration import from_mapping, override, read_yaml, to_mapping
+from bert_pipeline.errors import BertError, ConfigurationError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Phase:
+    steps: int
+    learning_rate: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ConfigurationError(f"steps: found {self.steps}, expected at least 1")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    phases: tuple[Phase, ...]
+    precision: Literal["float32", "bfloat16"] = "float32"
+    seed: int | None = None
+
+
+def test_a_nested_mapping_becomes_nested_dataclasses_and_back():
+    mapping = {"phases": [{"steps": 3, "learning_rate": 0.5}], "precision": "bfloat16", "seed": None}
+    training = from_mapping(Training, mapping)
+    assert training.phases == (Phase(steps=3, learning_rate=0.5),)
+    assert to_mapping(training) == mapping
+
+
+@pytest.mark.parametrize("text", ["1e-4", "0.0001"])
+def test_a_learning_rate_without_a_dot_is_still_a_number(tmp_path, text):
+    (tmp_path / "c.yaml").write_text(f"phases: [{{steps: 1, learning_rate: {text}}}]")
+    assert from_mapping(Training, read_yaml(tmp_path / "c.yaml")).phases[0].learning_rate == 0.0001
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({"phases": [{"stepz": 3}]}, r"phases\.0: unknown key 'stepz' \(did you mean 'steps'\?\)"),
+        ({"phases": [{}]}, r"phases\.0: required key missing: steps"),
+        ({"phases": [{"steps": "many"}]}, r"phases\.0\.steps: found 'many', expected int"),
+        ({"phases": [{"steps": True}]}, r"found True, expected int"),
+        ({"phases": [{"steps": 0}]}, r"phases\.0: steps: found 0, expected at least 1"),
+        ({"phases": 3}, r"phases: found 3, expected a list"),
+        ({"phases": [], "precision": "half"}, r"precision: found 'half', expected one of 'float32', 'bfloat16'"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_key_value_and_expectation(mapping, message):
+    with pytest.raises(ConfigurationError, match=message):
+        from_mapping(Training, mapping)
+
+
+def test_assignments_reach_into_lists_and_leave_the_original_alone():
+    mapping = {"phases": [{"steps": 3}]}
+    changed = override(mapping, ["phases.0.steps=5", "precision=bfloat16"])
+    assert changed == {"phases": [{"steps": 5}], "precision": "bfloat16"}
+    assert mapping == {"phases": [{"steps": 3}]}
+
+
+@pytest.mark.parametrize("assignment", ["phases.1.steps=5", "phases", "phases.x=1", "=3", "precision.x=1"])
+def test_an_assignment_that_fits_nowhere_is_refused(assignment):
+    with pytest.raises(ConfigurationError):
+        override({"phases": [{"steps": 3}], "precision": "float32"}, [assignment])
+
+
+@pytest.mark.parametrize(("text", "message"), [("[1]", "expected a mapping"), ("a: [", "not valid YAML")])
+def test_a_file_that_is_not_a_mapping_is_refused_by_name(tmp_path, text, message):
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match=message):
+        read_yaml(tmp_path / "c.yaml")
+
+
+def test_a_missing_file_is_bad_usage(tmp_path):
+    with pytest.raises(BertError, match="cannot be read") as raised:
+        read_yaml(tmp_path / "absent.yaml")
+    assert raised.value.exit_code == 2

@@ -1,0 +1,181 @@
+"""Dumps are downloaded whole or not at all, whatever the network does. The server is our own, on loopback."""
+
+import hashlib
+import http.server
+import json
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_pipeline.download import USER_AGENT, download_wikipedia
+from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.manifest import load_manifest
+
+DATA = random.Random(3).randbytes(3_000_000)
+NAME = "testwiki-20260101-pages-articles-multistream.xml.bz2"
+
+
+def status(job: str = "done", *, data: bytes = DATA, sha1: str = "") -> bytes:
+    files = {
+        NAME: {
+            "size": len(data),
+            "url": f"/testwiki/20260101/{NAME}",
+            "sha1": sha1 or hashlib.sha1(data).hexdigest(),
+        },
+        NAME.replace(".xml", "-index.txt"): {"size": 5, "url": "/x", "sha1": "0" * 40},
+    }
+    return json.dumps({"jobs": {"articlesmultistreamdump": {"status": job, "files": files}}, "version": "0.8"}).encode()
+
+
+class Site:
+    """A dump site: files by path, and faults to inject."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {
+            "/testwiki/": b'<a href="20250101/">x</a> <a href="20260101/">x</a> <a href="20260201/">x</a>',
+            "/testwiki/20260201/dumpstatus.json": status("in-progress"),
+            "/testwiki/20260101/dumpstatus.json": status(),
+            f"/testwiki/20260101/{NAME}": DATA,
+        }
+        self.break_after: list[int] = []
+        """For each coming request of a dump file: after how many bytes the connection breaks."""
+        self.has_ranges = True
+        self.requests: list[tuple[str, str, str]] = []
+        site = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                site.answer(self)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
+        wanted = request.headers.get("Range", "")
+        self.requests.append((request.path, wanted, request.headers.get("User-Agent", "")))
+        data = self.files.get(request.path)
+        if data is None:
+            request.send_error(404)
+            return
+        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.has_ranges else 0
+        request.send_response(206 if start else 200)
+        request.send_header("Content-Length", str(len(data) - start))
+        request.end_headers()
+        body = data[start:]
+        if request.path.endswith(".bz2") and self.break_after:
+            body = body[: self.break_after.pop(0)]
+            request.close_connection = True
+        request.wfile.write(body)
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
+
+
+def download(site: Site, output: Path, date: str = "20260101", **options: Any) -> Any:
+    return download_wikipedia(
+        "testwiki", date, output, **{"sites": [site.url], "retry_seconds": 0.0, "attempts": 3, **options}
+    )
+
+
+def test_finished_dump_is_downloaded_with_its_manifest(site: Site, tmp_path: Path) -> None:
+    seen: list[int] = []
+    manifest = download(site, tmp_path / "dump", progress=seen.append)
+    assert (tmp_path / "dump" / NAME).read_bytes() == DATA
+    assert (manifest.kind, list(manifest.files)) == ("dump", [NAME])
+    assert seen == sorted(seen)
+    assert seen[-1] == len(DATA)
+    assert {agent for _, _, agent in site.requests} == {USER_AGENT}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["dump"]
+
+
+def test_latest_takes_the_newest_finished_dump(site: Site, tmp_path: Path) -> None:
+    manifest = download(site, tmp_path / "dump", "latest")
+    assert manifest.configuration == {"wiki": "testwiki", "date": "20260101"}
+
+
+def test_broken_transfer_is_resumed_where_it_broke(site: Site, tmp_path: Path) -> None:
+    site.break_after = [1_000_000, 700_000]
+    download(site, tmp_path / "dump")
+    assert (tmp_path / "dump" / NAME).read_bytes() == DATA
+    ranges = [wanted for path, wanted, _ in site.requests if path.endswith(NAME)]
+    assert ranges == ["", "bytes=1000000-", "bytes=1700000-"]
+
+
+def test_a_later_call_goes_on_where_the_first_gave_up(site: Site, tmp_path: Path) -> None:
+    site.break_after = [500_000, 0, 0, 0]
+    with pytest.raises(InputError, match=r"broke off at 500,000 of 3,000,000 bytes .* run the same command again"):
+        download(site, tmp_path / "dump")
+    assert not (tmp_path / "dump").exists()
+    download(site, tmp_path / "dump")
+    assert (tmp_path / "dump" / NAME).read_bytes() == DATA
+    assert site.requests[-1][1] == "bytes=500000-"
+
+
+def test_server_without_ranges_is_read_from_the_beginning(site: Site, tmp_path: Path) -> None:
+    site.has_ranges = False
+    site.break_after = [1_000_000]
+    download(site, tmp_path / "dump")
+    assert (tmp_path / "dump" / NAME).read_bytes() == DATA
+
+
+def test_damaged_file_is_fetched_again_and_then_refused(site: Site, tmp_path: Path) -> None:
+    site.files[f"/testwiki/20260101/{NAME}"] = DATA[:-1] + bytes([DATA[-1] ^ 1])
+    with pytest.raises(InputError, match="sha1 is .* twice"):
+        download(site, tmp_path / "dump")
+    assert not (tmp_path / "dump").exists()
+    assert sum(path.endswith(NAME) for path, _, _ in site.requests) == 2
+
+
+def test_mirror_stands_in_for_a_site_without_the_file(site: Site, tmp_path: Path) -> None:
+    mirror = Site()
+    try:
+        del site.files[f"/testwiki/20260101/{NAME}"]
+        download(site, tmp_path / "dump", sites=[site.url, mirror.url])
+    finally:
+        mirror.close()
+    assert load_manifest(tmp_path / "dump", verify="sha256").counts["bytes"] == len(DATA)
+
+
+def test_unfinished_dump_is_refused(site: Site, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="20260201: the dump is not finished .*articlesmultistreamdump is in-progress"):
+        download(site, tmp_path / "dump", "20260201")
+
+
+def test_unknown_wiki_is_one_sentence(site: Site, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no site has /nowiki/20260101/dumpstatus.json") as raised:
+        download_wikipedia("nowiki", "20260101", tmp_path / "dump", sites=[site.url], retry_seconds=0.0)
+    assert "\n" not in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_answer_at_all_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="refused"):
+        download_wikipedia(
+            "testwiki", "20260101", tmp_path / "dump", sites=["http://127.0.0.1:9"], attempts=2, retry_seconds=0.0
+        )
+
+
+@pytest.mark.parametrize(
+    ("wiki", "date"), [("../etc", "20260101"), ("enwiki", "yesterday"), ("EN", "latest"), ("", "latest")]
+)
+def test_names_and_dates_are_checked(tmp_path: Path, wiki: str, date: str) -> None:
+    with pytest.raises(UsageError):
+        download_wikipedia(wiki, date, tmp_path / "dump", sites=[])

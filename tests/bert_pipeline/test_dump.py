@@ -1,0 +1,293 @@
+"""Pages come out of every form of export, whole or by range, and what is missing or damaged is said."""
+
+import bz2
+import gzip
+import random
+from pathlib import Path
+
+import pytest
+
+from bert_pipeline.errors import InputError
+from bert_pipeline.wikipedia.bzip2 import DamagedError, ends_cleanly, read_blocks
+from bert_pipeline.wikipedia.dump import Page, ReadReport, is_truncated_bzip2, open_dump, read_pages
+
+HEADER = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="bg">
+  <siteinfo>
+    <sitename>Test</sitename>
+    <dbname>testwiki</dbname>
+    <namespaces>
+      <namespace key="0" case="first-letter" />
+      <namespace key="1" case="first-letter">Беседа</namespace>
+      <namespace key="6" case="first-letter">Файл</namespace>
+      <namespace key="14" case="first-letter">Категория</namespace>
+    </namespaces>
+  </siteinfo>
+"""
+FOOTER = "</mediawiki>\n"
+
+
+def make_page(number: int, text: str = "", *, title: str = "", head: str = "<ns>0</ns>", tail: str = "") -> str:
+    return f"""  <page>
+    <title>{title or f"Page {number}"}</title>
+    {head}
+    <id>{number}</id>
+    <revision>
+      <id>{number * 10}</id>
+      <timestamp>2020-01-01T00:00:00Z</timestamp>
+      <contributor><username>U</username><id>7</id></contributor>
+      <model>wikitext</model>
+      <format>text/x-wiki</format>
+      <text bytes="3" xml:space="preserve">{text or f"Text of {number}."}</text>{tail}
+    </revision>
+  </page>
+"""
+
+
+def make_export(*pages: str) -> str:
+    return HEADER + "".join(pages) + FOOTER
+
+
+@pytest.fixture
+def export() -> str:
+    rng = random.Random(5)
+    words = ["alpha", "beta", "&lt;ref&gt;", "&amp;nbsp;", "гама", "delta"]
+    return make_export(*(make_page(n, " ".join(rng.choices(words, k=rng.randint(1, 400)))) for n in range(1, 120)))
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def read_all(path: Path, report: ReadReport | None = None) -> list[Page]:
+    return list(read_pages(open_dump(path), report=report))
+
+
+def test_fields_of_a_page_are_read(tmp_path: Path) -> None:
+    text = "A &lt;b&gt; &amp;amp; &quot;c&quot;"
+    path = write(tmp_path / "d.xml", make_export(make_page(12, text, title="Tom &amp; Jerry")).encode())
+    assert read_all(path) == [Page("Tom & Jerry", 12, 0, 120, False, "wikitext", 'A <b> &amp; "c"')]
+
+
+def test_site_is_read_from_the_header(tmp_path: Path) -> None:
+    site = open_dump(write(tmp_path / "d.xml", make_export().encode())).site
+    assert (site.dbname, site.language) == ("testwiki", "bg")
+    assert site.namespace_of("Файл:X.jpg") == 6
+    assert site.namespace_of("File:X.jpg") == 6
+    assert site.namespace_of("Категория:X") == 14
+    assert site.namespace_of("Alien: Covenant") == 0
+
+
+@pytest.mark.parametrize("name", ["d.xml", "d.xml.bz2", "d.xml.gz", "utf16.xml", "utf16.xml.bz2", "big-endian.xml.gz"])
+def test_every_form_of_file_gives_the_same_pages(tmp_path: Path, export: str, name: str) -> None:
+    expected = read_all(write(tmp_path / "plain.xml", export.encode()))
+    data = export.encode()
+    if name.startswith("utf16"):
+        data = b"\xff\xfe" + export.encode("utf-16-le")
+    if name.startswith("big"):
+        data = b"\xfe\xff" + export.encode("utf-16-be")
+    pack = {"bz2": bz2.compress, "gz": gzip.compress}.get(name.rpartition(".")[2], bytes)
+    assert read_all(write(tmp_path / name, pack(data))) == expected
+    assert len(expected) == 119
+
+
+@pytest.mark.parametrize("step", [1, 37, 1000, 10**9])
+def test_ranges_of_a_plain_file_part_its_pages(tmp_path: Path, step: int) -> None:
+    data = make_export(*(make_page(n) for n in range(1, 5))).encode()
+    dump = open_dump(write(tmp_path / "d.xml", data))
+    parts = [page for start in range(0, dump.size, step) for page in read_pages(dump, start, start + step)]
+    assert [page.page_id for page in parts] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("step", [53, 997, 10**9])
+@pytest.mark.parametrize("form", ["one stream", "multistream", "cut anywhere"])
+def test_ranges_of_a_bz2_file_part_its_pages(tmp_path: Path, export: str, step: int, form: str) -> None:
+    data = export.encode()
+    if form == "multistream":
+        body = export.removeprefix(HEADER).removesuffix(FOOTER)
+        pages = [f"  <page>{rest}" for rest in body.split("  <page>")[1:]]
+        parts = [HEADER, *("".join(pages[i : i + 10]) for i in range(0, len(pages), 10)), FOOTER]
+        packed = b"".join(bz2.compress(part.encode()) for part in parts)
+    elif form == "cut anywhere":
+        packed = b"".join(bz2.compress(data[i : i + 1711]) for i in range(0, len(data), 1711))
+    else:
+        packed = bz2.compress(data)
+    dump = open_dump(write(tmp_path / "d.xml.bz2", packed))
+    parts = [page for start in range(0, dump.size, step) for page in read_pages(dump, start, start + step)]
+    assert parts == read_all(write(tmp_path / "d.xml", data))
+
+
+def test_blocks_at_any_bit_are_found(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    data = bytes(rng.choices(b"abcdefgh ", k=450_000))
+    path = write(tmp_path / "d.bz2", bz2.compress(data, compresslevel=1))
+    blocks = list(read_blocks(path, 0, None))
+    assert len(blocks) >= 4
+    assert b"".join(block for block, _ in blocks) == data
+    assert ends_cleanly(path)
+
+
+def test_a_page_as_long_as_many_chunks_is_read(tmp_path: Path) -> None:
+    text = "word " * 600_000
+    path = write(tmp_path / "d.xml.bz2", bz2.compress(make_export(make_page(1, text), make_page(2)).encode()))
+    assert [len(page.text) for page in read_all(path)] == [len(text), len("Text of 2.")]
+
+
+def test_redirects_are_known_by_element_or_by_word(tmp_path: Path) -> None:
+    pages = (
+        make_page(1, head='<ns>0</ns><redirect title="X" />'),
+        make_page(2, "#REDIRECT [[X]]"),
+        make_page(3, "#ПРЕНАСОЧВАНЕ [[X]]"),
+        make_page(4, "# a list with a [[link]]"),
+    )
+    flags = [page.is_redirect for page in read_all(write(tmp_path / "d.xml", make_export(*pages).encode()))]
+    assert flags[:3] == [True, True, True]
+
+
+def test_namespace_comes_from_the_title_where_old_exports_do_not_say(tmp_path: Path) -> None:
+    pages = (make_page(1, title="Беседа:X", head=""), make_page(2, title="2001: A Space Odyssey", head=""))
+    assert [page.namespace for page in read_all(write(tmp_path / "d.xml", make_export(*pages).encode()))] == [1, 0]
+
+
+def test_unusual_but_sound_xml_is_read(tmp_path: Path) -> None:
+    pages = (
+        make_page(1, "<![CDATA[a <b> & c]]>"),
+        make_page(2, "caf&#233; &#x263A;"),
+        make_page(3).replace('<text bytes="3" xml:space="preserve">Text of 3.</text>', '<text bytes="0" />'),
+    )
+    found = read_all(write(tmp_path / "d.xml", make_export(*pages).encode()))
+    assert [page.text for page in found] == ["a <b> & c", "café ☺", ""]
+
+
+def test_of_several_revisions_the_last_is_read(tmp_path: Path) -> None:
+    page = make_page(1, "old").replace("  </page>", "") + make_page(1, "new").partition("<id>1</id>")[2]
+    (found,) = read_all(write(tmp_path / "d.xml", make_export(page).encode()))
+    assert found.text == "new"
+
+
+def test_missing_end_tag_is_reported_and_whole_pages_are_kept(tmp_path: Path) -> None:
+    report = ReadReport()
+    pages = read_all(write(tmp_path / "d.xml", make_export(make_page(1)).removesuffix(FOOTER).encode()), report)
+    assert len(pages) == 1
+    assert (report.reached_end, report.is_closed, report.unfinished_page) == (True, False, "")
+
+
+def test_a_page_cut_in_two_is_reported_by_its_title(tmp_path: Path) -> None:
+    data = make_export(make_page(1), make_page(2)).encode()
+    report = ReadReport()
+    pages = read_all(write(tmp_path / "d.xml", data[: data.index(b"Text of 2")]), report)
+    assert [page.page_id for page in pages] == [1]
+    assert report.unfinished_page == "Page 2"
+
+
+def test_bz2_cut_inside_a_block_keeps_what_stands_before(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    pages = [make_page(n, "".join(rng.choices("abcdef ", k=3000))) for n in range(1, 100)]
+    packed = bz2.compress(make_export(*pages).encode(), compresslevel=1)
+    path = write(tmp_path / "d.xml.bz2", packed[: len(packed) * 3 // 4])
+    report = ReadReport()
+    kept = read_all(path, report)
+    assert 20 < len(kept) < 99
+    assert report.is_truncated
+    assert is_truncated_bzip2(open_dump(path))
+
+
+def test_bz2_cut_between_streams_lacks_the_end_tag(tmp_path: Path) -> None:
+    first, second = bz2.compress((HEADER + make_page(1)).encode()), bz2.compress((make_page(2) + FOOTER).encode())
+    report = ReadReport()
+    assert len(read_all(write(tmp_path / "cut.bz2", first), report)) == 1
+    assert not report.is_closed
+    report = ReadReport()
+    assert len(read_all(write(tmp_path / "whole.bz2", first + second), report)) == 2
+    assert report.is_closed
+
+
+def test_gzip_cut_off_keeps_what_stands_before(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    pages = [make_page(n, "".join(rng.choices("abcdef ", k=3000))) for n in range(1, 800)]
+    packed = gzip.compress(make_export(*pages).encode())
+    report = ReadReport()
+    kept = read_all(write(tmp_path / "d.xml.gz", packed[: len(packed) * 3 // 4]), report)
+    assert 100 < len(kept) < 799
+    assert report.is_truncated
+
+
+def test_corrupt_bz2_is_refused_with_the_place(tmp_path: Path) -> None:
+    rng = random.Random(4)
+    pages = [make_page(n, "".join(rng.choices("abcdef ", k=3000))) for n in range(1, 100)]
+    packed = bytearray(bz2.compress(make_export(*pages).encode(), compresslevel=1))
+    packed[len(packed) // 2] ^= 0x10
+    path = write(tmp_path / "d.xml.bz2", bytes(packed))
+    with pytest.raises(
+        InputError, match=r"d\.xml\.bz2: the bz2 data are damaged at byte [\d,]+ .* after page 'Page \d+'"
+    ):
+        read_all(path)
+
+
+def test_corrupt_block_is_told_from_a_cut_one(tmp_path: Path) -> None:
+    packed = bytearray(bz2.compress(b"some text " * 1000))
+    packed[40] ^= 1
+    with pytest.raises(DamagedError) as raised:
+        list(read_blocks(write(tmp_path / "d.bz2", bytes(packed)), 0, None))
+    assert not raised.value.truncated
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"just some words\n", "found no XML, expected a MediaWiki export"),
+        (b"<html><body>x</body></html>", "found XML of another kind"),
+        (b'<!DOCTYPE mediawiki [<!ENTITY a "b">]><mediawiki><page></page></mediawiki>', "declares a DOCTYPE"),
+        (b'<?xml version="1.0" encoding="latin-1"?><mediawiki></mediawiki>', "its encoding is latin-1"),
+        (b"BZh91AY&SY and no more", "cut off before its first page"),
+        (gzip.compress(b"<mediawiki>")[:12], "cut off before its first page"),
+    ],
+)
+def test_what_is_no_export_is_refused_in_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
+    path = write(tmp_path / "d.xml", content)
+    with pytest.raises(InputError, match=message) as raised:
+        open_dump(path)
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        open_dump(tmp_path / "none.xml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a < b", "page 'Page 2': malformed XML at its line .* the last sound page is 'Page 1'"),
+        ("a &nbsp; b", "page 'Page 2': malformed XML .* undefined entity"),
+    ],
+)
+def test_malformed_xml_names_the_page(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path / "d.xml", make_export(make_page(1), make_page(2, text)).encode())
+    with pytest.raises(InputError, match=message):
+        read_all(path)
+
+
+def test_wrong_encoding_names_the_page(tmp_path: Path) -> None:
+    data = make_export(make_page(1), make_page(2, "caf@")).encode().replace(b"caf@", b"caf\xe9")
+    with pytest.raises(InputError, match="page 'Page 2': not UTF-8 text"):
+        read_all(write(tmp_path / "d.xml", data))
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("name", "num_pages", "is_closed"),
+    [
+        ("enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2", 206, True),
+        ("enwiki-2014-head-truncated.xml.bz2", 361, False),
+        ("bgwiki-latest-pages-articles-shortened.xml.bz2", 3, True),
+        ("aawiki-20260101-pages-meta-current.xml.bz2", 507, True),
+        ("tinywiki-latest-pages-articles.xml", 8, True),
+    ],
+)
+def test_real_dumps_are_read_whole(real_data: Path, name: str, num_pages: int, is_closed: bool) -> None:
+    report = ReadReport()
+    assert len(read_all(real_data / "wikipedia" / name, report)) == num_pages
+    assert report.is_closed == is_closed

@@ -1,0 +1,304 @@
+"""Sentence pairs: their promises one by one, and their distributions against a plain reference algorithm."""
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.instances import (
+    InstancesConfig,
+    InstanceStatistics,
+    TokenizedDocuments,
+    assemble,
+    make_instances,
+    make_pairs,
+)
+from bert_pipeline.randomness import binomial_half, combine, key_of_text
+from bert_pipeline.tokenization import SPECIAL_TOKENS, Tokenizer
+
+VOCABULARY = Tokenizer.from_tokens([*SPECIAL_TOKENS, *(f"t{index}" for index in range(60_000))], do_lower_case=True)
+
+
+def make_documents(sentence_lengths, names=None):
+    """Documents whose every token is a number of its own, so that a span says where it is from."""
+    flat = [length for document in sentence_lengths for length in document]
+    names = names or [f"d{index}" for index in range(len(sentence_lengths))]
+    return TokenizedDocuments(
+        tokens=np.arange(5, 5 + sum(flat), dtype=np.int32),
+        sentence_offsets=np.concatenate([[0], np.cumsum(flat)]).astype(np.int64),
+        document_offsets=np.concatenate([[0], np.cumsum([len(d) for d in sentence_lengths])]).astype(np.int64),
+        keys=np.array([key_of_text(name) for name in names], dtype=np.uint64),
+    )
+
+
+def document_of(documents, token):
+    sentence = np.searchsorted(documents.sentence_offsets, token, side="right") - 1
+    return np.searchsorted(documents.document_offsets, sentence, side="right") - 1
+
+
+def reference_pairs(sentence_lengths, max_seq_length, short_seq_prob, rng):
+    """One pass of google's algorithm over all documents, token by token, with "random" never the document itself."""
+    starts, token = [], 0
+    for document in sentence_lengths:
+        starts.append([])
+        for length in document:
+            starts[-1].append(list(range(token, token + length)))
+            token += length
+    most = max_seq_length - 3
+    pairs = []
+    for number, document in enumerate(starts):
+        target = rng.randint(2, most) if rng.random() < short_seq_prob else most
+        chunk, chunk_length, i = [], 0, 0
+        while i < len(document):
+            chunk.append(document[i])
+            chunk_length += len(document[i])
+            if i == len(document) - 1 or chunk_length >= target:
+                a_end = rng.randint(1, len(chunk) - 1) if len(chunk) >= 2 else 1
+                a = [t for sentence in chunk[:a_end] for t in sentence]
+                b, is_random = [], len(chunk) == 1 or rng.random() < 0.5
+                if is_random:
+                    other = starts[rng.choice([index for index in range(len(starts)) if index != number])]
+                    for sentence in other[rng.randint(0, len(other) - 1) :]:
+                        b += sentence
+                        if len(b) >= target - len(a):
+                            break
+                    i -= len(chunk) - a_end
+                else:
+                    b = [t for sentence in chunk[a_end:] for t in sentence]
+                while len(a) + len(b) > most:
+                    longer = a if len(a) > len(b) else b
+                    longer.pop(0 if rng.random() < 0.5 else -1)
+                pairs.append((number, a, b, is_random))
+                chunk, chunk_length = [], 0
+            i += 1
+    return pairs
+
+
+lengths_strategy = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=2, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths_strategy, st.integers(8, 64), st.integers(1, 4), st.integers(0, 2**40))
+def test_pairs_keep_their_promises(sentence_lengths, max_seq_length, passes, seed):
+    documents = make_documents(sentence_lengths)
+    config = InstancesConfig(max_seq_length=max_seq_length, dupe_factor=passes, seed=seed, masking="static")
+    pairs = make_pairs(documents, config)
+    assert pairs.num_without_partner == 0
+    a, b = pairs.a_length, pairs.b_length
+    assert (a >= 1).all()
+    assert (b >= 1).all()
+    assert (a + b <= max_seq_length - 3).all()
+    a_document, b_document = document_of(documents, pairs.a_start), document_of(documents, pairs.b_start)
+    assert np.array_equal(a_document, document_of(documents, pairs.a_start + a - 1))
+    assert np.array_equal(b_document, document_of(documents, pairs.b_start + b - 1))
+    assert np.array_equal(a_document != b_document, pairs.is_random_next)
+    follows = ~pairs.is_random_next
+    assert (pairs.b_start[follows] >= (pairs.a_start + a)[follows]).all()
+    # Untruncated text that follows, follows at once.
+    whole = follows & (a + b < max_seq_length - 3)
+    assert np.array_equal(pairs.b_start[whole], (pairs.a_start + a)[whole])
+    assert len(np.unique(pairs.keys)) == len(pairs)
+
+
+@settings(max_examples=40, deadline=None)
+@given(lengths_strategy, st.integers(0, 2**40))
+def test_every_sentence_is_used_in_every_pass(sentence_lengths, seed):
+    """With room for all there is no truncation, so each pass covers its documents from end to end."""
+    documents = make_documents(sentence_lengths)
+    pairs = make_pairs(documents, InstancesConfig(max_seq_length=2_000, dupe_factor=1, seed=seed, short_seq_prob=0.0))
+    covered = np.zeros(len(documents.tokens), dtype=int)
+    for index in range(len(pairs)):
+        covered[pairs.a_start[index] : pairs.a_start[index] + pairs.a_length[index]] += 1
+        if not pairs.is_random_next[index]:
+            covered[pairs.b_start[index] : pairs.b_start[index] + pairs.b_length[index]] += 1
+    assert (covered == 1).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(lengths_strategy, st.integers(8, 64), st.booleans())
+def test_instances_are_cls_a_sep_b_sep(sentence_lengths, max_seq_length, static):
+    documents = make_documents(sentence_lengths)
+    config = InstancesConfig(max_seq_length=max_seq_length, dupe_factor=2, masking="static" if static else "dynamic")
+    pairs = make_pairs(documents, config)
+    statistics = InstanceStatistics(max_seq_length, VOCABULARY.unk_id, VOCABULARY.mask_id)
+    columns = make_instances(documents, pairs, VOCABULARY, config, statistics)
+    plain, lengths = assemble(documents, pairs, VOCABULARY, max_seq_length)
+    assert columns.is_masked == static
+    assert np.array_equal(columns.lengths, lengths)
+    for index in range(len(pairs)):
+        ids = columns.input_ids[columns.offsets[index] : columns.offsets[index + 1]].copy()
+        if static:
+            chosen = slice(columns.masked_offsets[index], columns.masked_offsets[index + 1])
+            ids[columns.masked_lm_positions[chosen]] = columns.masked_lm_ids[chosen]
+        a = documents.tokens[pairs.a_start[index] : pairs.a_start[index] + pairs.a_length[index]]
+        b = documents.tokens[pairs.b_start[index] : pairs.b_start[index] + pairs.b_length[index]]
+        expected = [VOCABULARY.cls_id, *a, VOCABULARY.sep_id, *b, VOCABULARY.sep_id]
+        assert ids.tolist() == expected
+        assert plain[index].tolist() == expected + [0] * (max_seq_length - len(expected))
+        assert columns.segment_b_start[index] == len(a) + 2
+    counts = statistics.as_counts()
+    assert counts["instances"] == len(pairs) == sum(counts["length_histogram"])
+    assert counts["tokens"] == len(columns.input_ids)
+    assert counts["random_next"] == pairs.is_random_next.sum()
+    assert (
+        counts["masked_tokens"]
+        == counts["masked_as_mask"] + counts["masked_as_same"] + counts["masked_as_random"]
+        == (len(columns.masked_lm_ids) if static else 0)
+    )
+
+
+def sorted_pairs(pairs):
+    return sorted(
+        zip(*(getattr(pairs, name).tolist() for name in ("keys", "a_start", "a_length", "b_start", "b_length")))
+    )
+
+
+def test_seeds_and_passes_differ_and_the_same_seed_repeats():
+    documents = make_documents([[7, 9, 4, 12, 6, 8, 10, 5] * 4] * 3)
+    config = InstancesConfig(max_seq_length=32, dupe_factor=2)
+    once = sorted_pairs(make_pairs(documents, config))
+    assert once == sorted_pairs(make_pairs(documents, config))
+    assert once != sorted_pairs(make_pairs(documents, dataclasses.replace(config, seed=1)))
+    more = sorted_pairs(make_pairs(documents, dataclasses.replace(config, dupe_factor=5)))
+    assert set(once) < set(more)
+
+
+def test_what_a_document_yields_depends_on_its_own_id_but_for_the_random_sentences():
+    lengths = [[7, 9, 4, 12, 6, 8] * 3, [5, 11, 6] * 5, [9, 9, 3, 4] * 4]
+    config = InstancesConfig(max_seq_length=48, dupe_factor=3, short_seq_prob=0.5)
+
+    def first_sentences(order):
+        documents = make_documents([lengths[i] for i in order], [f"d{i}" for i in order])
+        pairs = make_pairs(documents, config)
+        document = document_of(documents, pairs.a_start)
+        start = documents.sentence_offsets[documents.document_offsets[document]]
+        names = [order[index] for index in document]
+        # The first token of A moves with the truncation, which depends on B's length: sentences do not.
+        sentence = np.searchsorted(documents.sentence_offsets, pairs.a_start, side="right")
+        sentence = sentence - documents.document_offsets[document]
+        assert (pairs.a_start >= start).all()
+        return sorted(zip(names, pairs.keys.tolist(), sentence.tolist(), pairs.is_random_next.tolist()))
+
+    all_three = first_sentences([0, 1, 2])
+    assert all_three == first_sentences([2, 0, 1])
+    assert [row[1] for row in first_sentences([0, 1])] == [row[1] for row in all_three if row[0] != 2]
+
+
+def test_one_document_has_no_random_pairs_and_lonely_sentences_are_counted():
+    documents = make_documents([[30, 30, 3, 4, 5, 6]])
+    pairs = make_pairs(documents, InstancesConfig(max_seq_length=30, dupe_factor=20, short_seq_prob=0.0))
+    assert not pairs.is_random_next.any()
+    assert len(pairs) == 20
+    assert pairs.num_without_partner == 40
+
+
+def test_no_documents_make_no_pairs():
+    empty = TokenizedDocuments(
+        tokens=np.zeros(0, dtype=np.int32),
+        sentence_offsets=np.zeros(1, dtype=np.int64),
+        document_offsets=np.zeros(1, dtype=np.int64),
+        keys=np.zeros(0, dtype=np.uint64),
+    )
+    assert len(make_pairs(empty, InstancesConfig())) == 0
+
+
+@pytest.mark.parametrize("short_seq_prob", [0.1, 1.0])
+def test_pairs_are_distributed_as_the_reference_algorithm_makes_them(short_seq_prob):
+    rng = random.Random(11)
+    sentence_lengths = [[rng.randint(1, 30) for _ in range(rng.randint(1, 25))] for _ in range(8)]
+    sentence_lengths.append([70, 3, 90, 2])
+    passes = 800
+    documents = make_documents(sentence_lengths)
+    config = InstancesConfig(max_seq_length=48, dupe_factor=passes, short_seq_prob=short_seq_prob)
+    pairs = make_pairs(documents, config)
+    reference = [pair for _ in range(passes) for pair in reference_pairs(sentence_lengths, 48, short_seq_prob, rng)]
+
+    first = documents.sentence_offsets
+
+    def from_sentence_start(tokens):
+        return tokens - first[np.searchsorted(first, tokens, side="right") - 1]
+
+    ours = {
+        "tokens cut from the front of A": from_sentence_start(pairs.a_start),
+        "tokens cut from the front of B": from_sentence_start(pairs.b_start),
+        "document": document_of(documents, pairs.a_start),
+        "first token of A": pairs.a_start,
+        "tokens of A": pairs.a_length,
+        "first token of B": pairs.b_start,
+        "tokens of B": pairs.b_length,
+        "tokens of the pair": pairs.a_length + pairs.b_length,
+    }
+    theirs = {
+        "tokens cut from the front of A": from_sentence_start(np.array([a[0] for _, a, _, _ in reference])),
+        "tokens cut from the front of B": from_sentence_start(np.array([b[0] for _, _, b, _ in reference])),
+        "document": [number for number, _, _, _ in reference],
+        "first token of A": [a[0] for _, a, _, _ in reference],
+        "tokens of A": [len(a) for _, a, _, _ in reference],
+        "first token of B": [b[0] for _, _, b, _ in reference],
+        "tokens of B": [len(b) for _, _, b, _ in reference],
+        "tokens of the pair": [len(a) + len(b) for _, a, b, _ in reference],
+    }
+    for name, values in ours.items():
+        for label in (False, True):  # true and random continuations on their own
+            left = np.asarray(values)[pairs.is_random_next == label]
+            right = np.array([value for value, pair in zip(theirs[name], reference) if pair[3] == label])
+            assert stats.ks_2samp(left, right).pvalue > 1e-4, (name, label)
+    counts = [[(pairs.is_random_next == label).sum() for label in (False, True)]]
+    counts.append([sum(pair[3] == label for pair in reference) for label in (False, True)])
+    assert stats.chi2_contingency(counts).pvalue > 1e-4
+    assert pairs.is_random_next.mean() > 0.5
+
+
+def test_short_targets_are_uniform_from_two_tokens_up():
+    documents = make_documents([[1] * 60] * 3)  # sentences of one token reach a target exactly
+    pairs = make_pairs(documents, InstancesConfig(max_seq_length=30, dupe_factor=3000, short_seq_prob=1.0))
+    first = pairs.a_start % 60 == 0
+    lengths = (pairs.a_length + pairs.b_length)[first & ~pairs.is_random_next]
+    counts = np.bincount(lengths, minlength=28)
+    assert counts[:2].sum() == 0
+    assert len(counts) == 28
+    assert stats.chisquare(counts[2:]).pvalue > 1e-4
+
+
+def test_coins_are_fair_for_few_and_many_throws():
+    keys = combine(1, np.arange(2000))
+    for throws in (1, 5, 63, 64, 200):
+        heads = binomial_half(keys, np.full(2000, throws))
+        assert heads.min() >= 0
+        assert heads.max() <= throws
+        expected = stats.binom(throws, 0.5)
+        assert abs(heads.mean() - expected.mean()) < 5 * expected.std() / 2000**0.5
+        assert abs(heads.std() / expected.std() - 1) < 0.1
+    assert not binomial_half(keys, np.zeros(2000, dtype=int)).any()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_seq_length": 4}, "max_seq_length=4"),
+        ({"short_seq_prob": 1.5}, "short_seq_prob=1.5"),
+        ({"dupe_factor": 0}, "dupe_factor=0"),
+        ({"format": "arrow"}, "format='arrow'"),
+        ({"masking": "always"}, "masking='always'"),
+        ({"format": "tfrecord", "masking": "dynamic"}, "needs masking='static'"),
+        ({"tfrecord_compression": "gzip"}, "writes no TFRecord"),
+        ({"whole_word_masking": True}, "whole_word_masking=True: it would be ignored"),
+        ({"masking": "dynamic", "max_predictions_per_seq": 80}, "max_predictions_per_seq=80: it would be ignored"),
+        ({"masking": "static", "mask_share": 0.9}, "add up to 1.1"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(values, message):
+    with pytest.raises(ConfigurationError, match=message):
+        InstancesConfig(**values)
+
+
+def test_masks_are_dynamic_for_parquet_and_static_for_the_rest_unless_stated():
+    assert not InstancesConfig().has_static_masks
+    assert InstancesConfig(format="tfrecord").has_static_masks
+    assert InstancesConfig(format="both").has_static_masks
+    assert InstancesConfig(masking="static").has_static_masks

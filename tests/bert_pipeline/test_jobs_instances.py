@@ -1,0 +1,312 @@
+"""The vocabulary and instance jobs: the same content from any number of workers, and errors as one sentence."""
+
+import collections
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+from small_corpus import make_corpus, make_documents, make_tokenizer, make_vocabulary
+
+from bert_pipeline.errors import ArtefactError, BertError, InputError, UsageError
+from bert_pipeline.formats.parquet import open_instances
+from bert_pipeline.formats.tfrecord import open_tfrecords
+from bert_pipeline.instances import InstancesConfig
+from bert_pipeline.jobs.instances import build_instances, show_instances, tokenize_shard
+from bert_pipeline.jobs.vocabulary import build_vocabulary
+from bert_pipeline.manifest import load_manifest, publishing
+from bert_pipeline.randomness import key_of_text
+from bert_pipeline.sentence_encoder import SentenceEncoder
+from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary import VocabularyConfig, WordCounter
+
+ONE_WORKER = ["--workers", "1"]
+SMALL = VocabularyConfig(vocab_size=120, num_unused=5)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    first, second = make_documents(60, held_out=[4, 9, 30]), make_documents(60, seed=1, held_out=[7])
+    second = [dataclasses.replace(document, document_id=f"b{document.document_id}") for document in second]
+    return make_corpus(tmp_path_factory.mktemp("corpus") / "corpus", [first, second])
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    return make_vocabulary(tmp_path_factory.mktemp("vocabulary") / "vocabulary")
+
+
+@pytest.fixture(scope="module")
+def static_both(corpus, vocabulary, tmp_path_factory):
+    output = tmp_path_factory.mktemp("instances") / "instances"
+    config = InstancesConfig(max_seq_length=32, dupe_factor=3, format="both", max_predictions_per_seq=4)
+    return build_instances(corpus, vocabulary, output, config, ONE_WORKER)
+
+
+def leftovers(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.mark.slow
+def test_one_and_two_workers_make_the_same_content(corpus, vocabulary, static_both, tmp_path):
+    two_workers = ["--workers", "2"]
+    vocabularies = [
+        build_vocabulary(corpus, tmp_path / f"v{i}", SMALL, options)
+        for i, options in enumerate((ONE_WORKER, two_workers))
+    ]
+    assert vocabularies[0].sha256 == vocabularies[1].sha256
+    assert vocabularies[1].provenance["workers"] == 2
+    config = InstancesConfig(max_seq_length=32, dupe_factor=3, format="both", max_predictions_per_seq=4)
+    instances = build_instances(corpus, vocabulary, tmp_path / "instances", config, two_workers)
+    assert instances.sha256 == static_both.sha256
+    assert instances.provenance["workers"] == 2
+
+
+def test_a_vocabulary_comes_from_the_training_documents_alone(corpus, tmp_path):
+    manifest = build_vocabulary(corpus, tmp_path / "vocabulary", SMALL, ONE_WORKER)
+    tokenizer = Tokenizer.from_directory(tmp_path / "vocabulary")
+    assert tokenizer.vocab_size == manifest.counts["vocab_size"] == 120
+    assert tokenizer.do_lower_case is True
+    counters = {"train": WordCounter(True), "held_out": WordCounter(True)}
+    for documents in (make_documents(60, held_out=[4, 9, 30]), make_documents(60, seed=1, held_out=[7])):
+        for document in documents:
+            counters[document.split].add(document.sentences)
+    assert manifest.counts["words"] == counters["train"].counts().total()
+    assert manifest.counts["distinct_words"] == len(counters["train"].counts())
+    assert manifest.counts["quality_on"] == "held_out"
+    assert manifest.counts["quality"]["words"] == counters["held_out"].counts().total()
+    assert manifest.counts["quality"]["unk_share"] == 0
+    assert sorted(manifest.files) == ["tokenizer_config.json", "vocab.txt"]
+
+
+def test_words_may_be_counted_in_several_partitions(corpus, tmp_path, monkeypatch):
+    whole = build_vocabulary(corpus, tmp_path / "whole", SMALL, ONE_WORKER)
+    monkeypatch.setattr("bert_pipeline.jobs.vocabulary._BYTES_PER_PARTITION", 1000)
+    assert build_vocabulary(corpus, tmp_path / "parts", SMALL, ONE_WORKER).sha256 == whole.sha256
+
+
+def test_a_vocabulary_is_compared_and_extended(corpus, vocabulary, tmp_path):
+    base = make_tokenizer()
+    (tmp_path / "base").mkdir()
+    tokens = [*base.tokens[:1], "[unused0]", "[unused1]", *base.tokens[1:]]
+    Tokenizer.from_tokens(tokens, do_lower_case=True).save(tmp_path / "base")
+    path = tmp_path / "base" / "vocab.txt"
+    manifest = build_vocabulary(
+        corpus,
+        tmp_path / "extended",
+        VocabularyConfig(),
+        ONE_WORKER,
+        extend_vocabulary=path,
+        compare_vocabulary=vocabulary / "vocab.txt",
+    )
+    extended = Tokenizer.from_directory(tmp_path / "extended")
+    assert manifest.counts["added_words"] == 2
+    assert extended.vocab_size == len(tokens)
+    assert {*extended.tokens[1:3]}.isdisjoint(tokens)
+    assert extended.tokens[3:] == tuple(tokens[3:])
+    quality, reference = manifest.counts["quality"], manifest.counts["reference_quality"]
+    assert quality["tokens_per_word"] < reference["tokens_per_word"]
+    with pytest.raises(UsageError, match=r"vocab_size=500: extending keeps"):
+        build_vocabulary(corpus, tmp_path / "x", VocabularyConfig(vocab_size=500), extend_vocabulary=path)
+    with pytest.raises(UsageError, match="says True"):
+        build_vocabulary(corpus, tmp_path / "x", VocabularyConfig(do_lower_case=False), extend_vocabulary=path)
+    assert leftovers(tmp_path) == ["base", "extended"]
+
+
+def test_too_small_a_corpus_leaves_nothing_behind(corpus, tmp_path):
+    with pytest.raises(InputError, match="is the largest possible"):
+        build_vocabulary(corpus, tmp_path / "vocabulary", VocabularyConfig(), ONE_WORKER)
+    assert leftovers(tmp_path) == []
+
+
+def test_documents_are_tokenized_by_split_and_what_is_empty_is_left_out(tmp_path):
+    documents = make_documents(5, held_out=[1])
+    emptied = [
+        dataclasses.replace(documents[2], sentences=("", "\u200b", "kaka.", " ")),
+        dataclasses.replace(documents[3], sentences=("", "\u200b")),
+    ]
+    corpus = make_corpus(tmp_path / "corpus", [[*documents[:2], *emptied, documents[4]]])
+    tokenizer = make_tokenizer()
+    found = tokenize_shard(corpus / "documents-00000.parquet", SentenceEncoder(tokenizer))
+    for split, expected in (("train", [documents[0], emptied[0], documents[4]]), ("held_out", [documents[1]])):
+        sentences = [[ids for ids in tokenizer.encode_batch(d.sentences) if ids] for d in expected]
+        tokens = found[split]
+        assert tokens.tokens.tolist() == [index for document in sentences for ids in document for index in ids]
+        assert np.diff(tokens.sentence_offsets).tolist() == [len(ids) for document in sentences for ids in document]
+        assert np.diff(tokens.document_offsets).tolist() == [len(document) for document in sentences]
+        assert tokens.keys.tolist() == [key_of_text(document.document_id) for document in expected]
+
+
+def test_there_is_one_instance_shard_per_corpus_shard_and_split(static_both, vocabulary):
+    assert sorted(static_both.files) == [
+        "held_out/instances-00000.parquet",
+        "held_out/instances-00000.tfrecord",
+        "held_out/instances-00001.parquet",
+        "held_out/instances-00001.tfrecord",
+        "tokenizer_config.json",
+        "train/instances-00000.parquet",
+        "train/instances-00000.tfrecord",
+        "train/instances-00001.parquet",
+        "train/instances-00001.tfrecord",
+        "vocab.txt",
+    ]
+    assert load_manifest(static_both.path, kind="instances", verify="sha256").sha256 == static_both.sha256
+    copied = Tokenizer.from_directory(static_both.path)
+    assert copied.sha256 == Tokenizer.from_directory(vocabulary).sha256 == static_both.inputs["vocabulary"]["sha256"]
+
+
+def test_parquet_and_tfrecord_of_one_run_hold_the_same_instances(static_both):
+    for name, entry in static_both.files.items():
+        if not name.endswith(".parquet"):
+            continue
+        path = static_both.path / name
+        with open_instances(path) as left, open_tfrecords(path.with_suffix(".tfrecord")) as right:
+            assert left.num_instances == right.num_instances == entry["rows"]
+            for group in range(left.num_row_groups):
+                a, b = left.read_row_group(group), right.read_row_group(group)
+                for field in a.__dataclass_fields__:
+                    assert np.array_equal(getattr(a, field), getattr(b, field)), (name, field)
+
+
+def test_instances_hold_only_text_of_their_own_split(static_both, corpus):
+    """The runs of tokens between [CLS] and [SEP], unmasked, occur in documents of that split."""
+    encoder = SentenceEncoder(Tokenizer.from_directory(static_both.path))
+    for shard in (0, 1):
+        documents = tokenize_shard(corpus / f"documents-{shard:05d}.parquet", encoder)
+        for split in ("train", "held_out"):
+            text = " " + " ".join(map(str, documents[split].tokens.tolist())) + " "
+            with open_instances(static_both.path / split / f"instances-{shard:05d}.parquet") as reader:
+                columns = reader.read_row_group(0)
+            for row in range(columns.num_instances):
+                ids = columns.input_ids[columns.offsets[row] : columns.offsets[row + 1]].copy()
+                masked = slice(columns.masked_offsets[row], columns.masked_offsets[row + 1])
+                ids[columns.masked_lm_positions[masked]] = columns.masked_lm_ids[masked]
+                start = columns.segment_b_start[row]
+                for part in (ids[1 : start - 1], ids[start:-1]):
+                    assert f" {' '.join(map(str, part.tolist()))} " in text
+
+
+def test_the_counts_of_the_manifest_are_those_of_the_shards(static_both):
+    tokenizer = Tokenizer.from_directory(static_both.path)
+    for split in ("train", "held_out"):
+        counts = static_both.counts[split]
+        total = collections.Counter()
+        seen = collections.Counter()
+        for path in static_both.file_paths(f"{split}/"):
+            if path.suffix != ".parquet":
+                continue
+            with open_instances(path) as reader:
+                for group in range(reader.num_row_groups):
+                    columns = reader.read_row_group(group)
+                    at = np.repeat(columns.offsets[:-1], np.diff(columns.masked_offsets)) + columns.masked_lm_positions
+                    shown = columns.input_ids[at]
+                    total.update(
+                        instances=columns.num_instances,
+                        tokens=len(columns.input_ids),
+                        random_next=int(columns.is_random_next.sum()),
+                        masked=len(at),
+                    )
+                    seen.update(mask=int((shown == tokenizer.mask_id).sum()))
+        assert {name: counts[name] for name in ("instances", "tokens", "random_next")} == {
+            name: total[name] for name in ("instances", "tokens", "random_next")
+        }
+        assert counts["padding_share"] == pytest.approx(1 - total["tokens"] / (32 * total["instances"]), abs=1e-6)
+        assert counts["masked_share"] == pytest.approx(total["masked"] / total["tokens"], abs=1e-6)
+        assert counts["masked_as_mask_share"] == pytest.approx(seen["mask"] / total["masked"], abs=1e-6)
+        assert sum(counts["lengths"].values()) == total["instances"]
+        assert counts["unk_share"] == 0
+    assert static_both.counts["train"]["documents"] == 116
+    assert static_both.counts["held_out"]["documents"] == 4
+    # One held-out document alone in its shard: no random next sentence is possible there.
+    assert 0 < static_both.counts["held_out"]["random_next_share"] < 1
+
+
+def test_dynamic_and_static_masks_stand_on_the_same_pairs(static_both, corpus, vocabulary, tmp_path):
+    config = InstancesConfig(max_seq_length=32, dupe_factor=3)
+    dynamic = build_instances(corpus, vocabulary, tmp_path / "dynamic", config, ONE_WORKER)
+    name = "train/instances-00001.parquet"
+    with open_instances(dynamic.path / name) as left, open_instances(static_both.path / name) as right:
+        plain, masked = left.read_row_group(0), right.read_row_group(0)
+    assert not plain.is_masked
+    at = np.repeat(masked.offsets[:-1], np.diff(masked.masked_offsets)) + masked.masked_lm_positions
+    restored = masked.input_ids.copy()
+    restored[at] = masked.masked_lm_ids
+    assert np.array_equal(restored, plain.input_ids)
+    assert np.array_equal(masked.segment_b_start, plain.segment_b_start)
+    assert "masked_share" not in dynamic.counts["train"]
+
+
+def test_a_corpus_without_held_out_documents_has_no_held_out_folder(vocabulary, tmp_path):
+    corpus = make_corpus(tmp_path / "corpus", [make_documents(3)])
+    manifest = build_instances(corpus, vocabulary, tmp_path / "out", InstancesConfig(dupe_factor=1), ONE_WORKER)
+    assert manifest.counts["held_out"]["instances"] == 0
+    assert not (tmp_path / "out/held_out").exists()
+
+
+def test_instances_are_shown_as_text(static_both):
+    (text,) = show_instances(static_both.path, 1)
+    assert text.startswith("A  [CLS] ")
+    assert "[MASK]→" in text or "→" in text
+    assert text.splitlines()[1].startswith("B  ")
+    assert text.endswith("passage follows")
+    assert len(list(show_instances(static_both.path, 7))) == 7
+
+
+def test_a_damaged_corpus_shard_is_one_sentence_and_leaves_nothing_behind(corpus, vocabulary, tmp_path):
+    damaged = tmp_path / "corpus"
+    shutil.copytree(corpus, damaged)
+    path = damaged / "documents-00001.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    for build in (
+        lambda: build_instances(damaged, vocabulary, tmp_path / "out", InstancesConfig(), ONE_WORKER),
+        lambda: build_vocabulary(damaged, tmp_path / "out", SMALL, ONE_WORKER),
+    ):
+        with pytest.raises(ArtefactError, match=r"documents-00001\.parquet: sha256 is") as caught:
+            build()
+        assert "\n" not in str(caught.value)
+    assert leftovers(tmp_path) == ["corpus"]
+
+
+def test_a_directory_that_is_no_corpus_is_refused(vocabulary, tmp_path):
+    with publishing(tmp_path / "other", kind="vocabulary", configuration={}, inputs={}):
+        pass
+    (tmp_path / "foreign").mkdir()
+    for name, message in (("other", "found a vocabulary, expected a corpus"), ("foreign", r"no manifest\.json")):
+        for build in (build_instances, build_vocabulary):
+            arguments = [tmp_path / name, *([vocabulary] if build is build_instances else []), tmp_path / "out"]
+            config = InstancesConfig() if build is build_instances else SMALL
+            with pytest.raises(ArtefactError, match=message):
+                build(*arguments, config)
+    assert leftovers(tmp_path) == ["foreign", "other"]
+
+
+def test_a_spoiled_vocabulary_is_refused_before_anything_is_read(corpus, vocabulary, tmp_path):
+    spoiled = tmp_path / "vocabulary"
+    shutil.copytree(vocabulary, spoiled)
+    lines = (spoiled / "vocab.txt").read_text().splitlines()
+    for bad, message in (
+        ([line for line in lines if line != "[MASK]"], r"no \[MASK\]"),
+        ([*lines, "ka"], "stands on line"),
+    ):
+        (spoiled / "vocab.txt").write_text("\n".join(bad) + "\n")
+        with pytest.raises(InputError, match=message):
+            build_instances(corpus, spoiled, tmp_path / "out", InstancesConfig())
+    assert leftovers(tmp_path) == ["vocabulary"]
+
+
+def test_a_corpus_of_one_sentence_yields_an_error_not_an_empty_directory(vocabulary, tmp_path):
+    (document,) = make_documents(1)
+    lonely = dataclasses.replace(document, sentences=document.sentences[:1])
+    corpus = make_corpus(tmp_path / "corpus", [[lonely]])
+    with pytest.raises(BertError, match="no pair of sentences"):
+        build_instances(corpus, vocabulary, tmp_path / "out", InstancesConfig(), ONE_WORKER)
+    assert leftovers(tmp_path) == ["corpus"]
+
+
+def test_the_configuration_in_the_manifest_makes_the_same_again(static_both):
+    document = json.loads((static_both.path / "manifest.json").read_text())
+    assert InstancesConfig(**document["content"]["configuration"]).has_static_masks
+    assert "workers" not in json.dumps(document["content"])

@@ -1,0 +1,137 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bert_pipeline.errors import ArtefactError, InputError
+from bert_pipeline.manifest import MANIFEST_NAME, foreign_input, input_of, load_manifest, publishing
+
+
+def publish(directory: Path, text: str = "one\ntwo\n", **inputs: dict) -> None:
+    with publishing(directory, kind="corpus", configuration={"language": "en"}, inputs=inputs) as draft:
+        (draft.path / "train").mkdir()
+        (draft.path / "train" / "part.txt").write_text(text)
+        draft.rows["train/part.txt"] = 2
+        draft.counts["documents"] = 2
+        draft.provenance["workers"] = 4
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_published_directory_holds_its_manifest_with_hashes_rows_and_counts(tmp_path):
+    publish(tmp_path / "corpus")
+    manifest = load_manifest(tmp_path / "corpus", kind="corpus", verify="sha256")
+    assert manifest.files["train/part.txt"]["rows"] == 2
+    assert manifest.files["train/part.txt"]["bytes"] == 8
+    assert manifest.counts == {"documents": 2}
+    assert manifest.provenance["workers"] == 4
+    assert leftovers(tmp_path) == []
+
+
+def test_equal_content_has_equal_hashes_whatever_the_provenance(tmp_path):
+    publish(tmp_path / "first")
+    publish(tmp_path / "second")
+    publish(tmp_path / "other", text="one\nsix\n")
+    hashes = [load_manifest(tmp_path / name).sha256 for name in ("first", "second", "other")]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_inputs_are_named_by_their_hashes(tmp_path):
+    publish(tmp_path / "corpus")
+    source = tmp_path / "dump.xml"
+    source.write_text("<mediawiki/>")
+    corpus = load_manifest(tmp_path / "corpus")
+    publish(tmp_path / "next", corpus=input_of(corpus), dump=foreign_input(source))
+    inputs = load_manifest(tmp_path / "next").inputs
+    assert inputs["corpus"]["content_sha256"] == corpus.sha256
+    assert inputs["dump"]["name"] == "dump.xml"
+    assert len(inputs["dump"]["sha256"]) == 64
+
+
+def test_a_failure_leaves_nothing_behind_and_the_older_artefact_as_it_was(tmp_path):
+    publish(tmp_path / "corpus")
+    before = load_manifest(tmp_path / "corpus").sha256
+
+    def fail() -> None:
+        with publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft:
+            (draft.path / "half.txt").write_text("half")
+            raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"):
+        fail()
+    assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == before
+    assert leftovers(tmp_path) == []
+
+
+def test_publishing_again_replaces_an_artefact_of_ours(tmp_path):
+    publish(tmp_path / "corpus")
+    publish(tmp_path / "corpus", text="one\nsix\n")
+    assert (tmp_path / "corpus" / "train" / "part.txt").read_text() == "one\nsix\n"
+
+
+def test_a_directory_that_is_not_ours_is_never_overwritten(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
+    with pytest.raises(ArtefactError, match="not ours"):
+        publish(tmp_path / "thesis")
+    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
+    assert leftovers(tmp_path) == []
+
+
+def test_the_draft_of_a_killed_process_is_removed_and_that_of_a_living_one_kept(tmp_path):
+    dead = tmp_path / ".corpus.partial-999999999"
+    alive = tmp_path / f".corpus.partial-{os.getppid()}"
+    dead.mkdir()
+    alive.mkdir()
+    publish(tmp_path / "corpus")
+    assert not dead.exists()
+    assert alive.exists()
+
+
+def test_a_flipped_bit_is_found_by_its_hash(tmp_path):
+    publish(tmp_path / "corpus")
+    part = tmp_path / "corpus" / "train" / "part.txt"
+    part.write_bytes(bytes([part.read_bytes()[0] ^ 1]) + part.read_bytes()[1:])
+    load_manifest(tmp_path / "corpus")  # sizes still agree
+    with pytest.raises(ArtefactError, match=r"part\.txt: sha256 is"):
+        load_manifest(tmp_path / "corpus", verify="sha256")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / MANIFEST_NAME).unlink(), "no manifest.json"),
+        (lambda folder: (folder / "train" / "part.txt").unlink(), "is missing, expected 8 bytes"),
+        (lambda folder: (folder / "train" / "part.txt").write_text("x"), "has 1 bytes, expected 8 bytes"),
+        (lambda folder: (folder / MANIFEST_NAME).write_text("{"), "not a valid manifest"),
+    ],
+)
+def test_a_damaged_artefact_is_refused_with_what_was_found_and_expected(tmp_path, damage, message):
+    publish(tmp_path / "corpus")
+    damage(tmp_path / "corpus")
+    with pytest.raises(ArtefactError, match=message):
+        load_manifest(tmp_path / "corpus")
+
+
+def test_a_manifest_edited_by_hand_is_refused(tmp_path):
+    publish(tmp_path / "corpus")
+    path = tmp_path / "corpus" / MANIFEST_NAME
+    document = json.loads(path.read_text())
+    document["content"]["counts"]["documents"] = 3_000_000
+    path.write_text(json.dumps(document))
+    with pytest.raises(ArtefactError, match="does not match its own hash"):
+        load_manifest(tmp_path / "corpus")
+
+
+def test_another_kind_of_artefact_is_refused_by_name(tmp_path):
+    publish(tmp_path / "corpus")
+    with pytest.raises(ArtefactError, match="found a corpus, expected a vocabulary"):
+        load_manifest(tmp_path / "corpus", kind="vocabulary")
+
+
+def test_a_missing_foreign_input_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        foreign_input(tmp_path / "absent.xml")

@@ -1,0 +1,215 @@
+"""Masked-LM choices: their budget, their mix, and that an instance's mask is a function of its key alone."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.masking import MaskingConfig, mask_batch, num_to_predict, sample_keys
+from bert_pipeline.tokenization import SPECIAL_TOKENS, Tokenizer
+
+# 5 special tokens, 45 words, 50 continuations
+VOCABULARY = Tokenizer.from_tokens(
+    [*SPECIAL_TOKENS, *(f"w{i}" for i in range(45)), *(f"##c{i}" for i in range(50))], do_lower_case=True
+)
+WIDTH = 64
+
+
+def make_batch(lengths, seed=0, continuation_share=0.4):
+    """Padded ids (B, S) of [CLS] A [SEP] B [SEP]."""
+    rng = np.random.default_rng(seed)
+    lengths = np.asarray(lengths)
+    words = rng.integers(5, 50, (len(lengths), WIDTH))
+    pieces = rng.integers(50, 100, (len(lengths), WIDTH))
+    ids = np.where(rng.random((len(lengths), WIDTH)) < continuation_share, pieces, words).astype(np.int32)
+    for row, length in enumerate(lengths):
+        ids[row, 0] = VOCABULARY.cls_id
+        ids[row, rng.integers(2, length - 2)] = VOCABULARY.sep_id
+        ids[row, length - 1] = VOCABULARY.sep_id
+        ids[row, length:] = 0
+    return ids, lengths
+
+
+def mask(ids, lengths, keys, **values):
+    return mask_batch(ids, lengths, keys, VOCABULARY, MaskingConfig(**values))
+
+
+def words_of(ids):
+    """Plain reference: lists of positions, a "##" piece joined to the word before it but not across [SEP]."""
+    words = []
+    for position, index in enumerate(ids):
+        if index in (VOCABULARY.cls_id, VOCABULARY.sep_id):
+            continue
+        opens = ids[position - 1] in (VOCABULARY.cls_id, VOCABULARY.sep_id)
+        if VOCABULARY.is_continuation[index] and not opens:
+            words[-1].append(position)
+        else:
+            words.append([position])
+    return words
+
+
+def reference_choice(ids, budget, rng):
+    """google's loop over shuffled words: one that would overflow the budget is skipped."""
+    words = words_of(ids)
+    rng.shuffle(words)
+    chosen = []
+    for word in words:
+        if len(chosen) >= budget:
+            break
+        if len(chosen) + len(word) <= budget:
+            chosen += word
+    return sorted(chosen)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(5, WIDTH), min_size=1, max_size=8),
+    st.integers(0, 2**63),
+    st.booleans(),
+    st.integers(1, 20),
+    st.sampled_from([0.05, 0.15, 0.5]),
+)
+def test_masks_keep_their_promises(lengths, seed, whole_words, most, share):
+    ids, lengths = make_batch(lengths, seed % 1000)
+    keys = sample_keys(seed, 3, np.arange(len(lengths)))
+    values = {"whole_word_masking": whole_words, "max_predictions_per_seq": most, "masked_lm_prob": share}
+    batch = mask(ids, lengths, keys, **values)
+    assert batch.input_ids.dtype == batch.masked_lm_positions.dtype == batch.masked_lm_ids.dtype == np.int32
+    assert batch.masked_lm_positions.shape == batch.masked_lm_ids.shape == batch.masked_lm_weights.shape
+    assert batch.masked_lm_positions.shape == (len(lengths), most)
+    for row, length in enumerate(lengths.tolist()):
+        count = int(batch.masked_lm_weights[row].sum())
+        positions = batch.masked_lm_positions[row, :count].tolist()
+        budget = min(most, max(1, round(length * share)))
+        num_candidates = sum(len(word) for word in words_of(ids[row, :length]))
+        assert positions == sorted(set(positions))
+        assert not batch.masked_lm_positions[row, count:].any()
+        assert not batch.masked_lm_ids[row, count:].any()
+        assert batch.masked_lm_weights[row].tolist() == [1.0] * count + [0.0] * (most - count)
+        assert not {VOCABULARY.cls_id, VOCABULARY.sep_id} & set(ids[row, positions].tolist())
+        assert all(position < length for position in positions)
+        assert batch.masked_lm_ids[row, :count].tolist() == ids[row, positions].tolist()
+        elsewhere = np.setdiff1d(np.arange(WIDTH), positions)
+        assert np.array_equal(batch.input_ids[row, elsewhere], ids[row, elsewhere])
+        if whole_words:
+            assert count <= budget
+            for word in words_of(ids[row, :length]):
+                assert len(set(word) & set(positions)) in (0, len(word))
+        else:
+            assert count == min(budget, num_candidates)
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_a_mask_depends_on_its_own_key_and_not_on_the_batch(whole_words):
+    ids, lengths = make_batch([20, 64, 33, 50, 12])
+    keys = sample_keys(7, 0, np.array([4, 10, 11, 900, 5]))
+    whole = mask(ids, lengths, keys, whole_word_masking=whole_words)
+    for row in range(5):
+        narrow = ids[row : row + 1, : lengths[row]]
+        alone = mask(narrow, lengths[row : row + 1], keys[row : row + 1], whole_word_masking=whole_words)
+        assert np.array_equal(alone.input_ids[0], whole.input_ids[row, : lengths[row]])
+        assert np.array_equal(alone.masked_lm_positions[0], whole.masked_lm_positions[row])
+
+
+def test_keys_differ_between_seeds_epochs_and_samples():
+    keys = {
+        int(sample_keys(seed, epoch, np.array([i]))[0]) for seed in range(9) for epoch in range(9) for i in range(9)
+    }
+    assert len(keys) == 9**3
+    assert sample_keys(1, 2, np.arange(5))[3] == sample_keys(1, 2, np.array([3]))[0]
+
+
+def test_the_budget_rounds_halves_to_even_as_the_original_does():
+    lengths = np.arange(1, 513)
+    for share in (0.15, 0.1, 0.25):
+        expected = [min(76, max(1, round(length * share))) for length in lengths.tolist()]
+        config = MaskingConfig(masked_lm_prob=share, max_predictions_per_seq=76)
+        assert num_to_predict(lengths, config).tolist() == expected
+
+
+@pytest.mark.parametrize("mix", [(0.8, 0.1, 0.1), (1, 0, 0), (0.8, 0, 0.2), (0.8, 0.2, 0), (0, 0.2, 0.8), (0, 0, 1)])
+def test_the_mix_of_replacements_is_the_one_asked_for(mix):
+    ids, lengths = make_batch([WIDTH] * 4000)
+    shares = dict(zip(("mask_share", "same_share", "random_share"), mix))
+    batch = mask(ids, lengths, sample_keys(1, 0, np.arange(4000)), **shares)
+    rows, slots = np.nonzero(batch.masked_lm_weights)
+    seen = batch.input_ids[rows, batch.masked_lm_positions[rows, slots]]
+    is_mask, is_same = seen == VOCABULARY.mask_id, seen == batch.masked_lm_ids[rows, slots]
+    # A random replacement is [MASK] or the token itself once in a hundred times each.
+    other = mix[2] / 100
+    observed = [is_mask.sum(), is_same.sum(), (~is_mask & ~is_same).sum()]
+    expected = np.array([mix[0] + other, mix[1] + other, mix[2] - 2 * other]) * len(rows)
+    for found, wanted in zip(observed, expected):
+        assert found == wanted or stats.binomtest(int(found), len(rows), wanted / len(rows)).pvalue > 1e-4
+
+
+def test_random_replacements_are_uniform_over_the_vocabulary():
+    ids, lengths = make_batch([WIDTH] * 4000)
+    batch = mask(ids, lengths, sample_keys(2, 0, np.arange(4000)), mask_share=0.0, same_share=0.0, random_share=1.0)
+    rows, slots = np.nonzero(batch.masked_lm_weights)
+    counts = np.bincount(batch.input_ids[rows, batch.masked_lm_positions[rows, slots]], minlength=100)
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_every_candidate_is_chosen_equally_often():
+    ids, lengths = make_batch([50])
+    many = np.repeat(ids, 20_000, axis=0)
+    batch = mask(many, np.repeat(lengths, 20_000), sample_keys(3, 0, np.arange(20_000)))
+    rows, slots = np.nonzero(batch.masked_lm_weights)
+    counts = np.bincount(batch.masked_lm_positions[rows, slots], minlength=WIDTH)
+    candidates = [position for word in words_of(ids[0, :50]) for position in word]
+    assert counts.sum() == counts[candidates].sum() == 20_000 * 8
+    # Eight of an instance's positions are distinct, so their spread is smaller than that of independent draws.
+    shrink = 1 - 8 / len(candidates)
+    chi_square = ((counts[candidates] - counts[candidates].mean()) ** 2 / counts[candidates].mean()).sum() / shrink
+    assert stats.chi2.sf(chi_square, len(candidates) - 1) > 1e-4
+
+
+def test_whole_words_are_chosen_as_the_reference_chooses_them():
+    ids, lengths = make_batch([60], continuation_share=0.6)
+    many = 4000
+    batch = mask(
+        np.repeat(ids, many, axis=0),
+        np.repeat(lengths, many),
+        sample_keys(4, 0, np.arange(many)),
+        whole_word_masking=True,
+    )
+    rows, slots = np.nonzero(batch.masked_lm_weights)
+    ours = np.bincount(batch.masked_lm_positions[rows, slots], minlength=WIDTH)
+    rng = random.Random(4)
+    choices = [reference_choice(ids[0, :60].tolist(), 9, rng) for _ in range(many)]
+    theirs = np.bincount(np.concatenate(choices), minlength=WIDTH)
+    starts = [word[0] for word in words_of(ids[0, :60])]
+    assert stats.chi2_contingency([ours[starts], theirs[starts]]).pvalue > 1e-4
+    sizes = np.bincount(batch.masked_lm_weights.sum(axis=1).astype(int), minlength=10)
+    reference_sizes = np.bincount([len(choice) for choice in choices], minlength=10)
+    seen = (sizes + reference_sizes) > 0
+    assert seen.sum() == 1 or stats.chi2_contingency([sizes[seen], reference_sizes[seen]]).pvalue > 1e-4
+
+
+def test_a_piece_that_opens_the_second_segment_is_a_word_of_its_own():
+    word, piece, sep = 5, 60, VOCABULARY.sep_id
+    ids = np.array([[VOCABULARY.cls_id, word, word, word, sep, piece, word, sep]], dtype=np.int32)
+    many = np.repeat(ids, 500, axis=0)
+    keys = sample_keys(1, 0, np.arange(500))
+    batch = mask(many, np.full(500, 8), keys, whole_word_masking=True, max_predictions_per_seq=1)
+    assert set(batch.masked_lm_positions[:, 0].tolist()) == {1, 2, 3, 5, 6}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"masked_lm_prob": 0.0}, r"masked_lm_prob=0\.0"),
+        ({"masked_lm_prob": 1.0}, r"masked_lm_prob=1\.0"),
+        ({"max_predictions_per_seq": 0}, "max_predictions_per_seq=0"),
+        ({"mask_share": 0.9}, "add up to 1.1"),
+        ({"mask_share": -0.1, "same_share": 1.0}, "mask_share=-0.1"),
+    ],
+)
+def test_impossible_settings_are_refused(values, message):
+    with pytest.raises(ConfigurationError, match=message):
+        MaskingConfig(**values)

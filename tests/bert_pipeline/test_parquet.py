@@ -1,0 +1,145 @@
+"""Documents and instances come back from Parquet as they were written, and other files are refused."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_corpus import make_documents
+
+from bert_pipeline.errors import ArtefactError, InputError
+from bert_pipeline.formats.columns import InstanceColumns, pad, unpad
+from bert_pipeline.formats.parquet import (
+    InstanceWriter,
+    open_instances,
+    read_documents,
+    read_sentences,
+    write_documents,
+)
+
+
+def make_columns(count, *, static, seed=0):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(5, 33, count)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    masked = {}
+    if static:
+        numbers = rng.integers(1, 5, count)
+        masked_offsets = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
+        masked = {
+            "masked_lm_positions": rng.integers(1, 5, masked_offsets[-1]).astype(np.int32),
+            "masked_lm_ids": rng.integers(0, 30_000, masked_offsets[-1]).astype(np.int32),
+            "masked_offsets": masked_offsets,
+        }
+    return InstanceColumns(
+        input_ids=rng.integers(0, 30_000, offsets[-1]).astype(np.int32),
+        offsets=offsets,
+        segment_b_start=(lengths // 2).astype(np.int32),
+        is_random_next=rng.random(count) < 0.5,
+        **masked,
+    )
+
+
+def assert_same(left, right):
+    for name in InstanceColumns.__dataclass_fields__:
+        a, b = getattr(left, name), getattr(right, name)
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert a.dtype == b.dtype, name
+            assert np.array_equal(a, b), name
+
+
+def test_documents_come_back_as_they_were(tmp_path):
+    documents = make_documents(1100, held_out=[3, 700])
+    path = tmp_path / "documents.parquet"
+    assert write_documents(path, iter(documents)) == 1100
+    assert list(read_documents(path)) == documents
+    assert pq.ParquetFile(path).num_row_groups == 3
+
+
+def test_no_documents_make_an_empty_file(tmp_path):
+    assert write_documents(tmp_path / "none.parquet", []) == 0
+    assert list(read_documents(tmp_path / "none.parquet")) == []
+
+
+def test_sentences_are_read_without_their_documents(tmp_path):
+    documents = make_documents(600)
+    write_documents(tmp_path / "documents.parquet", documents)
+    found = []
+    for table, offsets, sentences in read_sentences(tmp_path / "documents.parquet"):
+        texts = sentences.to_pylist()
+        for row, document_id in enumerate(table.column("document_id").to_pylist()):
+            found.append((document_id, tuple(texts[offsets[row] : offsets[row + 1]])))
+    assert found == [(document.document_id, document.sentences) for document in documents]
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_instances_come_back_by_row_group(tmp_path, static):
+    path = tmp_path / "instances.parquet"
+    columns = [make_columns(count, static=static, seed=count) for count in (4096, 4096, 100)]
+    with InstanceWriter(path, static_masks=static) as writer:
+        for some in columns:
+            writer.write(some)
+    assert writer.rows == 8292
+    with open_instances(path) as shard:
+        assert shard.row_group_sizes == (4096, 4096, 100)
+        assert shard.num_row_groups == 3
+        assert shard.num_instances == 8292
+        assert shard.has_static_masks == static
+        for index in (2, 0, 1):
+            assert_same(shard.read_row_group(index), columns[index])
+
+
+def test_the_same_instances_make_the_same_bytes(tmp_path):
+    columns = make_columns(500, static=True)
+    for name in ("one", "two"):
+        with InstanceWriter(tmp_path / name, static_masks=True) as writer:
+            writer.write(columns)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_instances_of_the_other_kind_of_masking_are_not_mixed_in(tmp_path):
+    with InstanceWriter(tmp_path / "x", static_masks=False) as writer, pytest.raises(ValueError, match="with masks"):
+        writer.write(make_columns(5, static=True))
+
+
+def test_a_file_that_is_not_parquet_is_refused(tmp_path):
+    path = tmp_path / "instances.parquet"
+    path.write_bytes(b"not a parquet file")
+    with pytest.raises(InputError, match="not an instance shard"):
+        open_instances(path)
+    with pytest.raises(InputError, match="not a corpus shard"):
+        list(read_documents(tmp_path / "absent.parquet"))
+
+
+def test_other_columns_and_other_types_are_refused_by_name(tmp_path):
+    write_documents(tmp_path / "documents.parquet", make_documents(3))
+    with pytest.raises(InputError, match="expected 'input_ids' too"):
+        open_instances(tmp_path / "documents.parquet")
+    table = pa.table({"input_ids": pa.array([["a"]]), "segment_b_start": [1], "is_random_next": [True]})
+    pq.write_table(table, tmp_path / "text.parquet")
+    with pytest.raises(InputError, match="column 'input_ids' holds list"):
+        open_instances(tmp_path / "text.parquet")
+
+
+def test_damaged_pages_are_an_error_that_names_the_row_group(tmp_path):
+    path = tmp_path / "instances.parquet"
+    with InstanceWriter(path, static_masks=False) as writer:
+        writer.write(make_columns(4000, static=False))
+    data = bytearray(path.read_bytes())
+    data[4:3000] = bytes(2996)
+    path.write_bytes(data)
+    with open_instances(path) as shard, pytest.raises(ArtefactError, match="row group 0 cannot be read"):
+        shard.read_row_group(0)
+
+
+def test_padding_and_unpadding_are_inverse():
+    columns = make_columns(40, static=False)
+    padded = pad(columns.input_ids, columns.offsets, 40)
+    assert padded.shape == (40, 40)
+    flat, offsets = unpad(padded, columns.lengths)
+    assert np.array_equal(flat, columns.input_ids)
+    assert np.array_equal(offsets, columns.offsets)
+    part = pad(columns.input_ids, columns.offsets[10:21], 40)
+    assert np.array_equal(part, padded[10:20])
+    with pytest.raises(ValueError, match="does not fit into 8"):
+        pad(columns.input_ids, columns.offsets, 8)

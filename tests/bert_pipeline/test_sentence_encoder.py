@@ -1,0 +1,56 @@
+"""Tokenizing many sentences at once gives what tokenizing each of them gives."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_pipeline.sentence_encoder import SentenceEncoder
+from bert_pipeline.tokenization import SPECIAL_TOKENS, Tokenizer, read_vocabulary
+
+ODD = "aAzÉéßıİΣς ́\u0301\t\n\x1c\x85\u2028\u3000\u00a0\u200b中日-_.,!?'\"[]<>|~^`€\u0000\ufffd1９각가 "
+LETTERS = [*sorted(set(ODD) | set("aeσsi")), "[MASK"]
+TOKENIZERS = [
+    Tokenizer.from_tokens([*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS)], do_lower_case=lower)
+    for lower in (True, False)
+]
+
+
+def assert_same(tokenizer, sentences, encoder=None):
+    tokens, lengths = (encoder or SentenceEncoder(tokenizer)).encode(pa.array(sentences, type=pa.string()))
+    expected = tokenizer.encode_batch(sentences)
+    assert tokens.tolist() == [index for ids in expected for index in ids]
+    assert lengths.tolist() == [len(ids) for ids in expected]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.text(alphabet=ODD, max_size=30) | st.text(max_size=20), max_size=5), st.sampled_from(TOKENIZERS))
+def test_any_sentences_are_tokenized_as_one_by_one(sentences, tokenizer):
+    assert_same(tokenizer, sentences)
+
+
+def test_long_words_empty_sentences_and_what_is_remembered_make_no_difference(monkeypatch):
+    monkeypatch.setattr("bert_pipeline.sentence_encoder._MAX_CACHED", 3)
+    encoder = SentenceEncoder(TOKENIZERS[0])
+    for sentences in (["a" * 200, "a" * 201, "", " ", "a  a"], ["e a s i"], ["a a", "i e"], []):
+        assert_same(TOKENIZERS[0], sentences, encoder)
+
+
+def test_a_slice_of_sentences_is_tokenized_alone():
+    sentences = pa.array(["a", "e e", "", "s i", "a a a"])
+    tokens, lengths = SentenceEncoder(TOKENIZERS[0]).encode(sentences[1:4])
+    assert lengths.tolist() == [2, 0, 2]
+    assert len(tokens) == 4
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(("name", "do_lower_case"), [("uncased", True), ("cased", False), ("chinese", True)])
+def test_the_golden_lines_are_tokenized_as_google_does(real_data, name, do_lower_case):
+    tokenizer = Tokenizer.from_tokens(read_vocabulary(real_data / f"vocab/bert-base-{name}-vocab.txt"), do_lower_case)
+    lines = (real_data / f"golden/tokenization.{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    tokens, lengths = SentenceEncoder(tokenizer).encode(pa.array([record["text"] for record in records]))
+    assert [tokenizer.tokens[index] for index in tokens] == [token for r in records for token in r["tokens"]]
+    assert lengths.tolist() == [len(record["tokens"]) for record in records]

@@ -1,0 +1,46 @@
+"""Sentence segmentation."""
+
+from pathlib import Path
+
+import pytest
+
+from bert_pipeline.sentences import split_sentences
+
+
+def test_sentences_are_split_and_stripped() -> None:
+    assert split_sentences(" One here.  Two, e.g. this! Three? ", "en") == ["One here.", "Two, e.g. this!", "Three?"]
+
+
+def test_initials_and_abbreviations_do_not_end_sentences() -> None:
+    text = "Dr. J. R. Smith of the U.S. Army met Mr. Jones on Jan. 5 at 3.5 km. He left."
+    assert split_sentences(text, "en") == [text.removesuffix(" He left."), "He left."]
+
+
+@pytest.mark.parametrize("language", ["bg", "de", "ja", "hi", "xx", "zh-yue"])
+def test_every_language_code_works(language: str) -> None:
+    assert split_sentences("Eins. Zwei.", language) == ["Eins.", "Zwei."]
+
+
+def test_no_character_is_lost() -> None:
+    text = 'He said: "Go!" (And went.) Then… he came back?! "Yes." No'
+    assert "".join("".join(split_sentences(text, "en")).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize("text", ["", " \n "])
+def test_nothing_has_no_sentences(text: str) -> None:
+    assert split_sentences(text, "en") == []
+
+
+@pytest.mark.real_data
+def test_the_published_english_cases_are_met(real_data: Path) -> None:
+    blocks = (real_data / "sentences" / "en.txt").read_text(encoding="utf-8").split("\n===\n")
+    right, total = 0, 0
+    for block in blocks:
+        lines = [line for line in block.strip("\n").split("\n") if not line.startswith("# ")]
+        text, _, expected = "\n".join(lines).partition("\n---\n")
+        if not expected:
+            continue
+        total += 1
+        right += split_sentences(text, "en") == [line.strip() for line in expected.strip().split("\n")]
+    assert total > 40
+    assert right / total > 0.85, f"{right} of {total}"

@@ -1,0 +1,266 @@
+"""Tasks by name, their files, and splits of one's own."""
+
+import dataclasses
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_pipeline.errors import ConfigurationError, InputError, UsageError
+from bert_pipeline.manifest import file_sha256
+from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample, example_text
+from bert_pipeline.tasks.split import group_keys, split_by_group
+from bert_pipeline.tasks.task import get_task, has_task_data, load_task_data, missing_task_data
+
+
+def write_rte(folder: Path, *names: str, rows: int = 40) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        lines = [f"{n}\ttext {n % 20} of {name}\tclaim {n}\tentailment" for n in range(rows)]
+        header = "index\tsentence1\tsentence2\tlabel"
+        (folder / name).write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
+
+
+def test_unknown_task_names_the_nearest():
+    with pytest.raises(UsageError, match=r"unknown task 'sst'.*did you mean 'sst2'"):
+        get_task("sst")
+    with pytest.raises(UsageError, match=r"unknown task '../etc'"):
+        get_task("../etc")
+
+
+def test_every_task_of_the_paper_is_there_with_its_figures():
+    assert " ".join(TASKS) == "cola sst2 mrpc stsb qqp mnli qnli rte wnli squad1 squad2 swag ner ner_features"
+    assert [name for name, task in TASKS.items() if not task.paper] == ["wnli"]
+    for task in TASKS.values():
+        assert task.paper_source
+        for key in task.paper:
+            _, split, metric = key.split("/")
+            assert metric in task.metrics
+            assert split in {**task.dev_files, **task.test_files}
+    assert TASKS["qqp"].paper["base/test/f1"] == 71.2
+    assert (TASKS["ner"].num_labels, TASKS["stsb"].num_labels, TASKS["squad1"].num_labels) == (9, 1, 2)
+
+
+def test_data_are_found_from_the_suite_root_the_own_folder_and_above(tmp_path):
+    write_rte(tmp_path / "glue" / "RTE", "train.tsv", "dev.tsv", "test.tsv")
+    for path in (tmp_path, tmp_path / "glue", tmp_path / "glue" / "RTE"):
+        data = load_task_data("rte", path)
+        assert (len(data.train), len(data.dev["dev"]), len(data.test["test"])) == (40, 40, 40)
+        assert not data.own_split
+        assert data.absent == ()
+        assert data.sha256 == {
+            name: file_sha256(tmp_path / "glue" / "RTE" / name) for name in ("train.tsv", "dev.tsv", "test.tsv")
+        }
+
+
+def test_missing_split_is_named_and_what_would_help(tmp_path):
+    write_rte(tmp_path / "RTE", "dev.tsv")
+    with pytest.raises(InputError, match=r"RTE/train.tsv: not found; with dev_fraction .* dev.tsv alone"):
+        load_task_data("rte", tmp_path)
+    assert "train.tsv: not found" in missing_task_data("rte", tmp_path)
+    assert not has_task_data("rte", tmp_path)
+    assert has_task_data("rte", tmp_path, dev_fraction=0.2)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty/train.tsv: not found \(other files of WNLI at hand: none\)"):
+        load_task_data("wnli", tmp_path / "empty", 0.5)
+    with pytest.raises(InputError, match=r"absent: not found; give the folder"):
+        load_task_data("rte", tmp_path / "absent")
+
+
+def test_another_tasks_folder_is_refused_by_its_columns(tmp_path):
+    write_rte(tmp_path, "train.tsv", "dev.tsv")
+    with pytest.raises(InputError, match=r"train.tsv:1: found the columns index, sentence1.*another task's file"):
+        load_task_data("sst2", tmp_path)
+
+
+@pytest.mark.parametrize("at_hand", ["train.tsv", "dev.tsv"])
+def test_one_file_is_split_by_its_texts_and_says_so(tmp_path, at_hand):
+    write_rte(tmp_path / "RTE", at_hand)
+    data = load_task_data("rte", tmp_path, dev_fraction=0.25)
+    assert data.own_split
+    assert (len(data.train), len(data.dev["dev"])) == (30, 10)
+    assert not {e.text_a for e in data.train} & {e.text_a for e in data.dev["dev"]}
+    assert {"train.tsv", "dev.tsv"} - {at_hand} <= set(data.absent)
+    again = load_task_data("rte", tmp_path / "RTE" / at_hand, dev_fraction=0.25)
+    assert (again.train, again.dev, again.own_split) == (data.train, data.dev, True)
+
+
+def test_dev_fraction_changes_nothing_where_both_files_are_there(tmp_path):
+    write_rte(tmp_path, "train.tsv", "dev.tsv")
+    with_fraction, without = load_task_data("rte", tmp_path, 0.5), load_task_data("rte", tmp_path)
+    assert with_fraction == without
+    assert not with_fraction.own_split
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, 7.0])
+def test_dev_fraction_out_of_range_is_refused(tmp_path, fraction):
+    with pytest.raises(UsageError, match="dev_fraction: found"):
+        load_task_data("rte", tmp_path, fraction)
+
+
+def test_mnli_works_with_one_dev_file_and_names_the_absent(tmp_path):
+    header = "index\tsentence1\tsentence2\tlabel1\tgold_label\n"
+    for name in ("train.tsv", "dev_matched.tsv"):
+        (tmp_path / name).write_text(header + "0\ta\tb\tneutral\tneutral\n", encoding="utf-8")
+    (tmp_path.parent / "AX").mkdir(exist_ok=True)
+    (tmp_path.parent / "AX" / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n", encoding="utf-8")
+    data = load_task_data("mnli", tmp_path)
+    assert list(data.dev) == ["dev_matched"]
+    assert data.absent == ("dev_mismatched.tsv", "test_matched.tsv", "test_mismatched.tsv")
+    assert data.test["ax"] == [TextExample("0", "a", "b", None)]
+
+
+def test_squad_file_of_any_name_is_found_by_its_version(tmp_path):
+    for version, name in (("1.1", "some.json"), ("v2.0", "other.json")):
+        articles = []
+        for number in range(4):
+            answers = [{"text": "b", "answer_start": 2}]
+            questions = [{"id": f"q{number}", "question": "?", "answers": answers}]
+            articles.append({"title": f"T{number}", "paragraphs": [{"context": "A b.", "qas": questions}]})
+        (tmp_path / name).write_text(json.dumps({"version": version, "data": articles}), encoding="utf-8")
+    (tmp_path / "package.json").write_text("{}", encoding="utf-8")
+    for task, name in (("squad1", "some.json"), ("squad2", "other.json")):
+        data = load_task_data(task, tmp_path, dev_fraction=0.5)
+        assert list(data.sha256) == [name]
+        assert (len(data.train), len(data.dev["dev"])) == (2, 2)
+    (tmp_path / "third.json").write_bytes((tmp_path / "some.json").read_bytes())
+    with pytest.raises(InputError, match=r"train-v1.1.json: not found .*at hand: some.json, third.json"):
+        load_task_data("squad1", tmp_path, dev_fraction=0.5)
+
+
+def test_defects_that_are_counted_are_reported_with_their_file(tmp_path):
+    header = "index\tsentence1\tsentence2\tlabel1\tgold_label\n"
+    for name, gold in (("train.tsv", "-"), ("dev_matched.tsv", "neutral")):
+        rows = f"0\ta\tb\tneutral\tneutral\n1\tc\td\tneutral\t{gold}\n"
+        (tmp_path / name).write_text(header + rows, encoding="utf-8")
+    assert load_task_data("mnli", tmp_path).counts == {"train.tsv: rows without a gold label": 1}
+
+
+def test_groups_stay_whole_whatever_the_kind():
+    cases: list[list[Any]] = [
+        [SpanExample(f"{n}", f"article {n % 9}", f"context {n % 30}", "?") for n in range(90)],
+        [TaggedExample(f"{n}", n // 5, ("word",), ("O",)) for n in range(90)],
+        [ChoiceExample(f"{n}", f"context {n % 30}", ("a", "b"), 0, f"video {n % 10}") for n in range(90)],
+        [ChoiceExample(f"{n}", f"context {n % 30}", ("a", "b"), 0) for n in range(90)],
+        [TextExample(f"{n}", f"a {n % 40}", f"b {n // 2}") for n in range(90)],
+    ]
+    for examples in cases:
+        train, dev = split_by_group(examples, 0.2, "file")
+        assert sorted((*train, *dev), key=lambda e: int(e.example_id)) == examples
+        assert dev
+        assert len(dev) <= 2 * 0.2 * len(examples)
+        assert not {key for e in train for key in group_keys(e)} & {key for e in dev for key in group_keys(e)}
+
+
+def test_split_does_not_depend_on_the_order_of_the_examples():
+    examples = [TextExample(str(n), f"a {n % 40}", f"b {n // 2}") for n in range(90)]
+    train, dev = split_by_group(examples, 0.3, "file")
+    for seed in range(10):
+        shuffled = random.Random(seed).sample(examples, len(examples))
+        other_train, other_dev = split_by_group(shuffled, 0.3, "file")
+        assert set(train) == set(other_train)
+        assert set(dev) == set(other_dev)
+
+
+def test_group_larger_than_the_wanted_dev_set_stays_in_train():
+    for name in range(20):  # whatever the place of its hash
+        large = [SpanExample(f"large {n}", f"article {name}", "context", "?") for n in range(80)]
+        small = [SpanExample(f"small {n}", f"short {n}", "context", "?") for n in range(20)]
+        train, dev = split_by_group([*large, *small], 0.1, "file")
+        assert len(dev) == 10
+        assert set(large) <= set(train)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=40),
+    fraction=st.floats(0.01, 0.9),
+)
+def test_no_text_ever_stands_on_both_sides(pairs, fraction):
+    examples = [TextExample(str(n), f"a {a}", f"b {b}") for n, (a, b) in enumerate([*pairs, (13, 13)])]
+    train, dev = split_by_group(examples, fraction, "file")
+    assert train
+    assert dev
+    assert not {key for e in train for key in group_keys(e)} & {key for e in dev for key in group_keys(e)}
+
+
+def test_one_article_alone_cannot_be_split():
+    examples = [SpanExample(str(n), "one article", f"context {n}", "?") for n in range(5)]
+    with pytest.raises(UsageError, match=r"train.json: holds 1 group"):
+        split_by_group(examples, 0.2, "train.json")
+
+
+def test_example_text_gives_all_texts():
+    assert example_text(TextExample("0", "a")) == "a"
+    assert example_text(TextExample("0", "a", "b")) == "a\nb"
+    assert example_text(SpanExample("0", "t", "context", "question")) == "context\nquestion"
+    assert example_text(ChoiceExample("0", "a", ("b", "c"))) == "a\nb\nc"
+    assert example_text(TaggedExample("0", 0, ("a", "b"))) == "a b"
+
+
+def test_task_of_ones_own_is_a_yaml_entry_and_files(tmp_path):
+    (tmp_path / "reviews.yaml").write_text(
+        "name: reviews\ntitle: Reviews\nkind: classification\nlabels: [bad, fair, good]\n"
+        "metrics: [accuracy, macro_f1]\nmain_metric: macro_f1\nfolder: reviews\n"
+        "columns: {text_a: review, label: verdict}\n",
+        encoding="utf-8",
+    )
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text("review\tverdict\nfine\tgood\n", encoding="utf-8")
+    data = load_task_data(str(tmp_path / "reviews.yaml"), tmp_path)
+    assert data.task.num_labels == 3
+    assert data.train == [TextExample("0", "fine", None, "good")]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "../x"}, r"name: found '../x'"),
+        ({"name": "a\n"}, r"name: found"),
+        ({"metrics": ("acuracy",)}, r"metrics: 'acuracy' is no metric of classification \(did you mean 'accuracy'"),
+        ({"main_metric": "f1"}, r"main_metric: 'f1' is not one of metrics"),
+        ({"labels": ("a",)}, r"labels: found \('a',\), expected two or more"),
+        ({"labels": ("a", "a")}, r"labels: found"),
+        ({"dev_files": {}}, r"dev_files: found none"),
+    ],
+)
+def test_task_that_does_not_fit_together_is_refused(change, message):
+    with pytest.raises(ConfigurationError, match=message):
+        dataclasses.replace(TASKS["sst2"], **change)
+    assert isinstance(TASKS["sst2"], Task)
+
+
+def test_tasks_load_without_heavy_libraries():
+    heavy = {"torch", "numpy", "pandas", "pyarrow", "sklearn", "scipy", "mlflow", "dagster", "apache_beam"}
+    program = f"import sys, bert_pipeline.tasks.task; print(sorted({heavy!r} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.real_data
+def test_real_sets_load_with_their_own_splits(real_data):
+    found = {}
+    for name, task in TASKS.items():
+        root = real_data / ("glue" if task.suite else "")
+        data = load_task_data(name, root, dev_fraction=0.2)
+        found[name] = (len(data.train), *(len(examples) for examples in data.dev.values()), data.own_split)
+        assert data.counts == {}
+        for examples in data.dev.values():
+            if data.own_split:
+                train_keys = {key for e in data.train for key in group_keys(e)}
+                assert not train_keys & {key for e in examples for key in group_keys(e)}
+                assert abs(len(examples) / (len(examples) + len(data.train)) - 0.2) < 0.2
+    own = {name: sizes[:-1] for name, sizes in found.items() if sizes[-1]}
+    assert set(own) == {"qnli", "squad1", "squad2", "swag", "ner", "ner_features"}
+    assert {name: sum(sizes) for name, sizes in own.items()} == {
+        "qnli": 2000, "squad1": 1190, "squad2": 6078, "swag": 11, "ner": 3250, "ner_features": 3250,
+    }  # fmt: skip
+    assert found["mrpc"] == (3667, 408, False)

@@ -1,0 +1,214 @@
+"""GLUE's tab-separated files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_pipeline.errors import InputError
+from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.example import TextExample
+from bert_pipeline.tasks.glue import Columns, read_text_examples
+from bert_pipeline.tasks.task import read_examples
+
+PAIR = Columns(text_b="sentence2")
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def test_quotes_are_plain_text(tmp_path):
+    file = write(
+        tmp_path / "train.tsv",
+        'index\tsentence1\tsentence2\tlabel\n0\t"an opened quote\ttext\t0\n1\tplain\tand "closed\t1\n2\t"a"\t""\t0\n',
+    )
+    examples = read_text_examples(file, columns=PAIR, labels=("0", "1")).examples
+    assert [example.text_a for example in examples] == ['"an opened quote', "plain", '"a"']
+    assert [example.text_b for example in examples] == ["text", 'and "closed', '""']
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbfsentence\tlabel\na\t0\nb\t1\n",
+        b"sentence\tlabel\na\t0\nb\t1",
+        b"sentence\tlabel\r\na\t0\r\nb\t1\r\n",
+        b"sentence\tlabel\na\t0\nb\t1\n\n\n",
+    ],
+    ids=["byte-order mark", "no final newline", "carriage returns", "blank lines at the end"],
+)
+def test_variants_of_the_same_file_read_the_same(tmp_path, content):
+    examples = read_text_examples(
+        write(tmp_path / "dev.tsv", content), columns=Columns(text_a="sentence"), labels=("0", "1")
+    ).examples
+    assert examples == [TextExample("0", "a", None, "0"), TextExample("1", "b", None, "1")]
+
+
+def test_unicode_line_separators_and_long_fields_stay_inside_a_field(tmp_path):
+    text = "one\u2028two\x85three\x0bfour\rfive " + "x" * 200_000
+    file = write(tmp_path / "dev.tsv", f"sentence\tlabel\n{text}\t1\n".encode())
+    (example,) = read_text_examples(file, columns=Columns(text_a="sentence"), labels=("0", "1")).examples
+    assert example.text_a == text
+
+
+def test_cola_is_read_without_a_header_and_with_one(tmp_path):
+    train = write(tmp_path / "train.tsv", "gj04\t1\t\tThe sailors rode.\ngj04\t0\t*\tThe sailors breeze rode.\n")
+    test = write(tmp_path / "test.tsv", "index\tsentence\n7\tBill whistled.\n")
+    assert read_examples(TASKS["cola"], train) == [
+        TextExample("0", "The sailors rode.", None, "1"),
+        TextExample("1", "The sailors breeze rode.", None, "0"),
+    ]
+    assert read_examples(TASKS["cola"], test, labelled=False) == [TextExample("7", "Bill whistled.", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("task", "unlabelled", "labelled", "texts", "label"),
+    [
+        ("sst2", "index\tsentence\n0\tgood", "sentence\tlabel\ngood\t1", ("good", None), "1"),
+        (
+            "mrpc",
+            "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t5\t6\ta\tb",
+            "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t5\t6\ta\tb",
+            ("a", "b"),
+            "1",
+        ),
+        (
+            "qqp",
+            "id\tquestion1\tquestion2\n0\ta\tb",
+            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\ta\tb\t0",
+            ("a", "b"),
+            "0",
+        ),
+        (
+            "qnli",
+            "index\tquestion\tsentence\n0\ta\tb",
+            "index\tquestion\tsentence\tlabel\n0\ta\tb\tentailment",
+            ("a", "b"),
+            "entailment",
+        ),
+        (
+            "mnli",
+            "index\tpromptID\tsentence1\tsentence2\n0\t1\ta\tb",
+            "index\tpromptID\tsentence1\tsentence2\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label\n"
+            "0\t1\ta\tb\tneutral\tentailment\tneutral\tneutral\tneutral\tneutral",
+            ("a", "b"),
+            "neutral",
+        ),
+        (
+            "stsb",
+            "index\tgenre\tsentence1\tsentence2\n0\tg\ta\tb",
+            "index\tgenre\tsentence1\tsentence2\tscore\n0\tg\ta\tb\t4.250",
+            ("a", "b"),
+            4.25,
+        ),
+    ],
+)
+def test_both_layouts_of_a_test_file_are_read(tmp_path, task, unlabelled, labelled, texts, label):
+    for content, expected in ((unlabelled, None), (labelled, label)):
+        (example,) = read_examples(TASKS[task], write(tmp_path / "test.tsv", content + "\n"), labelled=False)
+        assert (example.text_a, example.text_b) == texts
+        assert (example.example_id, example.label) == ("0", expected)
+
+
+def test_rows_with_one_and_with_five_annotators_may_mix(tmp_path):
+    file = write(
+        tmp_path / "train.tsv",
+        "index\tsentence1\tsentence2\tlabel1\tgold_label\n"
+        "0\ta\tb\tneutral\tneutral\n"
+        "1\tc\td\tneutral\tentailment\tneutral\tentailment\tentailment\tentailment\n"
+        "2\te\tf\tneutral\tentailment\tcontradiction\tneutral\tentailment\t-\n",
+    )
+    reading = read_text_examples(file, columns=TASKS["mnli"].columns, labels=("contradiction", "entailment", "neutral"))
+    assert [(example.text_a, example.label) for example in reading.examples] == [("a", "neutral"), ("c", "entailment")]
+    assert reading.counts == {"rows without a gold label": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("1\ta\tb", r"train.tsv:3: 3 columns, expected 4"),
+        ("1\ta\tb\t0\tmore", r"train.tsv:3: 5 columns, expected 4"),
+        ("1\ta\tb\t2", r"train.tsv:3: label '2', expected one of 0, 1"),
+        ("0\ta\tb\t1", r"train.tsv:3: the index '0' stands in line 2 already"),
+        ("", r"train.tsv:3: 1 columns, expected 4"),
+    ],
+)
+def test_defective_row_is_named_with_file_line_found_and_expected(tmp_path, row, message):
+    file = write(tmp_path / "train.tsv", f"index\tsentence1\tsentence2\tlabel\n0\ta\tb\t0\n{row}\n2\ta\tb\t0\n")
+    with pytest.raises(InputError, match=message):
+        read_text_examples(file, columns=PAIR, labels=("0", "1"))
+
+
+@pytest.mark.parametrize("score", ["5.001", "-0.5", "nan", "inf", "", "three"])
+def test_score_out_of_range_is_refused_with_its_range(tmp_path, score):
+    file = write(tmp_path / "train.tsv", f"index\tsentence1\tsentence2\tscore\n0\ta\tb\t{score}\n")
+    with pytest.raises(InputError, match=rf"train.tsv:2: label '{score}', expected a number from 0 to 5"):
+        read_examples(TASKS["stsb"], file)
+
+
+def test_known_incomplete_rows_are_counted_and_more_are_refused(tmp_path):
+    good, bad = "1\t1\t2\ta\tb\t0\n", '"\tWas it so?\t0\n'
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    file = write(tmp_path / "train.tsv", header + good + bad + bad)
+    options: dict[str, Any] = {"columns": TASKS["qqp"].columns, "labels": ("0", "1")}
+    reading = read_text_examples(file, **options, incomplete_rows=2)
+    assert (len(reading.examples), reading.counts) == (1, {"incomplete rows": 2})
+    with pytest.raises(InputError, match=r"train.tsv:4: 3 columns, expected 6"):
+        read_text_examples(file, **options, incomplete_rows=1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"sentence1\tsentence2\tlabel\n", "no rows"),
+        (
+            b"sentence\tlabel\na\t1\n",
+            r"dev.tsv:1: found the columns sentence, label; expected a header with 'sentence1'",
+        ),
+        (b"sentence1\tlabel\na\t1\n", r"dev.tsv:1: no column 'sentence2'"),
+        (b"index\tsentence1\tsentence2\n0\ta\tb\n", r"dev.tsv:1: no column 'label', which holds the labels"),
+        (b"sentence1\tsentence2\tlabel\na\tb\t1\na\t\xff\t1\n", r"dev.tsv:3: byte 3 of the line is not UTF-8"),
+    ],
+)
+def test_file_of_another_kind_is_refused(tmp_path, content, message):
+    with pytest.raises(InputError, match=message):
+        read_text_examples(write(tmp_path / "dev.tsv", content), columns=PAIR, labels=("0", "1"))
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"gone.tsv: cannot be read \(No such file"):
+        read_text_examples(tmp_path / "gone.tsv", columns=PAIR, labels=("0", "1"))
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("task", "file", "rows"),
+    [
+        ("cola", "CoLA/train.tsv", 8551),
+        ("cola", "CoLA/dev.tsv", 1043),
+        ("cola", "CoLA/test.tsv", 1063),
+        ("sst2", "SST-2/train.tsv", 3000),
+        ("mrpc", "MRPC/train.tsv", 3667),
+        ("mrpc", "MRPC/dev.tsv", 408),
+        ("mrpc", "MRPC/msr_paraphrase_test.txt", 1725),
+        ("stsb", "STS-B/train.tsv", 5749),
+        ("stsb", "STS-B/dev.tsv", 1500),
+        ("stsb", "STS-B/test.tsv", 1379),
+        ("qqp", "QQP/train.tsv", 32),
+        ("mnli", "MNLI/dev_matched.tsv", 48),
+        ("mnli", "AX/diagnostic.tsv", 1104),
+        ("qnli", "QNLI/dev.tsv", 2000),
+        ("rte", "RTE/train.tsv", 2490),
+        ("rte", "RTE/test.tsv", 3000),
+        ("wnli", "WNLI/test.tsv", 146),
+    ],
+)
+def test_real_files_are_read_whole(real_data, task, file, rows):
+    unlabelled = "test.tsv" in file or "AX" in file
+    examples = read_examples(TASKS[task], real_data / "glue" / file, labelled=not unlabelled)
+    assert len(examples) == rows
+    assert all((example.label is None) == unlabelled for example in examples)
+    assert all(example.text_a and (example.text_b is not None) == TASKS[task].pair for example in examples)

@@ -1,0 +1,114 @@
+"""CoNLL-2003's columns."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from bert_pipeline.errors import InputError
+from bert_pipeline.tasks.catalogue import NER_LABELS
+from bert_pipeline.tasks.example import TaggedExample
+from bert_pipeline.tasks.ner import documents, read_tagged_examples, to_iob1, to_iob2
+
+
+def write(folder: Path, content: str) -> Path:
+    path = folder / "eng.train"
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+IOB1 = """-DOCSTART- -X- O O
+
+EU NNP I-NP I-ORG
+rejects VBZ I-VP O
+Boris NNP I-NP I-PER
+Becker NNP I-NP I-PER
+Steffi NNP I-NP B-PER
+
+Peter NNP I-NP I-PER
+
+-DOCSTART- -X- O O
+
+Berlin NNP I-NP I-LOC
+EU NNP I-NP I-ORG"""
+
+
+def test_documents_sentences_and_tags_are_read_as_iob2(tmp_path):
+    examples = read_tagged_examples(write(tmp_path, IOB1), labels=NER_LABELS).examples
+    assert examples == [
+        TaggedExample(
+            "0", 0, ("EU", "rejects", "Boris", "Becker", "Steffi"), ("B-ORG", "O", "B-PER", "I-PER", "B-PER")
+        ),
+        TaggedExample("1", 0, ("Peter",), ("B-PER",)),
+        TaggedExample("2", 1, ("Berlin", "EU"), ("B-LOC", "B-ORG")),
+    ]
+    assert [len(document) for document in documents(examples)] == [2, 1]
+
+
+def test_both_schemes_of_the_same_sentences_read_the_same(tmp_path):
+    iob2 = IOB1.replace("EU NNP I-NP I-ORG", "EU NNP I-NP B-ORG").replace("Boris NNP I-NP I-", "Boris NNP I-NP B-")
+    iob2 = iob2.replace("Peter NNP I-NP I-", "Peter NNP I-NP B-").replace("Berlin NNP I-NP I-", "Berlin NNP I-NP B-")
+    assert iob2 != IOB1
+    (tmp_path / "other").mkdir()
+    one = read_tagged_examples(write(tmp_path, IOB1), labels=NER_LABELS)
+    two = read_tagged_examples(write(tmp_path / "other", iob2), labels=NER_LABELS)
+    assert one == two
+
+
+def test_schemes_convert_into_each_other_without_loss():
+    rng = random.Random(7)
+    for _ in range(200):
+        tags = to_iob2([rng.choice(NER_LABELS) for _ in range(rng.randrange(12))])
+        assert to_iob2(to_iob1(tags)) == tags
+        assert to_iob2(tags) == tags
+    assert to_iob1(["B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-ORG"]) == [
+        "I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-ORG",
+    ]  # fmt: skip
+
+
+def test_marks_may_close_documents_instead_of_opening_them(tmp_path):
+    content = "a O\n\n-DOCSTART- O\n\nb O\n\nc O\n\n-DOCSTART- O\n"
+    examples = read_tagged_examples(write(tmp_path, content), labels=("O", "B-X", "I-X")).examples
+    assert [example.document for example in examples] == [0, 1, 1]
+
+
+def test_no_break_space_stays_inside_a_word_and_tabs_part_columns(tmp_path):
+    content = "10\u00a0000\tO\nParis\tB-LOC\n"
+    (example,) = read_tagged_examples(write(tmp_path, content), labels=NER_LABELS).examples
+    assert example.words == ("10\u00a0000", "Paris")
+
+
+def test_words_without_tags_are_read_when_tags_are_not_required(tmp_path):
+    file = write(tmp_path, "Paris\nis\n\nbig\n")
+    examples = read_tagged_examples(file, labels=NER_LABELS, require_tags=False).examples
+    assert [(example.words, example.tags) for example in examples] == [(("Paris", "is"), None), (("big",), None)]
+    with pytest.raises(InputError, match=r"eng.train:1: 1 column, expected a word and its tag"):
+        read_tagged_examples(file, labels=NER_LABELS)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("EU NNP I-NP I-ORG\nrejects VBZ O\n", r"eng.train:2: 3 columns, expected 4"),
+        ("EU I-ORG\n\nParis I-CITY\n", r"eng.train:3: tag 'I-CITY', expected one of O, B-PER"),
+        ("EU I-ORG\nParis LOC\n", r"eng.train:2: tag 'LOC', expected one of"),
+        ("EU I-ORG\nParis E-LOC\n", r"eng.train:2: tag 'E-LOC', expected one of"),
+        ("-DOCSTART- -X- O O\n\n", "no sentences"),
+        ("", "no sentences"),
+    ],
+)
+def test_defective_line_is_named_with_found_and_expected(tmp_path, content, message):
+    with pytest.raises(InputError, match=message):
+        read_tagged_examples(write(tmp_path, content), labels=NER_LABELS)
+
+
+@pytest.mark.real_data
+def test_real_file_has_the_published_counts(real_data):
+    examples = read_tagged_examples(real_data / "conll2003" / "eng.testa", labels=NER_LABELS).examples
+    assert len({example.document for example in examples}) == 216
+    assert sum(len(example.words) for example in examples) == 51362
+    starts = [tag for example in examples for tag in example.tags if tag.startswith("B-")]
+    assert len(starts) == 5942
+    assert {kind: starts.count(f"B-{kind}") for kind in ("PER", "ORG", "LOC", "MISC")} == {
+        "PER": 1842, "ORG": 1341, "LOC": 1837, "MISC": 922,
+    }  # fmt: skip

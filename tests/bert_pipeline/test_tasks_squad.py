@@ -1,0 +1,137 @@
+"""SQuAD's JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_pipeline.errors import InputError
+from bert_pipeline.tasks.example import Answer, SpanExample
+from bert_pipeline.tasks.squad import MISPLACED, MOVED, NO_OFFSET, WITHOUT_ANSWER, is_version_2, read_span_examples
+
+CONTEXT = "The tower is red. The house is green and red."
+
+
+def question(example_id: str, *answers: tuple[str, int], **more: Any) -> dict[str, Any]:
+    records = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": example_id, "question": f"{example_id}?", "answers": records, **more}
+
+
+def write(folder: Path, questions: list[Any], version: str = "1.1", **top: Any) -> Path:
+    document = {"version": version, "data": [{"title": "T", "paragraphs": [{"context": CONTEXT, "qas": questions}]}]}
+    path = folder / "file.json"
+    path.write_text(json.dumps(document | top), encoding="utf-8")
+    return path
+
+
+def test_version_1_1_is_read_with_all_answers(tmp_path):
+    file = write(tmp_path, [question("q", ("green", 31), ("green and red", 31))])
+    reading = read_span_examples(file, has_impossible=False)
+    assert reading.examples == [
+        SpanExample("q", "T", CONTEXT, "q?", (Answer("green", 31), Answer("green and red", 31)), False)
+    ]
+    assert reading.counts == {}
+
+
+def test_version_2_0_keeps_unanswerable_questions(tmp_path):
+    file = write(
+        tmp_path,
+        [
+            question("yes", ("green", 31), is_impossible=False),
+            question("no", is_impossible=True, plausible_answers=[{"text": "red", "answer_start": 13}]),
+        ],
+        version="v2.0",
+    )
+    examples = read_span_examples(file, has_impossible=True, for_training=True).examples
+    assert [(example.example_id, example.is_impossible, len(example.answers)) for example in examples] == [
+        ("yes", False, 1),
+        ("no", True, 0),
+    ]
+
+
+def test_misplaced_answers_are_counted_never_silent(tmp_path):
+    file = write(
+        tmp_path,
+        [
+            question("only", ("green", 30)),
+            question("several", ("red", 12)),
+            question("absent", ("blue", 3)),
+            question("negative", ("red", -4)),
+            question("partly", ("red", 12), ("red", 13)),
+        ],
+    )
+    training = read_span_examples(file, has_impossible=False, for_training=True)
+    assert [(example.example_id, example.answers) for example in training.examples] == [
+        ("only", (Answer("green", 31),)),
+        ("partly", (Answer("red", 13),)),
+    ]
+    assert training.counts == {MOVED: 1, MISPLACED: 4, WITHOUT_ANSWER: 3}
+    scoring = read_span_examples(file, has_impossible=False)
+    assert len(scoring.examples) == 5
+    assert scoring.examples[1].answers == (Answer("red", NO_OFFSET),)
+    assert scoring.counts == {MOVED: 1, MISPLACED: 4}
+
+
+@pytest.mark.parametrize(
+    ("version", "questions", "expected"),
+    [
+        ("1.1", [question("q", ("red", 13))], False),
+        ("v2.0", [question("q", ("red", 13))], True),
+        ("", [question("q", ("red", 13), is_impossible=False)], True),
+        ("", [question("q", ("red", 13))], False),
+    ],
+)
+def test_version_is_told_by_content(tmp_path, version, questions, expected):
+    file = write(tmp_path, questions, version=version)
+    assert is_version_2(file) is expected
+    with pytest.raises(InputError, match=r"use squad1" if not expected else r"use squad2"):
+        read_span_examples(file, has_impossible=not expected)
+
+
+@pytest.mark.parametrize(
+    ("questions", "message"),
+    [
+        ([question("q", ("red", 13)), question("q", ("red", 13))], r"question id 'q' stands twice"),
+        ([{"id": "q", "question": "?", "answers": [{"text": "red"}]}], r"question 'q'.*answer_start is None"),
+        ([{"id": "q", "question": "?", "answers": [{"text": 3, "answer_start": 1}]}], r"'text' is a int"),
+        ([{"id": 7, "question": "?", "answers": []}], r"data\[0\].paragraphs\[0\].qas\[0\]: 'id' is a int"),
+        ([{"id": "q", "answers": [{"text": "red", "answer_start": 13}]}], r"question 'q': 'question' is missing"),
+        ([question("q", ("red", 13), is_impossible=True)], r"is_impossible is true but it has answers"),
+        ([question("q", ("red", 13), is_impossible="no")], r"is_impossible is 'no', expected true or false"),
+        (["q"], r"qas\[0\]: 'id' is missing"),
+        ([], "no questions"),
+    ],
+)
+def test_defective_question_is_named(tmp_path, questions, message):
+    with pytest.raises(InputError, match=message):
+        read_span_examples(write(tmp_path, questions), has_impossible=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"data": [\n}', r"file.json:2: not valid JSON at column 1"),
+        (b"[]", r"no list 'data' at the top"),
+        (b'{"version": "1.1", "data": [{"title": "T"}]}', r"data\[0\]: 'paragraphs' is missing"),
+        (b"\xff\xfe", r"not valid JSON"),
+        (b"[" * 100_000, r"not valid JSON"),
+    ],
+)
+def test_file_that_is_not_squad_is_refused(tmp_path, content, message):
+    file = tmp_path / "file.json"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_span_examples(file, has_impossible=False)
+
+
+@pytest.mark.real_data
+def test_real_files_are_read_whole(real_data):
+    one = read_span_examples(real_data / "squad" / "xquad.en.json", has_impossible=False, for_training=True)
+    two = read_span_examples(real_data / "squad" / "dev-v2.0.json", has_impossible=True, for_training=True)
+    assert (len(one.examples), one.counts) == (1190, {})
+    assert (len(two.examples), two.counts) == (6078, {})
+    assert sum(example.is_impossible for example in two.examples) == 3168
+    assert len({example.title for example in one.examples}) == 48
+    for example in (*one.examples, *two.examples):
+        assert all(example.context[a.start : a.start + len(a.text)] == a.text for a in example.answers)

@@ -1,0 +1,276 @@
+"""TFRecord files: google's read back whole, ours read by others, and damage found."""
+
+import gzip
+import itertools
+import struct
+
+import numpy as np
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_parquet import assert_same, make_columns
+
+from bert_pipeline.errors import InputError
+from bert_pipeline.formats.crc32c import crc32c, masked_crc32c
+from bert_pipeline.formats.tfrecord import TfrecordWriter, open_tfrecords
+
+INTS = {"input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels"}
+
+
+@pytest.fixture(scope="module")
+def example_class():
+    """`tf.train.Example` as protobuf's own library reads it, from a definition written out here."""
+    file = descriptor_pb2.FileDescriptorProto(name="example_for_tests.proto", package="example_for_tests")
+    optional, repeated = (
+        descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
+        descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED,
+    )
+    kinds = descriptor_pb2.FieldDescriptorProto
+
+    def message(name, *fields):
+        added = file.message_type.add(name=name)
+        for number, (field, label, kind, type_name) in enumerate(fields, start=1):
+            added.field.add(name=field, number=number, label=label, type=kind, type_name=type_name)
+        return added
+
+    message("BytesList", ("value", repeated, kinds.TYPE_BYTES, None))
+    message("FloatList", ("value", repeated, kinds.TYPE_FLOAT, None)).field[0].options.packed = True
+    message("Int64List", ("value", repeated, kinds.TYPE_INT64, None)).field[0].options.packed = True
+    lists = [
+        (name, optional, kinds.TYPE_MESSAGE, f".example_for_tests.{kind}")
+        for name, kind in (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List"))
+    ]
+    message("Feature", *lists)
+    features = message(
+        "Features", ("feature", repeated, kinds.TYPE_MESSAGE, ".example_for_tests.Features.FeatureEntry")
+    )
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=optional, type=kinds.TYPE_STRING)
+    entry.field.add(
+        name="value", number=2, label=optional, type=kinds.TYPE_MESSAGE, type_name=".example_for_tests.Feature"
+    )
+    message("Example", ("features", optional, kinds.TYPE_MESSAGE, ".example_for_tests.Features"))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("example_for_tests.Example"))
+
+
+def plain_crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def plain_masked(data):
+    crc = plain_crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def records_of(data):
+    """Every record of a TFRecord file, its CRCs checked bit by bit."""
+    records, position = [], 0
+    while position < len(data):
+        length, length_crc = struct.unpack_from("<QI", data, position)
+        assert length_crc == plain_masked(data[position : position + 8])
+        record = data[position + 12 : position + 12 + length]
+        (crc,) = struct.unpack_from("<I", data, position + 12 + length)
+        assert crc == plain_masked(record)
+        records.append(record)
+        position += 16 + length
+    return records
+
+
+def features_of(example_class, record):
+    """name -> (kind of list, values) as protobuf's own library reads a record."""
+    example = example_class.FromString(record)
+    found = {}
+    for name, feature in example.features.feature.items():
+        ((field, values),) = feature.ListFields()
+        found[name] = (field.name, list(values.value))
+    return found
+
+
+def write(path, columns, **values):
+    with TfrecordWriter(path, **({"max_seq_length": 40, "max_predictions_per_seq": 6} | values)) as writer:
+        writer.write(columns)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.binary(max_size=70), min_size=1, max_size=6))
+def test_crcs_equal_the_bitwise_definition(records):
+    assert crc32c(records).tolist() == [plain_crc32c(record) for record in records]
+    assert masked_crc32c(records).tolist() == [plain_masked(record) for record in records]
+
+
+def test_the_crc_of_the_standard_is_met():
+    assert crc32c([b"123456789", bytes(32), b"\xff" * 32]).tolist() == [0xE3069283, 0x8A9136AA, 0x62A8AB43]
+
+
+@pytest.mark.real_data
+def test_googles_own_file_reads_back_whole_and_is_written_again_with_the_same_features(
+    real_data, tmp_path, example_class
+):
+    golden = real_data / "golden/pretraining-instances.tfrecord"
+    with open_tfrecords(golden) as shard:
+        assert (shard.num_instances, shard.max_seq_length, shard.max_predictions_per_seq) == (60, 128, 20)
+        columns = shard.read_row_group(0)
+    write(tmp_path / "ours.tfrecord", columns, max_seq_length=128, max_predictions_per_seq=20)
+    theirs = [features_of(example_class, record) for record in records_of(golden.read_bytes())]
+    ours = [features_of(example_class, record) for record in records_of((tmp_path / "ours.tfrecord").read_bytes())]
+    assert ours == theirs
+    assert len(ours) == 60
+
+
+def test_records_hold_googles_features_zero_padded(tmp_path, example_class):
+    columns = make_columns(7, static=True)
+    write(tmp_path / "x", columns)
+    records = records_of((tmp_path / "x").read_bytes())
+    assert len(records) == 7
+    for row, record in enumerate(records):
+        features = features_of(example_class, record)
+        assert {name for name, (kind, _) in features.items() if kind == "int64_list"} == INTS
+        assert {name for name, (kind, _) in features.items() if kind == "float_list"} == {"masked_lm_weights"}
+        ids = columns.input_ids[columns.offsets[row] : columns.offsets[row + 1]].tolist()
+        masked = slice(columns.masked_offsets[row], columns.masked_offsets[row + 1])
+        positions = columns.masked_lm_positions[masked].tolist()
+        length, start = len(ids), int(columns.segment_b_start[row])
+        assert features["input_ids"][1] == ids + [0] * (40 - length)
+        assert features["input_mask"][1] == [1] * length + [0] * (40 - length)
+        assert features["segment_ids"][1] == [0] * start + [1] * (length - start) + [0] * (40 - length)
+        assert features["masked_lm_positions"][1] == positions + [0] * (6 - len(positions))
+        assert features["masked_lm_ids"][1] == columns.masked_lm_ids[masked].tolist() + [0] * (6 - len(positions))
+        assert features["masked_lm_weights"][1] == [1.0] * len(positions) + [0.0] * (6 - len(positions))
+        assert features["next_sentence_labels"][1] == [int(columns.is_random_next[row])]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_instances_come_back_in_groups(tmp_path, compression):
+    columns = make_columns(5000, static=True)
+    write(tmp_path / "x", columns, compression=compression)
+    with open_tfrecords(tmp_path / "x") as shard:
+        assert shard.row_group_sizes == (4096, 904)
+        assert shard.num_row_groups == 2
+        second = shard.read_row_group(1)
+        first = shard.read_row_group(0)
+    assert_same(first, part(columns, 0, 4096))
+    assert_same(second, part(columns, 4096, 5000))
+
+
+def part(columns, start, stop):
+    tokens = slice(columns.offsets[start], columns.offsets[stop])
+    masked = slice(columns.masked_offsets[start], columns.masked_offsets[stop])
+    return type(columns)(
+        input_ids=columns.input_ids[tokens],
+        offsets=columns.offsets[start : stop + 1] - columns.offsets[start],
+        segment_b_start=columns.segment_b_start[start:stop],
+        is_random_next=columns.is_random_next[start:stop],
+        masked_lm_positions=columns.masked_lm_positions[masked],
+        masked_lm_ids=columns.masked_lm_ids[masked],
+        masked_offsets=columns.masked_offsets[start : stop + 1] - columns.masked_offsets[start],
+    )
+
+
+def test_gzip_holds_the_same_bytes_and_no_time(tmp_path):
+    columns = make_columns(20, static=True)
+    for name in ("plain", "packed", "again"):
+        write(tmp_path / name, columns, compression="none" if name == "plain" else "gzip")
+    assert gzip.decompress((tmp_path / "packed").read_bytes()) == (tmp_path / "plain").read_bytes()
+    assert (tmp_path / "packed").read_bytes() == (tmp_path / "again").read_bytes()
+
+
+def test_numbers_written_one_by_one_read_as_packed_ones(tmp_path, example_class):
+    """Older writers repeat the tag before each number; both forms are the same message."""
+    columns = make_columns(3, static=True)
+    write(tmp_path / "packed", columns)
+    data = b""
+    for record in records_of((tmp_path / "packed").read_bytes()):
+        entries = b""
+        for name, (kind, values) in features_of(example_class, record).items():
+            if kind == "float_list":
+                numbers, field = b"".join(b"\x0d" + struct.pack("<f", value) for value in values), b"\x12"
+            else:
+                numbers, field = b"".join(b"\x08" + varint(value) for value in values), b"\x1a"
+            feature = field + varint(len(numbers)) + numbers
+            entry = b"\n" + varint(len(name)) + name.encode() + b"\x12" + varint(len(feature)) + feature
+            entries += b"\n" + varint(len(entry)) + entry
+        message = b"\n" + varint(len(entries)) + entries
+        head = struct.pack("<Q", len(message))
+        data += head + struct.pack("<I", plain_masked(head)) + message + struct.pack("<I", plain_masked(message))
+    (tmp_path / "single").write_bytes(data)
+    with open_tfrecords(tmp_path / "single") as shard:
+        assert_same(shard.read_row_group(0), columns)
+
+
+def varint(value):
+    encoded = b""
+    while value >= 128:
+        encoded += bytes([value & 127 | 128])
+        value >>= 7
+    return encoded + bytes([value])
+
+
+def test_an_empty_file_has_no_groups(tmp_path):
+    (tmp_path / "none").write_bytes(b"")
+    with open_tfrecords(tmp_path / "none") as shard:
+        assert shard.num_instances == shard.num_row_groups == 0
+
+
+def test_a_flipped_bit_is_found_wherever_it_is(tmp_path):
+    write(tmp_path / "good", make_columns(3, static=True))
+    good = (tmp_path / "good").read_bytes()
+    for position in itertools.chain(range(16), range(16, len(good), 37), range(len(good) - 4, len(good))):
+        bad = bytearray(good)
+        bad[position] ^= 1
+        (tmp_path / "bad").write_bytes(bad)
+        with pytest.raises(InputError, match="CRC|cut short"), open_tfrecords(tmp_path / "bad") as shard:
+            shard.read_row_group(0)
+
+
+def test_a_file_that_is_cut_short_is_refused(tmp_path):
+    write(tmp_path / "good", make_columns(3, static=True))
+    good = (tmp_path / "good").read_bytes()
+    for length in (5, 11, 100, len(good) - 1):
+        (tmp_path / "short").write_bytes(good[:length])
+        with pytest.raises(InputError, match="cut short"):
+            open_tfrecords(tmp_path / "short")
+    (tmp_path / "short.gz").write_bytes(gzip.compress(good)[:-20])
+    with pytest.raises(InputError, match="cut short"):
+        open_tfrecords(tmp_path / "short.gz")
+
+
+def test_records_of_something_else_are_refused(tmp_path):
+    for message, expected in ((b"\n\x00", "no feature 'input_ids'"), (b"\xff\xff\xff", "not a tf.train.Example")):
+        head = struct.pack("<Q", len(message))
+        data = head + struct.pack("<I", plain_masked(head)) + message + struct.pack("<I", plain_masked(message))
+        (tmp_path / "other").write_bytes(data)
+        with pytest.raises(InputError, match=expected):
+            open_tfrecords(tmp_path / "other")
+
+
+def test_records_of_unequal_lengths_are_refused(tmp_path):
+    write(tmp_path / "a", make_columns(2, static=True))
+    write(tmp_path / "b", make_columns(2, static=True), max_seq_length=41)
+    (tmp_path / "both").write_bytes((tmp_path / "a").read_bytes() + (tmp_path / "b").read_bytes())
+    with (
+        open_tfrecords(tmp_path / "both") as shard,
+        pytest.raises(InputError, match="record 2: input_ids has 41 values, expected 40"),
+    ):
+        shard.read_row_group(0)
+
+
+def test_instances_without_masks_are_not_written(tmp_path):
+    with pytest.raises(ValueError, match="without masks"):
+        write(tmp_path / "x", make_columns(2, static=False))
+
+
+def test_large_numbers_take_the_bytes_they_need(tmp_path):
+    columns = make_columns(50, static=True)
+    columns.input_ids[:4] = [127, 128, 16_384, 2_097_152]
+    write(tmp_path / "x", columns)
+    with open_tfrecords(tmp_path / "x") as shard:
+        assert np.array_equal(shard.read_row_group(0).input_ids, columns.input_ids)

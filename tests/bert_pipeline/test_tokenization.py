@@ -1,0 +1,152 @@
+"""Tokenization agrees with google's, and a directory that does not say what it is, is refused."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.tokenization import SPECIAL_TOKENS, Tokenizer, read_vocabulary
+
+TOKENS = [*SPECIAL_TOKENS, "un", "##aff", "##able", "a", "##a", "[", "]", "mask", "cafe", "the", ",", "中"]
+
+
+@pytest.fixture
+def tokenizer():
+    return Tokenizer.from_tokens(TOKENS, do_lower_case=True)
+
+
+def tokens_of(tokenizer, text):
+    return [tokenizer.tokens[index] for index in tokenizer.encode(text)]
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(("name", "do_lower_case"), [("uncased", True), ("cased", False), ("chinese", True)])
+def test_every_line_of_the_golden_files_agrees_with_google(real_data, name, do_lower_case):
+    tokens = read_vocabulary(real_data / f"vocab/bert-base-{name}-vocab.txt")
+    tokenizer = Tokenizer.from_tokens(tokens, do_lower_case)
+    lines = (real_data / f"golden/tokenization.{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    encoded = tokenizer.encode_batch([record["text"] for record in records])
+    assert len(records) == 737
+    for record, ids in zip(records, encoded):
+        assert [tokenizer.tokens[index] for index in ids] == record["tokens"], record["text"]
+
+
+def test_the_longest_match_comes_first(tokenizer):
+    assert tokens_of(tokenizer, "Unaffable, UNAFFABLE") == ["un", "##aff", "##able", ",", "un", "##aff", "##able"]
+
+
+def test_a_word_of_200_characters_is_split_and_one_of_201_is_unknown(tokenizer):
+    assert tokens_of(tokenizer, "a" * 200) == ["a"] + ["##a"] * 199
+    assert tokens_of(tokenizer, "a" * 201) == ["[UNK]"]
+
+
+def test_text_that_spells_a_special_token_is_plain_text(tokenizer):
+    assert tokens_of(tokenizer, "the [MASK] [SEP]") == ["the", "[", "mask", "]", "[", "[UNK]", "]"]
+
+
+def test_case_and_accents_go_only_when_lower_casing(tokenizer):
+    assert tokens_of(tokenizer, "Café") == ["cafe"]
+    assert tokens_of(Tokenizer.from_tokens(TOKENS, do_lower_case=False), "Café") == ["[UNK]"]
+
+
+def test_offsets_count_characters_of_the_original_text(tokenizer):
+    text = "é\u0000 Café,the"
+    encoded = tokenizer.encode_with_offsets(text)
+    assert [text[start:end] for start, end in encoded.offsets][1:] == ["Café", ",", "the"]
+    assert tokenizer.encode_batch_with_offsets([text, "the"]) == [encoded, tokenizer.encode_with_offsets("the")]
+    assert tokenizer.encode(text) == encoded.ids
+
+
+def test_every_word_keeps_a_piece_even_when_nothing_of_it_is_left(tokenizer):
+    ids, words = tokenizer.encode_words(["unaffable", "\u0000", "the"])
+    assert words == [0, 0, 0, 1, 2]
+    assert ids[3] == tokenizer.unk_id
+
+
+def test_decode_glues_pieces_to_their_words(tokenizer):
+    assert tokenizer.decode(tokenizer.encode("the unaffable 中")) == "the unaffable 中"
+
+
+def test_facts_of_the_vocabulary(tokenizer):
+    assert tokenizer.vocab_size == len(TOKENS)
+    assert [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
+    assert np.flatnonzero(tokenizer.is_continuation).tolist() == [6, 7, 9]
+    assert tokenizer.token_to_id("##able") == 7
+    assert tokenizer.token_to_id("absent") is None
+
+
+def test_a_saved_tokenizer_comes_back_and_hashes_tell_vocabularies_and_cases_apart(tokenizer, tmp_path):
+    tokenizer.save(tmp_path)
+    loaded = Tokenizer.from_directory(tmp_path)
+    assert loaded.tokens == tokenizer.tokens
+    assert loaded.do_lower_case is True
+    assert loaded.sha256 == tokenizer.sha256 == pickle.loads(pickle.dumps(tokenizer)).sha256
+    assert loaded.sha256 != Tokenizer.from_tokens(TOKENS, do_lower_case=False).sha256
+    assert loaded.sha256 != Tokenizer.from_tokens([*TOKENS, "new"], do_lower_case=True).sha256
+
+
+def test_hugging_face_reads_what_we_save_and_we_read_what_it_saves(tokenizer, tmp_path):
+    from transformers import BertTokenizer
+
+    (tmp_path / "ours").mkdir()
+    tokenizer.save(tmp_path / "ours")
+    theirs = BertTokenizer.from_pretrained(tmp_path / "ours")
+    text = "The unaffable Café, 中"
+    assert theirs.encode(text, add_special_tokens=False) == tokenizer.encode(text)
+    theirs.save_pretrained(tmp_path / "theirs")
+    assert Tokenizer.from_directory(tmp_path / "theirs").sha256 == tokenizer.sha256
+
+
+def test_a_directory_that_does_not_state_its_case_is_refused(tokenizer, tmp_path):
+    tokenizer.save(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    with pytest.raises(UsageError, match="do_lower_case is not stated"):
+        Tokenizer.from_directory(tmp_path)
+
+
+def test_settings_that_tokenize_otherwise_are_refused(tokenizer, tmp_path):
+    tokenizer.save(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
+    with pytest.raises(UsageError, match="strip_accents"):
+        Tokenizer.from_directory(tmp_path)
+
+
+def test_a_directory_without_a_vocabulary_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"no vocab\.txt"):
+        Tokenizer.from_directory(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"], r"5 tokens, but no \[MASK\]"),
+        ([*SPECIAL_TOKENS, "a", "b", "a"], r"vocab\.txt:8: 'a' stands on line 6 already"),
+    ],
+)
+def test_a_spoiled_vocabulary_is_refused_by_line(tokenizer, tmp_path, lines, message):
+    tokenizer.save(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=message):
+        Tokenizer.from_directory(tmp_path)
+
+
+def test_only_newlines_end_a_token(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("a\r\n\u2028\n##\u2028\nlast".encode())
+    assert read_vocabulary(path) == ("a", "\u2028", "##\u2028", "last")
+
+
+def test_a_vocabulary_that_is_not_utf_8_is_refused(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"a\n\xff\n")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_vocabulary(path)

@@ -1,0 +1,167 @@
+"""Counting words, training a vocabulary on the counts, extending one, and measuring it."""
+
+import collections
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.tokenization import SPECIAL_TOKENS, Tokenizer, normalizer, pre_tokenizer
+from bert_pipeline.vocabulary import VocabularyConfig, WordCounter, characters_of, extend, layout, quality, train
+
+ODD = "aAzÉéßıİΣς ́\u0301\t\n\x1c\x85\u2028\u3000\u00a0\u200b中日-_.,!?'\"[]<>|~^`€\u0000\ufffd1９"
+
+
+def plain_counts(texts, do_lower_case):
+    clean, split = normalizer(do_lower_case), pre_tokenizer()
+    return collections.Counter(word for text in texts for word, _ in split.pre_tokenize_str(clean.normalize_str(text)))
+
+
+def counts_of(texts, do_lower_case=True):
+    counter = WordCounter(do_lower_case)
+    counter.add(texts)
+    return counter.counts()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text(alphabet=ODD, max_size=40), max_size=5), st.booleans())
+def test_counts_equal_the_plain_way_on_odd_characters(texts, do_lower_case):
+    assert counts_of(texts, do_lower_case) == plain_counts(texts, do_lower_case)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(max_size=30), max_size=5), st.booleans())
+def test_counts_equal_the_plain_way_on_any_text(texts, do_lower_case):
+    assert counts_of(texts, do_lower_case) == plain_counts(texts, do_lower_case)
+
+
+@pytest.mark.real_data
+def test_counts_equal_the_plain_way_on_novels_and_many_languages(real_data):
+    texts = (real_data / "golden/tokenization.uncased.jsonl").read_text(encoding="utf-8").splitlines()
+    texts += (real_data / "text/pg11.txt").read_text(encoding="utf-8").splitlines()
+    assert counts_of(texts) == plain_counts(texts, True)
+
+
+def test_counting_in_small_bites_changes_nothing(monkeypatch):
+    texts = ["the cat, the dog", "a cat; THE end", "the-end"] * 3
+    whole = counts_of(texts)
+    monkeypatch.setattr("bert_pipeline.vocabulary._FLUSH_TYPES", 1)
+    counter = WordCounter(True)
+    for text in texts:
+        counter.add([text])
+    assert counter.counts() == whole
+
+
+@pytest.fixture(scope="module")
+def counts():
+    rng = random.Random(5)
+    syllables = ["ka", "lo", "mi", "ner", "tu", "sa", "vel", "or", "ith", "pan"]
+    words = ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(800)]
+    return sorted(collections.Counter(rng.choices(words, weights=range(800), k=20_000)).items())
+
+
+def small(**values):
+    return VocabularyConfig(**{"vocab_size": 300, "num_unused": 20} | values)
+
+
+def test_a_vocabulary_has_exactly_the_size_asked_for_in_berts_layout(counts):
+    tokens = train(counts, small())
+    assert len(tokens) == len(set(tokens)) == 300
+    assert tokens[0] == "[PAD]"
+    assert tokens[1:21] == tuple(f"[unused{index}]" for index in range(20))
+    assert tokens[21:25] == ("[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    characters = sorted({character for word, _ in counts for character in word})
+    assert list(tokens[25 : 25 + len(characters)]) == characters
+    assert tokens[25 + len(characters)].startswith("##")
+
+
+def test_the_layout_of_994_slots_is_that_of_the_published_vocabularies():
+    head = layout(994)
+    assert head[100:105] == ("[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused99]")
+    assert head[998] == "[unused993]"
+    assert len(head) == 999
+
+
+def test_the_order_of_the_counts_does_not_matter(counts):
+    expected = train(counts, small())
+    for seed in range(4):
+        shuffled = list(counts)
+        random.Random(seed).shuffle(shuffled)
+        assert train(shuffled, small()) == expected
+
+
+def test_words_of_the_corpus_are_known_and_frequent_ones_are_whole(counts):
+    tokenizer = Tokenizer.from_tokens(train(counts, small()), do_lower_case=True)
+    assert all(tokenizer.unk_id not in ids for ids in tokenizer.encode_batch([word for word, _ in counts]))
+    frequent = sorted(counts, key=lambda item: -item[1])[:20]
+    assert sum(len(ids) for ids in tokenizer.encode_batch([word for word, _ in frequent])) < 30
+
+
+def test_too_small_a_corpus_names_the_largest_size_which_then_works(counts):
+    with pytest.raises(InputError, match=r"the corpus is too small for it, (\d+) is the largest possible") as caught:
+        train(counts, small(vocab_size=30_000))
+    largest = int(str(caught.value).split(" is the largest")[0].split()[-1])
+    assert len(train(counts, small(vocab_size=largest))) == largest
+    with pytest.raises(InputError):
+        train(counts, small(vocab_size=largest + 1))
+
+
+def test_unused_slots_fill_up_when_asked_for(counts):
+    tokens = train(counts, small(vocab_size=5_000, pad_with_unused=True))
+    assert len(tokens) == len(set(tokens)) == 5_000
+    assert tokens[100:105] == ("[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused99]")
+
+
+def test_too_small_a_size_for_the_alphabet_is_refused(counts):
+    with pytest.raises(InputError, match="single characters"):
+        train(counts, small(vocab_size=30, num_unused=0))
+
+
+def test_a_character_of_many_rare_words_is_known():
+    rare = [("aé", 1), ("éa", 1), ("aü", 1)]
+    tokens = train([("aa", 9)], VocabularyConfig(vocab_size=10, num_unused=0), characters_of([("aa", 9), *rare]))
+    assert tokens[5:] == ("a", "é", "##a", "##é", "aa")
+
+
+def test_rare_words_and_rare_characters_are_left_out():
+    counts = [("aa", 9), ("ab", 8), ("xa", 1), ("éa", 2)]
+    tokens = train(counts, VocabularyConfig(vocab_size=10, num_unused=0, min_count=2, max_alphabet=2))
+    assert set(tokens) == {*SPECIAL_TOKENS, "a", "b", "##a", "##b", "aa"}
+
+
+def test_nothing_to_train_on_is_an_error():
+    with pytest.raises(InputError, match="no word occurs 2 times"):
+        train([("once", 1)], small())
+
+
+@pytest.mark.parametrize(
+    "values", [{"vocab_size": 20, "num_unused": 20}, {"min_count": 0}, {"num_unused": -1}, {"max_alphabet": 0}]
+)
+def test_impossible_settings_are_refused(values):
+    with pytest.raises(ConfigurationError, match=next(iter(values))):
+        small(**values)
+
+
+def test_extending_fills_unused_slots_with_the_words_that_save_most_pieces():
+    tokens = [*layout(2), "a", "##a", "b", "##b", "ab"]
+    counts = [("ab", 1000), ("aaaa", 10), ("bb", 20), ("abab", 1), ("ééé", 9)]
+    extended, added = extend(tokens, counts, do_lower_case=False, min_count=2)
+    # aaaa saves 3 pieces 10 times, bb 1 piece 20 times; the unknown word counts by its characters, 2 pieces 9 times.
+    assert added == 2
+    assert extended[1:3] == ("aaaa", "bb")
+    assert extended[3:] == tuple(tokens[3:])
+
+
+def test_quality_counts_unknown_and_whole_words():
+    tokenizer = Tokenizer.from_tokens([*SPECIAL_TOKENS, "the", "un", "##able"], do_lower_case=True)
+    report = quality(tokenizer, {"the": 6, "unable": 3, "xyz": 1})
+    assert report == {
+        "words": 10,
+        "tokens_per_word": 1.3,
+        "unk_share": round(1 / 13, 6),
+        "characters_lost_share": round(3 / (18 + 18 + 3), 6),
+        "whole_words_share": 0.6,
+        "longest_pieces": ["##able", "the", "un"],
+    }
