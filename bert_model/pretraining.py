@@ -1,0 +1,427 @@
+"""Pre-training from instance directories to a published model: `torchrun … -m bert_model.pretraining`."""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import load_file
+
+from bert_model.checkpoint import OPTIMIZER_NAME, BackgroundSaver, CheckpointDirectory, restore
+from bert_model.config import BertConfig, PretrainingConfig
+from bert_model.data import InstanceSplit
+from bert_model.distributed import Group, OtherRankError, keep_freed_memory, process_group
+from bert_model.modeling import BertForPreTraining, new_model
+from bert_model.optimizer import build_optimizer, load_optimizer_tensors
+from bert_model.tracking import Tracker
+from bert_model.trainer import Phase, Trainer
+from bert_model.training_directory import MODEL_KIND, identity, open_directory, training_id, training_lock
+from bert_model.weights import load_model, resolve_model, write_weights
+from bert_pipeline.configuration import from_mapping, override, read_yaml
+from bert_pipeline.errors import BertError, ConfigurationError, TrainingError, UsageError
+from bert_pipeline.manifest import (
+    content_sha256,
+    load_manifest,
+    publishing,
+)
+from bert_pipeline.tokenization import Tokenizer
+
+__all__ = ["PretrainingResult", "load_configuration", "main", "pretrain", "training_id"]
+
+logger = logging.getLogger(__name__)
+
+PRESET_DIRECTORY = Path(__file__).parent / "presets"
+
+EXIT_PREEMPTED = 75
+"""Exit code of a training that was asked to stop and has saved its state (EX_TEMPFAIL: try again later)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingResult:
+    """What `pretrain` has done."""
+
+    status: Literal["finished", "preempted", "already_finished"]
+    step: int
+    model: Path | None
+    """The published model, None when the training was preempted."""
+    metrics: dict[str, float]
+    """The latest held-out metrics."""
+
+
+def pretrain(
+    config: PretrainingConfig,
+    output: Path | str,
+    *,
+    resume: bool = False,
+    allow_changes: bool = False,
+    experiment: str = "pretraining",
+    device: str = "",
+    after_step: Callable[[int], None] | None = None,
+) -> PretrainingResult:
+    """Pre-train in this process, or as one rank under torchrun; `output` is the training's directory.
+
+    With `resume` a training that stands in `output` goes on from its newest whole checkpoint, a finished one is left
+    alone, and an empty directory starts from the beginning. Without an `experiment` MLflow is left out.
+
+    TrainingError when another process trains there or a
+    loss is not finite, ConfigurationError when configuration and data do not fit or differ from those of the training
+    at hand (`allow_changes` goes on all the same), ArtefactError when inputs are damaged.
+    """
+    output = Path(output)
+    with process_group(config.timeout_seconds, device) as group, contextlib.ExitStack() as stack:
+
+        def start() -> tuple[list[Phase], Tokenizer, dict[str, Any], str]:
+            phases, tokenizer = _load_data(config)
+            _check_batches(config, group.world_size)
+            described = identity(config, [phase.train.manifest for phase in phases])
+            stack.enter_context(training_lock(output))
+            found = open_directory(output, config, described, resume=resume, allow_changes=allow_changes)
+            return phases, tokenizer, described, found
+
+        phases, tokenizer, described, found = group.first(start)
+        if found == "finished":
+            return _already_finished(output, group)
+        checkpoints = CheckpointDirectory(
+            output / "checkpoints",
+            tokenizer=tokenizer,
+            configuration=described["configuration"],
+            inputs=described["inputs"],
+            keep_last=config.keep_last,
+            keep_every_steps=config.keep_every_steps,
+        )
+        newest = group.first(lambda: _newest_checkpoint(checkpoints))
+        model, optimizer, step, state, origin = _build(config, newest, tokenizer, group)
+        tracker = _open_tracker(output, config, described, group, experiment)
+        if tracker is not None:
+            logger.info("%s", origin)
+            tracker.record("resume" if newest else "start", step, {}, message=origin, world_size=group.world_size)
+        saver = BackgroundSaver(checkpoints) if group.is_main else None
+        trainer = Trainer(
+            config,
+            phases=phases,
+            model=model,
+            optimizer=optimizer,
+            vocabulary=tokenizer,
+            group=group,
+            tracker=tracker,
+            saver=saver,
+            should_stop=stack.enter_context(stop_requests()),
+            after_step=after_step,
+        )
+        trainer.tokens_seen = int(state.get("tokens_seen", 0))
+        trainer.metrics = dict(state.get("metrics", {}))
+        if state.get("precision", trainer.precision) != trainer.precision:
+            logger.warning(
+                "so far this training computed in %s, now it does in %s", state["precision"], trainer.precision
+            )
+        if state.get("world_size", group.world_size) != group.world_size:
+            logger.warning(
+                "so far this training had %d ranks, now it has %d: every sample is still seen exactly once, but sums "
+                "and dropout differ",
+                state["world_size"],
+                group.world_size,
+            )
+        try:
+            outcome = trainer.run(step)
+            if saver is not None:
+                saver.wait()
+            model_directory = None
+            if outcome.status == "finished":
+                model_directory = output / "model"
+                if group.is_main:
+                    publish_model(trainer, described, tokenizer, model_directory)
+        except Exception as error:
+            failure = _explain(error, checkpoints, group)
+            if tracker is not None:
+                tracker.record("end", step, {}, status="failed", error=str(failure))
+                tracker.close("FAILED")
+            raise failure from error
+        if tracker is not None:
+            tracker.record("end", outcome.step, outcome.metrics, status=outcome.status)
+            tracker.close("FINISHED" if outcome.status == "finished" else "KILLED")
+        return PretrainingResult(
+            status=outcome.status, step=outcome.step, model=model_directory, metrics=outcome.metrics
+        )
+
+
+def _load_data(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
+    """Open the phases' instances and check that they fit the phases and one another."""
+    phases: list[Phase] = []
+    seen: dict[str, int] = {}
+    tokenizer: Tokenizer | None = None
+    first_step = 0
+    for index, phase in enumerate(config.phases):
+        where = f"phases.{index}"
+        if not phase.instances:
+            raise ConfigurationError(f"{where}.instances: not given; name an instance directory")
+        train, held_out = InstanceSplit(phase.instances, "train"), InstanceSplit(phase.instances, "held_out")
+        train.check_fits(max_seq_length=phase.max_seq_length, where=where)
+        if not held_out.num_instances:
+            logger.warning("%s: no held-out instances, so the phase is not evaluated", phase.instances)
+        its_tokenizer = Tokenizer.from_directory(phase.instances)
+        if tokenizer is None:
+            tokenizer = its_tokenizer
+        elif tokenizer.sha256 != its_tokenizer.sha256:
+            raise ConfigurationError(f"{where}.instances: {_differ('phase 0', tokenizer, where, its_tokenizer)}")
+        key = train.manifest.sha256
+        phases.append(
+            Phase(
+                index=index,
+                config=phase,
+                masking=config.masking_of(phase),
+                train=train,
+                held_out=held_out,
+                first_step=first_step,
+                first_position=seen.get(key, 0),
+            )
+        )
+        seen[key] = seen.get(key, 0) + phase.steps * phase.global_batch_size
+        first_step += phase.steps
+    assert tokenizer is not None
+    return phases, tokenizer
+
+
+def _differ(one: str, tokenizer: Tokenizer, other: str, its_tokenizer: Tokenizer) -> str:
+    return (
+        f"two vocabularies: {one} has {tokenizer.vocab_size} tokens ({tokenizer.sha256[:12]}…), "
+        f"{other} has {its_tokenizer.vocab_size} ({its_tokenizer.sha256[:12]}…); use one vocabulary throughout"
+    )
+
+
+def _check_batches(config: PretrainingConfig, world_size: int) -> None:
+    for index, phase in enumerate(config.phases):
+        if phase.global_batch_size % world_size:
+            raise ConfigurationError(
+                f"phases.{index}.global_batch_size: {phase.global_batch_size} instances cannot be shared equally by "
+                f"{world_size} ranks; give a multiple of {world_size}"
+            )
+
+
+def _newest_checkpoint(checkpoints: CheckpointDirectory) -> Path | None:
+    checkpoints.path.mkdir(exist_ok=True)
+    checkpoints.clean()
+    manifest = checkpoints.newest()
+    return manifest.path if manifest is not None else None
+
+
+def _build(
+    config: PretrainingConfig, checkpoint: Path | None, tokenizer: Tokenizer, group: Group
+) -> tuple[BertForPreTraining, torch.optim.Optimizer, int, dict[str, Any], str]:
+    """Make model and optimizer and say in one line where their values come from."""
+    model, origin, initial = _initial_model(config, tokenizer)
+    longest = max(phase.max_seq_length for phase in config.phases)
+    if longest > model.config.max_position_embeddings:
+        raise ConfigurationError(
+            f"phases: found max_seq_length {longest}, but the model has only "
+            f"{model.config.max_position_embeddings} positions"
+        )
+    if config.objective == "mlm":
+        for name, parameter in model.named_parameters():
+            if name.startswith(("bert.pooler.", "cls.seq_relationship.")):
+                parameter.requires_grad_(False)
+    model.to(group.device)
+    optimizer = build_optimizer(model, config.optimizer, config.phases[0].learning_rate)
+    if initial is not None and config.initial_optimizer == "restored":
+        path = initial / OPTIMIZER_NAME
+        if not path.is_file():
+            raise ConfigurationError(f"initial_optimizer: found 'restored', but {path} does not exist")
+        load_optimizer_tensors(model, optimizer, load_file(path))
+        origin += ", with its optimizer state"
+    step, state = 0, {}
+    if checkpoint is not None:
+        state = restore(checkpoint, model, optimizer)
+        step = state["step"]
+        origin = f"resuming from {checkpoint} at step {step:,} of {config.total_steps:,}"
+    group.broadcast(parameter.data for parameter in model.parameters())
+    return model, optimizer, step, state, origin
+
+
+def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[BertForPreTraining, str, Path | None]:
+    if not config.initial_model:
+        model_config = config.model.resolve(vocab_size=tokenizer.vocab_size)
+        _check_vocabulary_fits(model_config, tokenizer)
+        origin = f"starting a {config.model.preset} model from random weights (seed {config.seed})"
+        return new_model(BertForPreTraining, model_config, seed=config.seed), origin, None
+    directory = resolve_model(config.initial_model)
+    its_tokenizer = Tokenizer.from_directory(directory)
+    if its_tokenizer.sha256 != tokenizer.sha256:
+        raise ConfigurationError(f"initial_model: {_differ(str(directory), its_tokenizer, 'the data', tokenizer)}")
+    overrides = {key: value for key, value in config.model.overrides.items() if key != "vocab_size"}
+    stored = BertConfig.from_directory(directory, **overrides)
+    wanted = config.model.resolve(vocab_size=stored.vocab_size)
+    for key in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"):
+        if getattr(wanted, key) != getattr(stored, key):
+            raise ConfigurationError(
+                f"model: {key} is {getattr(wanted, key)} by the preset {config.model.preset!r}, but "
+                f"{getattr(stored, key)} in {directory}; name the preset that the initial model has"
+            )
+    model, report = load_model(BertForPreTraining, directory, seed=config.seed, **overrides)
+    return model, f"starting from {config.initial_model}: {report}", directory
+
+
+def _check_vocabulary_fits(config: BertConfig, tokenizer: Tokenizer) -> None:
+    if config.vocab_size < tokenizer.vocab_size:
+        raise ConfigurationError(
+            f"model.overrides.vocab_size: found {config.vocab_size}, but the data's vocabulary has "
+            f"{tokenizer.vocab_size} tokens"
+        )
+
+
+def _open_tracker(
+    output: Path, config: PretrainingConfig, described: dict[str, Any], group: Group, experiment: str
+) -> Tracker | None:
+    if not group.is_main:
+        return None
+    lineage = {f"input.{name}": next(reversed(entry.values())) for name, entry in described["inputs"].items()}
+    return Tracker(
+        output,
+        experiment=experiment,
+        run_name=f"{config.model.preset}-{content_sha256(described)[:16]}",
+        tags={"kind": "pretraining", **lineage},
+        params=described["configuration"],
+    )
+
+
+def _already_finished(output: Path, group: Group) -> PretrainingResult:
+    manifest = load_manifest(output / "model", kind=MODEL_KIND)
+    counts = dict(manifest.counts)
+    step = counts.pop("steps")
+    if group.is_main:
+        logger.info("%s: this training has finished at step %d; nothing is left to do", output, step)
+        Tracker.replay(output)
+    metrics = {key: value for key, value in counts.items() if key.startswith("held_out/")}
+    return PretrainingResult(status="already_finished", step=step, model=manifest.path, metrics=metrics)
+
+
+def publish_model(trainer: Trainer, described: Mapping[str, Any], tokenizer: Tokenizer, directory: Path) -> None:
+    """Publish the trained weights as a Hugging Face directory without training state."""
+    model = trainer.model
+    with publishing(
+        directory, kind=MODEL_KIND, configuration=described["configuration"], inputs=described["inputs"]
+    ) as draft:
+        write_weights(dict(model.named_parameters()), model.config, type(model).__name__, draft.path)
+        tokenizer.save(draft.path)
+        draft.counts = {
+            "steps": trainer.config.total_steps,
+            "tokens_seen": trainer.tokens_seen,
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            **trainer.metrics,
+        }
+
+
+def _explain(error: Exception, checkpoints: CheckpointDirectory, group: Group) -> BertError:
+    """Turn what ended a training into an error that names what is still safe."""
+    steps = checkpoints.steps()
+    safe = f"the last checkpoint is {checkpoints.path_of(steps[-1])}" if steps else "there is no checkpoint yet"
+    if isinstance(error, TrainingError):
+        return TrainingError(f"{error}; {safe}")
+    if isinstance(error, BertError):
+        return error
+    if isinstance(error, (torch.distributed.DistBackendError, torch.distributed.DistNetworkError)) or (
+        isinstance(error, RuntimeError) and ("gloo" in str(error).lower() or "Connection" in str(error))
+    ):
+        return TrainingError(
+            f"rank {group.rank} lost the other ranks ({str(error).splitlines()[0]}); {safe}; start again with --resume"
+        )
+    raise error
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[Callable[[], bool]]:
+    """Turn SIGTERM and SIGINT into a question that the training asks at every step; a second one ends at once."""
+    asked = False
+
+    def handle(number: int, _: Any) -> None:
+        nonlocal asked
+        if asked:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        asked = True
+
+    previous = {}
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            previous[number] = signal.signal(number, handle)
+    except ValueError:  # not the main thread: whoever runs us handles signals
+        pass
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def load_configuration(reference: str, assignments: Sequence[str] = ()) -> PretrainingConfig:
+    """Read a configuration from a YAML file or a preset by name, with `key=value` assignments applied.
+
+    A file with a section `pretraining` (a whole-run preset) gives that section.
+    """
+    path = Path(reference)
+    if not path.is_file():
+        path = PRESET_DIRECTORY / f"{reference}.yaml"
+        if Path(reference).name != reference or not path.is_file():
+            known = ", ".join(sorted(item.stem for item in PRESET_DIRECTORY.glob("*.yaml")))
+            raise UsageError(f"{reference}: neither a YAML file nor a preset (presets: {known or 'none'})")
+    mapping = read_yaml(path)
+    section = mapping.get("pretraining", mapping)
+    return from_mapping(PretrainingConfig, override(section, assignments), where=path.name)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that `bert pretrain` and `python -m bert_model.pretraining` share."""
+    parser.add_argument("--config", required=True, metavar="FILE|PRESET", help="YAML file or name of a preset")
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="the training's directory")
+    parser.add_argument("--resume", action="store_true", help="go on where the training in DIR stopped")
+    parser.add_argument("--allow-changes", action="store_true", help="resume although configuration or data changed")
+    parser.add_argument("--experiment", default="pretraining", help="name of the MLflow experiment")
+    parser.add_argument("--device", default="", choices=("", "cpu", "cuda"), help="cpu or cuda; default: what is there")
+    parser.add_argument("assignments", nargs="*", metavar="key=value", help="configuration, such as phases.0.steps=100")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a parsed command; returns the exit code."""
+    keep_freed_memory()
+    config = load_configuration(arguments.config, arguments.assignments)
+    result = pretrain(
+        config,
+        arguments.output,
+        resume=arguments.resume,
+        allow_changes=arguments.allow_changes,
+        experiment=arguments.experiment,
+        device=arguments.device,
+    )
+    if os.environ.get("RANK", "0") == "0":
+        where = result.model or f"preempted at step {result.step}; go on with --resume"
+        print(json.dumps({"status": result.status, "step": result.step, "model": str(where), **result.metrics}))
+    return EXIT_PREEMPTED if result.status == "preempted" else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and pre-train; errors are one paragraph on standard error."""
+    parser = argparse.ArgumentParser(prog="bert_model.pretraining", description="Pre-train BERT.")
+    add_arguments(parser)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parsed = parser.parse_intermixed_args(arguments)
+    rank = int(os.environ.get("RANK", "0"))
+    logging.basicConfig(level=logging.INFO if rank == 0 else logging.WARNING, format="%(message)s", stream=sys.stderr)
+    try:
+        return run(parsed)
+    except OtherRankError as error:
+        return error.exit_code
+    except BertError as error:
+        if parsed.debug:
+            raise
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

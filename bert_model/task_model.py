@@ -1,0 +1,209 @@
+"""A fine-tuned model on disk: a Hugging Face directory with task.json beside it; written, loaded and applied."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from bert_model.answers import SpanAnswer, softmax
+from bert_model.config import BertConfig
+from bert_model.encoding import EncodedSet
+from bert_model.evaluation import Evaluation
+from bert_model.finetuning_config import FinetuningConfig
+from bert_model.modeling import BertModel, new_model
+from bert_model.tagger import Tagger, chosen_states, extract_features
+from bert_model.trial import MODEL_CLASSES, Trial, head_labels, model_overrides, predict_logits, starting_encoder
+from bert_model.weights import load_model, save_model
+from bert_pipeline.configuration import from_mapping, to_mapping
+from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.task import get_task
+from bert_pipeline.tokenization import Tokenizer
+
+TASK_NAME = "task.json"
+TAGGER_NAME = "tagger.safetensors"
+PREDICTIONS = "predictions"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskModel:
+    """A fine-tuned model, ready to predict."""
+
+    task: Task
+    facts: dict[str, Any]
+    """What task.json holds."""
+    config: FinetuningConfig
+    """How inputs are encoded and outputs decoded."""
+    model: nn.Module
+    """The encoder with its head, or the tagger of a feature-based model."""
+    encoder: BertModel | None
+    """The frozen encoder of a feature-based model."""
+    tokenizer: Tokenizer
+
+    def logits(self, encoded: EncodedSet, *, num_threads: int | None = None) -> np.ndarray:
+        """Compute the outputs as `bert_model.answers` takes them, on `num_threads` CPU threads where given."""
+        threads_before = torch.get_num_threads()
+        torch.set_num_threads(num_threads or threads_before)
+        try:
+            features = None
+            if self.encoder is not None:
+                states = chosen_states(self.config.feature_input, self.encoder.config.num_hidden_layers + 1)
+                features = extract_features(self.encoder, encoded, pad_id=self.tokenizer.pad_id, states=states)
+            return predict_logits(
+                self.model,
+                encoded,
+                pad_id=self.tokenizer.pad_id,
+                features=features,
+                precision=self.config.precision,
+            )
+        finally:
+            torch.set_num_threads(threads_before)
+
+
+def write_task_model(
+    directory: Path, *, trial: Trial, task: Task, tokenizer: Tokenizer, facts: Mapping[str, Any]
+) -> TaskModel:
+    """Write the model whose weights a trial saved, with its tokenizer and task.json, and return it."""
+    tensors = load_file(trial.weights)
+    encoder: BertModel | None = None
+    model: nn.Module
+    if trial.feature_based:
+        encoder = starting_encoder(trial)
+        save_model(encoder, directory, tokenizer)
+        save_file(tensors, directory / TAGGER_NAME)
+        model = _tagger(tensors, trial.config, len(task.labels), encoder)
+    else:
+        config = BertConfig.from_directory(
+            trial.model, **{**model_overrides(trial.config), "labels": head_labels(trial)}
+        )
+        model = new_model(MODEL_CLASSES[task.kind], config, seed=trial.seed)
+        model.load_state_dict(tensors)
+        save_model(model, directory, tokenizer)
+    document = {
+        "task": task.name,
+        **({} if TASKS.get(task.name) == task else {"description": to_mapping(task)}),
+        "kind": task.kind,
+        "labels": list(task.labels),
+        "feature_based": trial.feature_based,
+        **facts,
+        "configuration": to_mapping(trial.config),
+    }
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    (directory / TASK_NAME).write_text(text, encoding="utf-8")
+    return TaskModel(
+        task=task, facts=document, config=trial.config, model=model.eval(), encoder=encoder, tokenizer=tokenizer
+    )
+
+
+def load_task_model(directory: Path | str, task_name: str | None = None) -> TaskModel:
+    """Load a fine-tuned model of ours, or any Hugging Face directory whose head fits the task.
+
+    UsageError when the model was fine-tuned for another task, InputError when its files don't fit together.
+    """
+    directory = Path(directory)
+    facts = read_task_facts(directory)
+    if facts is None:
+        if task_name is None:
+            raise UsageError(
+                f"{directory}: no {TASK_NAME}, so it is not a fine-tuned model; name the task, or give one"
+            )
+        task, config, facts = get_task(task_name), FinetuningConfig(), {}
+    else:
+        if task_name not in (None, facts["task"]):
+            raise UsageError(
+                f"{directory}: was fine-tuned for {facts['task']}, not for {task_name}; give a model of that task"
+            )
+        described = facts.get("description")
+        task = from_mapping(Task, described, where=str(directory / TASK_NAME)) if described else get_task(facts["task"])
+        config = from_mapping(FinetuningConfig, facts["configuration"], where=str(directory / TASK_NAME))
+    tokenizer = Tokenizer.from_directory(directory)
+    if facts.get("feature_based"):
+        encoder, _ = load_model(BertModel, directory)
+        model: nn.Module = _tagger(load_file(directory / TAGGER_NAME), config, len(task.labels), encoder)
+        return TaskModel(
+            task=task, facts=facts, config=config, model=model.eval(), encoder=encoder.eval(), tokenizer=tokenizer
+        )
+    model, report = load_model(MODEL_CLASSES[task.kind], directory)
+    head = [name for name in report.created if not name.startswith("bert.pooler")]
+    if head:
+        raise UsageError(
+            f"{directory}: holds a {report.source_architecture} without a head for {task.name} "
+            f"({', '.join(head)} would be random); fine-tune it first"
+        )
+    if task.kind in ("classification", "tagging"):
+        found = BertConfig.from_directory(directory).num_labels
+        if found != len(task.labels):
+            raise InputError(f"{directory}: its head has {found} outputs, {task.name} has {len(task.labels)} labels")
+    return TaskModel(task=task, facts=facts, config=config, model=model.eval(), encoder=None, tokenizer=tokenizer)
+
+
+def read_task_facts(directory: Path) -> dict[str, Any] | None:
+    """Return what task.json says, None where there is none; InputError when it is damaged."""
+    path = directory / TASK_NAME
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not valid JSON ({error})") from error
+    missing = {"task", "kind", "labels", "configuration"} - set(document if isinstance(document, dict) else ())
+    if missing:
+        raise InputError(f"{path}: lacks {', '.join(sorted(missing))}; fine-tune the model again")
+    return document
+
+
+def write_predictions(directory: Path, split: str, examples: Sequence[Any], evaluation: Evaluation) -> dict[str, int]:
+    """Write a split's predictions below `predictions/` and return the rows of each file.
+
+    JSON lines of id and prediction; for SQuAD the official tools' three JSON objects: predictions, n best, null odds.
+    """
+    folder = directory / PREDICTIONS
+    folder.mkdir(exist_ok=True)
+    if evaluation.span_answers is None:
+        lines = (
+            json.dumps({"id": key, "prediction": value}, ensure_ascii=False) + "\n"
+            for key, value in evaluation.predictions.items()
+        )
+        with open(folder / f"{split}.jsonl", "w", encoding="utf-8") as stream:
+            stream.writelines(lines)
+        return {f"{PREDICTIONS}/{split}.jsonl": len(examples)}
+    documents: dict[str, Any] = {f"{split}.json": evaluation.predictions}
+    documents[f"{split}.nbest.json"] = {key: n_best(answer) for key, answer in evaluation.span_answers.items()}
+    if evaluation.null_threshold is not None:
+        documents[f"{split}.null_odds.json"] = {
+            key: round(answer.null_odds, 6) for key, answer in evaluation.span_answers.items()
+        }
+    for name, document in documents.items():
+        (folder / name).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return {f"{PREDICTIONS}/{name}": len(examples) for name in documents}
+
+
+def n_best(answer: SpanAnswer) -> list[dict[str, Any]]:
+    """Return the candidates with their probabilities among each other, best first."""
+    probabilities = softmax(np.asarray(answer.scores))
+    return [
+        {"text": text, "probability": round(float(probability), 6), "score": round(score, 6), "start": start}
+        for text, probability, score, start in zip(answer.texts, probabilities, answer.scores, answer.starts)
+    ]
+
+
+def _tagger(
+    tensors: Mapping[str, torch.Tensor], config: FinetuningConfig, num_labels: int, encoder: BertModel
+) -> Tagger:
+    states = chosen_states(config.feature_input, encoder.config.num_hidden_layers + 1)
+    model = Tagger(
+        (len(states), encoder.config.hidden_size),
+        num_labels,
+        feature_input=config.feature_input,
+        hidden_size=config.lstm_hidden_size,
+        dropout=config.classifier_dropout,
+    )
+    model.load_state_dict(dict(tensors))
+    return model

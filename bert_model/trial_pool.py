@@ -1,0 +1,119 @@
+"""A persistent pool of training processes, so that many small trainings pay for their imports once.
+
+Each worker is a fresh process (forkserver) with a fixed number of threads, so a trial's result does not depend on how
+many workers there are. A worker ends by itself when the process that started the pool is gone, however that ended.
+"""
+
+import atexit
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+from typing import Any
+
+from bert_model.trial import Trial, TrialOutput, run_trial
+from bert_pipeline.errors import TrainingError
+
+
+class TrialPool:
+    """Runs trials on `num_workers` processes, or in this process when that is 0."""
+
+    def __init__(self, *, num_workers: int | None = None, threads_per_worker: int = 1) -> None:
+        """Without a number there are as many workers as CPUs that this process may use, or one for each GPU."""
+        self.devices = _devices()
+        if num_workers is None:
+            num_workers = len(self.devices) if self.devices != ["cpu"] else len(os.sched_getaffinity(0))
+        self.num_workers = num_workers
+        self.threads_per_worker = threads_per_worker
+        self._executor: ProcessPoolExecutor | None = None
+
+    def run(self, trials: Sequence[Trial]) -> Iterator[tuple[int, TrialOutput]]:
+        """Yield (index, output) of the trials in their order, each as soon as it and those before it are done.
+
+        The exception of a trial is raised here; the trials behind it are cancelled. TrainingError when a worker dies.
+        """
+        if self.num_workers == 0:
+            for index, trial in enumerate(trials):
+                yield index, run_trial(trial, device=self.devices[0], num_threads=self.threads_per_worker)
+            return
+        futures: list[Future[TrialOutput]] = [self._submit(trial) for trial in trials]
+        try:
+            for index, future in enumerate(futures):
+                yield index, future.result()
+        except BrokenProcessPool as error:
+            self.close()
+            raise TrainingError(
+                "a fine-tuning worker died without a word, most likely killed for memory; free some, or give fewer "
+                "workers or a smaller batch"
+            ) from error
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def close(self) -> None:
+        """End the workers. The pool may be used again and starts new ones then."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+
+    def __enter__(self) -> "TrialPool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _submit(self, trial: Trial) -> "Future[TrialOutput]":
+        if self._executor is None:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(["bert_model.trial"])
+            devices = context.SimpleQueue()
+            for number in range(self.num_workers):
+                devices.put(self.devices[number % len(self.devices)])
+            self._executor = ProcessPoolExecutor(
+                self.num_workers,
+                mp_context=context,
+                initializer=_start_worker,
+                initargs=(devices, self.threads_per_worker),
+            )
+        return self._executor.submit(_run_in_worker, trial)
+
+
+_shared: dict[tuple[int | None, int], TrialPool] = {}
+
+
+def shared_pool(*, num_workers: int | None = None, threads_per_worker: int = 1) -> TrialPool:
+    """Return this process's pool of that shape, which lives until the process ends."""
+    key = (num_workers, threads_per_worker)
+    if key not in _shared:
+        _shared[key] = TrialPool(num_workers=num_workers, threads_per_worker=threads_per_worker)
+        atexit.register(_shared[key].close)
+    return _shared[key]
+
+
+def _devices() -> list[str]:
+    import torch
+
+    count = torch.cuda.device_count()
+    return [f"cuda:{number}" for number in range(count)] or ["cpu"]
+
+
+_worker: dict[str, Any] = {}
+
+
+def _start_worker(devices: Any, threads: int) -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker is started by a pool"
+    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    _worker.update(device=devices.get(), threads=threads)
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
+
+
+def _run_in_worker(trial: Trial) -> TrialOutput:
+    return run_trial(trial, device=_worker["device"], num_threads=_worker["threads"])

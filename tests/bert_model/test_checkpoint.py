@@ -1,0 +1,152 @@
+"""Checkpoints are whole or not there, are kept as stated, and restore to the last bit."""
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from instances_fixture import make_tokenizer
+
+from bert_model import checkpoint
+from bert_model.checkpoint import BackgroundSaver, CheckpointDirectory, Snapshot, restore, take_snapshot
+from bert_model.config import BertConfig, OptimizerConfig
+from bert_model.modeling import BertForPreTraining, new_model
+from bert_model.optimizer import build_optimizer, optimizer_tensors
+from bert_pipeline.errors import ArtefactError, TrainingError
+
+CONFIG = BertConfig.from_preset("tiny", vocab_size=60, hidden_size=16, max_position_embeddings=16)
+
+
+def trained(seed: int = 1) -> tuple[BertForPreTraining, torch.optim.Optimizer]:
+    model = new_model(BertForPreTraining, CONFIG, seed=seed)
+    optimizer = build_optimizer(model, OptimizerConfig(), 0.01)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    return model, optimizer
+
+
+def snapshot(step: int, seed: int = 1) -> Snapshot:
+    model, optimizer = trained(seed)
+    return take_snapshot(model, optimizer, step=step, state={"phase": 0}, metrics={"held_out/mlm_loss": 2.5})
+
+
+def directory(path: Path, **settings: Any) -> CheckpointDirectory:
+    defaults: dict[str, Any] = {"configuration": {"seed": 1}, "inputs": {}, "keep_last": 2}
+    return CheckpointDirectory(path / "checkpoints", tokenizer=make_tokenizer(60), **(defaults | settings))
+
+
+def test_a_checkpoint_restores_weights_optimizer_and_state_bit_for_bit(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    path = directory(tmp_path).save(snapshot(7))
+    other, its_optimizer = trained(seed=2)
+    state = restore(path, other, its_optimizer)
+    assert state == {"step": 7, "phase": 0}
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, other.get_parameter(name))
+    expected, found = optimizer_tensors(model, optimizer), optimizer_tensors(other, its_optimizer)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_checkpoint_holds_no_pickle_and_opens_in_transformers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    path = directory(tmp_path).save(snapshot(7))
+    assert {item.suffix for item in path.rglob("*") if item.is_file()} == {".json", ".safetensors", ".txt"}
+    assert transformers.AutoModel.from_pretrained(path).config.hidden_size == 16
+
+
+def test_a_snapshot_is_a_copy_that_training_does_not_touch() -> None:
+    model, optimizer = trained()
+    taken = take_snapshot(model, optimizer, step=1, state={}, metrics={})
+    name = "bert.pooler.dense.weight"
+    before = taken.parameters[name].clone()
+    moments = taken.optimizer[f"exp_avg:{name}"].clone()
+    optimizer.step()
+    assert torch.equal(taken.parameters[name], before)
+    assert torch.equal(taken.optimizer[f"exp_avg:{name}"], moments)
+
+
+def test_the_last_are_kept_and_those_at_every_so_many_steps(tmp_path: Path) -> None:
+    kept = directory(tmp_path, keep_last=2, keep_every_steps=20)
+    for step in (10, 20, 30, 40, 50):
+        kept.save(snapshot(step))
+    assert kept.steps() == [20, 40, 50]
+
+
+def test_damaged_checkpoints_are_skipped_with_their_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checkpoints = directory(tmp_path, keep_last=5)
+    paths = {step: checkpoints.save(snapshot(step)) for step in (1, 2, 3, 4)}
+    flipped = bytearray((paths[4] / "model.safetensors").read_bytes())
+    flipped[-5] ^= 64
+    (paths[4] / "model.safetensors").write_bytes(flipped)
+    (paths[3] / "manifest.json").unlink()
+    (paths[2] / "training_state" / "state.json").write_text("{}")
+    newest = checkpoints.newest()
+    assert newest is not None
+    assert newest.path == paths[1]
+    assert "step 4 is skipped" in caplog.text
+    assert "sha256" in caplog.text
+    assert "step 3 is skipped" in caplog.text
+    assert "step 2 is skipped" in caplog.text
+
+
+def test_without_a_checkpoint_there_is_no_newest_one(tmp_path: Path) -> None:
+    assert directory(tmp_path).newest() is None
+
+
+def test_a_full_disk_names_what_is_needed_and_what_is_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = directory(tmp_path)
+    checkpoints.save(snapshot(5))
+
+    def full(*arguments: Any, **settings: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(TrainingError, match=r"step 10 could not be written.*bytes.*free; the checkpoint of step 5 is"):
+        checkpoints.save(snapshot(10))
+    assert [item.name for item in checkpoints.path.iterdir()] == ["step-00000005"]
+
+
+def test_what_a_killed_process_left_is_cleaned(tmp_path: Path) -> None:
+    checkpoints = directory(tmp_path)
+    checkpoints.save(snapshot(5))
+    (checkpoints.path / ".step-00000010.partial-999999").mkdir()
+    (checkpoints.path / ".upload-abc").mkdir()
+    checkpoints.clean()
+    assert [item.name for item in checkpoints.path.iterdir()] == ["step-00000005"]
+
+
+def test_a_checkpoint_of_another_model_is_refused_by_tensor(tmp_path: Path) -> None:
+    path = directory(tmp_path).save(snapshot(5))
+    config = BertConfig.from_preset("tiny", vocab_size=60, hidden_size=16, max_position_embeddings=17)
+    other = new_model(BertForPreTraining, config, seed=1)
+    with pytest.raises(ArtefactError, match="position_embeddings"):
+        restore(path, other, build_optimizer(other, OptimizerConfig(), 0.01))
+
+
+def test_the_background_saver_reports_what_it_published_and_raises_what_went_wrong(tmp_path: Path) -> None:
+    checkpoints = directory(tmp_path)
+    saver = BackgroundSaver(checkpoints)
+    published: list[Path] = []
+    for step in (1, 2):
+        saver.save(snapshot(step), published.append)
+    saver.wait()
+    assert published == [checkpoints.path_of(1), checkpoints.path_of(2)]
+
+    def fail(path: Path) -> None:
+        raise RuntimeError(f"{path.name} was not recorded")
+
+    saver.save(snapshot(3), fail)
+    with pytest.raises(RuntimeError, match="step-00000003 was not recorded"):
+        saver.wait()
+    saver.wait()
+
+
+def test_the_manifest_carries_step_and_metrics(tmp_path: Path) -> None:
+    path = directory(tmp_path, inputs={"instances_0": {"kind": "instances", "content_sha256": "ab"}}).save(snapshot(5))
+    content = json.loads((path / "manifest.json").read_text())["content"]
+    assert content["counts"] == {"step": 5, "held_out/mlm_loss": 2.5}
+    assert content["inputs"]["instances_0"]["content_sha256"] == "ab"

@@ -1,0 +1,97 @@
+"""The `bert` command: bad usage and bad input are one sentence, an exit code, and nothing left behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bert_model.cli import build_parser, main, parse, split_beam_options
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    (tmp_path / "prose.xml").write_text("Call me Ishmael. Some years ago…\n")
+    (tmp_path / "out").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "message"),
+    [
+        ("corpus absent.xml.bz2 --output out/corpus", 1, "absent.xml.bz2"),
+        ("corpus prose.xml --output out/corpus", 1, "prose.xml"),
+        ("vocab absent --output out/vocab", 1, "absent: no manifest.json"),
+        ("instances absent --vocab absent --output out/instances", 1, "absent: no manifest.json"),
+        ("instances absent --output out/instances", 2, "--vocab DIR is missing"),
+        ("pretrain --config absent.yaml --output out/training", 2, "absent.yaml"),
+        ("pretrain --config lapdog --output out/training", 2, "lapdog"),
+        ("pretrain --config laptop sede=7 --output out/training", 2, "unknown key 'sede' (did you mean 'seed'?)"),
+        ("finetune sst3 --data . --model absent --output out/model", 2, "unknown task 'sst3' (did you mean 'sst2'?)"),
+        ("finetune sst2 epoch=[3] --data . --model m --output out/model", 2, "did you mean 'epochs'?"),
+        ("finetune sst2 --data absent --model m --output out/model", 1, "absent"),
+        ("predict sst3 --model absent", 2, "unknown task 'sst3'"),
+        ("score sst2 --data absent.tsv --predictions absent.json", 1, "absent"),
+        ("promote ../etc", 2, "../etc"),
+    ],
+)
+def test_bad_usage_and_bad_input_are_one_sentence_and_leave_nothing_behind(
+    workplace, capfd, command, exit_code, message
+):
+    assert main(command.split()) == exit_code
+    error = capfd.readouterr().err.strip()
+    assert message in error
+    assert error.startswith(f"bert {command.split()[0]}: ")
+    assert "\n" not in error
+    assert "Traceback" not in error
+    assert list((workplace / "out").iterdir()) == []
+
+
+def test_debug_shows_the_traceback(workplace):
+    with pytest.raises(Exception, match="unknown task"):
+        main(["--debug", "predict", "sst3", "--model", "absent"])
+
+
+def test_words_after_two_dashes_belong_to_beam():
+    assert split_beam_options(["corpus", "x", "--", "--workers", "4"]) == (["corpus", "x"], ["--workers", "4"])
+    assert split_beam_options(["models"]) == (["models"], [])
+
+
+def test_beam_options_are_refused_where_nothing_runs_on_beam(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["models", "--", "--workers", "4"])
+    assert stopped.value.code == 2
+    assert "takes no Beam options" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["finetune", "rte", "epochs=[2]", "seeds=[1]", "--data", "d", "--model", "m", "--output", "o"],
+        ["finetune", "rte", "--data", "d", "epochs=[2]", "--model", "m", "--output", "o", "seeds=[1]"],
+        ["finetune", "--data", "d", "--model", "m", "--output", "o", "rte", "epochs=[2]", "seeds=[1]"],
+    ],
+)
+def test_assignments_may_stand_anywhere(words):
+    arguments = parse(build_parser(), words)
+    assert (arguments.task, arguments.assignments) == ("rte", ["epochs=[2]", "seeds=[1]"])
+
+
+def test_layers_may_be_counted_from_the_top():
+    words = ["features", "--model", "m", "--layers", "-1,-2", "--input", "i", "--output", "o"]
+    assert parse(build_parser(), words).layers == "-1,-2"
+
+
+def test_a_word_that_fits_nowhere_is_refused(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["models", "all"])
+    assert stopped.value.code == 2
+    assert "unrecognized arguments: all" in capsys.readouterr().err
+
+
+def test_score_prints_the_official_metric_as_json(workplace, capsys):
+    (workplace / "dev.tsv").write_text("sentence\tlabel\nfine\t1\npoor\t0\n")
+    (workplace / "predictions.tsv").write_text("index\tprediction\n0\t1\n1\t1\n")
+    assert main(["score", "sst2", "--data", "dev.tsv", "--predictions", "predictions.tsv"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == 50.0

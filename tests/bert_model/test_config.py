@@ -1,0 +1,135 @@
+"""Configurations: known sizes, refused values, and Hugging Face's config.json in and out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bert_model.config import BertConfig, ModelConfig, PhaseConfig, PretrainingConfig, learning_rate_at
+from bert_model.modeling import BertModel
+from bert_pipeline.configuration import from_mapping, to_mapping
+from bert_pipeline.errors import ConfigurationError, InputError
+
+
+@pytest.mark.parametrize(
+    ("preset", "millions"),
+    [("tiny", 4.4), ("mini", 11.2), ("small", 28.8), ("medium", 41.4), ("base", 109.5), ("large", 335.1)],
+)
+def test_presets_have_the_published_numbers_of_parameters(preset: str, millions: float) -> None:
+    with torch.device("meta"):
+        model = BertModel(BertConfig.from_preset(preset))
+    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.05)
+
+
+def test_a_preset_takes_overrides_and_keeps_the_wide_layer_four_times_as_wide() -> None:
+    config = BertConfig.from_preset("tiny", hidden_size=64, hidden_act="gelu_new")
+    assert (config.intermediate_size, config.hidden_act, config.num_hidden_layers) == (256, "gelu_new", 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"hidden_size": 100, "num_attention_heads": 12}, "hidden_size: found 100"),
+        ({"hidden_dropout_prob": 1.5}, "hidden_dropout_prob: found 1.5"),
+        ({"vocab_size": 0}, "vocab_size: found 0"),
+        ({"pad_token_id": 30522}, "pad_token_id: found 30522"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_by_key_and_value(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        BertConfig(**values)
+
+
+def test_unknown_presets_and_keys_name_the_nearest() -> None:
+    with pytest.raises(ConfigurationError, match="did you mean 'large'"):
+        BertConfig.from_preset("larg")
+    with pytest.raises(ConfigurationError, match="did you mean 'hidden_size'"):
+        ModelConfig(preset="tiny", overrides={"hiden_size": 64})
+
+
+def test_config_json_survives_the_way_out_and_in(tmp_path: Path) -> None:
+    config = BertConfig.from_preset("mini", vocab_size=100, attention="causal", labels=("no", "yes", "maybe"))
+    (tmp_path / "config.json").write_text(config.to_json("BertForSequenceClassification"))
+    assert BertConfig.from_directory(tmp_path) == config
+    document = json.loads((tmp_path / "config.json").read_text())
+    assert document["id2label"] == {"0": "no", "1": "yes", "2": "maybe"}
+    assert document["architectures"] == ["BertForSequenceClassification"]
+
+
+def test_transformers_reads_our_config_json(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = BertConfig.from_preset("tiny", vocab_size=100, labels=("no", "yes", "maybe"))
+    (tmp_path / "config.json").write_text(config.to_json("BertForSequenceClassification"))
+    theirs = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert (theirs.hidden_size, theirs.vocab_size, theirs.num_labels) == (128, 100, 3)
+    assert theirs.layer_norm_eps == 1e-12
+
+
+@pytest.mark.parametrize(
+    "other", [{"model_type": "roberta"}, {"is_decoder": True}, {"position_embedding_type": "relative_key"}]
+)
+def test_models_that_compute_otherwise_are_refused(tmp_path: Path, other: dict[str, Any]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 128, "num_attention_heads": 2, **other}))
+    with pytest.raises(InputError, match=next(iter(other))):
+        BertConfig.from_directory(tmp_path)
+
+
+def test_a_missing_config_json_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"config\.json: cannot be read"):
+        BertConfig.from_directory(tmp_path)
+
+
+def test_the_rate_warms_up_linearly_and_then_falls_on_the_line_that_starts_at_step_0() -> None:
+    def rate(step: int) -> float:
+        return learning_rate_at(step, peak=1.0, total_steps=100, warmup_steps=10)
+
+    assert [rate(0), rate(5), rate(9)] == [0.0, 0.5, 0.9]
+    assert rate(10) == pytest.approx(0.9)  # not 1.0: the drop by 1 - warmup / total
+    assert rate(50) == pytest.approx(0.5)
+    assert rate(100) == 0.0
+
+
+def two_phases(**changes: Any) -> PretrainingConfig:
+    phases = [
+        {"steps": 90, "warmup_steps": 10, "learning_rate": 1.0},
+        {"steps": 10, "warmup_steps": 0, "learning_rate": 1.0, "max_seq_length": 512},
+    ]
+    return from_mapping(PretrainingConfig, {"phases": phases, **changes})
+
+
+def test_a_schedule_holds_for_each_phase_or_for_the_whole_run() -> None:
+    each, whole = two_phases(), two_phases(schedule="run")
+    assert each.learning_rate_at(89) == pytest.approx(1 / 90)
+    assert each.learning_rate_at(90) == 1.0
+    assert whole.learning_rate_at(90) == pytest.approx(0.1)
+    assert whole.total_steps == 100
+
+
+def test_the_number_of_predictions_follows_the_length_of_the_phase() -> None:
+    config = two_phases()
+    assert [config.masking_of(phase).max_predictions_per_seq for phase in config.phases] == [20, 77]
+    assert config.masking_of(PhaseConfig(max_predictions_per_seq=76)).max_predictions_per_seq == 76
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"phases": []}, "phases: found none"),
+        ({"micro_batch_size": 0}, "micro_batch_size: found 0"),
+        ({"masking": {"max_predictions_per_seq": 5}}, "set max_predictions_per_seq in the phases"),
+        ({"initial_optimizer": "restored"}, "without an initial_model"),
+        ({"precision": "float16"}, "precision: found 'float16'"),
+        ({"phases": [{"steps": 5, "warmup_steps": 6}]}, "warmup_steps: found 6"),
+        ({"schedule": "run", "phases": [{}, {"warmup_steps": 3}]}, "phases.1"),
+    ],
+)
+def test_settings_that_contradict_one_another_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        two_phases(**changes)
+
+
+def test_a_configuration_survives_the_way_to_yaml_and_back() -> None:
+    config = two_phases(model={"preset": "tiny", "overrides": {"hidden_act": "gelu_new"}})
+    assert from_mapping(PretrainingConfig, to_mapping(config)) == config

@@ -1,0 +1,216 @@
+"""The reader: every sample once an epoch, found again at any position, the same whatever reads it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from instances_fixture import make_tokenizer, write_instances
+
+from bert_model.data import (
+    IGNORED_LABEL,
+    InstanceReader,
+    InstanceSplit,
+    RowGroup,
+    SampleOrder,
+    Samples,
+    collate,
+    concatenate,
+    held_out_samples,
+    rank_slice,
+    split_micro_batches,
+)
+from bert_pipeline.errors import ArtefactError, ConfigurationError
+from bert_pipeline.formats.columns import InstanceColumns
+from bert_pipeline.masking import MaskingConfig
+
+TOKENIZER = make_tokenizer(60)
+MASKING = MaskingConfig(max_predictions_per_seq=4)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "instances"
+    write_instances(path, shards=(96, 64, 10), held_out=70, rows_per_write=16)
+    return path
+
+
+def reader(directory: Path, **settings: Any) -> InstanceReader:
+    return InstanceReader(InstanceSplit(directory, "train"), **{"seed": 1, "groups_per_window": 3, **settings})
+
+
+def batch_of(samples: Samples, **settings: Any) -> Any:
+    return collate(samples, **{"vocabulary": TOKENIZER, "masking": MASKING, "seed": 1, **settings})
+
+
+def test_an_epoch_reads_every_sample_once_in_an_order_of_its_own(directory: Path) -> None:
+    source = reader(directory)
+    first, second = source.take(0, 170), source.take(170, 170)
+    assert sorted(first.sample_indices) == sorted(second.sample_indices) == list(range(170))
+    assert first.epochs.tolist() == [0] * 170
+    assert second.epochs.tolist() == [1] * 170
+    assert first.sample_indices.tolist() != second.sample_indices.tolist()
+    assert first.sample_indices.tolist() != reader(directory, seed=2).take(0, 170).sample_indices.tolist()
+
+
+@pytest.mark.parametrize("position", [0, 1, 47, 48, 160, 169, 170, 171, 500])
+def test_any_position_is_found_again(directory: Path, position: int) -> None:
+    whole = reader(directory).take(0, 600)
+    part = reader(directory).take(position, 40)
+    expected = whole.select(np.arange(position, position + 40))
+    assert part.sample_indices.tolist() == expected.sample_indices.tolist()
+    assert part.epochs.tolist() == expected.epochs.tolist()
+    assert part.columns.input_ids.tolist() == expected.columns.input_ids.tolist()
+
+
+def test_finding_a_position_reads_one_window_alone(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    split = InstanceSplit(directory, "train")
+    read: list[int] = []
+    original = split.read
+
+    def counted(group: RowGroup) -> InstanceColumns:
+        read.append(group.first_row)
+        return original(group)
+
+    monkeypatch.setattr(split, "read", counted)
+    InstanceReader(split, seed=1, groups_per_window=3).take(10**9, 1)
+    assert len(read) <= 3
+
+
+def test_shuffling_stays_within_a_window_and_windows_mix_shards() -> None:
+    order = SampleOrder([4] * 30, seed=3, groups_per_window=5)
+    windows = [order.window_groups(0, window) for window in range(6)]
+    assert sorted(np.concatenate(windows).tolist()) == list(range(30))
+    assert any(np.abs(np.diff(window)).max() > 5 for window in windows)
+    assert sorted(order.window_rows(0, 2).tolist()) == list(range(20))
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_the_ranks_share_a_batch_exactly_and_almost_equally(directory: Path, world_size: int) -> None:
+    samples = reader(directory).take(100, 48)
+    slices = [rank_slice(samples, rank=rank, world_size=world_size) for rank in range(world_size)]
+    shared = np.concatenate([part.sample_indices for part in slices])
+    assert sorted(shared) == sorted(samples.sample_indices)
+    tokens = [int(part.columns.lengths.sum()) for part in slices]
+    assert max(tokens) - min(tokens) <= 24  # one instance of the longest
+    for part in slices:
+        assert (np.diff(part.columns.lengths) <= 0).all()
+
+
+def test_micro_batches_are_as_few_and_as_equal_as_can_be(directory: Path) -> None:
+    samples = reader(directory).take(0, 20)
+    parts = split_micro_batches(samples, 8)
+    assert [part.num_samples for part in parts] == [7, 7, 6]
+    assert np.concatenate([part.sample_indices for part in parts]).tolist() == samples.sample_indices.tolist()
+
+
+def test_a_mask_depends_on_seed_epoch_and_sample_alone(directory: Path) -> None:
+    samples = reader(directory).take(0, 30)
+    alone = samples.select(np.array([7]))
+    together, single = batch_of(samples), batch_of(alone)
+    width = single.input_ids.shape[1]
+    assert torch.equal(together.input_ids[7, :width], single.input_ids[0])
+    count = int((single.labels != IGNORED_LABEL).sum())
+    assert torch.equal(together.masked_lm_positions[7, :count], single.masked_lm_positions[0, :count])
+    later = Samples(columns=samples.columns, sample_indices=samples.sample_indices, epochs=samples.epochs + 1)
+    assert not torch.equal(batch_of(later).input_ids, together.input_ids)
+    assert not torch.equal(batch_of(samples, seed=2).input_ids, together.input_ids)
+
+
+def test_a_batch_has_the_names_and_values_of_the_model(directory: Path) -> None:
+    samples = reader(directory).take(0, 12)
+    batch = batch_of(samples)
+    lengths = samples.columns.lengths
+    assert batch.input_ids.shape == (12, lengths.max())
+    assert batch.num_tokens == lengths.sum()
+    assert batch.num_predictions == (batch.labels != IGNORED_LABEL).sum()
+    assert batch.attention_mask is not None
+    assert batch.attention_mask.sum(1).tolist() == lengths.tolist()
+    assert batch.next_sentence_label.tolist() == samples.columns.is_random_next.astype(int).tolist()
+    for row in range(12):
+        start, length = samples.columns.segment_b_start[row], lengths[row]
+        assert batch.token_type_ids[row].tolist() == [0] * start + [1] * (length - start) + [0] * (
+            batch.input_ids.shape[1] - length
+        )
+        original = samples.columns.input_ids[samples.columns.offsets[row] : samples.columns.offsets[row + 1]]
+        predicted = batch.labels[row] != IGNORED_LABEL
+        positions = batch.masked_lm_positions[row][predicted]
+        assert batch.labels[row][predicted].tolist() == original[positions.numpy()].tolist()
+        untouched = np.setdiff1d(np.arange(length), positions.numpy())
+        assert batch.input_ids[row][untouched].tolist() == original[untouched].tolist()
+
+
+def test_a_batch_of_equal_lengths_has_no_mask_and_shapes_can_be_rounded_up(directory: Path) -> None:
+    samples = reader(directory).take(0, 60)
+    full = samples.select(np.flatnonzero(samples.columns.lengths == 24))
+    assert batch_of(full).attention_mask is None
+    rounded = batch_of(samples, pad_to_multiple=16)
+    assert rounded.input_ids.shape[1] == 32
+    assert rounded.masked_lm_positions.shape[1] == rounded.labels.shape[1] == 16
+    assert rounded.num_predictions == batch_of(samples).num_predictions
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "tfrecord"])
+def test_static_masks_are_read_as_they_are_stored(tmp_path: Path, file_format: str) -> None:
+    write_instances(tmp_path / "plain", shards=(40,))
+    write_instances(tmp_path / "masked", shards=(40,), static_masks=True, file_format=file_format)
+    originals = InstanceSplit(tmp_path / "plain", "train")
+    plain = InstanceReader(originals, seed=1, groups_per_window=9).source.read(originals.groups[0])
+    masked = InstanceSplit(tmp_path / "masked", "train")
+    assert masked.has_static_masks
+    columns = masked.read(masked.groups[0])
+    samples = Samples(columns=columns, sample_indices=np.arange(columns.num_instances), epochs=np.zeros(40, np.int64))
+    rows = np.arange(8)
+    batch = batch_of(samples.select(rows))
+    again = batch_of(samples.select(rows), seed=99)
+    assert torch.equal(batch.input_ids, again.input_ids)
+    for row in rows:
+        original = plain.input_ids[plain.offsets[row] : plain.offsets[row + 1]]
+        predicted = batch.labels[row] != IGNORED_LABEL
+        positions = batch.masked_lm_positions[row][predicted].numpy()
+        assert batch.labels[row][predicted].tolist() == original[positions].tolist()
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("most", [0, 25, 1000])
+def test_held_out_instances_are_each_seen_once_by_one_rank(directory: Path, world_size: int, most: int) -> None:
+    split = InstanceSplit(directory, "held_out")
+    seen = [
+        index
+        for rank in range(world_size)
+        for samples in held_out_samples(split, most=most, rank=rank, world_size=world_size)
+        for index in samples.sample_indices.tolist()
+    ]
+    assert len(seen) == len(set(seen)) == (25 if most == 25 else 70)
+    assert max(seen) >= 67  # spread over all of them
+
+
+def test_an_empty_held_out_split_yields_nothing(tmp_path: Path) -> None:
+    write_instances(tmp_path / "instances", shards=(16,), held_out=0)
+    assert list(held_out_samples(InstanceSplit(tmp_path / "instances", "held_out"), most=0, rank=0, world_size=2)) == []
+
+
+def test_an_extra_shard_is_ignored_and_a_missing_one_is_named(directory: Path, tmp_path: Path) -> None:
+    write_instances(tmp_path / "instances", shards=(16, 16))
+    shard = tmp_path / "instances" / "train" / "instances-00001.parquet"
+    (shard.parent / "instances-00002.parquet").write_bytes(shard.read_bytes())
+    assert InstanceSplit(tmp_path / "instances", "train").num_instances == 32
+    shard.unlink()
+    with pytest.raises(ArtefactError, match=r"instances-00001\.parquet: is missing"):
+        InstanceSplit(tmp_path / "instances", "train")
+
+
+def test_instances_for_longer_sequences_are_refused(directory: Path) -> None:
+    with pytest.raises(ConfigurationError, match="phases.0: .*max_seq_length=24, the phase has 16"):
+        InstanceSplit(directory, "train").check_fits(max_seq_length=16, where="phases.0")
+
+
+def test_static_and_dynamic_shards_do_not_mix(tmp_path: Path) -> None:
+    parts = []
+    for name, static in (("a", False), ("b", True)):
+        write_instances(tmp_path / name, shards=(8,), static_masks=static)
+        split = InstanceSplit(tmp_path / name, "train")
+        parts.append(InstanceReader(split, seed=1, groups_per_window=1).take(0, 8))
+    with pytest.raises(ArtefactError, match="static masks"):
+        concatenate(parts)

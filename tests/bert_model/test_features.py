@@ -1,0 +1,75 @@
+"""Activations are those of the model, token by token, and the six inputs of the paper's Table 7 are made of them."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import tiny_tasks
+import torch
+import transformers
+
+from bert_model.features import write_features
+from bert_model.tagger import Tagger, chosen_states
+from bert_pipeline.errors import ConfigurationError, InputError
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny_tasks.make_model(tmp_path_factory.mktemp("model") / "tiny", num_hidden_layers=3)
+
+
+def test_parquet_holds_the_hidden_states_that_transformers_computes(model, tmp_path):
+    (tmp_path / "in.txt").write_text("the film was fine .\na song\tthe meal was sour .\n")
+    assert write_features(str(model), str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1, 0, 2)) == 2
+    rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert rows[0]["tokens"] == ["[CLS]", "the", "film", "was", "fine", ".", "[SEP]"]
+    assert (rows[1]["text"], rows[1]["text_b"]) == ("a song", "the meal was sour .")
+    theirs = transformers.BertModel.from_pretrained(model).eval()
+    tokens = tiny_tasks.tokenizer().tokens
+    for row, types in zip(rows, ([0] * 7, [0] * 4 + [1] * 6)):
+        ids = torch.tensor([[tokens.index(token) for token in row["tokens"]]])
+        with torch.no_grad():
+            states = theirs(ids, token_type_ids=torch.tensor([types]), output_hidden_states=True).hidden_states
+        for layer in (3, 0, 2):
+            np.testing.assert_allclose(np.array(row[f"layer_{layer}"]), states[layer][0].numpy(), atol=1e-5)
+
+
+def test_layer_that_the_model_does_not_have_is_named(model, tmp_path):
+    (tmp_path / "in.txt").write_text("the film\n")
+    with pytest.raises(ConfigurationError, match="layers: found -5, expected -4 to 3"):
+        write_features(str(model), str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-5,))
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_empty_input_leaves_no_file(model, tmp_path):
+    (tmp_path / "in.txt").write_text("\n")
+    with pytest.raises(InputError, match="no text in it"):
+        write_features(str(model), str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1,))
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_six_inputs_of_table_7():
+    inputs = ("embeddings", "second_to_last", "last", "weighted_sum_last_four", "concat_last_four", "weighted_sum_all")
+    found = json.dumps([chosen_states(name, 13) for name in inputs])
+    assert found == json.dumps([[0], [11], [12], [9, 10, 11, 12], [9, 10, 11, 12], list(range(1, 13))])
+
+
+def test_weighted_sum_starts_as_the_mean_and_learns_its_weights():
+    tagger = Tagger.fresh((4, 8), 3, feature_input="weighted_sum_last_four", hidden_size=5, dropout=0.0, seed=1)
+    features = torch.randn(2, 6, 4, 8, generator=torch.Generator().manual_seed(0))
+    mask = torch.ones(2, 6, dtype=torch.long)
+    summed = tagger(features, mask)
+    mean = features.mean(dim=2, keepdim=True).expand(-1, -1, 4, -1)
+    torch.testing.assert_close(summed, tagger(mean, mask))
+    summed.sum().backward()
+    assert tagger.mixture.grad.abs().sum() > 0
+
+
+def test_tagger_does_not_read_padding():
+    tagger = Tagger.fresh((2, 8), 3, feature_input="concat_last_four", hidden_size=5, dropout=0.0, seed=1).eval()
+    features = torch.randn(1, 6, 2, 8, generator=torch.Generator().manual_seed(0))
+    padded = torch.cat([features, torch.full((1, 3, 2, 8), 9.0)], dim=1)
+    mask = torch.tensor([[1] * 6 + [0] * 3])
+    alone = tagger(features, mask[:, :6])
+    torch.testing.assert_close(tagger(padded, mask)[:, :6], alone)

@@ -1,0 +1,228 @@
+"""Examples become rows as google's and the paper's code make them, and nothing of them is lost."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tiny_tasks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_model.answers import scored_words
+from bert_model.encoding import IGNORED_LABEL, EncodedSet
+from bert_model.featurization import EncodingConfig, encode_examples, encode_texts, truncated_pair
+from bert_model.windows import document_windows, maximum_context, span_windows
+from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample
+from bert_pipeline.tasks.task import get_task
+
+TOKENIZER = tiny_tasks.tokenizer()
+CONFIG = EncodingConfig(max_seq_length=24, doc_stride=5, max_query_length=6)
+
+
+def rows_of(encoded):
+    pieces = np.split(encoded.input_ids, encoded.offsets[1:-1])
+    return [[TOKENIZER.tokens[index] for index in piece] for piece in pieces]
+
+
+def encode(name, examples, config=CONFIG):
+    return encode_examples(get_task(name), examples, TOKENIZER, config)
+
+
+def test_single_text_is_one_segment_between_cls_and_sep():
+    encoded = encode("sst2", [TextExample("0", "the film was fine", None, "1")])
+    assert rows_of(encoded) == [["[CLS]", "the", "film", "was", "fine", "[SEP]"]]
+    assert encoded.padded(np.array([0]), pad_id=0)["token_type_ids"].sum() == 0
+    assert encoded.row_columns["labels"].tolist() == [1]
+
+
+def test_second_text_is_segment_one_with_its_sep():
+    encoded = encode("rte", [TextExample("0", "the film", "a song", "entailment")])
+    assert rows_of(encoded) == [["[CLS]", "the", "film", "[SEP]", "a", "song", "[SEP]"]]
+    batch = encoded.padded(np.array([0]), pad_id=0)
+    assert batch["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
+
+
+def _google_truncation(length_a, length_b, budget):
+    while length_a + length_b > budget:
+        if length_a > length_b:
+            length_a -= 1
+        else:
+            length_b -= 1
+    return length_a, length_b
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(2, 40))
+def test_pair_is_truncated_as_by_googles_loop(length_a, length_b, budget):
+    assert truncated_pair(length_a, length_b, budget) == _google_truncation(length_a, length_b, budget)
+
+
+def test_no_row_is_longer_than_max_seq_length():
+    long = " ".join(["film"] * 60)
+    encoded = encode("rte", [TextExample("0", long, long, "entailment"), TextExample("1", long, "a", "entailment")])
+    assert encoded.lengths().tolist() == [24, 24]
+
+
+def test_regression_labels_are_floats_and_unlabelled_rows_have_none():
+    encoded = encode("stsb", [TextExample("0", "a film", "a song", 2.5)])
+    assert encoded.row_columns["labels"].dtype == np.float32
+    assert "labels" not in encode("stsb", [TextExample("0", "a film", "a song")]).row_columns
+
+
+def test_label_outside_the_task_is_named_with_the_allowed_ones():
+    with pytest.raises(InputError, match=r"example 7 has the label 'maybe', expected entailment, not_entailment"):
+        encode("rte", [TextExample("7", "a", "a", "maybe")])
+
+
+def test_empty_split_is_refused():
+    with pytest.raises(InputError, match="without examples"):
+        encode("rte", [])
+
+
+def test_choice_gives_one_row_for_each_ending_in_order():
+    example = ChoiceExample("0", "anna lives .", ("a film .", "a song .", "a meal .", "the story ."), 2)
+    encoded = encode("swag", [example, dataclasses.replace(example, label=0)])
+    assert [row[-3] for row in rows_of(encoded)] == ["film", "song", "meal", "story"] * 2
+    batch = encoded.padded(np.array([1]), pad_id=0)
+    assert batch["input_ids"].shape == (1, 4, 9)
+    assert batch["labels"].tolist() == [0]
+
+
+def test_choice_with_another_number_of_endings_is_refused():
+    good = ChoiceExample("0", "a", ("a", "the"), 0)
+    with pytest.raises(InputError, match="example 1 has 3 endings, expected 2"):
+        encode("swag", [good, ChoiceExample("1", "a", ("a", "the", "was"), 0)])
+
+
+CONTEXT = "Boris was in Oslo . Anna lives in Rome . Clara lives in Cairo and David lives in Lima ."
+
+
+def spans_of(example, config=CONFIG):
+    encoded = encode("squad2", [example], config)
+    starts, ends = encoded.row_columns["start_positions"], encoded.row_columns["end_positions"]
+    texts = []
+    for row, (start, end) in enumerate(zip(starts, ends)):
+        if start == 0:
+            texts.append(None)
+            continue
+        begin = int(encoded.offsets[row])
+        first = encoded.token_columns["character_start"][begin + start]
+        last = encoded.token_columns["character_end"][begin + end]
+        texts.append(example.context[first:last])
+    return encoded, texts
+
+
+def test_answer_positions_give_back_the_original_characters():
+    example = SpanExample("0", "t", CONTEXT, "where does anna live ?", (Answer("Rome", CONTEXT.index("Rome")),))
+    encoded, texts = spans_of(example, EncodingConfig(max_seq_length=16, doc_stride=5, max_query_length=6))
+    assert encoded.num_rows > 1
+    assert set(texts) == {"Rome", None}  # windows without the answer point at [CLS]
+    assert encoded.lengths().max() <= 16
+
+
+def test_answer_that_a_window_cuts_in_two_is_no_answer_there():
+    answer = "Oslo . Anna lives in Rome . Clara lives in Cairo"
+    example = SpanExample("0", "t", CONTEXT, "a ?", (Answer(answer, CONTEXT.index(answer)),))
+    _, texts = spans_of(example, EncodingConfig(max_seq_length=14, doc_stride=4, max_query_length=6))
+    assert set(texts) == {None}
+
+
+def test_question_without_an_answer_points_at_cls():
+    _, texts = spans_of(SpanExample("0", "t", CONTEXT, "who ?", (), True))
+    assert set(texts) == {None}
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 90), st.integers(3, 30), st.integers(1, 40))
+def test_every_token_of_a_context_has_its_maximum_context_in_exactly_one_window(num_tokens, room, stride):
+    windows = span_windows(num_tokens, room, stride)
+    covered = np.zeros(num_tokens, dtype=int)
+    for (first, end), is_max in zip(windows, maximum_context(windows)):
+        assert 0 < end - first <= room
+        covered[first:end] += is_max
+    assert (covered == 1).all()
+
+
+def test_maximum_context_prefers_the_window_where_the_token_is_farther_from_an_edge():
+    windows = [(0, 8), (4, 12)]
+    first, second = maximum_context(windows)
+    assert first.tolist() == [True] * 6 + [False] * 2
+    assert second.tolist() == [False] * 2 + [True] * 6
+
+
+@settings(max_examples=80)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=120), st.integers(20, 50))
+def test_document_windows_score_every_word_exactly_once_and_fit(pieces, room):
+    counts = np.asarray(pieces)
+    scored = np.zeros(len(pieces), dtype=int)
+    for first, end, (scored_first, scored_end) in document_windows(counts, room):
+        assert first <= scored_first < scored_end <= end
+        assert counts[first:end].sum() <= room
+        scored[scored_first:scored_end] += 1
+    assert (scored == 1).all()
+
+
+def test_long_document_gives_scored_words_context_on_both_sides():
+    counts = np.ones(200, dtype=int)
+    windows = list(document_windows(counts, 40))
+    first, end, (scored_first, scored_end) = windows[len(windows) // 2]
+    assert scored_first - first >= 8
+    assert end - scored_end >= 8
+
+
+def _sentence(number, words, document=0):
+    return TaggedExample(str(number), document, tuple(words), tuple("O" for _ in words))
+
+
+def test_every_word_is_scored_once_even_where_it_has_more_pieces_than_a_row():
+    endless = "film" + "s" * 60
+    sentences = [_sentence(i, ["the", "film", endless, "was", "fine"] * 4, i // 2) for i in range(5)]
+    encoded = encode("ner", sentences)
+    scored = sorted((example, word) for _, example, word in scored_words(encoded))
+    assert scored == [(i, word) for i in range(5) for word in range(20)]
+    assert encoded.lengths().max() <= CONFIG.max_seq_length
+
+
+def test_first_piece_carries_the_label_and_the_others_are_ignored():
+    example = TaggedExample("0", 0, ("anna", "lives", "films"), ("B-PER", "O", "B-MISC"))
+    encoded = encode("ner", [example])
+    assert rows_of(encoded)[0] == ["[CLS]", "anna", "lives", "film", "##s", "[SEP]"]
+    labels = get_task("ner").labels
+    expected = [labels.index("B-PER"), labels.index("O"), labels.index("B-MISC")]
+    ignored = IGNORED_LABEL
+    assert encoded.token_columns["labels"].tolist() == [ignored, *expected, ignored, ignored]
+
+
+def test_sentences_of_one_document_share_a_row_and_documents_do_not():
+    encoded = encode("ner", [_sentence(0, ["anna"], 0), _sentence(1, ["boris"], 0), _sentence(2, ["clara"], 1)])
+    assert rows_of(encoded) == [["[CLS]", "anna", "boris", "[SEP]"], ["[CLS]", "clara", "[SEP]"]]
+
+
+def test_tag_outside_the_task_is_named():
+    with pytest.raises(InputError, match="tag 'B-FOO', expected O"):
+        encode("ner", [TaggedExample("0", 0, ("anna",), ("B-FOO",))])
+
+
+def test_padding_stands_behind_the_tokens_and_is_masked():
+    encoded = encode_texts([("the film", None), ("the film was fine .", None)], TOKENIZER, 24)
+    batch = encoded.padded(np.array([1, 0]), pad_id=TOKENIZER.pad_id)
+    assert batch["attention_mask"].tolist() == [[1] * 7, [1] * 4 + [0] * 3]
+    assert batch["input_ids"][1, 4:].tolist() == [TOKENIZER.pad_id] * 3
+
+
+@pytest.mark.parametrize("name", ["mnli", "stsb", "squad2", "swag", "ner"])
+def test_saved_set_comes_back_the_same(name, tmp_path):
+    encoded = encode(name, tiny_tasks.task_data(name).train, EncodingConfig(max_seq_length=48, doc_stride=16))
+    encoded.save(tmp_path / "set")
+    loaded = EncodedSet.load(tmp_path / "set")
+    units = np.arange(min(5, encoded.num_units))
+    before, after = encoded.padded(units, pad_id=0), loaded.padded(units, pad_id=0)
+    assert before.keys() == after.keys()
+    for key in before:
+        np.testing.assert_array_equal(before[key], after[key])
+    assert (loaded.kind, loaded.num_examples) == (encoded.kind, encoded.num_examples)
+
+
+def test_lengths_that_leave_no_room_are_refused():
+    with pytest.raises(ConfigurationError, match="max_seq_length: found 4"):
+        EncodingConfig(max_seq_length=4)

@@ -1,0 +1,284 @@
+"""Every task is fine-tuned, scored and published; the same inputs give the same model, and a failure leaves nothing."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tiny_tasks
+import torch
+import transformers
+
+from bert_model.answers import SpanAnswer, choose_answers, is_collapsed, span_answers, tune_threshold
+from bert_model.batching import num_training_steps, prediction_batches, training_batches
+from bert_model.featurization import EncodingConfig, encode_examples
+from bert_model.finetuning import finetune, task_configuration
+from bert_model.metrics import score
+from bert_model.metrics.predictions import read_predictions
+from bert_model.prediction import TaskPredictor
+from bert_model.task_model import load_task_model
+from bert_model.trial_pool import TrialPool
+from bert_pipeline.errors import ConfigurationError, InputError, TrainingError, UsageError
+from bert_pipeline.manifest import load_manifest
+from bert_pipeline.tasks.example import Answer, SpanExample
+from bert_pipeline.tasks.task import TASKS, get_task
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny_tasks.make_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with TrialPool(num_workers=0) as pool:
+        yield pool
+
+
+def tune(name, model, output, pool, data=None, **overrides):
+    data = data or tiny_tasks.task_data(name)
+    return finetune(data, model, output, tiny_tasks.configuration(**overrides), pool=pool, experiment="")
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_task_is_finetuned_and_its_stored_predictions_give_the_reported_scores(name, model, tmp_path, pool):
+    data = tiny_tasks.task_data(name)
+    result = tune(name, model, tmp_path / "out", pool, data)
+    manifest = load_manifest(tmp_path / "out", kind="finetuned_model", verify="sha256")
+    task = get_task(name)
+    for split, examples in data.dev.items():
+        suffix = "json" if task.kind == "span" else "jsonl"
+        predictions = read_predictions(task, manifest.path / "predictions" / f"{split}.{suffix}")
+        again = score(task, examples, predictions)
+        for metric in task.metrics:
+            entry = result.metrics[f"{name}/{split}/{metric}"]
+            assert entry["n"] == len(examples)
+            assert entry["best"] == pytest.approx(again[metric], abs=1e-5)
+            assert entry["majority"] is not None
+    facts = json.loads((manifest.path / "task.json").read_text())
+    assert facts["scores"][result.main_key] == pytest.approx(result.metrics[result.main_key]["best"], abs=1e-5)
+    assert len({facts[key] for key in ("data_sha256", "dev_sha256", "configuration_sha256", "model_sha256")}) == 4
+
+
+@pytest.mark.parametrize("name", ["sst2", "squad1", "swag", "ner"])
+def test_model_learns_what_the_data_teach(name, model, tmp_path, pool):
+    result = tune(name, model, tmp_path / "out", pool)
+    entry = result.metrics[result.main_key]
+    assert entry["mean"] > entry["majority"] + 25
+    assert not result.results["degenerate"]
+
+
+def test_features_of_a_frozen_encoder_are_learned_from_and_the_encoder_stays_as_it_was(model, tmp_path, pool):
+    data = tiny_tasks.task_data("ner_features", num_train=96)
+    result = tune("ner_features", model, tmp_path / "out", pool, data, epochs=[20.0], batch_sizes=[4])
+    assert result.metrics[result.main_key]["mean"] > 50
+    loaded = load_task_model(tmp_path / "out")
+    before = transformers.BertModel.from_pretrained(model).state_dict()
+    for key, value in loaded.encoder.state_dict().items():
+        torch.testing.assert_close(value, before[key])
+
+
+def test_comparison_reports_both_random_starts_beside_the_given_one(model, tmp_path, pool):
+    result = tune("sst2", model, tmp_path / "out", pool, compare_starts=True, seeds=[1, 2], epochs=[2.0])
+    entry = result.metrics["sst2/dev/accuracy"]
+    assert len(entry["values"]) == len(entry["random_values"]) == len(entry["random_x4_values"]) == 2
+    starts = result.results["starts"]
+    assert starts["random"]["steps"] == starts["pretrained"]["steps"] == 12
+    assert starts["random_x4"]["steps"] == 48
+
+
+def test_weights_of_the_published_model_are_the_winners_and_load_in_transformers(model, tmp_path, pool):
+    data = tiny_tasks.task_data("sst2")
+    tune("sst2", model, tmp_path / "out", pool, data, seeds=[1, 2])
+    theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    examples = data.dev["dev"]
+    ours = load_task_model(tmp_path / "out")
+    encoded = encode_examples(ours.task, examples, ours.tokenizer, ours.config.encoding)
+    batch = encoded.padded(np.arange(len(examples)), pad_id=0)
+    with torch.no_grad():
+        logits = theirs(**{key: torch.from_numpy(value) for key, value in batch.items()}).logits.numpy()
+    np.testing.assert_allclose(ours.logits(encoded), logits, atol=1e-5)
+    assert theirs.config.id2label == {0: "0", 1: "1"}
+
+
+@pytest.mark.slow
+def test_one_process_and_two_workers_publish_the_same_content(model, tmp_path):
+    hashes = []
+    for workers in (0, 2):  # 0 runs the trials in this process
+        with TrialPool(num_workers=workers) as pool:
+            for name in ("mnli", "ner_features"):
+                result = tune(name, model, tmp_path / f"{name}-{workers}", pool, seeds=[1, 2], compare_starts=True)
+                hashes.append((name, result.manifest.sha256))
+    assert len(set(hashes)) == 2
+
+
+def test_inputs_and_configuration_are_in_the_manifest_and_times_are_not(model, tmp_path, pool):
+    first = tune("rte", model, tmp_path / "a", pool)
+    second = tune("rte", model, tmp_path / "b", pool)
+    assert first.manifest.sha256 == second.manifest.sha256
+    assert first.manifest.inputs["data"] == {"made-by-hand": {"sha256": "0" * 64}}
+    assert tune("rte", model, tmp_path / "c", pool, seeds=[2]).manifest.sha256 != first.manifest.sha256
+
+
+def test_gradient_accumulation_changes_nothing_but_rounding(model, tmp_path, pool):
+    whole = tune("sst2", model, tmp_path / "a", pool, hidden_dropout=0.0, classifier_dropout=0.0)
+    parts = tune(
+        "sst2", model, tmp_path / "b", pool, hidden_dropout=0.0, classifier_dropout=0.0, gradient_accumulation=4
+    )
+    losses = [result.results["winner"]["losses"] for result in (whole, parts)]
+    np.testing.assert_allclose(*losses, atol=2e-3)
+
+
+def test_head_is_kept_for_the_same_task_and_fresh_for_another(model, tmp_path, pool):
+    tune("squad1", model, tmp_path / "squad", pool)
+    again = tune("squad1", tmp_path / "squad", tmp_path / "again", pool, epochs=[1.0])
+    assert again.results["winner"]["losses"][0] < 1.0  # it goes on from where the first one ended
+    tune("mnli", model, tmp_path / "mnli", pool)
+    result = tune("rte", tmp_path / "mnli", tmp_path / "rte", pool)
+    assert result.manifest.inputs["model"]["kind"] == "finetuned_model"
+
+
+def test_causal_model_stays_causal(tmp_path, pool):
+    causal = tiny_tasks.make_model(tmp_path / "causal", attention="causal")
+    tune("sst2", causal, tmp_path / "out", pool)
+    assert load_task_model(tmp_path / "out").model.config.attention == "causal"
+
+
+def test_diverged_training_leaves_nothing_behind(model, tmp_path, pool):
+    with pytest.raises(TrainingError, match="stopped being finite"):
+        tune("sst2", model, tmp_path / "out", pool, learning_rates=[1e30], max_gradient_norm=0.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_row_longer_than_the_models_positions_is_refused(model, tmp_path, pool):
+    with pytest.raises(ConfigurationError, match="max_seq_length: found 128, expected at most the model's 64"):
+        tune("sst2", model, tmp_path / "out", pool, max_seq_length=128)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_vocabulary_that_is_not_the_models_is_refused(model, tmp_path, pool):
+    foreign = tiny_tasks.make_model(tmp_path / "foreign")
+    with open(foreign / "vocab.txt", "a", encoding="utf-8") as stream:
+        stream.write("extra\n")
+    size = len(tiny_tasks.TOKENS)
+    with pytest.raises(UsageError, match=f"{size + 1} tokens, its embeddings only {size}"):
+        tune("sst2", foreign, tmp_path / "out", pool)
+
+
+def test_dev_set_without_examples_is_refused(model, tmp_path, pool):
+    data = dataclasses.replace(tiny_tasks.task_data("sst2"), dev={"dev": []})
+    with pytest.raises(UsageError, match="no dev examples"):
+        tune("sst2", model, tmp_path / "out", pool, data)
+
+
+def test_label_that_the_head_does_not_know_is_named_before_any_training(model, tmp_path, pool):
+    data = tiny_tasks.task_data("sst2")
+    spoiled = [*data.train[:-1], dataclasses.replace(data.train[-1], label="9")]
+    with pytest.raises(InputError, match="has the label '9', expected 0, 1"):
+        tune("sst2", model, tmp_path / "out", pool, dataclasses.replace(data, train=spoiled))
+
+
+def test_papers_settings_are_the_default_of_each_task():
+    assert task_configuration("squad2").batch_sizes == (48,)
+    assert task_configuration("squad2").epochs == (2.0,)
+    assert task_configuration("squad1").max_seq_length == 384
+    assert task_configuration("swag", {"seeds": [7]}).learning_rates == (2e-5,)
+    assert task_configuration("cola").learning_rates == (5e-5, 4e-5, 3e-5, 2e-5)
+
+
+def test_training_batches_hold_every_row_once_and_depend_on_seed_and_epoch_only():
+    lengths = np.random.default_rng(0).integers(5, 60, 103)
+    batches = training_batches(lengths, 8, seed=1, epoch=0)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(103))
+    assert len(batches) == num_training_steps(103, 8, 1.0) == 13
+    again = training_batches(lengths, 8, seed=1, epoch=0)
+    assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in again]
+    assert np.concatenate(batches).tolist() != np.concatenate(training_batches(lengths, 8, seed=1, epoch=1)).tolist()
+
+
+def test_length_bucketing_pads_far_less_than_chance():
+    lengths = np.random.default_rng(0).integers(5, 60, 1000)
+
+    def padded(batches):
+        return sum(len(batch) * lengths[batch].max() for batch in batches)
+
+    bucketed = padded(training_batches(lengths, 16, seed=1, epoch=0))
+    shuffled = padded(np.array_split(np.random.default_rng(1).permutation(1000), 63))
+    assert bucketed < 1.1 * lengths.sum() < shuffled
+
+
+def test_prediction_batches_hold_every_row_once_within_the_budget_of_tokens():
+    lengths = np.random.default_rng(0).integers(1, 60, 200)
+    batches = prediction_batches(lengths, 128)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(200))
+    assert all(len(batch) * lengths[batch].max() <= 128 for batch in batches)
+
+
+def _answers(odds_and_texts):
+    return {
+        str(i): SpanAnswer(texts=(text,), scores=(0.0,), starts=(0,), null_score=odds)
+        for i, (odds, text) in enumerate(odds_and_texts)
+    }
+
+
+def test_threshold_is_the_one_that_no_other_beats():
+    rng = np.random.default_rng(3)
+    examples = [
+        SpanExample(str(i), "t", "x y", "q", () if rng.random() < 0.5 else (Answer("x", 0),)) for i in range(60)
+    ]
+    answers = _answers([(float(rng.normal() + (not e.answers)), "x" if rng.random() < 0.8 else "y") for e in examples])
+    f1 = {e.example_id: float(bool(e.answers) and answers[e.example_id].texts[0] == "x") for e in examples}
+
+    def mean_at(threshold):
+        chosen = choose_answers(answers, threshold)
+        return sum(f1[e.example_id] if chosen[e.example_id] else float(not e.answers) for e in examples)
+
+    best = mean_at(tune_threshold(answers, examples, f1))
+    assert best == max(mean_at(t) for t in [-9.0, *(a.null_odds + d for a in answers.values() for d in (-1e-9, 1e-9))])
+
+
+def test_answer_is_taken_where_it_has_its_maximum_context_and_is_no_longer_than_allowed():
+    context = "anna lives in rome and boris lives in oslo and clara lives in lima"
+    example = SpanExample("0", "t", context, "who ?", (Answer("rome", context.index("rome")),))
+    tokenizer = tiny_tasks.tokenizer()
+    config = EncodingConfig(max_seq_length=14, doc_stride=4, max_query_length=4)
+    encoded = encode_examples(get_task("squad1"), [example], tokenizer, config)
+    logits = np.zeros((len(encoded.input_ids), 2), dtype=np.float32)
+    start = encoded.token_columns["character_start"] == context.index("oslo")
+    logits[start & (encoded.token_columns["is_max_context"] == 0), 0] = 50.0  # the best start, but out of context
+    logits[start & (encoded.token_columns["is_max_context"] == 1), 0] = 9.0
+    logits[encoded.token_columns["character_end"] == context.index("lima") + 4, 1] = 9.5
+    logits[encoded.token_columns["character_end"] == context.index("oslo") + 4, 1] = 9.0
+    answer = span_answers([example], encoded, logits, max_answer_length=3)["0"]
+    assert answer.texts[0] == "oslo"
+    assert answer.scores[0] == pytest.approx(18.0)
+
+
+def test_collapse_is_the_same_answer_to_everything():
+    task = get_task("sst2")
+    assert is_collapsed(task, {"0": "1", "1": "1", "2": "1"})
+    assert not is_collapsed(task, {"0": "1", "1": "1", "2": "0"})
+    assert is_collapsed(get_task("stsb"), {"0": 2.5, "1": 2.5, "2": 2.50001})
+    assert is_collapsed(get_task("ner"), {"0": ("O",), "1": ("O", "O"), "2": ("O",)})
+
+
+def test_collapsed_winner_is_published_as_degenerate(model, tmp_path, pool):
+    result = tune("sst2", model, tmp_path / "out", pool, learning_rates=[1e-9], classifier_dropout=0.0)
+    assert result.results["degenerate"] is (len(set(_labels(tmp_path / "out"))) == 1)
+
+
+def _labels(directory):
+    lines = (directory / "predictions" / "dev.jsonl").read_text().splitlines()
+    return [json.loads(line)["prediction"] for line in lines]
+
+
+def test_threshold_is_stored_and_used_by_the_loaded_model(model, tmp_path, pool):
+    data = tiny_tasks.task_data("squad2")
+    tune("squad2", model, tmp_path / "out", pool, data)
+    loaded = load_task_model(tmp_path / "out", "squad2")
+    assert isinstance(loaded.facts["null_threshold"], float)
+    predictor = TaskPredictor([loaded])
+    assert predictor.null_threshold == loaded.facts["null_threshold"]
+    records = [{"question": e.question, "context": e.context} for e in data.dev["dev"]]
+    stored = json.loads((tmp_path / "out" / "predictions" / "dev.json").read_text())
+    assert [answer["answer"] for answer in predictor.answer(records)] == list(stored.values())

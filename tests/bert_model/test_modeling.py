@@ -1,0 +1,177 @@
+"""The model agrees with Hugging Face transformers in values and gradients, and computes nothing that is not read."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from bert_model.config import BertConfig
+from bert_model.modeling import BertForPreTraining, drop_out, gather_positions, new_model
+
+transformers = pytest.importorskip("transformers")
+
+TOLERANCE = 1e-5
+
+
+def small_config(**changes: Any) -> BertConfig:
+    return BertConfig.from_preset("tiny", vocab_size=90, max_position_embeddings=40, **changes)
+
+
+def pair(config: BertConfig) -> tuple[BertForPreTraining, Any]:
+    """Our model and theirs with the same weights; larger ones than at the start, so that differences would show."""
+    ours = new_model(BertForPreTraining, config, seed=3)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    names = ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"]
+    settings: dict[str, Any] = {name: getattr(config, name) for name in (*names, "max_position_embeddings")}
+    theirs = transformers.BertForPreTraining(
+        transformers.BertConfig(**settings, attn_implementation="eager", tie_word_embeddings=True)
+    )
+    weights = {name: parameter.detach().clone() for name, parameter in ours.named_parameters()}
+    missing, unexpected = theirs.load_state_dict(weights, strict=False)
+    assert set(missing) <= {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}  # tied ones
+    assert not unexpected
+    assert {name for name, _ in theirs.named_parameters()} == set(weights)
+    return ours.eval(), theirs.eval()
+
+
+def batch(padded: bool) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    input_ids = torch.randint(5, 90, (4, 24), generator=generator)
+    token_type_ids = (torch.arange(24) >= torch.tensor([[9], [12], [3], [20]])).long()
+    attention_mask = torch.ones_like(input_ids)
+    if padded:
+        attention_mask = (torch.arange(24) < torch.tensor([[24], [17], [8], [21]])).long()
+    return {
+        "input_ids": input_ids * attention_mask,
+        "attention_mask": attention_mask,
+        "token_type_ids": token_type_ids * attention_mask,
+    }
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_hidden_states_attentions_and_logits_agree_with_transformers(hidden_act: str, padded: bool) -> None:
+    ours, theirs = pair(small_config(hidden_act=hidden_act))
+    inputs = batch(padded)
+    with torch.no_grad():
+        found = ours(**inputs, output_hidden_states=True, output_attentions=True)
+        plain = ours(**inputs)
+        expected = theirs(**inputs, output_hidden_states=True, output_attentions=True)
+    assert found.hidden_states is not None
+    assert found.attentions is not None
+    assert len(found.hidden_states) == len(expected.hidden_states) == 3
+    tokens = inputs["attention_mask"].bool()
+    for one, other in zip(found.hidden_states, expected.hidden_states):
+        torch.testing.assert_close(one[tokens], other[tokens], atol=TOLERANCE, rtol=TOLERANCE)
+    for one, other in zip(found.attentions, expected.attentions):
+        torch.testing.assert_close(one.transpose(1, 2)[tokens], other.transpose(1, 2)[tokens], atol=1e-5, rtol=1e-5)
+    for output in (found, plain):
+        torch.testing.assert_close(
+            output.prediction_logits[tokens], expected.prediction_logits[tokens], atol=TOLERANCE, rtol=TOLERANCE
+        )
+        torch.testing.assert_close(
+            output.seq_relationship_logits, expected.seq_relationship_logits, atol=TOLERANCE, rtol=TOLERANCE
+        )
+
+
+def test_without_a_mask_everything_is_seen() -> None:
+    ours, theirs = pair(small_config())
+    inputs = batch(False)
+    del inputs["attention_mask"], inputs["token_type_ids"]
+    with torch.no_grad():
+        torch.testing.assert_close(
+            ours(**inputs).prediction_logits, theirs(**inputs).prediction_logits, atol=TOLERANCE, rtol=TOLERANCE
+        )
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(padded: bool) -> None:
+    ours, theirs = pair(small_config())
+    inputs = batch(padded)
+    positions = torch.tensor([[1, 5, 7], [2, 3, 16], [1, 2, 0], [4, 9, 20]])
+    targets = torch.tensor([[11, 12, 13], [14, 15, 16], [17, 18, -100], [19, 20, 21]])
+    next_sentence = torch.tensor([0, 1, 1, 0])
+    labels = torch.full((4, 24), -100)
+    for row in range(4):
+        for position, target in zip(positions[row].tolist(), targets[row].tolist()):
+            if target != -100:
+                labels[row, position] = target
+    expected = theirs(**inputs, labels=labels, next_sentence_label=next_sentence)
+    expected.loss.backward()
+    found = ours(**inputs, masked_lm_positions=positions)
+    loss = functional.cross_entropy(found.prediction_logits.flatten(0, 1), targets.flatten())
+    loss = loss + functional.cross_entropy(found.seq_relationship_logits, next_sentence)
+    loss.backward()
+    torch.testing.assert_close(loss, expected.loss, atol=TOLERANCE, rtol=TOLERANCE)
+    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name], atol=TOLERANCE, rtol=1e-4, msg=name)
+
+
+def test_masked_positions_give_the_logits_that_stand_there() -> None:
+    ours, _ = pair(small_config())
+    inputs = batch(True)
+    positions = torch.tensor([[1, 5], [2, 3], [0, 7], [4, 20]])
+    with torch.no_grad():
+        everywhere, chosen = ours(**inputs), ours(**inputs, masked_lm_positions=positions)
+    expected = gather_positions(everywhere.prediction_logits, positions)
+    torch.testing.assert_close(chosen.prediction_logits, expected, atol=TOLERANCE, rtol=TOLERANCE)
+    torch.testing.assert_close(chosen.seq_relationship_logits, everywhere.seq_relationship_logits)
+
+
+@pytest.mark.parametrize("masked_positions", [False, True])
+def test_causal_attention_sees_nothing_to_the_right(masked_positions: bool) -> None:
+    model = pair(small_config(attention="causal"))[0]
+    inputs = batch(True)
+    changed = dict(inputs, input_ids=inputs["input_ids"].clone())
+    changed["input_ids"][0, 10:] = 7
+    positions = torch.tensor([[4, 9, 10]] * 4) if masked_positions else None
+    with torch.no_grad():
+        one = model(**inputs, masked_lm_positions=positions).prediction_logits[0]
+        other = model(**changed, masked_lm_positions=positions).prediction_logits[0]
+    before = 2 if masked_positions else 10
+    torch.testing.assert_close(one[:before], other[:before])
+    assert not torch.allclose(one[before], other[before], atol=1e-3)
+
+
+def test_dropout_acts_in_training_alone_and_follows_the_generator() -> None:
+    model = new_model(BertForPreTraining, small_config(), seed=1)
+    inputs = batch(True)
+    outputs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        outputs.append(model.train()(**inputs).prediction_logits)
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+    assert torch.equal(model.eval()(**inputs).prediction_logits, model(**inputs).prediction_logits)
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5])
+def test_dropout_keeps_the_stated_share_and_the_mean(probability: float) -> None:
+    torch.manual_seed(0)
+    dropped = drop_out(torch.ones(400_003), probability, True)
+    assert dropped.unique().tolist() == pytest.approx([0.0, 1 / (1 - probability)])
+    assert (dropped == 0).double().mean().item() == pytest.approx(probability, abs=0.003)
+    neighbours = (dropped[1:] == 0) & (dropped[:-1] == 0)
+    assert neighbours.double().mean().item() == pytest.approx(probability**2, abs=0.003)
+
+
+def test_fresh_weights_are_a_function_of_the_seed_and_leave_the_global_generator_alone() -> None:
+    torch.manual_seed(9)
+    expected = torch.rand(3)
+    torch.manual_seed(9)
+    one, same, other = (
+        dict(new_model(BertForPreTraining, small_config(), seed=s).named_parameters()) for s in (1, 1, 2)
+    )
+    assert torch.equal(torch.rand(3), expected)
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    name = "bert.encoder.layer.0.intermediate.dense.weight"
+    assert not torch.equal(one[name], other[name])
+    assert one[name].abs().max() <= 0.04
+    assert one[name].std().item() == pytest.approx(0.02 * 0.88, rel=0.02)  # of a normal cut off at two deviations
+    assert one["bert.encoder.layer.0.intermediate.dense.bias"].abs().max() == 0
+    assert one["bert.embeddings.LayerNorm.weight"].eq(1).all()

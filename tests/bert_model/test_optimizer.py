@@ -1,0 +1,130 @@
+"""The optimizers make the updates of the papers, to the letter."""
+
+import math
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import nn
+
+from bert_model.config import BertConfig, OptimizerConfig
+from bert_model.modeling import BertForPreTraining, new_model
+from bert_model.optimizer import (
+    build_optimizer,
+    clip_gradients,
+    is_decayed,
+    load_optimizer_tensors,
+    optimizer_tensors,
+    set_learning_rate,
+)
+from bert_pipeline.errors import ArtefactError
+
+
+class Small(nn.Module):
+    """One decayed weight and two parameters that are not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.dense = nn.Linear(5, 3)
+        self.LayerNorm = nn.LayerNorm(3)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+
+
+def gradients(step: int, model: nn.Module) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(100 + step)
+    return {name: torch.randn(p.shape, generator=generator) for name, p in model.named_parameters()}
+
+
+def reference(kind: str, steps: int, rate: float) -> dict[str, torch.Tensor]:
+    """The update rules written out in double precision, one parameter at a time."""
+    model = Small()
+    values = {name: p.detach().double() for name, p in model.named_parameters()}
+    means = {name: torch.zeros_like(value) for name, value in values.items()}
+    squares = {name: torch.zeros_like(value) for name, value in values.items()}
+    for step in range(1, steps + 1):
+        for name, gradient in gradients(step, model).items():
+            decay = 0.01 if name == "dense.weight" else 0.0
+            gradient = gradient.double()
+            means[name] = 0.9 * means[name] + 0.1 * gradient
+            squares[name] = 0.999 * squares[name] + 0.001 * gradient**2
+            mean, square = means[name], squares[name]
+            if kind != "bert_adam":
+                mean, square = mean / (1 - 0.9**step), square / (1 - 0.999**step)
+            update = mean / (square.sqrt() + 1e-6) + decay * values[name]
+            if kind == "lamb" and decay:
+                update = update * values[name].norm() / update.norm()
+            values[name] = values[name] - rate * update
+    return values
+
+
+@pytest.mark.parametrize("kind", ["bert_adam", "adamw", "lamb"])
+def test_ten_steps_equal_the_rule_written_out(kind: Literal["bert_adam", "adamw", "lamb"]) -> None:
+    model = Small()
+    optimizer = build_optimizer(model, OptimizerConfig(name=kind), learning_rate=1.0)
+    set_learning_rate(optimizer, 0.01)
+    for step in range(1, 11):
+        for name, gradient in gradients(step, model).items():
+            model.get_parameter(name).grad = gradient
+        optimizer.step()
+    for name, expected in reference(kind, 10, 0.01).items():
+        torch.testing.assert_close(model.get_parameter(name).double(), expected, atol=2e-6, rtol=2e-6)
+
+
+def test_biases_and_layer_normalization_are_not_decayed() -> None:
+    model = new_model(BertForPreTraining, BertConfig.from_preset("tiny", vocab_size=60), seed=0)
+    decayed = {name for name, _ in model.named_parameters() if is_decayed(name)}
+    assert decayed == {name for name, p in model.named_parameters() if p.dim() == 2}
+    optimizer = build_optimizer(model, OptimizerConfig(), 1e-3)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.01, 0.0]
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize(("largest", "scale"), [(1.0, 1 / 5), (10.0, 1.0), (0.0, 1.0)])
+def test_clipping_scales_to_the_global_norm_and_returns_the_norm_before(largest: float, scale: float) -> None:
+    one, two = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))
+    one.grad, two.grad = torch.tensor([3.0, 0.0]), torch.tensor([4.0])
+    assert clip_gradients([one, two], largest).item() == pytest.approx(5.0)
+    assert one.grad.tolist() == pytest.approx([3.0 * scale, 0.0])
+    assert two.grad.tolist() == pytest.approx([4.0 * scale])
+
+
+def test_the_norm_of_a_poisoned_gradient_is_not_finite() -> None:
+    parameter = nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.tensor([1.0, math.nan])
+    assert not math.isfinite(clip_gradients([parameter], 0.0).item())
+
+
+@pytest.mark.parametrize("kind", ["bert_adam", "adamw", "lamb"])
+def test_a_restored_optimizer_goes_on_bit_for_bit(kind: Any) -> None:
+    def run(model: Small, optimizer: torch.optim.Optimizer, steps: range) -> None:
+        for step in steps:
+            for name, gradient in gradients(step, model).items():
+                model.get_parameter(name).grad = gradient
+            optimizer.step()
+
+    model = Small()
+    optimizer = build_optimizer(model, OptimizerConfig(name=kind), 0.01)
+    run(model, optimizer, range(3))
+    other = Small()
+    other.load_state_dict(model.state_dict())
+    restored = build_optimizer(other, OptimizerConfig(name=kind), 0.01)
+    tensors = {name: tensor.clone() for name, tensor in optimizer_tensors(model, optimizer).items()}
+    load_optimizer_tensors(other, restored, tensors)
+    run(model, optimizer, range(3, 6))
+    run(other, restored, range(3, 6))
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, other.get_parameter(name))
+
+
+def test_optimizer_state_of_another_model_is_refused_by_name() -> None:
+    model = Small()
+    optimizer = build_optimizer(model, OptimizerConfig(), 0.01)
+    tensors = optimizer_tensors(model, optimizer)
+    lacking = {name: tensor for name, tensor in tensors.items() if name != "exp_avg:dense.bias"}
+    with pytest.raises(ArtefactError, match=r"exp_avg of dense\.bias is missing"):
+        load_optimizer_tensors(model, optimizer, lacking)
+    with pytest.raises(ArtefactError, match="exp_avg:more"):
+        load_optimizer_tensors(model, optimizer, tensors | {"exp_avg:more": torch.zeros(1)})

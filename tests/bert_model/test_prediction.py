@@ -1,0 +1,165 @@
+"""Plain input is answered for every task, by one model or several, and bad input is named by its line."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import tiny_tasks
+
+from bert_model.finetuning import finetune
+from bert_model.prediction import load_predictor, predict
+from bert_model.trial_pool import TrialPool
+from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.tasks.task import get_task
+
+INPUTS = {
+    "sst2": "the film was lovely .\n",
+    "stsb": "the film was lovely .\ta song .\n",
+    "mnli": '{"text": "the film was lovely .", "text_b": "a song ."}\n',
+    "squad2": "where does anna live ?\tBoris was in Oslo. Anna lives in Rome.\n",
+    "swag": "anna lives .\tthe film was dull .\tthe film was great .\tthe meal was sour .\tthe song was bleak .\n",
+    "ner": "Anna lives in Oslo.\n",
+    "ner_features": '{"words": ["Anna", "lives", "in", "Oslo", "."]}\n',
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    base = tiny_tasks.make_model(root / "base")
+    found = {"base": base}
+    with TrialPool(num_workers=0) as pool:
+        for name in INPUTS:
+            config = tiny_tasks.configuration()
+            finetune(tiny_tasks.task_data(name), base, root / name, config, pool=pool, experiment="")
+            found[name] = root / name
+        config = tiny_tasks.configuration(seeds=[2])
+        finetune(tiny_tasks.task_data("sst2"), base, root / "second", config, pool=pool, experiment="")
+        found["second"] = root / "second"
+    return found
+
+
+def answers_to(task, models, text, tmp_path):
+    source, target = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    source.write_text(text, encoding="utf-8")
+    count = predict(task, [str(model) for model in models], str(source), str(target))
+    answers = [json.loads(line) for line in target.read_text().splitlines()]
+    assert count == len(answers)
+    return answers
+
+
+@pytest.mark.parametrize("name", sorted(INPUTS))
+def test_plain_input_is_answered(name, models, tmp_path):
+    (answer,) = answers_to(name, [models[name]], INPUTS[name], tmp_path)
+    expected = {
+        "classification": {"label", "probabilities"},
+        "regression": {"score"},
+        "span": {"answer", "start", "probability", "n_best", "null_odds", "null_threshold"},
+        "choice": {"ending", "text", "probabilities"},
+        "tagging": {"words", "tags", "probabilities", "entities"},
+    }[get_task(name).kind]
+    assert set(answer) == expected
+
+
+def test_answers_are_right_and_their_probabilities_sum_to_one(models, tmp_path):
+    text = "the film was lovely .\nthe meal was sour .\n"
+    good, bad = answers_to("sst2", [models["sst2"]], text, tmp_path)
+    labels = get_task("sst2").labels
+    assert (good["label"], bad["label"]) == (labels[0], labels[1])  # in the hand-made data even numbers are good
+    assert sum(good["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+
+
+def test_answer_text_stands_where_it_says_in_the_context(models, tmp_path):
+    (answer,) = answers_to("squad2", [models["squad2"]], INPUTS["squad2"], tmp_path)
+    context = INPUTS["squad2"].split("\t")[1]
+    best = answer["n_best"][0]
+    assert context[best["start"] : best["start"] + len(best["text"])] == best["text"]
+
+
+def test_entities_are_named_with_their_words(models, tmp_path):
+    (answer,) = answers_to("ner", [models["ner"]], INPUTS["ner"], tmp_path)
+    assert answer["words"] == ["Anna", "lives", "in", "Oslo", "."]
+    assert {(entity["type"], entity["text"]) for entity in answer["entities"]} == {("PER", "Anna"), ("LOC", "Oslo")}
+
+
+def test_conll_columns_are_read_as_documents(models, tmp_path):
+    text = "-DOCSTART- -X- O O\n\nAnna NNP I-NP O\nlives VBZ I-VP O\n\nBoris NNP I-NP O\n"
+    answers = answers_to("ner", [models["ner"]], text, tmp_path)
+    assert [answer["words"] for answer in answers] == [["Anna", "lives"], ["Boris"]]
+
+
+def test_ensemble_averages_probabilities(models, tmp_path):
+    one, two, both = (
+        answers_to("sst2", chosen, INPUTS["sst2"], tmp_path)[0]["probabilities"]["0"]
+        for chosen in ([models["sst2"]], [models["second"]], [models["sst2"], models["second"]])
+    )
+    assert one != two
+    assert both == pytest.approx((one + two) / 2, abs=2e-6)
+
+
+def test_masked_words_are_filled_only_where_the_text_says_mask(models, tmp_path):
+    (answer,) = answers_to("mlm", [models["base"]], "the [MASK] was [MASK] .\n", tmp_path)
+    assert len(answer["masks"]) == 2
+    for candidates in answer["masks"]:
+        probabilities = [candidate["probability"] for candidate in candidates]
+        assert probabilities == sorted(probabilities, reverse=True)
+    assert "[MASK]" not in answer["text"]
+
+
+def test_next_sentence_gives_both_probabilities(models, tmp_path):
+    (answer,) = answers_to("nsp", [models["base"]], "the film .\tit was fine .\n", tmp_path)
+    assert answer["probabilities"]["is_next"] + answer["probabilities"]["random"] == pytest.approx(1, abs=1e-5)
+    assert answer["is_next"] is (answer["probabilities"]["is_next"] >= 0.5)
+
+
+def test_standard_streams_are_read_and_written(models, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO(INPUTS["sst2"] * 3))
+    assert predict("sst2", [str(models["sst2"])]) == 3
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_batch_gives_what_each_input_alone_gives(models):
+    predictor = load_predictor("sst2", [models["sst2"]])
+    records = [{"text": f"the {noun} was {word} ."} for noun in tiny_tasks.NOUNS for word in ("fine", "dull and sour")]
+    alone = [predictor.answer([record])[0]["probabilities"]["0"] for record in records]
+    together = [answer["probabilities"]["0"] for answer in predictor.answer(records)]
+    np.testing.assert_allclose(alone, together, atol=3e-6)
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "message"),
+    [
+        ("mnli", "the film\n\nthe film\n", r"in.txt:1: 1 tab-separated fields, expected text and text_b"),
+        ("mnli", 'a\tb\n{"text": "a"}\n', r"in.txt:2: found text, expected text and text_b; text_b is missing"),
+        ("sst2", "{broken\n", r"in.txt:1: not valid JSON"),
+        ("sst2", '{"text": 3}\n', r"text is 3, expected a text"),
+        ("swag", "a\tb\n", r"expected a context and two or more endings"),
+    ],
+)
+def test_bad_input_names_its_line_and_leaves_no_output(task, text, message, models, tmp_path):
+    with pytest.raises(InputError, match=message):
+        answers_to(task, [models[task]], text, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_mlm_without_a_mask_is_refused(models, tmp_path):
+    with pytest.raises(InputError, match=r"no \[MASK\] in 'the film'"):
+        answers_to("mlm", [models["base"]], "the film\n", tmp_path)
+
+
+def test_model_of_another_task_is_refused(models):
+    with pytest.raises(UsageError, match="was fine-tuned for sst2, not for rte"):
+        load_predictor("rte", [models["sst2"]])
+
+
+def test_pretrained_model_without_a_head_for_the_task_is_refused(models):
+    with pytest.raises(UsageError, match="without a head for sst2"):
+        load_predictor("sst2", [models["base"]])
+    with pytest.raises(UsageError, match="has no head for mlm"):
+        load_predictor("mlm", [models["sst2"]])
+
+
+def test_missing_input_file_is_named(models, tmp_path):
+    with pytest.raises(InputError, match="nowhere.txt: cannot be read"):
+        predict("sst2", [str(models["sst2"])], str(tmp_path / "nowhere.txt"))

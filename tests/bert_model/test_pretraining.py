@@ -1,0 +1,335 @@
+"""Pre-training: nothing lost, nothing repeated, and every failure says what is still safe."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from instances_fixture import write_instances
+from safetensors.torch import load_file
+from two_ranks import run_pretraining
+
+from bert_model.config import PretrainingConfig
+from bert_model.pretraining import (
+    EXIT_PREEMPTED,
+    load_configuration,
+    main,
+    pretrain,
+    training_id,
+)
+from bert_model.training_directory import training_lock
+from bert_pipeline.configuration import from_mapping
+from bert_pipeline.errors import ArtefactError, ConfigurationError, TrainingError, UsageError
+from bert_pipeline.manifest import load_manifest
+
+SMALL_MODEL = {
+    "preset": "tiny",
+    "overrides": {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Instances of two lengths."""
+    folder = tmp_path_factory.mktemp("instances")
+    write_instances(folder / "short", max_seq_length=16, shards=(48, 32), held_out=21, rows_per_write=16)
+    write_instances(folder / "long", max_seq_length=32, shards=(40,), held_out=10, rows_per_write=16)
+    return {"short": str(folder / "short"), "long": str(folder / "long")}
+
+
+def configuration(data: dict[str, str], **changes: Any) -> dict[str, Any]:
+    """Two phases with dropout, dynamic masks and accumulation; the first goes over the end of an epoch."""
+    phases = [
+        {"max_seq_length": 16, "steps": 8, "global_batch_size": 16, "warmup_steps": 2, "instances": data["short"]},
+        {"max_seq_length": 32, "steps": 6, "global_batch_size": 8, "warmup_steps": 1, "instances": data["long"]},
+    ]
+    return {
+        "model": SMALL_MODEL,
+        "phases": [phase | {"learning_rate": 1e-3} for phase in phases],
+        "micro_batch_size": 3,
+        "shuffle_row_groups": 2,
+        "log_interval_steps": 1,
+        "evaluation_interval_steps": 0,
+        "checkpoint_interval_steps": 3,
+        "timeout_seconds": 30,
+    } | changes
+
+
+def train_events(output: Path) -> dict[int, dict[str, float]]:
+    """The losses of every step; of a repeated step the last ones."""
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    kept = ("train/loss", "train/mlm_loss", "train/nsp_loss", "train/gradient_norm", "train/learning_rate")
+    return {line["step"]: {key: line["metrics"][key] for key in kept} for line in lines if line.get("event") == "train"}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training of two ranks that nothing disturbed."""
+    output = tmp_path_factory.mktemp("uninterrupted") / "training"
+    codes, reports, _ = run_pretraining(configuration(data), output)
+    assert codes == [0, 0], reports
+    return output
+
+
+@pytest.mark.parametrize(
+    ("rank", "step"),
+    [pytest.param(1, 7, id="in the first phase, second epoch"), pytest.param(0, 10, id="second phase")],
+)
+def test_a_killed_and_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
+    data: dict[str, str], uninterrupted: Path, tmp_path: Path, rank: int, step: int
+) -> None:
+    output = tmp_path / "training"
+    codes, reports, _ = run_pretraining(configuration(data), output, fail=(rank, step, "kill"))
+    assert codes[rank] == -signal.SIGKILL
+    assert codes[1 - rank] == 1
+    assert "checkpoints/step-" in reports[1 - rank]["error"]
+    assert not (output / "model").exists()
+
+    codes, reports, _ = run_pretraining(configuration(data), output, resume=True)
+    assert codes == [0, 0], reports
+    assert train_events(output) == train_events(uninterrupted)
+    weights, expected = (load_file(path / "model" / "model.safetensors") for path in (output, uninterrupted))
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    assert load_manifest(output / "model").sha256 == load_manifest(uninterrupted / "model").sha256
+
+
+def test_terminating_one_rank_saves_on_all_and_resumes_bit_for_bit(
+    data: dict[str, str], uninterrupted: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "training"
+    codes, reports, _ = run_pretraining(configuration(data), output, fail=(1, 4, "terminate"))
+    assert codes == [0, 0]
+    assert reports == [{"status": "preempted", "step": 4}] * 2
+    assert (output / "checkpoints" / "step-00000004" / "manifest.json").is_file()
+    codes, reports, _ = run_pretraining(configuration(data), output, resume=True)
+    assert reports == [{"status": "finished", "step": 14}] * 2
+    assert load_manifest(output / "model").sha256 == load_manifest(uninterrupted / "model").sha256
+
+
+def test_a_flipped_bit_and_a_torn_checkpoint_are_skipped_with_a_warning(
+    data: dict[str, str], uninterrupted: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "training"
+    run_pretraining(configuration(data), output, fail=(0, 13, "terminate"))
+    checkpoints = sorted((output / "checkpoints").glob("step-*"))
+    assert [path.name for path in checkpoints] == ["step-00000009", "step-00000012", "step-00000013"]
+    weights = checkpoints[2] / "model.safetensors"
+    flipped = bytearray(weights.read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    weights.write_bytes(flipped)
+    (checkpoints[1] / "training_state" / "optimizer.safetensors").unlink()
+    codes, _, warnings = run_pretraining(configuration(data), output, resume=True)
+    assert codes == [0, 0]
+    assert "checkpoint of step 13 is skipped" in warnings
+    assert "checkpoint of step 12 is skipped" in warnings
+    resumed = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines() if '"resume"' in line]
+    assert [event["step"] for event in resumed] == [9]
+    assert load_manifest(output / "model").sha256 == load_manifest(uninterrupted / "model").sha256
+
+
+def test_resuming_with_another_number_of_ranks_goes_on_at_the_same_sample(
+    data: dict[str, str], uninterrupted: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "training"
+    run_pretraining(configuration(data), output, fail=(1, 4, "terminate"))
+    codes, reports, warnings = run_pretraining(configuration(data), output, world_size=1, resume=True)
+    assert codes == [0], reports
+    assert "had 2 ranks, now it has 1" in warnings
+    # Only dropout and the order of sums differ: losses stay close to those of two ranks, step by step.
+    ours, theirs = train_events(output), train_events(uninterrupted)
+    assert ours.keys() == theirs.keys()
+    for step, metrics in theirs.items():
+        assert ours[step]["train/loss"] == pytest.approx(metrics["train/loss"], rel=0.05)
+
+
+def test_without_dropout_the_loss_does_not_depend_on_the_number_of_ranks(data: dict[str, str], tmp_path: Path) -> None:
+    overrides = {**SMALL_MODEL["overrides"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # type: ignore[dict-item]
+    plain = configuration(data, model={"preset": "tiny", "overrides": overrides})
+    for world_size, name in ((1, "one"), (2, "two")):
+        codes, reports, _ = run_pretraining(plain, tmp_path / name, world_size=world_size)
+        assert set(codes) == {0}, reports
+    one, two = train_events(tmp_path / "one"), train_events(tmp_path / "two")
+    for step, metrics in one.items():
+        assert two[step]["train/loss"] == pytest.approx(metrics["train/loss"], rel=1e-4)
+
+
+def test_a_batch_that_the_ranks_cannot_share_is_refused_by_its_numbers(data: dict[str, str], tmp_path: Path) -> None:
+    odd = configuration(data)
+    odd["phases"][1]["global_batch_size"] = 9
+    codes, reports, _ = run_pretraining(odd, tmp_path / "training")
+    assert codes == [2, 2]
+    assert "phases.1.global_batch_size: 9 instances cannot be shared equally by 2 ranks" in reports[0]["error"]
+    assert reports[1]["type"] == "OtherRankError"
+    assert not (tmp_path / "training").exists()
+
+
+def single(data: dict[str, str], **changes: Any) -> PretrainingConfig:
+    return from_mapping(PretrainingConfig, configuration(data, **changes))
+
+
+def test_a_finished_training_is_left_alone(
+    data: dict[str, str], uninterrupted: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*") if path.is_file()}
+    caplog.set_level("INFO")
+    result = pretrain(single(data), uninterrupted, resume=True, experiment="", device="cpu")
+    assert result.status == "already_finished"
+    assert result.step == 14
+    assert result.metrics["held_out/instances"] == 10
+    assert "nothing is left to do" in caplog.text
+    after = {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*") if path.is_file()}
+    changed = {path.name for path in after if before.get(path) != after[path]}
+    assert changed <= {".lock"}
+
+
+def test_a_second_training_in_a_directory_is_refused_unless_it_resumes(
+    data: dict[str, str], uninterrupted: Path
+) -> None:
+    with pytest.raises(UsageError, match="add --resume"):
+        pretrain(single(data), uninterrupted, experiment="", device="cpu")
+
+
+def test_resuming_with_a_changed_configuration_lists_the_keys(data: dict[str, str], uninterrupted: Path) -> None:
+    changed = single(data, seed=1, micro_batch_size=4)
+    with pytest.raises(ConfigurationError) as caught:
+        pretrain(changed, uninterrupted, resume=True, experiment="", device="cpu")
+    assert "configuration.micro_batch_size: was 3, is 4" in str(caught.value)
+    assert "configuration.seed: was 12345, is 1" in str(caught.value)
+
+
+def test_resuming_with_changed_data_names_the_hashes(data: dict[str, str], uninterrupted: Path, tmp_path: Path) -> None:
+    other = write_instances(tmp_path / "other", max_seq_length=32, shards=(40,), held_out=10, rows_per_write=16, seed=9)
+    changed = configuration(data)
+    changed["phases"][1]["instances"] = str(tmp_path / "other")
+    with pytest.raises(ConfigurationError, match=f"inputs.instances_1.content_sha256: was .*, is '{other.sha256}'"):
+        pretrain(from_mapping(PretrainingConfig, changed), uninterrupted, resume=True, experiment="", device="cpu")
+
+
+def test_watching_a_training_otherwise_does_not_make_it_another_one(data: dict[str, str]) -> None:
+    manifests = [load_manifest(path) for path in data.values()]
+    name = training_id(single(data), manifests)
+    assert name == training_id(single(data, checkpoint_interval_steps=7, keep_last=1), manifests)
+    assert name != training_id(single(data, seed=1), manifests)
+    assert name != training_id(single(data), manifests[::-1])
+
+
+def test_the_lock_keeps_a_second_training_out(data: dict[str, str], tmp_path: Path) -> None:
+    with training_lock(tmp_path / "training"), pytest.raises(TrainingError, match=f"process {os.getpid()}"):
+        pretrain(single(data), tmp_path / "training", experiment="", device="cpu")
+
+
+def test_a_directory_of_someone_else_is_not_used(data: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ArtefactError, match=r"notes\.txt"):
+        pretrain(single(data), tmp_path, experiment="", device="cpu")
+
+
+def test_a_non_finite_loss_stops_before_the_update_and_names_the_step(
+    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bert_model import trainer
+
+    steps = iter(range(1000))
+    original = trainer.loss_sums
+
+    def poisoned(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        masked_lm, next_sentence = original(*arguments)
+        # 16 instances in micro-batches of 3 make 6 calls a step: the 26th falls into the update after step 4
+        return (masked_lm * float("nan") if next(steps) == 25 else masked_lm), next_sentence
+
+    monkeypatch.setattr(trainer, "loss_sums", poisoned)
+    config = single(data, checkpoint_interval_steps=4, evaluation_max_instances=1)
+    monkeypatch.setattr(trainer.Trainer, "evaluate", lambda self, phase: {})
+    with pytest.raises(TrainingError, match=r"step 4: .*not finite.*samples 64 to 79.*step-00000004"):
+        pretrain(config, tmp_path / "training", experiment="", device="cpu")
+    weights = load_file(tmp_path / "training" / "checkpoints" / "step-00000004" / "model.safetensors")
+    assert all(torch.isfinite(tensor).all() for tensor in weights.values())
+    events = [json.loads(line) for line in (tmp_path / "training" / "metrics.jsonl").read_text().splitlines()]
+    assert events[-1]["event"] == "end"
+    assert events[-1]["status"] == "failed"
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "tfrecord"])
+def test_static_masks_train_from_both_formats(tmp_path: Path, file_format: str) -> None:
+    write_instances(tmp_path / "static", max_seq_length=16, static_masks=True, file_format=file_format)
+    config = single({"short": str(tmp_path / "static"), "long": ""})
+    phase = from_mapping(type(config.phases[0]), {**vars(config.phases[0]), "steps": 2, "warmup_steps": 0})
+    config = from_mapping(PretrainingConfig, {**vars(config), "phases": [phase]})
+    result = pretrain(config, tmp_path / "training", experiment="", device="cpu")
+    assert result.status == "finished"
+    assert result.metrics["held_out/instances"] == 30
+
+
+def test_training_goes_on_from_another_model_and_says_so(
+    data: dict[str, str], uninterrupted: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    newest = uninterrupted / "checkpoints" / "step-00000014"
+    config = configuration(data, initial_model=str(newest), initial_optimizer="restored")
+    config["phases"] = [config["phases"][1] | {"steps": 1, "warmup_steps": 0, "learning_rate": 0.0}]
+    result = pretrain(from_mapping(PretrainingConfig, config), tmp_path / "more", experiment="", device="cpu")
+    assert result.model is not None
+    assert "tensors loaded from a BertForPreTraining, with its optimizer state" in caplog.text
+    before, after = (load_file(path / "model.safetensors") for path in (newest, result.model))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_instances_longer_than_the_phase_are_refused(data: dict[str, str], tmp_path: Path) -> None:
+    config = configuration(data)
+    config["phases"][0]["instances"] = data["long"]
+    with pytest.raises(ConfigurationError, match="made for max_seq_length=32, the phase has 16"):
+        pretrain(from_mapping(PretrainingConfig, config), tmp_path / "training", experiment="", device="cpu")
+    assert not (tmp_path / "training").exists()
+
+
+def test_configuration_files_take_overrides_and_name_unknown_keys(data: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump({"pretraining": configuration(data)}))
+    assert load_configuration(str(path), ["phases.0.steps=3", "seed=7"]).phases[0].steps == 3
+    with pytest.raises(ConfigurationError, match="did you mean 'seed'"):
+        load_configuration(str(path), ["sed=7"])
+    with pytest.raises(UsageError, match="neither a YAML file nor a preset"):
+        load_configuration("no-such-preset")
+
+
+def test_the_command_line_prints_one_paragraph_and_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", str(tmp_path / "absent.yaml"), "--output", str(tmp_path / "out")]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_torchrun_trains_two_ranks_and_a_stopped_process_exits_with_75(data: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(configuration(data)))
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    arguments = ["-m", "bert_model.pretraining", "--config", str(path), "--experiment", ""]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*torchrun, *arguments, "--output", str(tmp_path / "two")], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "finished"
+
+    endless = [*arguments, "--output", str(tmp_path / "one"), "phases.0.steps=100000"]
+    process = subprocess.Popen([sys.executable, *endless], env=environment, stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "one" / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not (metrics.is_file() and '"train"' in metrics.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == EXIT_PREEMPTED

@@ -1,0 +1,85 @@
+"""A registered version answers through MLflow what `bert predict` answers, and refuses input outside its signature."""
+
+import json
+import os
+
+import mlflow
+import pandas as pd
+import pytest
+import tiny_tasks
+from starlette.testclient import TestClient
+
+from bert_model import registry
+from bert_model.finetuning import finetune
+from bert_model.prediction import load_predictor
+from bert_model.tracking import tracking_uri
+from bert_model.trial_pool import TrialPool
+
+INPUTS = {
+    "sst2": {"text": "the film was lovely ."},
+    "squad2": {"question": "where does anna live ?", "context": "Boris was in Oslo. Anna lives in Rome."},
+    "swag": {"context": "anna lives .", "endings": ["the film was dull .", "the film was great ."]},
+    "ner": {"text": "Anna lives in Oslo."},
+}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """Registered versions by task, and the directories they were made from."""
+    root = tmp_path_factory.mktemp("served")
+    before = {name: os.environ.get(name) for name in ("BERT_HOME", "MLFLOW_TRACKING_URI")}
+    os.environ["BERT_HOME"] = str(root / "home")
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    base = tiny_tasks.make_model(root / "base")
+    directories = {}
+    with TrialPool(num_workers=0) as pool:
+        for name in INPUTS:
+            config = tiny_tasks.configuration()
+            finetune(tiny_tasks.task_data(name), base, root / name, config, pool=pool, experiment="")
+            registry.register(root / name, registry.model_name("tiny", name))
+            directories[name] = root / name
+    mlflow.set_tracking_uri(tracking_uri())
+    yield directories
+    mlflow.set_tracking_uri("")
+    for name, value in before.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+
+
+def load(name):
+    return mlflow.pyfunc.load_model(f"models:/{registry.model_name('tiny', name)}@candidate")
+
+
+@pytest.mark.parametrize("name", sorted(INPUTS))
+def test_served_model_answers_as_predict_does(name, served):
+    record = INPUTS[name]
+    (answer,) = load(name).predict(pd.DataFrame([record]))
+    (expected,) = load_predictor(name, [served[name]]).answer([record])
+    assert answer == expected
+
+
+def test_served_model_has_a_signature_and_an_example(served):
+    model = load("swag")
+    assert model.metadata.get_input_schema().input_names() == ["context", "endings"]
+    assert model.metadata.get_output_schema() is not None
+    assert model.input_example is not None
+
+
+def test_http_answers_and_a_wrong_schema_is_a_bad_request(served):
+    from mlflow.pyfunc import scoring_server
+
+    client = TestClient(scoring_server.init(load("sst2")))
+    good = client.post("/invocations", json={"dataframe_records": [INPUTS["sst2"], {"text": "the meal was sour ."}]})
+    assert good.status_code == 200
+    answers = json.loads(good.text)["predictions"]
+    assert [set(answer) for answer in answers] == [{"label", "probabilities"}] * 2
+    bad = client.post("/invocations", json={"dataframe_records": [{"sentence": "the film"}]})
+    assert bad.status_code == 400
+    assert "text" in bad.text
+
+
+def test_served_directory_holds_no_pickle(served, tmp_path):
+    registry_home = served["sst2"].parent / "home" / "artifacts"
+    suffixes = {path.suffix for path in registry_home.rglob("*") if path.is_file()}
+    assert suffixes.isdisjoint({".pkl", ".pickle", ".pt", ".pth", ".bin"})

@@ -1,0 +1,254 @@
+"""The file comes first; MLflow follows it, catches up after failures, and gets nothing twice."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from instances_fixture import make_tokenizer
+
+from bert_model import tracking
+from bert_model.config import BertConfig
+from bert_model.modeling import BertForPreTraining, new_model
+from bert_model.tracking import Tracker, open_client
+from bert_model.weights import save_model
+from bert_pipeline.errors import BertError
+from bert_pipeline.manifest import publishing
+
+pytest.importorskip("mlflow")
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One SQLite store for the module: making its tables takes seconds."""
+    home = tmp_path_factory.mktemp("home")
+    uri = f"sqlite:///{home / 'mlflow.db'}"
+    open_client(uri).search_experiments(max_results=1)
+    return uri
+
+
+@pytest.fixture
+def store(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client of the store that trackers use too."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tracking, "COPY_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(tracking, "RETRY_SECONDS", 0.05)
+    return open_client(database)
+
+
+@pytest.fixture
+def down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A server address where nobody answers."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:hunter2@127.0.0.1:{port}")
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tracking, "RETRY_SECONDS", 0.05)
+
+
+def open_tracker(directory: Path, **settings: Any) -> Tracker:
+    return Tracker(directory, **{"experiment": "test", "run_name": "small", **settings})
+
+
+def lines(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+def history(client: Any, run_id: str | None, key: str) -> list[tuple[int, float]]:
+    return [(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)]
+
+
+def make_checkpoint(path: Path, step: int) -> Path:
+    directory = path / f"step-{step:08d}"
+    config = BertConfig.from_preset("tiny", vocab_size=60, hidden_size=16, max_position_embeddings=16)
+    inputs = {"instances_0": {"kind": "instances", "content_sha256": "cafe"}}
+    with publishing(directory, kind="checkpoint", configuration={}, inputs=inputs) as draft:
+        save_model(new_model(BertForPreTraining, config, seed=step), draft.path, make_tokenizer(60))
+        (draft.path / "training_state").mkdir()
+        (draft.path / "training_state" / "state.json").write_text("{}")
+    return directory
+
+
+def test_events_stand_in_the_file_at_once_and_in_mlflow_soon(store: Any, tmp_path: Path) -> None:
+    with open_tracker(
+        tmp_path / "run", params={"seed": 1, "model": {"preset": "tiny"}, "phases": [{"steps": 2}]}
+    ) as run:
+        run.record("train", 1, {"train/loss": 3.0}, phase=0)
+        run.record("train", 2, {"train/loss": 2.0}, phase=0)
+        assert [(line["event"], line["step"], line["phase"]) for line in lines(tmp_path / "run")] == [
+            ("train", 1, 0),
+            ("train", 2, 0),
+        ]
+        assert run.flush()
+        found = store.get_run(run.run_id)
+        assert history(store, run.run_id, "train/loss") == [(1, 3.0), (2, 2.0)]
+        assert found.info.status == "RUNNING"
+    found = store.get_run(run.run_id)
+    assert found.info.status == "FINISHED"
+    assert found.info.run_name == "small"
+    assert found.data.params == {"seed": "1", "model.preset": "tiny", "phases.0.steps": "2"}
+
+
+def test_a_resumed_training_goes_on_in_the_same_run_without_repeated_steps(store: Any, tmp_path: Path) -> None:
+    first = open_tracker(tmp_path / "run", params={"seed": 1})
+    for step in (1, 2, 3):
+        first.record("train", step, {"train/loss": float(step)})
+    first.close("KILLED")
+    assert store.get_run(first.run_id).info.status == "KILLED"
+    second = open_tracker(tmp_path / "run", params={"seed": 1, "more": 2})
+    second.record("resume", 1)
+    for step in (2, 3, 4):
+        second.record("train", step, {"train/loss": float(step)})
+    assert second.run_id == first.run_id
+    second.close()
+    assert history(store, first.run_id, "train/loss") == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
+    found = store.get_run(first.run_id)
+    assert found.data.params == {"seed": "1", "more": "2"}
+    assert found.info.status == "FINISHED"
+
+
+def test_a_checkpoint_becomes_a_logged_model_of_its_weights_with_step_metrics_and_lineage(
+    store: Any, tmp_path: Path
+) -> None:
+    checkpoint = make_checkpoint(tmp_path, 5)
+    metrics = {"held_out/mlm_loss": 2.5}
+    with open_tracker(tmp_path / "run") as run:
+        run.record("evaluation", 5, metrics)
+        run.log_checkpoint(checkpoint, 5, metrics)
+    model = store.get_logged_model(run.model_ids[5])
+    assert model.status == "READY"
+    assert model.source_run_id == run.run_id
+    assert model.tags["step"] == "5"
+    assert model.tags["input.instances_0"] == "cafe"
+    assert [(metric.key, metric.value, metric.step) for metric in model.metrics] == [("held_out/mlm_loss", 2.5, 5)]
+    files = {item.path for item in store.list_logged_model_artifacts(model.model_id)}
+    assert files == {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "manifest.json"}
+    assert history(store, run.run_id, "held_out/mlm_loss") == [(5, 2.5)]
+
+
+def test_a_checkpoint_that_is_not_uploaded_is_known_by_path_and_hash(store: Any, tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path, 5)
+    with open_tracker(tmp_path / "run", upload_checkpoints=False) as run:
+        run.log_checkpoint(checkpoint, 5, {"held_out/mlm_loss": 2.5})
+    model = store.get_logged_model(run.model_ids[5])
+    assert model.tags["path"] == str(checkpoint)
+    assert len(model.tags["sha256"]) == 64
+    assert store.list_logged_model_artifacts(model.model_id) == []
+
+
+def test_a_copy_that_broke_off_anywhere_is_taken_up_without_duplicates(
+    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = make_checkpoint(tmp_path, 2)
+    real = tracking.open_client
+    calls = iter(range(1000))
+
+    class Flaky:
+        """A client whose every second call fails after its work was done."""
+
+        def __init__(self, uri: str) -> None:
+            self.client = real(uri)
+
+        def __getattr__(self, name: str) -> Any:
+            def call(*arguments: Any, **settings: Any) -> Any:
+                result = getattr(self.client, name)(*arguments, **settings)
+                if next(calls) % 2 == 1:
+                    raise ConnectionError("the answer was lost")
+                return result
+
+            return call
+
+    monkeypatch.setattr(tracking, "open_client", Flaky)
+    run = open_tracker(tmp_path / "run", tags={"kind": "test"}, params={"seed": 1})
+    for step in (1, 2):
+        run.record("train", step, {"train/loss": float(step)})
+    run.log_checkpoint(checkpoint, 2, {"held_out/mlm_loss": 2.5})
+    run.close()
+    monkeypatch.setattr(tracking, "open_client", real)
+    for _ in range(2):
+        assert Tracker.replay(tmp_path / "run")
+    run_id = json.loads((tmp_path / "run" / "tracking.json").read_text())["run_id"]
+    experiment = store.get_run(run_id).info.experiment_id
+    key = json.loads((tmp_path / "run" / "tracking.json").read_text())["key"]
+    assert len(store.search_runs([experiment], filter_string=f"tags.`bert.key` = '{key}'")) == 1
+    assert history(store, run_id, "train/loss") == [(1, 1.0), (2, 2.0)]
+    assert history(store, run_id, "held_out/mlm_loss") == [(2, 2.5)]
+    models = store.search_logged_models([experiment], filter_string=f"source_run_id = '{run_id}'")
+    assert [(model.name, str(model.status)) for model in models] == [("step-00000002", "READY")]
+    assert store.get_run(run_id).info.status == "FINISHED"
+
+
+def test_a_server_that_is_down_costs_no_metrics_and_the_rest_is_replayed(
+    down: None, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = open_tracker(tmp_path / "run")
+    run.record("train", 1, {"train/loss": 3.0})
+    assert not run.flush(20)
+    assert run.run_id is None
+    run.close(timeout_seconds=20)
+    assert [line["step"] for line in lines(tmp_path / "run")] == [1]
+    assert "does not have everything" in caplog.text
+    assert "hunter2" not in caplog.text + (tmp_path / "run" / "tracking.json").read_text()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
+    assert Tracker.replay(tmp_path / "run")
+    run_id = json.loads((tmp_path / "run" / "tracking.json").read_text())["run_id"]
+    assert history(open_client(database), run_id, "train/loss") == [(1, 3.0)]
+
+
+def test_without_mlflow_installed_the_file_is_all_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with open_tracker(tmp_path / "run") as run:
+        run.record("train", 1, {"train/loss": 3.0})
+        assert run.run_id is None
+    assert lines(tmp_path / "run")[0]["metrics"] == {"train/loss": 3.0}
+
+
+def test_without_an_experiment_mlflow_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking, "open_client", lambda uri: pytest.fail("asked for a client"))
+    with open_tracker(tmp_path / "run", experiment="") as run:
+        run.record("train", 1, {"train/loss": 3.0})
+        assert run.run_id is None
+        assert not run.flush(5)
+    assert Tracker.replay(tmp_path / "run")
+
+
+def test_children_lie_under_their_parent_and_artefacts_arrive(store: Any, tmp_path: Path) -> None:
+    (tmp_path / "plot.txt").write_text("a plot")
+    with open_tracker(tmp_path / "run") as parent, parent.child(tmp_path / "run" / "a", run_name="a") as child:
+        child.log_metrics({"dev/accuracy": 80.0})
+        child.log_artifact(tmp_path / "plot.txt", "plots")
+        child.set_tags({"kind": "trial"})
+    found = store.get_run(child.run_id)
+    assert found.data.tags["mlflow.parentRunId"] == parent.run_id
+    assert found.data.tags["kind"] == "trial"
+    assert found.data.metrics == {"dev/accuracy": 80.0}
+    assert [item.path for item in store.list_artifacts(child.run_id, "plots")] == ["plots/plot.txt"]
+
+
+def test_a_torn_line_is_ended_and_skipped(store: Any, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"event": "train", "step": 1, "metr')
+    with open_tracker(tmp_path / "run") as run:
+        run.record("train", 2, {"train/loss": 1.0})
+    assert (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") == 2
+    assert history(store, run.run_id, "train/loss") == [(2, 1.0)]
+
+
+def test_secrets_are_redacted(store: Any, tmp_path: Path) -> None:
+    params = {"hub": {"api_key": "k1"}, "source": "https://me:hunter2@example.org/x"}
+    with open_tracker(tmp_path / "run", params=params) as run:
+        run.record("start", 0)
+    found = store.get_run(run.run_id).data.params
+    assert found == {"hub.api_key": "(redacted)", "source": "https://(redacted)@example.org/x"}
+    assert "hunter2" not in (tmp_path / "run" / "tracking.json").read_text()
+
+
+def test_a_damaged_record_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "tracking.json").write_text("{")
+    with pytest.raises(BertError, match=r"tracking\.json: not a tracking record"):
+        open_tracker(tmp_path)

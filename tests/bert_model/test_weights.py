@@ -1,0 +1,207 @@
+"""Weights go in and out strictly: what does not fit is named, what is created or dropped is listed."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from instances_fixture import make_tokenizer
+from safetensors.torch import load_file, save_file
+
+from bert_model.config import BertConfig
+from bert_model.heads import BertForSequenceClassification, BertForTokenClassification
+from bert_model.modeling import BertForPreTraining, BertModel, new_model
+from bert_model.weights import load_model, resolve_model, save_model
+from bert_pipeline.errors import InputError, UsageError
+
+CONFIG = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A directory of ours with a BertForPreTraining."""
+    directory = tmp_path / "saved"
+    directory.mkdir()
+    save_model(new_model(BertForPreTraining, CONFIG, seed=1), directory, make_tokenizer(60))
+    return directory
+
+
+def rewrite(directory: Path, change: Any) -> None:
+    tensors = load_file(directory / "model.safetensors")
+    change(tensors)
+    save_file(tensors, directory / "model.safetensors")
+
+
+def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    ours, theirs = dict(one.named_parameters()), dict(other.named_parameters())
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_model_survives_the_way_out_and_in(saved: Path) -> None:
+    model, report = load_model(BertForPreTraining, saved)
+    assert same(model, new_model(BertForPreTraining, CONFIG, seed=1))
+    assert (report.created, report.dropped) == ((), ())
+    assert len(report.loaded) == len(dict(model.named_parameters()))
+
+
+def test_transformers_opens_a_saved_model_without_a_missing_tensor(saved: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs, info = transformers.AutoModelForPreTraining.from_pretrained(saved, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    ours, _ = load_model(BertForPreTraining, saved)
+    ids = torch.randint(5, 60, (2, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        found, expected = ours.eval()(ids), theirs.eval()(ids)
+    torch.testing.assert_close(found.prediction_logits, expected.prediction_logits, atol=1e-5, rtol=1e-5)
+    encoder = transformers.AutoModel.from_pretrained(saved).eval()
+    with torch.no_grad():
+        expected_hidden = encoder(ids).last_hidden_state
+        torch.testing.assert_close(ours.bert(ids).sequence_output, expected_hidden, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("as_bin", [False, True])
+def test_a_directory_of_transformers_is_read(tmp_path: Path, as_bin: bool) -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.BertForPreTraining(
+        transformers.BertConfig(
+            vocab_size=60, hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512
+        )
+    )
+    theirs.save_pretrained(tmp_path)
+    if as_bin:
+        (tmp_path / "model.safetensors").unlink()
+        torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
+    ours, report = load_model(BertForPreTraining, tmp_path)
+    expected = dict(theirs.named_parameters())
+    assert all(torch.equal(parameter, expected[name]) for name, parameter in ours.named_parameters())
+    assert report.source_architecture == "BertForPreTraining"
+
+
+def test_names_of_older_releases_are_understood(saved: Path) -> None:
+    def age(tensors: dict[str, torch.Tensor]) -> None:
+        for name in list(tensors):
+            if "LayerNorm" in name:
+                old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+                tensors[old] = tensors.pop(name)
+        tensors["bert.embeddings.position_ids"] = torch.arange(32)
+        tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].clone()
+
+    rewrite(saved, age)
+    assert same(load_model(BertForPreTraining, saved)[0], new_model(BertForPreTraining, CONFIG, seed=1))
+
+
+def test_heads_are_created_and_dropped_by_the_pair_of_architectures(saved: Path) -> None:
+    model, report = load_model(BertForSequenceClassification, saved, num_labels=3, seed=4)
+    assert report.created == ("classifier.bias", "classifier.weight")
+    assert all(name.startswith("cls.") for name in report.dropped)
+    assert "bert.pooler.dense.weight" in report.loaded
+    assert model.classifier.weight.shape == (3, 128)
+    again, _ = load_model(BertForSequenceClassification, saved, num_labels=3, seed=4)
+    assert torch.equal(model.classifier.weight, again.classifier.weight)
+    assert 0 < model.classifier.weight.abs().max() <= 0.04
+    assert model.classifier.bias.eq(0).all()
+
+
+def test_the_bare_encoder_is_read_from_any_model(saved: Path) -> None:
+    encoder, report = load_model(BertModel, saved)
+    assert len(report.loaded) == len(dict(encoder.named_parameters()))
+    assert not report.created
+
+
+def test_a_classifier_of_another_kind_of_task_is_not_taken_over(tmp_path: Path) -> None:
+    save_model(new_model(BertForTokenClassification, CONFIG, seed=1), tmp_path, make_tokenizer(60))
+    _, report = load_model(BertForSequenceClassification, tmp_path)
+    assert set(report.dropped) == {"classifier.bias", "classifier.weight"}
+    assert {"classifier.bias", "classifier.weight", "bert.pooler.dense.bias"} <= set(report.created)
+
+
+QUERY = "bert.encoder.layer.1.attention.self.query.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: tensors.pop(QUERY), f"missing {QUERY}"),
+        (
+            lambda tensors: tensors.update({"bert.encoder.layer.2.x": torch.zeros(1)}),
+            "unexpected bert.encoder.layer.2.x",
+        ),
+        (
+            lambda tensors: tensors.update({QUERY: torch.zeros(3, 4)}),
+            rf"{QUERY} has shape \(3, 4\), expected \(128, 128\)",
+        ),
+        (lambda tensors: tensors.pop("cls.predictions.bias"), "missing cls.predictions.bias"),
+        (
+            lambda tensors: tensors.update({"cls.predictions.decoder.weight": torch.zeros(60, 128)}),
+            "cls.predictions.decoder.weight differs",
+        ),
+    ],
+)
+def test_a_tensor_that_does_not_fit_is_named(saved: Path, change: Any, message: str) -> None:
+    rewrite(saved, change)
+    with pytest.raises(InputError, match=message):
+        load_model(BertForPreTraining, saved)
+
+
+def test_a_classifier_with_another_number_of_labels_is_refused(tmp_path: Path) -> None:
+    save_model(new_model(BertForSequenceClassification, CONFIG, seed=1), tmp_path, make_tokenizer(60))
+    with pytest.raises(InputError, match="classifier.weight has shape"):
+        load_model(BertForSequenceClassification, tmp_path, num_labels=3)
+
+
+def test_an_unknown_architecture_is_refused(saved: Path) -> None:
+    document = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps(document | {"architectures": ["BertLMHeadModel"]}))
+    with pytest.raises(InputError, match="BertLMHeadModel"):
+        load_model(BertForPreTraining, saved)
+
+
+class Planted:
+    """An object whose unpickling would write a file."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> Any:
+        return Path.write_text, (self.target, "planted")
+
+
+def test_code_in_a_bin_file_is_not_run(saved: Path, tmp_path: Path) -> None:
+    (saved / "model.safetensors").unlink()
+    target = tmp_path / "planted"
+    torch.save({"x": Planted(target)}, saved / "pytorch_model.bin")
+    with pytest.raises(InputError, match="not a file of tensors alone"):
+        load_model(BertForPreTraining, saved)
+    (saved / "pytorch_model.bin").write_bytes(pickle.dumps(Planted(target), protocol=2))
+    with pytest.raises(InputError, match="not a file of tensors alone"):
+        load_model(BertForPreTraining, saved)
+    assert not target.exists()
+
+
+def test_a_cut_file_is_one_sentence(saved: Path) -> None:
+    path = saved / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(InputError, match="not a readable safetensors file"):
+        load_model(BertForPreTraining, saved)
+
+
+def test_a_shard_index_cannot_reach_out_of_its_directory(saved: Path) -> None:
+    (saved / "model.safetensors").rename(saved.parent / "outside.safetensors")
+    index = {"weight_map": {"x": "../outside.safetensors"}}
+    (saved / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match="outside its own directory"):
+        load_model(BertForPreTraining, saved)
+
+
+def test_a_vocabulary_larger_than_the_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="61 tokens"):
+        save_model(new_model(BertForPreTraining, CONFIG, seed=1), tmp_path, make_tokenizer(61))
+
+
+def test_a_model_reference_is_a_directory_or_says_what_it_could_be(saved: Path) -> None:
+    assert resolve_model(str(saved)) == saved
+    with pytest.raises(UsageError, match="no such model directory"):
+        resolve_model("./no/such/place")

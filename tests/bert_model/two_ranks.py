@@ -1,0 +1,104 @@
+"""Runs a function as several gloo ranks on this machine, and makes ranks fail where a test wants it."""
+
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bert_model.pretraining import pretrain
+from bert_pipeline.configuration import from_mapping
+from bert_pipeline.errors import BertError
+
+# Ranks are forked from one server that has torch loaded already, with what its optimizers load on their first use.
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["bert_model.pretraining", "torch._dynamo"])
+
+
+def run_ranks(world_size: int, function: Callable[..., None], *arguments: Any, timeout_seconds: int = 120) -> list[int]:
+    """Run `function(*arguments)` on every rank as under torchrun; returns the exit codes, negative for signals."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = []
+    for rank in range(world_size):
+        environment = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(world_size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        process = _CONTEXT.Process(target=_rank, args=(environment, function, arguments))
+        process.start()
+        processes.append(process)
+    deadline = time.monotonic() + timeout_seconds
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+    hung = [process for process in processes if process.exitcode is None]
+    for process in hung:
+        process.kill()
+        process.join()
+    assert not hung, f"{len(hung)} ranks did not end within {timeout_seconds} s"
+    return [process.exitcode for process in processes]  # type: ignore[misc]
+
+
+def _rank(environment: dict[str, str], function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    function(*arguments)
+
+
+def fail_at(rank: int, step: int, action: str) -> Callable[[int], None]:
+    """Return an `after_step` that strikes one rank after one step: "kill" (SIGKILL) or "terminate" (SIGTERM)."""
+
+    def after_step(finished: int) -> None:
+        if finished == step and int(os.environ.get("RANK", "0")) == rank:
+            os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGTERM)
+
+    return after_step
+
+
+def pretrain_rank(configuration: dict[str, Any], output: str, options: dict[str, Any]) -> None:
+    """One rank of a pre-training; `options` may hold `fail` = (rank, step, action). Writes what happened to a file."""
+    from bert_model.config import PretrainingConfig
+
+    options = dict(options)
+    fail = options.pop("fail", None)
+    config = from_mapping(PretrainingConfig, configuration)
+    report = Path(output).parent / f"{Path(output).name}-rank-{os.environ['RANK']}.json"
+    logging.basicConfig(level=logging.WARNING, filename=report.with_suffix(".log"), force=True)
+    try:
+        result = pretrain(
+            config,
+            output,
+            experiment="",
+            device="cpu",
+            after_step=fail_at(*fail) if fail else None,
+            **options,
+        )
+    except BertError as error:
+        report.write_text(json.dumps({"error": str(error), "type": type(error).__name__}))
+        raise SystemExit(error.exit_code) from None
+    report.write_text(json.dumps({"status": result.status, "step": result.step}))
+
+
+def run_pretraining(
+    configuration: dict[str, Any], output: Path, *, world_size: int = 2, **options: Any
+) -> tuple[list[int], list[dict[str, Any]], str]:
+    """Pre-train on several ranks; returns exit codes, each rank's report ({} when it was killed), and the warnings."""
+    reports = [output.parent / f"{output.name}-rank-{rank}.json" for rank in range(world_size)]
+    for report in reports:
+        report.unlink(missing_ok=True)
+        report.with_suffix(".log").unlink(missing_ok=True)
+    codes = run_ranks(world_size, pretrain_rank, configuration, str(output), options)
+    texts = [json.loads(report.read_text()) if report.is_file() else {} for report in reports]
+    logs = "".join(report.with_suffix(".log").read_text() for report in reports if report.with_suffix(".log").is_file())
+    return codes, texts, logs
