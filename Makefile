@@ -1,0 +1,88 @@
+# The two commands to know: `make demo` and `make test`. Everything lives in .venv and .bert.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+export BERT_HOME ?= $(CURDIR)/.bert
+
+# `make real`: which files, and how
+PRESET ?= laptop
+NAME ?= $(firstword $(subst -, ,$(notdir $(DUMP))))-1
+DEV_FRACTION ?= 0.2
+
+.DEFAULT_GOAL := help
+.PHONY: help install install-dev demo demo-full real ui test check format lint types bench bench-corpus bench-instances bench-pretraining constraints graph clean
+
+help:  ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "found Python %d.%d, expected 3.11 or newer; set PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing into $(VENV) (PyTorch, Dagster, Beam and MLflow: a few minutes the first time)"
+	$(PIP) install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+install: $(VENV)/.installed  ## install what the demo needs
+
+install-dev: $(VENV)/.installed-dev  ## install the tools of the tests as well
+
+demo: install  ## the whole chain on a generated encyclopaedia, at most ten minutes on two cores
+	$(BIN)/python -m workflows.run --preset demo --dump samplewiki-1
+
+demo-full: install  ## the same with half an hour of pre-training
+	$(BIN)/python -m workflows.run --preset demo-full --dump samplewiki-1
+
+real: install  ## the whole chain on your files: DUMP=… [GLUE=… SQUAD=… SWAG=… NER=…] [PRESET=laptop] [NAME=enwiki-1]
+	@test -n "$(DUMP)" || { echo "make real: DUMP is not set; give a Wikipedia dump: make real DUMP=enwiki-….xml.bz2 [GLUE=dir SQUAD=dir SWAG=dir NER=dir]" >&2; exit 2; }
+	$(BIN)/python -m workflows.run --preset $(PRESET) --dump $(NAME) --dump-file $(DUMP) \
+		$(if $(GLUE),--glue $(GLUE)) $(if $(SQUAD),--squad $(SQUAD)) $(if $(SWAG),--swag $(SWAG)) $(if $(NER),--ner $(NER)) \
+		--dev-fraction $(DEV_FRACTION)
+
+ui: install  ## the Dagster UI (port 3000) and the MLflow UI (port 5000) on loopback
+	$(BIN)/python -m workflows.ui
+
+test: install-dev  ## the whole test suite
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: format-check lint types test  ## format, lint, types, tests
+
+.PHONY: format-check
+format-check: install-dev
+	$(BIN)/ruff format --check .
+
+format: install-dev  ## rewrite the code in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: install-dev  ## ruff, and Dagster's own validation of the definitions
+	$(BIN)/ruff check .
+	$(BIN)/dagster definitions validate -w workspace.yaml
+
+types: install-dev  ## mypy
+	$(BIN)/mypy bert_pipeline bert_model workflows
+
+bench: bench-corpus bench-instances bench-pretraining  ## every benchmark, each beside its peer
+
+bench-corpus: install-dev  ## extraction beside wikiextractor and mwparserfromhell
+	$(BIN)/python -m benchmarks.corpus
+
+bench-instances: install-dev  ## pairs and masks beside the reference algorithm in plain Python
+	$(BIN)/python -m benchmarks.instances
+
+bench-pretraining: install-dev  ## training steps beside transformers
+	$(BIN)/python -m benchmarks.pretraining
+
+constraints: install-dev  ## write the installed versions to constraints.txt
+	@{ echo "# The versions that this project was last tested with; pip reads them by -c. Regenerate: make constraints"; \
+	   $(PIP) freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.txt.new && mv constraints.txt.new constraints.txt
+
+clean:  ## remove .bert (data, models, runs); .venv stays
+	rm -rf $(BERT_HOME)

@@ -1,0 +1,1 @@
+"""Benchmarks: each program measures ours beside its peer, alternating, in one run, and prints one table."""

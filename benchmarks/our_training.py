@@ -1,0 +1,64 @@
+"""Our side: the trainer that `bert pretrain` runs, with its reader, masks, batches and optimizer."""
+
+import contextlib
+import io
+from typing import Any, cast
+
+from benchmarks.training_case import Meter, TrainingCase
+from bert_model.data import InstanceSplit
+from bert_model.distributed import Group
+from bert_model.modeling import BertForPreTraining, new_model
+from bert_model.optimizer import build_optimizer
+from bert_model.tracking import Tracker
+from bert_model.trainer import Phase, Trainer
+from bert_pipeline.tokenization import Tokenizer
+
+
+class OurTraining:
+    """A training that goes on from round to round."""
+
+    def __init__(self, case: TrainingCase, *, compiled: bool = False) -> None:
+        config = case.pretraining_config(compiled=compiled)
+        self.meter = Meter(device=case.device)
+        self.waiting: list[float] = []
+        """Share of time that each measured step waited for data."""
+        model = new_model(BertForPreTraining, case.model_config(), seed=1).to(case.device)
+        phase = Phase(
+            index=0,
+            config=config.phases[0],
+            masking=config.masking_of(config.phases[0]),
+            train=InstanceSplit(case.instances.path, "train"),
+            held_out=InstanceSplit(case.instances.path, "held_out"),
+            first_step=0,
+            first_position=0,
+        )
+        self.trainer = Trainer(
+            config,
+            phases=[phase],
+            model=model,
+            optimizer=build_optimizer(model, config.optimizer, config.phases[0].learning_rate),
+            vocabulary=Tokenizer.from_directory(case.instances.path),
+            group=Group(rank=0, world_size=1, device=case.device),
+            tracker=cast(Tracker, self),
+            saver=None,
+            should_stop=lambda: self.meter.is_over,
+            after_step=self._count,
+        )
+        self._tokens_seen = 0
+        self._step = 0
+
+    def run(self, seconds: float) -> float:
+        """Train for at least so long; returns real tokens a second."""
+        self.meter.restart(seconds)
+        with contextlib.redirect_stderr(io.StringIO()):  # the trainer's own progress
+            self._step = self.trainer.run(self._step).step
+        return self.meter.tokens_per_second
+
+    def _count(self, step: int) -> None:
+        self.meter.step(self.trainer.tokens_seen - self._tokens_seen)
+        self._tokens_seen = self.trainer.tokens_seen
+
+    def record(self, event: str, step: int, metrics: dict[str, float], **_: Any) -> None:
+        """Stand in for the tracker: keep the share of time that was spent waiting for data."""
+        if event == "train" and self.meter.num_steps > 0:
+            self.waiting.append(metrics["train/data_wait_share"])

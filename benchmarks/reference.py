@@ -1,0 +1,142 @@
+"""The reference algorithm of pre-training instances, written plainly: lists of token strings, one instance at a time.
+
+What google-research/bert's create_pretraining_data.py does, with its defaults, without its files: sentences are
+gathered to a target length, half the pairs get a random second part, pairs are cut to size token by token, and words
+are chosen for prediction from a shuffled list. It is the peer of the benchmark and the yardstick of its test.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Document = Sequence[Sequence[str]]
+"""Sentences of tokens."""
+
+
+@dataclass
+class ReferenceInstance:
+    """One instance before it is written."""
+
+    tokens: list[str]
+    segment_ids: list[int]
+    is_random_next: bool
+    masked_positions: list[int]
+    masked_labels: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceSettings:
+    """The script's flags."""
+
+    max_seq_length: int = 128
+    short_seq_prob: float = 0.1
+    masked_lm_prob: float = 0.15
+    max_predictions_per_seq: int = 20
+    dupe_factor: int = 10
+
+
+def create_instances(
+    documents: Sequence[Document], vocabulary: Sequence[str], settings: ReferenceSettings, rng: random.Random
+) -> list[ReferenceInstance]:
+    """Make the instances of all documents, `dupe_factor` times, shuffled."""
+    instances = []
+    for _ in range(settings.dupe_factor):
+        for index in range(len(documents)):
+            instances += _instances_of(documents, index, vocabulary, settings, rng)
+    rng.shuffle(instances)
+    return instances
+
+
+def _instances_of(
+    documents: Sequence[Document],
+    index: int,
+    vocabulary: Sequence[str],
+    settings: ReferenceSettings,
+    rng: random.Random,
+) -> list[ReferenceInstance]:
+    document = documents[index]
+    room = settings.max_seq_length - 3  # [CLS] A [SEP] B [SEP]
+    target = rng.randint(2, room) if rng.random() < settings.short_seq_prob else room
+    instances = []
+    chunk: list[Sequence[str]] = []
+    gathered = 0
+    position = 0
+    while position < len(document):
+        chunk.append(document[position])
+        gathered += len(document[position])
+        if position == len(document) - 1 or gathered >= target:
+            first_part = rng.randint(1, len(chunk) - 1) if len(chunk) > 1 else 1
+            a = [token for sentence in chunk[:first_part] for token in sentence]
+            is_random = len(chunk) == 1 or rng.random() < 0.5
+            if is_random:
+                b = _random_part(documents, index, target - len(a), rng)
+                position -= len(chunk) - first_part  # what was not used is put back
+            else:
+                b = [token for sentence in chunk[first_part:] for token in sentence]
+            _cut(a, b, room, rng)
+            instances.append(_masked(a, b, is_random, vocabulary, settings, rng))
+            chunk, gathered = [], 0
+        position += 1
+    return instances
+
+
+def _random_part(documents: Sequence[Document], index: int, wanted: int, rng: random.Random) -> list[str]:
+    """Sentences from a random place of a document other than the one at hand."""
+    other = rng.randrange(len(documents) - 1)
+    document = documents[other + (other >= index)]
+    part: list[str] = []
+    for sentence in document[rng.randrange(len(document)) :]:
+        part.extend(sentence)
+        if len(part) >= wanted:
+            break
+    return part
+
+
+def _cut(a: list[str], b: list[str], room: int, rng: random.Random) -> None:
+    while len(a) + len(b) > room:
+        longer = a if len(a) > len(b) else b
+        if rng.random() < 0.5:
+            del longer[0]
+        else:
+            longer.pop()
+
+
+def _masked(
+    a: list[str],
+    b: list[str],
+    is_random: bool,
+    vocabulary: Sequence[str],
+    settings: ReferenceSettings,
+    rng: random.Random,
+) -> ReferenceInstance:
+    tokens = ["[CLS]", *a, "[SEP]", *b, "[SEP]"]
+    segment_ids = [0] * (len(a) + 2) + [1] * (len(b) + 1)
+    candidates = [position for position, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
+    rng.shuffle(candidates)
+    wanted = min(settings.max_predictions_per_seq, max(1, round(len(tokens) * settings.masked_lm_prob)))
+    chosen = sorted(candidates[:wanted])
+    labels = [tokens[position] for position in chosen]
+    for position in chosen:
+        if rng.random() < 0.8:
+            tokens[position] = "[MASK]"
+        elif rng.random() < 0.5:
+            tokens[position] = vocabulary[rng.randrange(len(vocabulary))]
+    return ReferenceInstance(tokens, segment_ids, is_random, chosen, labels)
+
+
+def pad_features(
+    instance: ReferenceInstance, token_ids: dict[str, int], settings: ReferenceSettings
+) -> dict[str, list[int] | list[float]]:
+    """The instance as zero-padded features of ids, as the script writes them."""
+    ids = [token_ids[token] for token in instance.tokens]
+    padding = [0] * (settings.max_seq_length - len(ids))
+    unused = [0] * (settings.max_predictions_per_seq - len(instance.masked_positions))
+    return {
+        "input_ids": ids + padding,
+        "input_mask": [1] * len(ids) + padding,
+        "segment_ids": instance.segment_ids + padding,
+        "masked_lm_positions": instance.masked_positions + unused,
+        "masked_lm_ids": [token_ids[token] for token in instance.masked_labels] + unused,
+        "masked_lm_weights": [1.0] * len(instance.masked_positions) + [float(zero) for zero in unused],
+        "next_sentence_labels": [int(instance.is_random_next)],
+    }

@@ -1,0 +1,128 @@
+"""The benchmark programs run on small inputs, print their table, and live without their peers."""
+
+import bz2
+import re
+
+import pytest
+
+from benchmarks import corpus, instances, pretraining
+from benchmarks.peer_environment import PeerEnvironment
+from benchmarks.repeated_dump import repeat_dump
+from benchmarks.table import Row, medians, render
+from bert_pipeline.errors import InputError
+from bert_pipeline.wikipedia.dump import ReadReport, open_dump, read_pages
+
+DUMP = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
+  <siteinfo>
+    <dbname>smallwiki</dbname>
+  </siteinfo>
+{}</mediawiki>
+"""
+PAGE = """  <page>
+    <title>Town {0}</title>
+    <ns>0</ns>
+    <id>{0}</id>
+    <revision>
+      <id>{0}</id>
+      <model>wikitext</model>
+      <text bytes="1" xml:space="preserve">{1}</text>
+    </revision>
+  </page>
+"""
+
+
+@pytest.fixture
+def dump(tmp_path):
+    path = tmp_path / "smallwiki.xml"
+    sentences = " ".join(f"The river of the old town {word} is long and wide." for word in ("Aba", "Bel", "Cor", "Dun"))
+    path.write_text(DUMP.format("".join(PAGE.format(n, f"Town {n} is on a river. {sentences}") for n in range(1, 9))))
+    return path
+
+
+def test_a_repeated_dump_has_other_titles_and_ids_and_the_same_pages_when_compressed(dump, tmp_path):
+    plain = repeat_dump(dump, tmp_path / "many.xml", 0.05)
+    packed = repeat_dump(dump, tmp_path / "many.xml.bz2", 0.05)
+    assert bz2.decompress(packed.read_bytes()) == plain.read_bytes()
+    pages = list(read_pages(open_dump(str(plain)), 0, plain.stat().st_size, ReadReport()))
+    assert len({page.title for page in pages}) == len({page.page_id for page in pages}) == len(pages) > 50
+
+
+def test_a_dump_without_pages_is_refused(tmp_path):
+    path = tmp_path / "empty.xml"
+    path.write_text("<mediawiki></mediawiki>")
+    with pytest.raises(InputError, match="no <page> found"):
+        repeat_dump(path, tmp_path / "many.xml", 1)
+
+
+def test_contestants_alternate_and_the_median_counts():
+    order, rates = [], iter([1.0, 10.0, 30.0, 3.0, 2.0, 20.0])
+
+    def contestant(name):
+        return lambda: order.append(name) or next(rates)
+
+    assert medians({"a": contestant("a"), "b": contestant("b")}, 3) == {"a": 2.0, "b": 20.0}
+    assert order == ["a", "b", "b", "a", "a", "b"]
+
+
+def test_a_row_without_its_peer_says_so():
+    table = render(
+        [Row(what="x", unit="MB/s", ours=6.0, peer="p", theirs=2.0), Row(what="y", unit="s", ours=1.0, peer="p")]
+    )
+    assert "3.00" in table.splitlines()[2]
+    assert "not available" in table.splitlines()[3]
+
+
+def test_an_environment_that_cannot_be_installed_gives_the_reason_that_pip_gave(tmp_path):
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\necho 'ERROR: No matching distribution found' >&2\nexit 1\n")
+    python.chmod(0o755)
+    environment = PeerEnvironment(tmp_path, ["some-package"])
+    assert environment.problem == "ERROR: No matching distribution found"
+    assert environment.versions == {}
+
+
+@pytest.mark.slow
+def test_the_corpus_program_prints_rows_without_its_peers(dump, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+
+    class NoPeers:
+        problem = "no registry"
+        versions: dict[str, str] = {}
+
+        def __init__(self, *_):
+            pass
+
+    monkeypatch.setattr(corpus, "PeerEnvironment", NoPeers)
+    monkeypatch.setattr(corpus.CorpusBenchmark, "_job_seconds", lambda self, path: 1.0)
+    assert corpus.main(["--dump", str(dump), "--megabytes", "0.02", "--rounds", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "The peers could not be installed: no registry" in printed
+    assert re.search(r"\| XML, one core +\| MB of XML/s +\| +[\d.]+ \| not available \| wikiextractor", printed)
+
+
+def test_a_dump_that_does_not_exist_is_one_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    assert corpus.main(["--dump", str(tmp_path / "none.xml")]) == 1
+    assert "none.xml" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_instance_parts_beat_nothing_but_run(dump, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    monkeypatch.setattr(instances.InstancesBenchmark, "_job_rows", lambda self: [])
+    assert instances.main(["--dump", str(dump), "--megabytes", "0.01", "--rounds", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("reference in plain Python") == 3
+    assert "tokenizing, nothing seen before" in printed
+
+
+@pytest.mark.slow
+def test_the_pretraining_program_measures_both_sides(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    settings = ["--quick", "--vocab-sizes", "2000", "--lengths", "32", "--global-batch-size", "8", "--articles", "100"]
+    assert pretraining.main([*settings, "--micro-batch-size", "4"]) == 0
+    printed = capsys.readouterr().out
+    rows = [line for line in printed.splitlines() if line.startswith("| tiny")]
+    assert len(rows) == 2
+    assert all(re.search(r"transformers, (like lengths|reading order) +\| +\d+\.\d\d", row) for row in rows)

@@ -1,0 +1,73 @@
+"""The three floors: imports go down only, and each outside part is imported in its own few files."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FLOORS = ("bert_pipeline", "bert_model", "workflows")
+
+FORBIDDEN = {
+    "bert_pipeline": {"torch", "dagster", "mlflow", "bert_model", "workflows"},
+    "bert_model": {"dagster", "apache_beam", "workflows"},
+    "workflows": set(),
+}
+ONLY_IN = {
+    "apache_beam": ("bert_pipeline/jobs/",),
+    "mlflow": ("bert_model/tracking.py", "bert_model/registry.py", "bert_model/serving.py", "workflows/resources.py"),
+    "dagster": ("workflows/",),
+    "transformers": (),
+    "sklearn": (),
+    "scipy": (),
+}
+
+
+def imported_packages(path: Path) -> set[str]:
+    """Top-level packages that a module imports anywhere, lazily or not."""
+    packages: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            packages |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            packages.add(node.module.partition(".")[0])
+    return packages
+
+
+MODULES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
+
+
+def test_every_floor_has_modules():
+    assert {path.relative_to(ROOT).parts[0] for path in MODULES} == set(FLOORS)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_imports_go_down_and_outside_parts_stay_in_their_files(path):
+    name = path.relative_to(ROOT).as_posix()
+    packages = imported_packages(path)
+    assert not packages & FORBIDDEN[name.partition("/")[0]]
+    for package, homes in ONLY_IN.items():
+        if package in packages:
+            assert name.startswith(homes) if homes else False, f"{name} imports {package}"
+
+
+def test_the_data_floor_loads_without_torch_beam_dagster_or_mlflow():
+    code = (
+        "import sys, bert_pipeline.cli, bert_pipeline.instances, bert_pipeline.tasks.task, bert_pipeline.tokenization;"
+        "print(sorted({'torch', 'apache_beam', 'dagster', 'mlflow'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert result.stdout.strip() == "[]"
+
+
+def test_training_processes_need_neither_mlflow_nor_pandas_nor_beam_nor_dagster():
+    code = (
+        "import sys;"
+        "blocked = ['mlflow', 'pandas', 'apache_beam', 'dagster', 'transformers', 'sklearn', 'scipy', 'matplotlib'];"
+        "sys.modules.update(dict.fromkeys(blocked));"  # an import of a None entry raises ImportError
+        "import bert_model.pretraining, bert_model.finetuning"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr

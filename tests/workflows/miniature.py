@@ -1,0 +1,92 @@
+"""The whole chain in miniature: a preset that runs in seconds, and the command that runs it."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DUMP = "samplewiki-1"
+TASKS = ("sst2", "stsb")
+
+
+def preset(**pretraining: Any) -> dict[str, Any]:
+    """A preset over a hundred articles, seventy training steps on one process, one fine-tuning a start."""
+    return {
+        "sample": {"num_articles": 100},
+        "vocabulary": {"vocab_size": 600, "num_unused": 5, "pad_with_unused": True},
+        "instances": {"dupe_factor": 2},
+        "beam_options": ["--workers=1"],
+        "pretraining": {
+            "model": {
+                "preset": "tiny",
+                "overrides": {"hidden_size": 32, "num_attention_heads": 2, "max_position_embeddings": 64},
+            },
+            "phases": [
+                {"max_seq_length": 32, "steps": 60, "global_batch_size": 16, "learning_rate": 5e-3, "warmup_steps": 6},
+                {"max_seq_length": 64, "steps": 10, "global_batch_size": 16, "learning_rate": 2e-3, "warmup_steps": 1},
+            ],
+            "log_interval_steps": 5,
+            "evaluation_interval_steps": 20,
+            "checkpoint_interval_steps": 20,
+            **pretraining,
+        },
+        "launch": {"processes_per_node": 1},
+        "finetuning": {
+            "default": {
+                "max_seq_length": 32,
+                "learning_rates": [3e-3],
+                "batch_sizes": [32],
+                "epochs": [4.0],
+                "seeds": [1, 2],
+                "random_step_multiple": 2,
+            },
+        },
+    }
+
+
+def write_preset(directory: Path, name: str = "miniature", **pretraining: Any) -> Path:
+    """Write the preset as a file."""
+    path = directory / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(preset(**pretraining)), encoding="utf-8")
+    return path
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The variables under which a run keeps to `home`."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("BERT_", "DAGSTER_", "MLFLOW_"))}
+    return {**kept, "BERT_HOME": str(home), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def command(preset_path: Path, *words: str) -> list[str]:
+    """The command line of a run."""
+    return [sys.executable, "-m", "workflows.run", "--preset", str(preset_path), "--dump", DUMP, *words]
+
+
+def run(home: Path, preset_path: Path, *words: str, timeout: float = 240) -> "subprocess.CompletedProcess[str]":
+    """Run to the end, output and errors together."""
+    return subprocess.run(
+        command(preset_path, *words),
+        env=environment(home),
+        cwd=home.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def shared_home(base: Path) -> Path:
+    """A home in which the whole chain has run once, whichever test process comes first."""
+    home = base / "home"
+    with open(base / "lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        log = base / "log.txt"
+        if not log.exists():
+            result = run(home, write_preset(base), "--tasks", ",".join(TASKS))
+            log.write_text(f"{result.stdout}\nexit code {result.returncode}\n", encoding="utf-8")
+    return home

@@ -1,0 +1,134 @@
+"""The whole chain by its command, and what it leaves for the UI."""
+
+import csv
+import json
+import os
+
+import dagster as dg
+import miniature
+import pytest
+
+from bert_pipeline.manifest import load_manifest
+from workflows.instance import open_instance
+from workflows.partitions import TASK_NAMES, dump_task_key
+from workflows.phases import ASSETS, TASK_ASSETS
+from workflows.resources import BertHome
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run is in the first test's time
+
+
+@pytest.fixture
+def instance(finished_home: BertHome, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("BERT_HOME", str(finished_home.path))
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    with open_instance(finished_home) as opened:
+        yield opened
+    os.environ.pop("DAGSTER_HOME", None)
+
+
+def test_command_exits_with_0_and_ends_with_table_plots_and_the_way_to_the_uis(finished_home, finished_log):
+    assert "samplewiki-1 (generated sample)" in finished_log
+    assert "pre-trained" in finished_log
+    assert "majority" in finished_log
+    assert "scores.png" in finished_log
+    assert "make ui" in finished_log
+
+
+def test_tasks_that_were_not_asked_for_are_named_in_the_table(finished_home, finished_log):
+    (line,) = [line for line in finished_log.splitlines() if line.startswith("skipped: ")]
+    named = line.removeprefix("skipped: ").partition(":")[0].split(", ")
+    assert set(named) == set(TASK_NAMES) - set(miniature.TASKS)
+
+
+def test_every_asset_was_materialized_with_the_manifest_as_its_data_version(finished_home, instance):
+    for name in ASSETS:
+        assert instance.get_latest_materialization_event(dg.AssetKey(name)) is not None, name
+    event = instance.get_latest_materialization_event(dg.AssetKey("corpus")).asset_materialization
+    corpus = load_manifest(finished_home.corpus(miniature.DUMP))
+    assert event.tags["dagster/data_version"] == corpus.sha256
+    assert event.metadata["documents"].value == corpus.counts["documents"]
+
+
+def test_every_task_partition_was_materialized(instance):
+    expected = {str(dump_task_key(miniature.DUMP, task)) for task in miniature.TASKS}
+    for name in TASK_ASSETS:
+        assert instance.get_materialized_partitions(dg.AssetKey(name)) == expected
+
+
+def test_runs_appear_in_the_instance_as_successes(instance):
+    runs = instance.get_runs()
+    assert len(runs) == 3 + len(miniature.TASKS)  # data, pre-training, report, and each task
+    assert {run.status for run in runs} == {dg.DagsterRunStatus.SUCCESS}
+
+
+def test_report_is_published_whole_with_a_row_for_each_task(finished_home):
+    directory = finished_home.report(miniature.DUMP)
+    manifest = load_manifest(directory, kind="report", verify="sha256")
+    rows = list(csv.DictReader((directory / "results.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["task"] for row in rows] == list(miniature.TASKS)
+    assert all(float(row["random"]) is not None for row in rows)
+    assert {"pretraining.png", "scores.png", "report.md"} <= set(manifest.files)
+    assert "generated sample" in (directory / "report.md").read_text(encoding="utf-8")
+
+
+def test_report_is_in_mlflow_with_its_scores(finished_home, monkeypatch):
+    from bert_model.tracking import open_client
+
+    monkeypatch.setenv("BERT_HOME", str(finished_home.path))
+    client = open_client(finished_home.tracking_uri)
+    experiment = client.get_experiment_by_name("reports")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.data.tags["dump"] == miniature.DUMP
+    assert "sst2/dev/accuracy" in run.data.metrics
+    assert "report.md" in {item.path for item in client.list_artifacts(run.info.run_id)}
+
+
+def test_ui_metadata_carries_curves_and_the_report_as_pictures(instance):
+    model = instance.get_latest_materialization_event(dg.AssetKey("pretrained_model")).asset_materialization
+    assert "data:image/png;base64," in model.metadata["curves"].value
+    assert model.metadata["held_out/mlm_loss"].value > 0
+    report = instance.get_latest_materialization_event(dg.AssetKey("report")).asset_materialization
+    assert report.metadata["report"].value.count("data:image/png;base64,") == 2
+
+
+def test_every_blocking_check_ran_and_passed(instance):
+    from workflows.definitions import defs
+
+    for checks in defs().asset_checks:
+        for spec in checks.check_specs:
+            (record,) = instance.event_log_storage.get_asset_check_execution_history(spec.key, limit=1)
+            evaluation = record.event.dagster_event.event_specific_data
+            if spec.blocking:
+                assert evaluation.passed, f"{spec.key}: {evaluation.description}"
+
+
+def test_losses_are_in_the_event_log_of_the_training_run(instance):
+    (run,) = [run for run in instance.get_runs() if run.tags.get("bert/phase") == "pretraining"]
+    messages = [record.user_message for record in instance.all_logs(run.run_id)]
+    assert any("MLM loss" in message for message in messages)
+    observations = instance.fetch_observations(dg.AssetKey("pretrained_model"), limit=10).records
+    assert observations
+    assert all("held_out/mlm_loss" in item.asset_observation.metadata for item in observations)
+
+
+def test_registered_versions_carry_lineage(finished_home, monkeypatch):
+    from bert_model.registry import list_models
+
+    monkeypatch.setenv("BERT_HOME", str(finished_home.path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    versions = {version.name: version for version in list_models()}
+    assert set(versions) == {"bert-tiny", *(f"bert-tiny-{task}" for task in miniature.TASKS)}
+    tags = versions["bert-tiny-sst2"].tags
+    assert tags["dump"] == miniature.DUMP
+    assert tags["corpus_sha256"] == load_manifest(finished_home.corpus(miniature.DUMP)).sha256
+    assert tags["generated_sample"] == "true"
+
+
+def test_finished_training_is_not_repeated_when_materialized_again(finished_base, finished_home):
+    directory = finished_home.current_training(miniature.DUMP)
+    before = json.loads(directory.read_text(encoding="utf-8"))
+    result = miniature.run(finished_home.path, finished_base / "miniature.yaml", "--phase", "pretraining")
+    assert result.returncode == 0, result.stdout
+    assert "is finished already" in result.stdout
+    assert "is champion already" in result.stdout
+    assert json.loads(directory.read_text(encoding="utf-8")) == before

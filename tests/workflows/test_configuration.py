@@ -1,0 +1,131 @@
+"""The launchpad's schema, made from dataclasses."""
+
+import dataclasses
+from typing import Any, Literal
+
+import dagster as dg
+import pytest
+
+from bert_pipeline.errors import ConfigurationError
+from workflows.configuration import config_class, field_documentation, from_launchpad
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """A nested part."""
+
+    steps: int = 5
+    """Number of
+    steps."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 0:
+            raise ConfigurationError(f"steps: found {self.steps}, expected at least 0")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Whole:
+    """The whole."""
+
+    name: str
+    """What it is called."""
+    part: Part = Part()
+    """One part."""
+    parts: tuple[Part, ...] = (Part(steps=7),)
+    """Several parts."""
+    rates: tuple[float, ...] = (1e-4, 2e-4)
+    """Numbers."""
+    choice: Literal["a", "b"] = "a"
+    """One of two."""
+    maybe: float | None = None
+    """A number or nothing."""
+    free: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Anything."""
+
+
+def run(config_type: Any, config: dict[str, Any]) -> Whole:
+    """Hand a configuration through Dagster's launchpad and back into the dataclass."""
+    received: list[Whole] = []
+
+    @dg.asset
+    def thing(config: config_type) -> None:  # type: ignore[valid-type]
+        received.append(from_launchpad(Whole, config))
+
+    dg.materialize(
+        [thing],
+        run_config={"ops": {"thing": {"config": config}}},
+        instance=dg.DagsterInstance.ephemeral(),
+    )
+    return received[0]
+
+
+def test_defaults_of_the_dataclass_are_the_launchpads():
+    assert run(config_class(Whole), {"name": "x"}) == Whole(name="x")
+
+
+def test_defaults_can_be_an_instances_own_values():
+    other = Whole(name="y", part=Part(steps=9), parts=(Part(steps=1), Part(steps=2)), choice="b", free={"k": [1]})
+    assert run(config_class(Whole, defaults=other), {}) == other
+
+
+def test_values_of_every_kind_go_through():
+    given = {
+        "name": "z",
+        "part": {"steps": 1},
+        "parts": [{"steps": 2}, {}],
+        "rates": [0.5],
+        "choice": "b",
+        "maybe": 0.25,
+        "free": {"deep": {"list": [1, 2]}},
+    }
+    expected = Whole(
+        name="z",
+        part=Part(steps=1),
+        parts=(Part(steps=2), Part()),
+        rates=(0.5,),
+        choice="b",
+        maybe=0.25,
+        free={"deep": {"list": [1, 2]}},
+    )
+    assert run(config_class(Whole), given) == expected
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"name": "x", "nam": 1}, {"name": "x", "part": {"step": 1}}, {"name": 1}, {"name": "x", "choice": "c"}, {}],
+)
+def test_unknown_keys_wrong_types_and_missing_values_are_refused_before_anything_runs(config):
+    with pytest.raises(dg.DagsterInvalidConfigError):
+        run(config_class(Whole), config)
+
+
+def test_values_that_the_dataclass_refuses_are_named():
+    with pytest.raises(ConfigurationError, match=r"steps: found -1"):
+        run(config_class(Whole), {"name": "x", "part": {"steps": -1}})
+
+
+def test_fields_left_out_are_filled_by_the_asset_and_extra_ones_are_left_to_it():
+    made = config_class(Part, without=("steps",), extra={"other": (str, "o")})
+    config = made()
+    assert config.other == "o"
+    assert from_launchpad(Part, config, steps=3) == Part(steps=3)
+
+
+def test_documentation_under_each_field_is_the_launchpads():
+    assert field_documentation(Whole)["name"] == "What it is called."
+    assert field_documentation(Part)["steps"] == "Number of steps."
+    fields = config_class(Whole).model_fields
+    assert fields["choice"].description == "One of two."
+
+
+def test_every_field_of_the_presets_dataclasses_is_documented():
+    from bert_model.run_preset import RunPreset, TaskRunsConfig
+
+    waiting: list[Any] = [RunPreset, TaskRunsConfig]
+    while waiting:
+        settings = waiting.pop()
+        documented = field_documentation(settings)
+        for field in dataclasses.fields(settings):
+            assert documented.get(field.name), f"{settings.__name__}.{field.name} has no documentation"
+            if dataclasses.is_dataclass(field.type):
+                waiting.append(field.type)

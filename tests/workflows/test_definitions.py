@@ -1,0 +1,130 @@
+"""What Dagster loads: the asset graph as stored, complete as a catalogue, and quick."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from bert_model.run_preset import load_preset, preset_names
+from workflows.configuration import asset_configs
+from workflows.definitions import defs
+from workflows.phases import ASSETS, asset_of_step
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SNAPSHOT = Path(__file__).parent / "asset_graph.json"
+
+
+@pytest.fixture(scope="module")
+def definitions() -> dg.Definitions:
+    return defs()
+
+
+def graph(definitions: dg.Definitions) -> dict[str, Any]:
+    """The graph as plain values: what people see of it."""
+    assets = {}
+    for spec in definitions.resolve_all_asset_specs():
+        assets[spec.key.to_user_string()] = {
+            "deps": sorted(dep.asset_key.to_user_string() for dep in spec.deps),
+            "group": spec.group_name,
+            "kinds": sorted(spec.kinds),
+            "owners": sorted(spec.owners),
+            "partitions": sorted(
+                spec.partitions_def.partition_dimension_names
+                if isinstance(spec.partitions_def, dg.MultiPartitionsDefinition)
+                else [spec.partitions_def.name]
+            ),
+            "automation": spec.automation_condition.get_label() if spec.automation_condition else None,
+        }
+    checks = {
+        f"{spec.asset_key.to_user_string()}.{spec.name}": "blocking" if spec.blocking else "not blocking"
+        for check in definitions.asset_checks
+        for spec in check.check_specs
+    }
+    return {
+        "assets": dict(sorted(assets.items())),
+        "checks": dict(sorted(checks.items())),
+        "jobs": sorted(job.name for job in definitions.resolve_all_job_defs() if not job.name.startswith("__")),
+        "schedules": {item.name: [item.cron_schedule, item.default_status.value] for item in definitions.schedules},
+        "sensors": {item.name: item.default_status.value for item in definitions.sensors},
+    }
+
+
+def test_asset_graph_is_the_stored_one(definitions):
+    found = graph(definitions)
+    stored = json.loads(SNAPSHOT.read_text(encoding="utf-8"))
+    assert found == stored, f"the graph changed; if that was meant: python {Path(__file__).relative_to(ROOT)}"
+
+
+def test_phases_name_exactly_the_assets_there_are(definitions):
+    assert set(ASSETS) == {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
+
+
+def test_every_asset_has_a_description_a_group_an_owner_and_a_code_version(definitions):
+    for spec in definitions.resolve_all_asset_specs():
+        assert spec.description
+        assert len(spec.description) > 40
+        assert spec.owners
+        assert spec.code_version
+        assert spec.group_name
+
+
+def test_every_check_has_a_description(definitions):
+    specs = [spec for check in definitions.asset_checks for spec in check.check_specs]
+    assert specs
+    assert all(spec.description for spec in specs)
+
+
+def test_every_stage_before_a_training_has_a_blocking_check(definitions):
+    blocked = {
+        spec.asset_key.to_user_string()
+        for check in definitions.asset_checks
+        for spec in check.check_specs
+        if spec.blocking
+    }
+    assert {"dump", "corpus", "vocabulary", "instances", "pretrained_model", "task_data", "finetuned_model"} <= blocked
+
+
+def test_check_steps_are_shown_under_their_asset(definitions):
+    for check in definitions.asset_checks:
+        for spec in check.check_specs:
+            assert asset_of_step(check.node_def.name) == spec.asset_key.to_user_string()
+
+
+def test_definitions_load_neither_torch_nor_beam_nor_mlflow_nor_matplotlib():
+    code = (
+        "import sys; from workflows.definitions import defs; defs().resolve_asset_graph();"
+        "print(sorted({'torch', 'apache_beam', 'mlflow', 'matplotlib', 'transformers'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_workspace_file_names_the_definitions():
+    import yaml
+
+    (entry,) = yaml.safe_load((ROOT / "workspace.yaml").read_text(encoding="utf-8"))["load_from"]
+    assert entry["python_module"]["module_name"] == "workflows.definitions"
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_is_a_valid_run_configuration(definitions, name):
+    job = definitions.resolve_implicit_global_asset_job_def()
+    configs = asset_configs(load_preset(name), sources=["dump.xml.bz2"], suites={"glue": "glue"}, dev_fraction=0.2)
+    run_config = {"ops": {asset: {"config": values} for asset, values in configs.items()}}
+    assert dg.validate_run_config(job, run_config)
+
+
+def test_launchpad_without_any_input_is_the_demo_preset(definitions):
+    job = definitions.resolve_implicit_global_asset_job_def()
+    resolved = dg.validate_run_config(job, {})
+    expected = asset_configs(load_preset("demo"))
+    for asset, values in expected.items():
+        assert {key: resolved["ops"][asset]["config"][key] for key in values} == values
+
+
+if __name__ == "__main__":
+    SNAPSHOT.write_text(json.dumps(graph(defs()), indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,77 @@
+"""Dagster's storage below the home: made when missing, and cleaned of what killed processes left."""
+
+import os
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+
+from workflows.instance import PROCESS_TAG, add_dumps, end_abandoned_runs, open_instance, process_mark
+from workflows.partitions import dump_partitions
+
+
+@pytest.fixture
+def instance(clean_environment):
+    with open_instance() as opened:
+        yield opened
+    os.environ.pop("DAGSTER_HOME", None)
+
+
+def test_home_is_made_with_the_sample_as_its_first_partition(clean_environment, instance):
+    assert (clean_environment / "dagster" / "dagster.yaml").is_file()
+    assert instance.get_dynamic_partitions(str(dump_partitions.name)) == ["samplewiki-1"]
+    assert instance.is_persistent
+
+
+def test_settings_that_a_user_changed_stay(clean_environment, instance):
+    settings = clean_environment / "dagster" / "dagster.yaml"
+    settings.write_text("telemetry:\n  enabled: false\n", encoding="utf-8")
+    open_instance().dispose()
+    assert settings.read_text(encoding="utf-8") == "telemetry:\n  enabled: false\n"
+
+
+def test_partition_is_added_once(instance):
+    add_dumps(instance, ("enwiki-1", "enwiki-1", "samplewiki-1"))
+    add_dumps(instance, ("enwiki-1",))
+    assert sorted(instance.get_dynamic_partitions(str(dump_partitions.name))) == ["enwiki-1", "samplewiki-1"]
+
+
+def started_run(instance: dg.DagsterInstance, mark: str) -> str:
+    @dg.op
+    def nothing() -> None: ...
+
+    @dg.job
+    def job() -> None:
+        nothing()
+
+    run = instance.create_run_for_job(job, tags={PROCESS_TAG: mark}, status=dg.DagsterRunStatus.STARTED)
+    instance.event_log_storage.set_concurrency_slots("training", 1)
+    instance.event_log_storage.claim_concurrency_slot("training", run.run_id, "step")
+    return run.run_id
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are known by /proc")
+def test_run_whose_process_was_killed_is_failed_and_gives_its_slot_back(instance):
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    run_id = started_run(instance, process_mark(process.pid))
+    assert end_abandoned_runs(instance) == []
+    process.kill()
+    process.wait()
+    assert end_abandoned_runs(instance) == [run_id]
+    run = instance.get_run_by_id(run_id)
+    assert run is not None
+    assert run.status == dg.DagsterRunStatus.FAILURE
+    assert instance.event_log_storage.get_concurrency_run_ids() == set()
+
+
+def test_run_of_a_living_process_keeps_its_slot(instance):
+    run_id = started_run(instance, process_mark())
+    assert end_abandoned_runs(instance) == []
+    assert instance.event_log_storage.get_concurrency_run_ids() == {run_id}
+
+
+def test_run_of_another_machine_is_left_alone(instance):
+    run_id = started_run(instance, "elsewhere:1:1")
+    assert end_abandoned_runs(instance) == []
+    assert instance.event_log_storage.get_concurrency_run_ids() == {run_id}

@@ -1,0 +1,243 @@
+"""Training processes: followed while they run, named when they fail, and never left behind."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_pipeline.errors import TrainingError
+from workflows.launcher import (
+    LAUNCH_VARIABLE,
+    Launch,
+    MetricsFollower,
+    describe_failure,
+    launch_processes,
+    read_metrics,
+    run_training,
+)
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlainLaunch(Launch):
+    """A launch of one plain program in torchrun's place, which starts at once."""
+
+    program: str = ""
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", textwrap.dedent(self.program)]
+
+
+def plain(tmp_path: Path, program: str) -> PlainLaunch:
+    return PlainLaunch(
+        module="",
+        arguments=(),
+        metrics_path=tmp_path / "training" / "metrics.jsonl",
+        log_directory=tmp_path / "logs",
+        program=program,
+        environment={"METRICS": str(tmp_path / "training" / "metrics.jsonl")},
+    )
+
+
+WRITE_TWO_EVENTS = """
+    import json, os, pathlib, time
+    path = pathlib.Path(os.environ["METRICS"])
+    path.parent.mkdir(exist_ok=True)
+    for step in (10, 20):
+        with open(path, "a") as stream:
+            stream.write(json.dumps({"event": "train", "step": step, "metrics": {"train/mlm_loss": 1.0}}) + "\\n")
+        time.sleep(0.05)
+"""
+
+
+def test_events_are_reported_once_and_in_order(tmp_path):
+    events: list[dict] = []
+    run_training(plain(tmp_path, WRITE_TWO_EVENTS), report=events.append, say=lambda _: None, poll_seconds=0.02)
+    assert [event["step"] for event in events] == [10, 20]
+
+
+def test_resumed_training_reports_new_events_only(tmp_path):
+    launch = plain(tmp_path, WRITE_TWO_EVENTS)
+    run_training(launch, report=lambda _: None, say=lambda _: None, poll_seconds=0.02)
+    events: list[dict] = []
+    run_training(launch, report=events.append, say=lambda _: None, poll_seconds=0.02)
+    assert [event["step"] for event in events] == [10, 20]
+
+
+def test_line_in_the_making_waits_until_it_is_whole(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    follower = MetricsFollower(path)
+    assert follower.new_events() == []
+    path.write_text('{"event": "train", "step": 1}\n{"event": "tr', encoding="utf-8")
+    assert [event["step"] for event in follower.new_events()] == [1]
+    with open(path, "a", encoding="utf-8") as stream:
+        stream.write('ain", "step": 2}\n')
+    assert [event["step"] for event in follower.new_events()] == [2]
+
+
+def test_lines_that_a_resume_superseded_are_not_read(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    lines = [("start", 0), ("train", 10), ("train", 20), ("train", 30), ("resume", 20), ("train", 30), ("end", 30)]
+    path.write_text("".join(json.dumps({"event": e, "step": s}) + "\n" for e, s in lines), encoding="utf-8")
+    kept = [(event["event"], event["step"]) for event in read_metrics(path)]
+    assert kept == [("start", 0), ("train", 10), ("train", 20), ("resume", 20), ("train", 30), ("end", 30)]
+
+
+def test_failure_says_exit_code_last_words_and_that_there_is_no_checkpoint(tmp_path):
+    launch = plain(tmp_path, "import sys; print('the disk is full', file=sys.stderr); sys.exit(3)")
+    with pytest.raises(TrainingError, match=r"exit code 3.*the disk is full.*no checkpoint yet"):
+        run_training(launch, report=lambda _: None, say=lambda _: None, poll_seconds=0.02)
+
+
+def test_failure_names_the_rank_that_failed_first_the_signal_and_the_checkpoint_that_is_intact(tmp_path):
+    launch = plain(tmp_path, "")
+    launch.log_directory.mkdir()
+    (launch.log_directory / "torchrun.log").write_text(
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-21\n  host      : here\n"
+        "  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 77)\n  error_file: <N/A>\n",
+        encoding="utf-8",
+    )
+    for step in (100, 200):
+        checkpoint = launch.metrics_path.parent / "checkpoints" / f"step-{step:08d}"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "manifest.json").write_text("{}", encoding="utf-8")
+    launch.metrics_path.write_text(json.dumps({"event": "train", "step": 230}) + "\n", encoding="utf-8")
+    message = describe_failure(launch, 1)
+    assert "rank 1 was ended by SIGKILL after step 230" in message
+    assert "step-00000200 is intact" in message
+    assert str(launch.log_directory) in message
+
+
+@linux
+def test_process_that_ignores_term_is_killed_when_the_run_is_cancelled(tmp_path):
+    launch = plain(
+        tmp_path,
+        """
+        import os, pathlib, signal, subprocess, sys, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+        subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+        path = pathlib.Path(os.environ["METRICS"])
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"event": "start", "step": 0}\\n')
+        time.sleep(60)
+        """,
+    )
+    found: list[str] = []
+
+    def cancel(_: dict) -> None:
+        found.extend(_launch_ids())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_training(launch, report=cancel, say=lambda _: None, poll_seconds=0.02, grace_seconds=0.5)
+    assert found
+    assert all(launch_processes(launch_id) == [] for launch_id in found)
+
+
+@linux
+def test_training_ends_when_the_step_process_is_killed(tmp_path):
+    program = f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from pathlib import Path
+        from test_launcher import plain
+        from workflows.launcher import run_training
+        launch = plain(Path({str(tmp_path)!r}), "import time; time.sleep(60)")
+        run_training(launch, report=print, say=print)
+    """
+    step = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    _wait_for(lambda: bool(_children_marked(step.pid)))
+    marks = _children_marked(step.pid)
+    step.kill()
+    step.wait()
+    _wait_for(lambda: all(launch_processes(mark) == [] for mark in marks))
+
+
+@linux
+@pytest.mark.slow
+def test_torchrun_gives_the_rank_and_its_last_words(tmp_path):
+    """The real torchrun over ranks that do no more than die."""
+    module = tmp_path / "dying_rank.py"
+    module.write_text(
+        "import os, sys, time\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    sys.exit('error: the loss is nan at step 12')\n"
+        "time.sleep(60)\n",
+        encoding="utf-8",
+    )
+    launch = Launch(
+        module="dying_rank",
+        arguments=(),
+        metrics_path=tmp_path / "metrics.jsonl",
+        log_directory=tmp_path / "logs",
+        processes_per_node=2,
+        environment={"PYTHONPATH": str(tmp_path)},
+    )
+    with pytest.raises(TrainingError, match=r"rank 1 failed with exit code 1.*the loss is nan at step 12"):
+        run_training(launch, report=lambda _: None, say=lambda _: None)
+
+
+def test_several_nodes_meet_at_the_endpoint_and_restart_nothing_in_place(tmp_path):
+    launch = Launch(
+        module="bert_model.pretraining",
+        arguments=("--resume",),
+        metrics_path=tmp_path / "metrics.jsonl",
+        log_directory=tmp_path / "logs",
+        processes_per_node=8,
+        nodes=2,
+        rendezvous_endpoint="node1:29500",
+        rendezvous_id="abc",
+    )
+    command = launch.command()
+    assert {"--nnodes=2", "--rdzv-endpoint=node1:29500", "--rdzv-id=abc", "--max-restarts=0"} <= set(command)
+    assert command[-3:] == ["-m", "bert_model.pretraining", "--resume"]
+
+
+def _launch_ids() -> set[str]:
+    """Marks of launches among this process's descendants."""
+    return _children_marked(os.getpid())
+
+
+def _children_marked(parent: int) -> set[str]:
+    marks = set()
+    for child in _descendants(parent):
+        try:
+            environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        marks |= {
+            entry.partition(b"=")[2].decode() for entry in environment if entry.startswith(LAUNCH_VARIABLE.encode())
+        }
+    return marks
+
+
+def _descendants(parent: int) -> list[int]:
+    found, waiting = [], [parent]
+    while waiting:
+        current = waiting.pop()
+        for path in Path("/proc").glob(f"{current}/task/*/children"):
+            try:
+                children = [int(word) for word in path.read_text(encoding="utf-8").split()]
+            except OSError:
+                continue
+            found += children
+            waiting += children
+    return found
+
+
+def _wait_for(condition, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.05)

@@ -1,0 +1,130 @@
+"""The table says what the results say: baselines, chance, own splits, and what was skipped."""
+
+from typing import Any
+
+import pytest
+
+from bert_pipeline.errors import ArtefactError
+from bert_pipeline.manifest import load_manifest, publishing
+from workflows.report import (
+    Results,
+    csv_table,
+    is_at_chance,
+    markdown_report,
+    result_row,
+    text_table,
+    write_report,
+)
+
+
+def results(task: str = "sst2", *, mean: float = 80.0, **changes: Any) -> dict[str, Any]:
+    entry = {
+        "n": 400,
+        "values": [mean - 1, mean + 1],
+        "mean": mean,
+        "sd": 1.4,
+        "random": 60.0,
+        "random_sd": 1.0,
+        "random_values": [60.0],
+        "random_x4": 65.0,
+        "random_x4_sd": 1.0,
+        "random_x4_values": [65.0],
+        "majority": 50.0,
+        "paper": 92.7,
+        **changes.pop("entry", {}),
+    }
+    key = f"{task}/dev/accuracy"
+    return {
+        "task": task,
+        "main_key": key,
+        "metrics": {key: entry},
+        "own_split": False,
+        "degenerate": False,
+        "model_sha256": "m",
+        **changes,
+    }
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    return result_row(results(**changes), generated=False, model_sha256="m")
+
+
+def of(*rows: dict[str, Any], dump: str = "enwiki-20261101", skipped: dict[str, str] | None = None) -> Results:
+    return Results(dump=dump, rows=rows, skipped=skipped or {}, inputs={})
+
+
+def test_row_holds_the_score_beside_every_baseline():
+    found = row()
+    assert found["metric"] == "dev/accuracy"
+    assert (found["score"], found["random"], found["random_longer"], found["majority"]) == (80.0, 60.0, 65.0, 50.0)
+    assert found["paper"] == 92.7
+    assert found["note"] == ""
+
+
+def test_papers_figure_does_not_stand_beside_a_generated_samples_score():
+    assert result_row(results(), generated=True, model_sha256="m")["paper"] is None
+
+
+def test_own_split_degenerate_and_older_model_are_said():
+    note = row(own_split=True, degenerate=True, model_sha256="another")["note"]
+    assert note == "own split, degenerate, of an older pre-trained model"
+
+
+@pytest.mark.parametrize(
+    ("score", "majority", "count", "expected"),
+    [(50.0, 50.0, 300, True), (52.8, 50.0, 300, True), (53.0, 50.0, 300, False), (40.0, 50.0, 300, True)],
+)
+def test_chance_is_within_one_standard_error_of_the_majority_baseline(score, majority, count, expected):
+    assert is_at_chance(score, majority, count) is expected
+
+
+def test_task_without_a_baseline_is_not_called_at_chance():
+    assert not is_at_chance(0.0, None, 300)
+
+
+def test_averages_are_over_tasks_that_have_every_score():
+    table = of(row(), row(task="rte", mean=60.0), row(task="squad2", entry={"majority": None}))
+    averages = table.averages()
+    assert averages["score"] == pytest.approx(70.0)
+    assert averages["random"] == pytest.approx(60.0)
+
+
+def test_text_table_names_skipped_tasks_tasks_at_chance_and_the_gain():
+    table = of(row(), row(task="rte", mean=50.0), skipped={"swag": "no folder is given", "ner": "no folder is given"})
+    text = text_table(table)
+    assert "skipped: swag, ner: no folder is given" in text
+    assert "at chance" in text
+    assert "random ×4" in text
+    assert "pre-training gives +5.0 points over random weights" in text
+
+
+def test_column_without_a_value_is_left_out():
+    without = {"random": None, "random_x4": None, "paper": None}
+    text = text_table(of(row(entry=without)))
+    assert "random" not in text.splitlines()[1]
+    assert "paper" not in text.splitlines()[1]
+
+
+def test_generated_sample_is_marked_in_every_form():
+    table = of(row(), dump="samplewiki-1")
+    assert "generated sample" in text_table(table)
+    assert "generated sample" in markdown_report(table)
+
+
+def test_markdown_table_has_a_cell_for_every_column():
+    lines = [line for line in markdown_report(of(row(), row(task="rte"))).splitlines() if line.startswith("|")]
+    assert len(lines) == 4
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_csv_keeps_full_numbers():
+    assert "80.123456" in csv_table(of(row(mean=80.123456)))
+
+
+def test_report_without_any_result_is_refused_with_the_reasons(tmp_path):
+    with publishing(tmp_path / "model", kind="pretrained_model", configuration={}, inputs={}):
+        pass
+    model = load_manifest(tmp_path / "model")
+    with pytest.raises(ArtefactError, match="sst2: no folder is given"):
+        write_report(of(skipped={"sst2": "no folder is given"}), [], model, tmp_path / "report")
+    assert not (tmp_path / "report").exists()

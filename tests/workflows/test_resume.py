@@ -1,0 +1,158 @@
+"""Killing a training, each part of it, and materializing again: it resumes, and nothing is left running."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import miniature
+import pytest
+
+from workflows.instance import open_instance
+from workflows.launcher import LAUNCH_VARIABLE, read_metrics
+from workflows.resources import BertHome
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc"),
+]
+
+STEPS = 240
+PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 32, "learning_rate": 5e-3, "warmup_steps": 6}
+
+
+@pytest.fixture
+def home(finished_home: BertHome, tmp_path: Path) -> BertHome:
+    """A home with the data of the finished run and no training."""
+    fresh = BertHome(directory=str(tmp_path / "home"))
+    fresh.of_dump(miniature.DUMP).mkdir(parents=True)
+    for name in ("dump", "corpus", "vocabulary", "instances"):
+        shutil.copytree(finished_home.of_dump(miniature.DUMP) / name, fresh.of_dump(miniature.DUMP) / name)
+    shutil.copy(finished_home.path / "mlflow.db", fresh.path / "mlflow.db")  # making the tables anew takes seconds
+    return fresh
+
+
+@pytest.fixture
+def preset(tmp_path: Path) -> Path:
+    return miniature.write_preset(tmp_path, "long", phases=[PHASE], checkpoint_interval_steps=10, keep_last=2)
+
+
+def test_killed_training_resumes_when_materialized_again(home, preset, tmp_path, monkeypatch):
+    # The step process is killed, as the system does when memory runs out: torchrun and its ranks go with it.
+    step = start(home, preset, tmp_path / "first.log")
+    directory = wait_for_checkpoint(home, step)
+    step_process = only_child(step.pid)
+    os.kill(step_process, signal.SIGKILL)
+    assert step.wait(timeout=60) == 1
+    wait_until(lambda: not training_processes(home))
+    interrupted_at = last_checkpoint(directory)
+    assert 0 < interrupted_at < STEPS
+
+    # A rank is killed: the run fails, and says which rank and what is intact.
+    step = start(home, preset, tmp_path / "second.log")
+    wait_until(lambda: last_checkpoint(directory) > interrupted_at, step)
+    rank = next(pid for pid, words in training_processes(home) if "torch.distributed.run" not in words)
+    os.kill(rank, signal.SIGKILL)
+    assert step.wait(timeout=60) == 1
+    log = (tmp_path / "second.log").read_text(encoding="utf-8")
+    assert f"resuming from step {interrupted_at} of {STEPS}" in log
+    assert "rank 0 was ended by SIGKILL" in log
+    assert "is intact; materialize again to resume" in log
+    wait_until(lambda: not training_processes(home))
+
+    # The third run finishes what the others began.
+    again_at = last_checkpoint(directory)
+    result = miniature.run(home.path, preset, "--phase", "pretraining")
+    assert result.returncode == 0, result.stdout
+    assert f"resuming from step {again_at} of {STEPS}" in result.stdout
+    assert [path.name for path in directory.parent.iterdir()] == [directory.name]
+    steps = [event["step"] for event in read_metrics(directory / "metrics.jsonl") if event["event"] == "train"]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == STEPS
+
+    monkeypatch.setenv("BERT_HOME", str(home.path))
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    with open_instance(home) as instance:
+        statuses = [run.status for run in instance.get_runs()]
+        holders = instance.event_log_storage.get_concurrency_run_ids()
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    assert sorted(status.value for status in statuses) == ["FAILURE", "FAILURE", "SUCCESS"]
+    assert holders == set()
+    assert statuses[0] == dg.DagsterRunStatus.SUCCESS
+
+
+def test_interrupted_run_stops_its_training_in_order_and_is_cancelled(home, preset, tmp_path):
+    step = start(home, preset, tmp_path / "log")
+    directory = wait_for_checkpoint(home, step)
+    step.send_signal(signal.SIGTERM)
+    assert step.wait(timeout=90) == 130
+    assert not training_processes(home)
+    (end,) = [event for event in read_metrics(directory / "metrics.jsonl") if event["event"] == "end"]
+    assert end["status"] == "preempted"
+    assert last_checkpoint(directory) == end["step"]
+
+
+def start(home: BertHome, preset: Path, log: Path) -> "subprocess.Popen[bytes]":
+    with open(log, "wb") as stream:
+        return subprocess.Popen(
+            miniature.command(preset, "--phase", "pretraining"),
+            env=miniature.environment(home.path),
+            cwd=home.path.parent,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def training_directory(home: BertHome) -> Path | None:
+    return next(iter((home.of_dump(miniature.DUMP) / "pretraining").glob("*")), None)
+
+
+def last_checkpoint(directory: Path) -> int:
+    steps = [int(path.parent.name.rpartition("-")[2]) for path in directory.glob("checkpoints/step-*/manifest.json")]
+    return max(steps, default=0)
+
+
+def wait_for_checkpoint(home: BertHome, process: "subprocess.Popen[bytes]") -> Path:
+    wait_until(lambda: last_checkpoint(training_directory(home) or Path("nowhere")) > 0, process)
+    directory = training_directory(home)
+    assert directory is not None
+    return directory
+
+
+def wait_until(condition, process: "subprocess.Popen[bytes] | None" = None, seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process is None or process.poll() is None, f"the run ended with {process.returncode}"
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.03)
+
+
+def training_processes(home: BertHome) -> list[tuple[int, str]]:
+    """Processes of this home's trainings, with their command lines."""
+    return [(pid, words) for pid, words in processes() if str(home.path) in words and "bert_model.pretraining" in words]
+
+
+def processes() -> Iterator[tuple[int, str]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if LAUNCH_VARIABLE.encode() in (entry / "environ").read_bytes():
+                    yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+
+
+def only_child(process_id: int) -> int:
+    """The process that executes the phase."""
+    (child,) = json.loads(
+        "[" + ",".join(Path(f"/proc/{process_id}/task/{process_id}/children").read_text(encoding="utf-8").split()) + "]"
+    )
+    return int(child)

@@ -1,0 +1,72 @@
+"""The command refuses what cannot work before anything runs, in one sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from workflows.partitions import checked_dump_name, dump_and_task, dump_task_key, sample_seed
+from workflows.run import build_parser, main, plan_of, run_config
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--preset", "demmo"], 2, "did you mean 'demo'"),
+        (["--dump-file", "absent.xml"], 2, "a generated sample"),
+        (["--dump", "enwiki-1", "--dump-file", "absent.xml"], 1, "absent.xml: no such file"),
+        (["--tasks", "sst3"], 2, "did you mean 'sst2'"),
+        (["--glue", "absent"], 1, "absent: no such folder"),
+        (["--dev-fraction", "1.5"], 2, "expected a number from 0 to below 1"),
+        (["--dump", "../up"], 2, "expected letters, digits"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence_and_leaves_nothing(clean_environment, capsys, words, code, message):
+    assert main(words) == code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert len(captured.err.strip().splitlines()) == 1
+    assert not clean_environment.exists()
+
+
+def test_real_run_hands_files_and_folders_to_the_assets(tmp_path):
+    dump = tmp_path / "enwiki.xml.bz2"
+    dump.write_bytes(b"")
+    glue = tmp_path / "glue"
+    glue.mkdir()
+    words = ["--preset", "laptop", "--dump", "enwiki-1", "--dump-file", f"text:{dump}", "--glue", str(glue)]
+    plan = plan_of(build_parser().parse_args([*words, "--dev-fraction", "0.25", "--tasks", "rte,cola"]))
+    assert plan.tasks == ("cola", "rte")
+    assert run_config(plan, "data")["ops"]["dump"]["config"]["sources"] == [f"text:{dump}"]
+    config = run_config(plan, "finetuning")["ops"]
+    assert config["task_data"]["config"]["glue"] == str(glue)
+    assert config["task_data"]["config"]["dev_fraction"] == 0.25
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "-x", "a b", "a" * 101, "a..b"])
+def test_dump_names_that_could_leave_their_folder_are_refused(name):
+    from bert_pipeline.errors import UsageError
+
+    with pytest.raises(UsageError):
+        checked_dump_name(name)
+
+
+def test_sample_dumps_carry_their_seed():
+    assert sample_seed("samplewiki-7") == 7
+    assert sample_seed("enwiki-20261101") is None
+
+
+def test_partition_key_of_dump_and_task_is_taken_apart_as_it_was_put_together():
+    assert dump_and_task(str(dump_task_key("enwiki-20261101", "ner_features"))) == ("enwiki-20261101", "ner_features")
+
+
+def test_home_is_below_the_working_directory_unless_named(monkeypatch, tmp_path):
+    from workflows.resources import BertHome
+
+    monkeypatch.delenv("BERT_HOME", raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert BertHome().path == tmp_path / ".bert"
+    assert BertHome().tracking_uri == f"sqlite:///{tmp_path / '.bert' / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    assert BertHome().tracking_uri == "http://127.0.0.1:5000"
+    assert isinstance(BertHome().corpus("enwiki-1"), Path)

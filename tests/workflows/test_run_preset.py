@@ -1,0 +1,84 @@
+"""Whole-run presets: strict, and all of them readable."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bert_model.run_preset import load_preset, preset_names, preset_to_mapping, with_phases_in
+from bert_pipeline.errors import ConfigurationError, UsageError
+
+PHASE = {"max_seq_length": 64, "steps": 10, "warmup_steps": 1}
+
+
+def write(path: Path, **sections) -> str:
+    path.write_text(yaml.safe_dump({"pretraining": {"phases": [PHASE]}, **sections}), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_is_read_and_says_what_it_is_for(name):
+    preset = load_preset(name)
+    assert preset.name == name
+    assert preset.description.endswith(".")
+    assert preset.sequence_lengths
+
+
+def test_paper_schedule_is_short_for_nine_tenths_of_the_steps():
+    short, long = load_preset("paper-base").pretraining.phases
+    assert (short.max_seq_length, long.max_seq_length) == (128, 512)
+    assert short.steps == 9 * long.steps
+    assert short.steps + long.steps == 1_000_000
+    assert load_preset("paper-large").pretraining.model.preset == "large"
+
+
+def test_unknown_preset_names_the_nearest():
+    with pytest.raises(UsageError, match=r"did you mean 'demo'"):
+        load_preset("demmo")
+
+
+def test_missing_file_is_said(tmp_path):
+    with pytest.raises(UsageError, match="no such file"):
+        load_preset(str(tmp_path / "absent.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"corpsu": {}}, r"unknown key 'corpsu' \(did you mean 'corpus'"),
+        ({"vocabulary": {"vocab_sise": 1}}, r"vocabulary: unknown key 'vocab_sise' \(did you mean 'vocab_size'"),
+        ({"finetuning": {"default": {"epochz": [1.0]}}}, r"unknown key 'epochz' \(did you mean 'epochs'"),
+        ({"finetuning": {"tasks": {"sst2": {"seeds": []}}}}, r"seeds"),
+        ({"finetuning": {"tasks": {"sst3": {}}}}, r"sst3"),
+        ({"finetuning": {"dev_fraction": 1.0}}, r"dev_fraction: found 1.0"),
+        ({"launch": {"nodes": 2}}, r"rendezvous_endpoint"),
+    ],
+)
+def test_unknown_keys_and_bad_values_are_refused_by_name(tmp_path, sections, message):
+    with pytest.raises(ConfigurationError, match=message):
+        load_preset(write(tmp_path / "p.yaml", **sections))
+
+
+def test_settings_of_a_task_are_its_own_over_the_default_over_the_papers(tmp_path):
+    sections = {"finetuning": {"default": {"epochs": [2.0], "seeds": [5]}, "tasks": {"sst2": {"epochs": [9.0]}}}}
+    runs = load_preset(write(tmp_path / "p.yaml", **sections)).finetuning
+    assert runs.for_task("sst2").epochs == (9.0,)
+    assert runs.for_task("sst2").seeds == (5,)
+    assert runs.for_task("squad1").epochs == (2.0,)
+    assert runs.for_task("squad1").max_seq_length == 384
+    assert runs.for_task("cola").compare_starts
+
+
+def test_preset_survives_the_way_through_plain_values(tmp_path):
+    preset = load_preset("demo")
+    path = tmp_path / "demo.yaml"
+    mapping = preset_to_mapping(preset)
+    del mapping["name"]
+    path.write_text(yaml.safe_dump(mapping), encoding="utf-8")
+    assert load_preset(str(path)) == preset
+
+
+def test_phases_read_the_instances_of_their_length(tmp_path):
+    config = load_preset("paper-base").pretraining
+    phases = with_phases_in(config, {128: tmp_path / "128", 512: tmp_path / "512"}).phases
+    assert [Path(phase.instances).name for phase in phases] == ["128", "512"]

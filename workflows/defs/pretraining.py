@@ -1,0 +1,217 @@
+"""Pre-training: torchrun over the instances, watched from here, and the model that it leaves."""
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import yaml
+from pydantic import Field
+
+from bert_model.config import PretrainingConfig
+from bert_model.run_preset import LaunchConfig, with_phases_in
+from bert_pipeline.configuration import from_mapping, to_mapping
+from bert_pipeline.errors import ArtefactError, BertError
+from bert_pipeline.manifest import Manifest, load_manifest, write_text_durably
+from workflows.configuration import config_class, from_launchpad, launchpad_preset
+from workflows.defs.instances import instances
+from workflows.launcher import Launch, read_metrics, run_training
+from workflows.metadata import flat_numbers, manifest_metadata, picture, readable_failures, table
+from workflows.partitions import dump_partitions, sample_seed
+from workflows.plots import SAMPLE_MARK, training_curves
+from workflows.resources import BertHome
+from workflows.versions import source_version
+
+OWNERS = ["team:modelling"]
+TRAINING_POOL = "training"
+"""One training at a time, as long as the pool's limit is 1."""
+
+SHOWN_METRICS = {
+    "train/mlm_loss": ("MLM loss", 3),
+    "train/nsp_loss": ("NSP loss", 3),
+    "train/tokens_per_second": ("tokens/s", 0),
+    "held_out/mlm_loss": ("held-out MLM loss", 3),
+    "held_out/mlm_accuracy": ("MLM accuracy %", 1),
+    "held_out/nsp_accuracy": ("NSP accuracy %", 1),
+}
+"""What a log line shows of an event: words and decimals. The rest is in `metrics.jsonl` and MLflow."""
+
+PretrainingLaunchpad: Any = config_class(
+    PretrainingConfig,
+    name="PretrainingLaunchpad",
+    defaults=launchpad_preset().pretraining,
+    extra={
+        "launch": (
+            config_class(LaunchConfig, name="LaunchLaunchpad", defaults=launchpad_preset().launch),
+            Field(description="Machines and processes."),
+        )
+    },
+)
+
+
+@dg.asset(
+    deps=[instances],
+    group_name="pretraining",
+    kinds={"pytorch", "huggingface"},
+    owners=OWNERS,
+    partitions_def=dump_partitions,
+    pool=TRAINING_POOL,
+    code_version=source_version(
+        "bert_model/modeling.py", "bert_model/optimizer.py", "bert_model/pretraining.py", "bert_pipeline/masking.py"
+    ),
+)
+def pretrained_model(
+    context: dg.AssetExecutionContext, config: PretrainingLaunchpad, home: BertHome
+) -> dg.MaterializeResult[None]:
+    """A BERT pre-trained on masked words and next sentences, as a Hugging Face `BertForPreTraining` directory.
+
+    The training's directory is named by the hash of its configuration and data: materializing again after a kill
+    resumes from the last checkpoint, and a finished training is not repeated.
+    """
+    name = context.partition_key
+    home.apply_environment()
+    with readable_failures():
+        launch = from_mapping(LaunchConfig, config.launch.model_dump(), where="launch")
+        settings = from_launchpad(PretrainingConfig, config)
+        directories = {phase.max_seq_length: home.instances(name, phase.max_seq_length) for phase in settings.phases}
+        settings = with_phases_in(settings, directories)
+        output, training = _training_directory(home, name, settings)
+        manifest = _finished(output)
+        if manifest is None:
+            _train(context, home, name, settings, launch, output)
+            manifest = load_manifest(output / "model", kind="pretrained_model")
+        else:
+            context.log.info(f"training {training} is finished already; nothing to do")
+        write_text_durably(
+            home.current_training(name), json.dumps({"training": training, "sha256": manifest.sha256}) + "\n"
+        )
+    events = read_metrics(output / "metrics.jsonl")
+    metadata = manifest_metadata(manifest) | {
+        "training_id": training,
+        "training_directory": dg.MetadataValue.path(str(output)),
+        "configuration": dg.MetadataValue.json(to_mapping(settings)),
+        "curves": picture(training_curves(events, training_title(name, settings)), "loss and accuracy against steps"),
+        "evaluations": table(evaluation_rows(events)),
+        "mlflow": dg.MetadataValue.text(home.tracking_uri),
+    }
+    metadata |= flat_numbers(last_metrics(events))
+    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.sha256))
+
+
+def current_model(home: BertHome, dump: str) -> Path:
+    """The directory of a dump's pre-trained model; ArtefactError when there is none."""
+    pointer = home.current_training(dump)
+    try:
+        training = json.loads(pointer.read_text(encoding="utf-8"))["training"]
+    except (OSError, ValueError, KeyError):
+        raise ArtefactError(f"{pointer}: no pre-trained model of {dump} yet; materialize pretrained_model") from None
+    return home.pretraining(dump, training) / "model"
+
+
+def training_title(dump: str, settings: PretrainingConfig) -> str:
+    """What stands over the curves."""
+    mark = f" ({SAMPLE_MARK})" if sample_seed(dump) is not None else ""
+    return f"BERT-{settings.model.preset} on {dump}{mark}"
+
+
+def last_metrics(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last value of every metric."""
+    last: dict[str, Any] = {}
+    for event in events:
+        last.update(event.get("metrics") or {})
+    return last
+
+
+def evaluation_rows(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every held-out evaluation as a table row."""
+    return [
+        {"step": int(event["step"]), **{key: round(float(value), 4) for key, value in event["metrics"].items()}}
+        for event in events
+        if event.get("event") == "evaluation" and event.get("metrics")
+    ]
+
+
+def _training_directory(home: BertHome, dump: str, settings: PretrainingConfig) -> tuple[Path, str]:
+    from bert_model.pretraining import training_id
+
+    manifests = [load_manifest(phase.instances, kind="instances") for phase in settings.phases]
+    name = training_id(settings, manifests)
+    return home.pretraining(dump, name), name
+
+
+def _finished(output: Path) -> Manifest | None:
+    """The model of a training that ended; None when it has to be trained, or trained on."""
+    try:
+        return load_manifest(output / "model", kind="pretrained_model", verify="sha256")
+    except BertError:
+        return None
+
+
+def _train(
+    context: dg.AssetExecutionContext,
+    home: BertHome,
+    dump: str,
+    settings: PretrainingConfig,
+    launch: LaunchConfig,
+    output: Path,
+) -> None:
+    started = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
+    logs = home.pretraining_logs(dump, output.name) / started
+    logs.mkdir(parents=True)
+    configuration = logs / "configuration.yaml"
+    write_text_durably(configuration, yaml.safe_dump(to_mapping(settings), sort_keys=False))
+    resume = any((output / "checkpoints").glob("step-*/manifest.json"))
+    if resume:
+        context.log.info(f"training {output.name} was interrupted: resuming from its last checkpoint")
+    total = settings.total_steps
+
+    def report(event: dict[str, Any]) -> None:
+        context.log.info(describe_event(event, total))
+        if event.get("event") == "evaluation" and event.get("metrics"):
+            context.log_event(
+                dg.AssetObservation(
+                    asset_key=context.asset_key,
+                    partition=context.partition_key,
+                    metadata={"step": int(event["step"]), **flat_numbers(event["metrics"])},
+                )
+            )
+
+    run_training(
+        Launch(
+            module="bert_model.pretraining",
+            arguments=("--config", str(configuration), "--output", str(output), *(["--resume"] if resume else [])),
+            metrics_path=output / "metrics.jsonl",
+            log_directory=logs,
+            processes_per_node=launch.processes_per_node or _num_devices(),
+            nodes=launch.nodes,
+            rendezvous_endpoint=launch.rendezvous_endpoint,
+            rendezvous_id=output.name,
+            threads_per_process=launch.threads_per_process,
+            environment={**home.environment(), "BERT_DAGSTER_RUN_ID": context.run_id},
+        ),
+        report=report,
+        say=context.log.info,
+    )
+
+
+def describe_event(event: dict[str, Any], total_steps: int) -> str:
+    """One line on an event of `metrics.jsonl`."""
+    kind, step = str(event.get("event", "")), int(event.get("step", 0))
+    metrics = event.get("metrics") or {}
+    if kind in ("start", "resume"):
+        verb = "starting" if kind == "start" else "resuming"
+        return f"{verb} from step {step} of {total_steps}"
+    if kind == "checkpoint":
+        return f"step {step}/{total_steps}: checkpoint saved"
+    if kind == "end":
+        return f"step {step}/{total_steps}: {event.get('status') or 'end'}"
+    numbers = flat_numbers(metrics)
+    shown = [f"{words} {numbers[key]:,.{digits}f}" for key, (words, digits) in SHOWN_METRICS.items() if key in numbers]
+    return f"step {step}/{total_steps}: {', '.join(shown) or kind}"
+
+
+def _num_devices() -> int:
+    import torch
+
+    return max(1, torch.cuda.device_count())

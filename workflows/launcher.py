@@ -1,0 +1,278 @@
+"""Training processes under Dagster: torchrun in a process group of its own, followed through its `metrics.jsonl`.
+
+The ranks know nothing of Dagster. What they append to `metrics.jsonl` is reported as it appears; when a rank dies the
+error names the rank and its last words. Nothing is left running, whichever way the step ends:
+
+- normal end or error: whatever still carries this launch's mark gets TERM, then KILL;
+- cancelled run: the interrupt arrives in the waiting loop, torchrun gets TERM and the ranks save and stop;
+- step process killed: the kernel sends torchrun TERM (PR_SET_PDEATHSIG).
+
+In-place restarts of torchrun are off (`--max-restarts=0`): a new launch with a fresh rendezvous resumes from the last
+checkpoint, which recovers reliably where an in-place restart often meets stale addresses.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_pipeline.errors import TrainingError
+
+LAUNCH_VARIABLE = "BERT_LAUNCH_ID"
+"""Environment variable that marks every process of one launch: torchrun gives each rank a session of its own."""
+
+_DIE_WITH_PARENT = """\
+import ctypes, os, signal, sys
+parent = int(sys.argv[1])
+if sys.platform == "linux":
+    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)  # 1 = PR_SET_PDEATHSIG
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+if os.getppid() != parent:
+    sys.exit("the process that started this one is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+_ROOT_CAUSE_RANK = re.compile(r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One start of a training: what is run, and where its output goes."""
+
+    module: str
+    """Python module that every rank runs."""
+    arguments: tuple[str, ...]
+    """Arguments of the module."""
+    metrics_path: Path
+    """The `metrics.jsonl` that rank 0 appends to; it may not exist yet."""
+    log_directory: Path
+    """Receives torchrun's output and every rank's stdout and stderr."""
+    processes_per_node: int = 1
+    """Ranks on this machine."""
+    nodes: int = 1
+    """Machines in the training; with more than one, each of the others runs the command that is logged at the start."""
+    rendezvous_endpoint: str = ""
+    """host:port of the machine where the ranks meet; needed with more than one node."""
+    rendezvous_id: str = "bert"
+    """Name of the meeting; the same on all nodes."""
+    threads_per_process: int = 1
+    """OMP_NUM_THREADS of each rank; 0 leaves it alone."""
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Further environment variables of the ranks."""
+
+    def command(self) -> list[str]:
+        """The torchrun command line."""
+        if self.nodes == 1:
+            meeting = ["--standalone"]
+        else:
+            meeting = [
+                f"--nnodes={self.nodes}",
+                "--rdzv-backend=c10d",
+                f"--rdzv-endpoint={self.rendezvous_endpoint}",
+                f"--rdzv-id={self.rendezvous_id}",
+            ]
+        return [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            *meeting,
+            f"--nproc-per-node={self.processes_per_node}",
+            "--max-restarts=0",
+            f"--log-dir={self.log_directory}",
+            "--redirects=3",
+            "-m",
+            self.module,
+            *self.arguments,
+        ]
+
+
+class MetricsFollower:
+    """Reads the lines that were appended to a `metrics.jsonl` since the last look; a line in the making waits."""
+
+    def __init__(self, path: Path, *, from_start: bool = False) -> None:
+        self.path = path
+        self._offset = path.stat().st_size if path.is_file() and not from_start else 0
+
+    def new_events(self) -> list[dict[str, Any]]:
+        """The events appended since the last call, oldest first."""
+        if not self.path.is_file():
+            return []
+        with open(self.path, "rb") as stream:
+            stream.seek(self._offset)
+            block = stream.read()
+        complete = block.rfind(b"\n") + 1
+        self._offset += complete
+        events = []
+        for line in block[:complete].splitlines():
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if isinstance(event, dict):
+                    events.append(event)
+        return events
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The events of a `metrics.jsonl`, oldest first, without those that a later resume superseded."""
+    events: list[dict[str, Any]] = []
+    for event in MetricsFollower(path, from_start=True).new_events():
+        if event.get("event") == "resume":
+            step = int(event.get("step", 0))
+            events = [earlier for earlier in events if int(earlier.get("step", 0)) <= step]
+        events.append(event)
+    return events
+
+
+def run_training(
+    launch: Launch,
+    *,
+    report: Callable[[dict[str, Any]], None],
+    say: Callable[[str], None],
+    poll_seconds: float = 0.3,
+    grace_seconds: float = 45.0,
+) -> None:
+    """Run a training to its end, passing each event of `metrics.jsonl` to `report` as it appears.
+
+    `grace_seconds` is what the ranks get between TERM and KILL, enough for a checkpoint. TrainingError names the rank
+    that failed first, its exit code or signal, its last words, the last good checkpoint and the logs.
+    """
+    launch.log_directory.mkdir(parents=True, exist_ok=True)
+    launch_id = uuid.uuid4().hex
+    environment = {**os.environ, **launch.environment, LAUNCH_VARIABLE: launch_id, "PYTHONUNBUFFERED": "1"}
+    if launch.threads_per_process:
+        environment["OMP_NUM_THREADS"] = str(launch.threads_per_process)
+    follower = MetricsFollower(launch.metrics_path)
+    torchrun_log = launch.log_directory / "torchrun.log"
+    command = launch.command()
+    say(f"starting {launch.processes_per_node} process(es): {' '.join(command)}")
+    with open(torchrun_log, "ab") as log:
+        process = subprocess.Popen(
+            ending_with_parent(command),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            while process.poll() is None:
+                for event in follower.new_events():
+                    report(event)
+                time.sleep(poll_seconds)
+        finally:
+            _end_launch(process, launch_id, grace_seconds)
+    for event in follower.new_events():
+        report(event)
+    if process.returncode != 0:
+        raise TrainingError(describe_failure(launch, process.returncode))
+
+
+def ending_with_parent(command: Sequence[str]) -> list[str]:
+    """Wrap a command so that the kernel sends it TERM when the thread that starts it is gone, however that ended.
+
+    It gets default handlers for SIGINT and SIGTERM too: a shell's background job would pass ignored ones on.
+    """
+    return [sys.executable, "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
+
+
+def describe_failure(launch: Launch, exit_code: int) -> str:
+    """One paragraph on why a training stopped: the rank that failed first, why, and what is safe."""
+    rank, rank_exit = _failed_rank(launch.log_directory / "torchrun.log")
+    if rank is None:
+        who, ending = "torchrun", _ending(exit_code)
+        words = _last_words([launch.log_directory / "torchrun.log"])
+    else:
+        who, ending = f"rank {rank}", _ending(rank_exit if rank_exit is not None else exit_code)
+        words = _last_words(sorted(launch.log_directory.glob(f"*/attempt_0/{rank}/stderr.log"))[-1:])
+    step = max((event.get("step", 0) for event in read_metrics(launch.metrics_path)), default=0)
+    checkpoint = _last_checkpoint(launch.metrics_path.parent / "checkpoints")
+    safe = f"{checkpoint} is intact; materialize again to resume from it" if checkpoint else "no checkpoint yet"
+    cause = f": {words}" if words else ""
+    return f"{who} {ending} after step {step}{cause}. {safe}. Logs: {launch.log_directory}"
+
+
+def launch_processes(launch_id: str) -> list[int]:
+    """Process ids that carry the mark of a launch (Linux; empty where /proc does not exist)."""
+    mark = f"{LAUNCH_VARIABLE}={launch_id}".encode()
+    found = []
+    for entry in _process_directories():
+        with contextlib.suppress(OSError):
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def _process_directories() -> Iterator[Path]:
+    root = Path("/proc")
+    if root.is_dir():
+        yield from (entry for entry in root.iterdir() if entry.name.isdigit() and int(entry.name) != os.getpid())
+
+
+def _end_launch(process: subprocess.Popen[bytes], launch_id: str, grace_seconds: float) -> None:
+    """Leave nothing of a launch running: TERM to torchrun, which stops its ranks, then KILL to what remains."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(grace_seconds)
+    remaining = launch_processes(launch_id)
+    if remaining and process.poll() is not None:  # torchrun is gone, a rank is not: it gets its own TERM first
+        _signal_all(remaining, signal.SIGTERM)
+        deadline = time.monotonic() + min(grace_seconds, 5.0)
+        while remaining and time.monotonic() < deadline:
+            time.sleep(0.1)
+            remaining = launch_processes(launch_id)
+    _signal_all(remaining, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 10.0
+    while launch_processes(launch_id) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _signal_all(process_ids: Iterable[int], number: signal.Signals) -> None:
+    for process_id in process_ids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process_id, number)
+
+
+def _failed_rank(torchrun_log: Path) -> tuple[int | None, int | None]:
+    text = torchrun_log.read_text(encoding="utf-8", errors="replace") if torchrun_log.is_file() else ""
+    match = _ROOT_CAUSE_RANK.search(text)
+    return (int(match[1]), int(match[2])) if match else (None, None)
+
+
+def _ending(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"failed with exit code {exit_code}"
+    try:
+        return f"was ended by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"was ended by signal {-exit_code}"
+
+
+def _last_words(paths: Sequence[Path]) -> str:
+    """The last line of a log that says something, cut to a readable length."""
+    for path in paths:
+        if not path.is_file():
+            continue
+        lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+        lines = [line for line in lines if line and not set(line) <= set("=-~^ ")]
+        if lines:
+            return lines[-1][-500:]
+    return ""
+
+
+def _last_checkpoint(directory: Path) -> str:
+    names = sorted(path.parent.name for path in directory.glob("step-*/manifest.json"))
+    return names[-1] if names else ""

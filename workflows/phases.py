@@ -1,0 +1,19 @@
+"""The phases of a whole run, and the assets of each: what `workflows.run`, the jobs and the console share."""
+
+PHASES = ("data", "pretraining", "finetuning", "report")
+PHASE_ASSETS = {
+    "data": ("dump", "corpus", "vocabulary", "instances"),
+    "pretraining": ("pretrained_model", "registered_pretrained_model"),
+    "finetuning": ("task_data", "finetuned_model", "registered_task_model"),
+    "report": ("report",),
+}
+DUMP_ASSETS = PHASE_ASSETS["data"] + PHASE_ASSETS["pretraining"]
+"""From a dump to a registered pre-trained model: all on the partition `dump`."""
+TASK_ASSETS = PHASE_ASSETS["finetuning"]
+"""On the partitions `dump` × `task`."""
+ASSETS = (*DUMP_ASSETS, *TASK_ASSETS, *PHASE_ASSETS["report"])
+
+
+def asset_of_step(step: str) -> str:
+    """The asset that a step makes or checks: a check's step is called asset_check."""
+    return next((name for name in ASSETS if step == name or step.startswith(f"{name}_")), step)

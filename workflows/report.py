@@ -1,0 +1,262 @@
+"""The results of a dump: one row for each task, the table in three forms, and the pictures."""
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_pipeline.errors import ArtefactError, BertError
+from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
+from workflows.partitions import TASK_NAMES, sample_seed
+from workflows.plots import SAMPLE_MARK, score_bars, training_curves
+from workflows.resources import BertHome
+
+REPORT_KIND = "report"
+REPORT_NAME = "report.md"
+TABLE_NAME = "results.csv"
+TEXT_NAME = "results.txt"
+DATA_NAME = "results.json"
+TRAINING_PLOT = "pretraining.png"
+SCORES_PLOT = "scores.png"
+
+COLUMNS = {
+    "task": "task",
+    "metric": "metric",
+    "n": "N",
+    "score": "pre-trained",
+    "sd": "±",
+    "random": "random",
+    "random_longer": "random, longer",
+    "majority": "majority",
+    "paper": "paper",
+    "note": "",
+}
+"""Key of a row -> heading. `random, longer` is random weights trained for several times the steps."""
+BARS = {
+    "score": "pre-trained",
+    "random": "random weights",
+    "random_longer": "random weights, longer",
+    "majority": "majority",
+}
+LONGER_START = re.compile(r"random_x(\d+)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Results:
+    """What is known about one dump's model on every task."""
+
+    dump: str
+    rows: tuple[dict[str, Any], ...]
+    """One for each task that was run, in the tables' order."""
+    skipped: dict[str, str]
+    """Task -> why it was not run."""
+    inputs: dict[str, dict[str, str]]
+    """The manifests that the results were taken from."""
+
+    @property
+    def generated(self) -> bool:
+        """Whether everything stands on the generated sample."""
+        return sample_seed(self.dump) is not None
+
+    @property
+    def at_chance(self) -> tuple[str, ...]:
+        """Tasks whose score is not clearly above the majority baseline."""
+        return tuple(row["task"] for row in self.rows if row["at_chance"])
+
+    @property
+    def headings(self) -> dict[str, str]:
+        """The table's headings, the longer training called by its number."""
+        multiples = sorted({row["random_multiple"] for row in self.rows if row["random_multiple"]})
+        longer = f"random ×{'/'.join(map(str, multiples))}" if multiples else COLUMNS["random_longer"]
+        return {**COLUMNS, "random_longer": longer}
+
+    def averages(self) -> dict[str, float]:
+        """Means over the tasks that have all of the scores compared."""
+        keys = [key for key in BARS if any(_is_number(r[key]) for r in self.rows)]
+        complete = [row for row in self.rows if all(_is_number(row[key]) for key in keys)]
+        if not complete:
+            return {}
+        return {key: sum(row[key] for row in complete) / len(complete) for key in keys}
+
+
+def collect_results(home: BertHome, dump: str, model_sha256: str) -> Results:
+    """Read every task's results.json; a task without one is skipped with its reason."""
+    rows: list[dict[str, Any]] = []
+    skipped: dict[str, str] = {}
+    inputs: dict[str, dict[str, str]] = {}
+    for task in TASK_NAMES:
+        reason = _reason_skipped(home, dump, task)
+        directory = home.finetuning(dump, task)
+        if reason or not (directory / "manifest.json").is_file():
+            skipped[task] = reason or "not fine-tuned on this dump yet"
+            continue
+        manifest = load_manifest(directory, kind="finetuned_model")
+        results = json.loads((directory / DATA_NAME).read_text(encoding="utf-8"))
+        inputs[task] = input_of(manifest)
+        rows.append(result_row(results, generated=sample_seed(dump) is not None, model_sha256=model_sha256))
+    return Results(dump=dump, rows=tuple(rows), skipped=skipped, inputs=inputs)
+
+
+def result_row(results: Mapping[str, Any], *, generated: bool, model_sha256: str) -> dict[str, Any]:
+    """One row of the table from a task's results. The paper's figure is left out beside a generated sample's score."""
+    key = results["main_key"]
+    entry = results["metrics"][key]
+    at_chance = is_at_chance(entry["mean"], entry.get("majority"), entry["n"])
+    notes = [
+        *(["own split"] if results.get("own_split") else []),
+        *(["at chance"] if at_chance else []),
+        *(["degenerate"] if results.get("degenerate") else []),
+        *(["of an older pre-trained model"] if results.get("model_sha256") != model_sha256 else []),
+    ]
+    return {
+        "task": results["task"],
+        "metric": key.partition("/")[2],
+        "n": entry["n"],
+        "score": entry["mean"],
+        "sd": entry["sd"],
+        "random": entry.get("random"),
+        "random_longer": next((entry[key] for key in entry if LONGER_START.fullmatch(key)), None),
+        "majority": entry.get("majority"),
+        "paper": None if generated else entry.get("paper"),
+        "note": ", ".join(notes),
+        "at_chance": at_chance,
+        "seeds": len(entry["values"]),
+        "random_multiple": next((int(match[1]) for key in entry if (match := LONGER_START.fullmatch(key))), None),
+    }
+
+
+def is_at_chance(score: float, majority: float | None, count: int) -> bool:
+    """Whether a score is within one standard error (of a share of one half, at N examples) of the majority baseline."""
+    return majority is not None and score - majority <= 100 * math.sqrt(0.25 / max(1, count))
+
+
+def write_report(results: Results, events: Sequence[Mapping[str, Any]], model: Manifest, directory: Path) -> Manifest:
+    """Publish the table, the pictures and the text around them. ArtefactError when no task was run."""
+    if not results.rows:
+        reasons = "; ".join(f"{task}: {reason}" for task, reason in results.skipped.items())
+        raise ArtefactError(f"{results.dump}: no task has results, so there is nothing to report ({reasons})")
+    inputs = {"pretrained_model": input_of(model), **results.inputs}
+    mark = f" ({SAMPLE_MARK})" if results.generated else ""
+    with publishing(directory, kind=REPORT_KIND, configuration={"dump": results.dump}, inputs=inputs) as draft:
+        pictures = {
+            TRAINING_PLOT: training_curves(events, f"pre-training on {results.dump}{mark}"),
+            SCORES_PLOT: score_bars(list(results.rows), BARS, f"scores on {results.dump}{mark}"),
+        }
+        for name, picture in pictures.items():
+            (draft.path / name).write_bytes(picture)
+        (draft.path / TABLE_NAME).write_text(csv_table(results), encoding="utf-8")
+        (draft.path / TEXT_NAME).write_text(text_table(results), encoding="utf-8")
+        (draft.path / REPORT_NAME).write_text(markdown_report(results), encoding="utf-8")
+        document = {"dump": results.dump, "rows": list(results.rows), "skipped": results.skipped}
+        (draft.path / DATA_NAME).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        draft.rows[TABLE_NAME] = len(results.rows)
+        draft.counts = {
+            "tasks": len(results.rows),
+            "skipped": len(results.skipped),
+            "at_chance": len(results.at_chance),
+            "averages": {key: round(value, 4) for key, value in results.averages().items()},
+        }
+    return load_manifest(directory, kind=REPORT_KIND)
+
+
+def csv_table(results: Results) -> str:
+    """The table with full numbers."""
+    stream = io.StringIO()
+    columns = [key for key in results.rows[0] if key != "at_chance"]
+    writer = csv.DictWriter(stream, [*columns, "at_chance"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(results.rows)
+    return stream.getvalue()
+
+
+def text_table(results: Results) -> str:
+    """The table for a terminal, with what was skipped, what is at chance, and the averages."""
+    cells = _cells(results)
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    lines = []
+    for index, line in enumerate(cells):
+        parts = [
+            text.ljust(width) if column < 2 or column == len(line) - 1 else text.rjust(width)
+            for column, (text, width) in enumerate(zip(line, widths))
+        ]
+        lines.append("  ".join(parts).rstrip())
+        if index == 0:
+            lines.append("-" * len("  ".join(parts)))
+    return (
+        "\n".join([f"{results.dump}{' (generated sample)' if results.generated else ''}", *lines, *_notes(results)])
+        + "\n"
+    )
+
+
+def markdown_report(results: Results) -> str:
+    """The report as Markdown, its pictures beside it."""
+    mark = " (generated sample)" if results.generated else ""
+    header, *body = _cells(results)
+    table = [_markdown_row(header), _markdown_row(["---"] * 2 + ["---:"] * (len(header) - 3) + ["---"])]
+    table += [_markdown_row(line) for line in body]
+    notes = [f"- {note}" for note in _notes(results)]
+    return "\n".join(
+        [
+            f"# {results.dump}{mark}",
+            "",
+            "Scores are means over seeds on the dev set, on the scale of 0 to 100. Both starts got the same examples, "
+            "steps and search; *random ×N* trained for N times the steps.",
+            "",
+            *table,
+            "",
+            *notes,
+            "",
+            f"![scores]({SCORES_PLOT})",
+            "",
+            f"![pre-training]({TRAINING_PLOT})",
+            "",
+        ]
+    )
+
+
+def _cells(results: Results) -> list[list[str]]:
+    """Heading and rows as text; a column that is empty everywhere is left out."""
+    keys = [key for key in COLUMNS if key == "note" or any(row[key] is not None for row in results.rows)]
+    return [[results.headings[key] for key in keys], *([_cell(row[key]) for key in keys] for row in results.rows)]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _notes(results: Results) -> list[str]:
+    notes = []
+    averages = results.averages()
+    if "random" in averages:
+        gain = averages["score"] - averages["random"]
+        parts = ", ".join(f"{BARS[key]} {value:.1f}" for key, value in averages.items())
+        notes.append(f"average: {parts}; pre-training gives {gain:+.1f} points over random weights")
+    if results.at_chance:
+        notes.append(f"at chance (within one standard error of the majority baseline): {', '.join(results.at_chance)}")
+    for reason in dict.fromkeys(results.skipped.values()):
+        tasks = ", ".join(task for task, its_reason in results.skipped.items() if its_reason == reason)
+        notes.append(f"skipped: {tasks}: {reason}")
+    return notes
+
+
+def _reason_skipped(home: BertHome, dump: str, task: str) -> str:
+    try:
+        manifest = load_manifest(home.task_data(dump, task))
+    except BertError:
+        return ""
+    return str(manifest.counts["reason"]) if manifest.kind == "skipped_task" else ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

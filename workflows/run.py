@@ -1,0 +1,244 @@
+"""`python -m workflows.run`: the whole asset graph over one dump, by one command.
+
+It materializes the same assets as the UI does, into the same Dagster instance, so the UI shows the runs afterwards.
+Each phase is one process that goes over its partitions: importing torch and MLflow anew for each would take longer
+than the work of a small one.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_model.run_preset import RunPreset, load_preset
+from bert_pipeline.errors import BertError, InputError, UsageError
+from workflows.configuration import asset_configs
+from workflows.launcher import ending_with_parent
+from workflows.partitions import DEFAULT_DUMP, TASK_NAMES, checked_dump_name, checked_tasks, sample_seed
+from workflows.phases import PHASE_ASSETS, PHASES
+from workflows.resources import BertHome
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the phases asked for; returns 0, 1 when a run or a blocking check failed, 2 for bad usage."""
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    try:
+        plan = plan_of(arguments)
+        with term_as_interrupt():
+            if arguments.in_process:
+                return run_phase(plan, arguments.phase)
+            return run_phases(plan, PHASES if arguments.phase == "all" else (arguments.phase,), arguments)
+    except BertError as error:
+        print(f"workflows.run: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("workflows.run: interrupted; run the same command to go on", file=sys.stderr)
+        return 130
+
+
+@contextlib.contextmanager
+def term_as_interrupt() -> Iterator[None]:
+    """Dagster ends a run in order on SIGINT: let TERM do the same, and SIGINT work in a shell's background job too."""
+    handlers = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: lambda *_: os.kill(os.getpid(), signal.SIGINT),
+    }
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m workflows.run", description=(__doc__ or "").partition("\n\n")[2])
+    parser.add_argument("--preset", default="demo", metavar="NAME|FILE", help="what to run (default: %(default)s)")
+    parser.add_argument("--dump", default=DEFAULT_DUMP, metavar="NAME", help="the partition (default: %(default)s)")
+    parser.add_argument("--dump-file", action="append", default=[], metavar="PATH", help="the dump's own file(s)")
+    for suite, what in (
+        ("glue", "the nine GLUE tasks"),
+        ("squad", "SQuAD's JSON files"),
+        ("swag", "SWAG's CSV files"),
+        ("ner", "the CoNLL-2003 files"),
+    ):
+        parser.add_argument(f"--{suite}", default="", metavar="DIR", help=f"folder with {what}")
+    parser.add_argument(
+        "--dev-fraction",
+        type=float,
+        metavar="SHARE",
+        help="where a task has one file only, cut this share off it as dev set; results then say 'own split'",
+    )
+    parser.add_argument("--tasks", default="", metavar="A,B", help=f"default: all of {' '.join(TASK_NAMES)}")
+    parser.add_argument("--phase", choices=[*PHASES, "all"], default="all", help="default: %(default)s")
+    parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is run, over what."""
+
+    preset: RunPreset
+    dump: str
+    sources: tuple[str, ...]
+    suites: dict[str, str]
+    dev_fraction: float
+    tasks: tuple[str, ...]
+
+
+def plan_of(arguments: argparse.Namespace) -> Plan:
+    """Check everything that can be checked before anything runs."""
+    preset = load_preset(arguments.preset)
+    dump = checked_dump_name(arguments.dump)
+    if arguments.dump_file and sample_seed(dump) is not None:
+        raise UsageError(
+            f"--dump {dump} names a generated sample; give --dump-file another name, such as --dump enwiki-1"
+        )
+    sources = []
+    for source in arguments.dump_file:
+        prefix, separator, path = source.rpartition(":")
+        if not Path(path).is_file():
+            raise InputError(f"--dump-file {path}: no such file")
+        sources.append(f"{prefix}{separator}{Path(path).resolve()}")
+    suites = {}
+    for suite in ("glue", "squad", "swag", "ner"):
+        folder = getattr(arguments, suite)
+        if folder and not Path(folder).exists():
+            raise InputError(f"--{suite} {folder}: no such folder")
+        suites[suite] = str(Path(folder).resolve()) if folder else ""
+    tasks = checked_tasks([name for name in arguments.tasks.split(",") if name]) if arguments.tasks else TASK_NAMES
+    dev_fraction = preset.finetuning.dev_fraction if arguments.dev_fraction is None else arguments.dev_fraction
+    if not 0 <= dev_fraction < 1:
+        raise UsageError(f"--dev-fraction {dev_fraction}: expected a number from 0 to below 1")
+    return Plan(
+        preset=preset,
+        dump=dump,
+        sources=tuple(sources),
+        suites=suites,
+        dev_fraction=dev_fraction,
+        tasks=tasks,
+    )
+
+
+def run_phases(plan: Plan, phases: Sequence[str], arguments: argparse.Namespace) -> int:
+    """Run each phase as a child process and print what came out."""
+    started = time.monotonic()
+    words = _words_of(arguments)
+    for number, phase in enumerate(phases, start=1):
+        phase_started = time.monotonic()
+        print(f"--- {number}/{len(phases)} {phase}: {', '.join(PHASE_ASSETS[phase])}", flush=True)
+        command = [sys.executable, "-m", "workflows.run", *words, "--phase", phase, "--in-process"]
+        code = run_child(command)
+        print(
+            f"--- {phase} {'done' if code == 0 else 'FAILED'} in {time.monotonic() - phase_started:.0f} s", flush=True
+        )
+        if code != 0:
+            return code if code in (1, 2, 130) else 1
+    if "report" in phases:
+        print_outcome(plan, time.monotonic() - started)
+    return 0
+
+
+def run_child(command: Sequence[str]) -> int:
+    """Run a phase; an interrupt or TERM reaches it too, and it is waited for."""
+    process = subprocess.Popen(ending_with_parent(command))
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)
+
+
+def _words_of(arguments: argparse.Namespace) -> list[str]:
+    """The command line again, for the child processes."""
+    words = ["--preset", arguments.preset, "--dump", arguments.dump, "--tasks", arguments.tasks]
+    for path in arguments.dump_file:
+        words += ["--dump-file", path]
+    for suite in ("glue", "squad", "swag", "ner"):
+        if getattr(arguments, suite):
+            words += [f"--{suite}", getattr(arguments, suite)]
+    if arguments.dev_fraction is not None:
+        words += ["--dev-fraction", str(arguments.dev_fraction)]
+    return words
+
+
+def run_phase(plan: Plan, phase: str) -> int:
+    """Materialize the assets of one phase in this process, partition by partition."""
+    import dagster as dg
+
+    from workflows.definitions import defs
+    from workflows.instance import PROCESS_TAG, end_abandoned_runs, open_instance, process_mark
+    from workflows.partitions import dump_task_key
+
+    home = BertHome()
+    job = defs().resolve_implicit_global_asset_job_def()
+    partitions: list[Any] = [plan.dump]
+    if phase == "finetuning":
+        partitions = [dump_task_key(plan.dump, task) for task in plan.tasks]
+    failed: list[str] = []
+    with open_instance(home, dumps=(DEFAULT_DUMP, plan.dump)) as instance:
+        home.apply_environment()
+        end_abandoned_runs(instance)
+        for partition in partitions:
+            result = job.execute_in_process(
+                instance=instance,
+                partition_key=partition,
+                asset_selection=[dg.AssetKey(name) for name in PHASE_ASSETS[phase]],
+                run_config=run_config(plan, phase),
+                tags={"bert/preset": plan.preset.name, "bert/phase": phase, PROCESS_TAG: process_mark()},
+                raise_on_error=False,
+            )
+            if not result.success:
+                if was_interrupted(instance, result.run_id):
+                    raise KeyboardInterrupt
+                failed.append(str(partition))
+    for partition in failed:
+        print(f"workflows.run: {phase} of {partition} failed; the cause stands above", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def was_interrupted(instance: Any, run_id: str) -> bool:
+    """Whether a run ended because this process was asked to stop, and not because of what it did."""
+    import dagster as dg
+
+    run = instance.get_run_by_id(run_id)
+    if run is not None and run.status == dg.DagsterRunStatus.CANCELED:
+        return True
+    ends = instance.all_logs(run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
+    reasons = [end.dagster_event.job_failure_data.failure_reason for end in ends if end.dagster_event]
+    return any(reason is not None and reason.value == "UNEXPECTED_TERMINATION" for reason in reasons)
+
+
+def run_config(plan: Plan, phase: str) -> dict[str, Any]:
+    """The run configuration that a preset stands for, as one would give it in the launchpad."""
+    configs = asset_configs(plan.preset, sources=plan.sources, suites=plan.suites, dev_fraction=plan.dev_fraction)
+    return {
+        "ops": {name: {"config": configs[name]} for name in PHASE_ASSETS[phase] if name in configs},
+        "loggers": {"console": {"config": "INFO"}},
+    }
+
+
+def print_outcome(plan: Plan, seconds: float) -> None:
+    """The table, the pictures, the time and the way to the UIs."""
+    directory = BertHome().report(plan.dump)
+    print()
+    print((directory / "results.txt").read_text(encoding="utf-8"))
+    for path in sorted(directory.glob("*.png")):
+        print(f"plot: {path}")
+    print(f"report: {directory / 'report.md'}")
+    print(f"{seconds / 60:.1f} minutes; data, runs and registry are in {BertHome().path}")
+    print("make ui    opens Dagster on http://127.0.0.1:3000 and MLflow on http://127.0.0.1:5000")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
