@@ -67,7 +67,7 @@ lint: install-dev  ## ruff, and Dagster's own validation of the definitions
 	$(BIN)/dagster definitions validate -w workspace.yaml
 
 types: install-dev  ## mypy
-	$(BIN)/mypy bert_pipeline bert_model workflows
+	$(BIN)/mypy bert_pipeline bert_model workflows benchmarks
 
 bench: bench-corpus bench-instances bench-pretraining  ## every benchmark, each beside its peer
 

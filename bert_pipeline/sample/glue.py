@@ -103,9 +103,9 @@ def write_glue(directory: Path, world: World) -> dict[str, int]:
     ):  # fmt: skip
         part = name.partition("_")[0]
         split = dataclasses.replace(make_split(world, f"MNLI:{name}", part))  # type: ignore[arg-type]
-        examples = pair_tasks.inferences(split, size, genres)
+        inferences = pair_tasks.inferences(split, size, genres)
         path = f"MNLI/{name}.tsv"
-        rows[path] = _write_mnli(directory / path, part, examples)
+        rows[path] = _write_mnli(directory / path, part, inferences)
     return rows
 
 

@@ -94,7 +94,9 @@ class Grammar:
             "goods": lambda: self.pick(trade.goods).plural,
             "place": lambda: self.pick(trade.places).singular,
             "places": lambda: self.pick(trade.places).plural,
-            "thing": lambda: self.pick(self.rng.choice((trade.agents, trade.tools, trade.goods, trade.places))).singular,
+            "thing": lambda: (
+                self.pick(self.rng.choice((trade.agents, trade.tools, trade.goods, trade.places))).singular
+            ),
             "verb": lambda: verb("base"),
             "verbs": lambda: verb("third"),
             "verbed": lambda: verb("past"),

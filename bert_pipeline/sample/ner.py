@@ -50,6 +50,7 @@ def documents(split: Split, num_sentences: int) -> list[list[list[Token]]]:
     while written < num_sentences:
         writer = split.writer()
         kind = split.rng.choice(("person", "person", "town", "organization", "work"))
+        pools: tuple[tuple[str, ...], ...]
         if kind == "person":
             slots = writer.person_slots(split.person())
             pools = (templates.PERSON_LEAD, templates.PERSON_YOUTH, templates.PERSON_WORK, templates.PERSON_DEATH)
@@ -71,7 +72,7 @@ def documents(split: Split, num_sentences: int) -> list[list[list[Token]]]:
 
 def _tokens(words: list[tuple[str, str]]) -> list[Token]:
     tokens: list[Token] = []
-    for index, (word, kind) in enumerate(words):
+    for word, kind in words:
         part = "NNP" if kind else _part_of_speech(word)
         tag = f"I-{kind}" if kind else "O"
         tokens.append((word, part, _CHUNKS.get(part, "I-NP"), tag))

@@ -1,7 +1,9 @@
 """The GLUE tasks over two sentences: paraphrase, similarity, inference, answering and pronouns."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from typing import Any
 
 from bert_pipeline.sample.grammar import mark, plain
 from bert_pipeline.sample.lexicon import FIELDS, TRADES, TRAITS, Noun, Trade, Verb
@@ -75,7 +77,7 @@ def _change(split: Split, statement: Statement, what: str) -> Statement:
     if what == "pole":
         return dataclasses.replace(statement, pole=1 - statement.pole)
     other = _other_trade(split, statement.trade, split.trades)
-    deed = {"verb": split.rng.choice(other.verbs), "good": split.rng.choice(other.goods)}
+    deed: dict[str, Any] = {"verb": split.rng.choice(other.verbs), "good": split.rng.choice(other.goods)}
     if what == "deed":
         return dataclasses.replace(statement, **deed)
     if what == "agent":
@@ -219,7 +221,9 @@ def _infer(split: Split, genre_name: str, label: str, claims_trade: bool) -> tup
         "c_fields": lambda: writer.grammar.pick(FIELDS[field]).plural,
     }
     premise = plain(writer.grammar.fill(rng.choice(premises), slots))
-    return premise, plain(writer.grammar.fill(rng.choice(genre.trade_claims if claims_trade else genre.trait_claims), slots))
+    return premise, plain(
+        writer.grammar.fill(rng.choice(genre.trade_claims if claims_trade else genre.trait_claims), slots)
+    )
 
 
 def entailments(split: Split, count: int) -> list[tuple[str, str, str]]:
@@ -304,8 +308,8 @@ def pronouns(split: Split, count: int) -> list[tuple[str, str, int]]:
         writer = split.writer()
         trade = split.rng.choice(TRADES)
         other = _other_trade(split, trade)
-        fixed = {
-            name: (lambda value=draw(): value)
+        fixed: dict[str, Callable[[], str]] = {
+            name: functools.partial(str, draw())
             for prefix, each in (("", trade), ("b_", other))
             for name, draw in writer.grammar.trade_slots(each, prefix).items()
         }
@@ -313,7 +317,7 @@ def pronouns(split: Split, count: int) -> list[tuple[str, str, int]]:
         sentence, claim = split.rng.choice(_WINOGRAD)
         right = "{b_agent}" if "{b_" in claim else "{agent}"
         wrong = "{agent}" if right == "{b_agent}" else "{b_agent}"
-        slots = {**fixed, "he": lambda pronoun=pronoun: pronoun}
+        slots = fixed | {"he": functools.partial(str, pronoun)}
         hypothesis = f"The {right if label else wrong} {claim}"
         rows.append((writer.grammar.fill(sentence, slots), writer.grammar.fill(hypothesis, slots), label))
     split.rng.shuffle(rows)

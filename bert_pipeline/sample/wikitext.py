@@ -111,7 +111,10 @@ def _infobox(entity: Person | Town | Organization | Work | Trade) -> str:
             "location": f"[[{entity.town.title}]]",
         }  # fmt: skip
     elif isinstance(entity, Work):
-        kind, fields = entity.kind, {"name": entity.title, "author": f"[[{entity.author}]]", "released": str(entity.year)}
+        kind, fields = (
+            entity.kind,
+            {"name": entity.title, "author": f"[[{entity.author}]]", "released": str(entity.year)},
+        )
     else:
         return ""
     lines = "\n".join(f"| {name} = {value}" for name, value in fields.items())
@@ -131,12 +134,16 @@ def _furniture(article: Article, heading: str, rng: random.Random) -> str:
         rows = "".join(f"|-\n| {year} || {rng.randrange(2, 90) * 100:,}\n" for year in range(1700, 1901, 50))
         return f'{{| class="wikitable"\n|+ Population\n! Year !! Inhabitants\n{rows}|}}'
     if isinstance(entity, Town) and heading == "History":
-        return f"[[File:{entity.title} old map.jpg|thumb|right|A map of [[{entity.title}]] from {entity.founded + 400}]]"
+        return (
+            f"[[File:{entity.title} old map.jpg|thumb|right|A map of [[{entity.title}]] from {entity.founded + 400}]]"
+        )
     if isinstance(entity, Work) and heading == "Plot":
         words = [noun.plural for noun in entity.trade.goods]
         return "\n".join(f"* chapter {number}: ''{word}''" for number, word in enumerate(words, start=1))
     if isinstance(entity, Organization) and heading == "Activities":
-        return "\n".join(f"; {noun.plural}\n: kept in the {entity.trade.places[0].singular}" for noun in entity.trade.tools)
+        return "\n".join(
+            f"; {noun.plural}\n: kept in the {entity.trade.places[0].singular}" for noun in entity.trade.tools
+        )
     if isinstance(entity, Person) and heading == "Death and legacy" and rng.random() < 0.2:
         return f"{{{{Quote|text=Nobody knew more about {entity.trade.goods[0].plural}.|author={entity.mentor}}}}}"
     return ""
@@ -166,4 +173,6 @@ def _categories(article: Article) -> list[str]:
 
 def article_text(article: Article) -> list[list[str]]:
     """The prose that a text extraction should find: paragraphs of plain sentences."""
-    return [[plain(sentence) for sentence in paragraph] for section in article.sections for paragraph in section.paragraphs]
+    return [
+        [plain(sentence) for sentence in paragraph] for section in article.sections for paragraph in section.paragraphs
+    ]

@@ -98,9 +98,7 @@ def make_world(seed: int, num_articles: int) -> World:
     while len(works) < max(8, num_articles - len(towns) - len(organizations) - len(persons)):
         work = make_work(rng, rng.choice(tuple(persons.values())))
         works.setdefault(work.title, work)
-    return World(
-        seed, names, towns, tuple(organizations.values()), tuple(persons.values()), tuple(works.values())
-    )
+    return World(seed, names, towns, tuple(organizations.values()), tuple(persons.values()), tuple(works.values()))
 
 
 def make_traits(rng: random.Random, *names: str) -> dict[str, int]:
@@ -141,9 +139,7 @@ def make_organization(rng: random.Random, names: Names, town: Town) -> Organizat
     )
 
 
-def make_person(
-    rng: random.Random, names: Names, birthplace: Town, home: Town, employer: Organization
-) -> Person:
+def make_person(rng: random.Random, names: Names, birthplace: Town, home: Town, employer: Organization) -> Person:
     """A person, and the name of the mentor."""
     given, surname, female = person_name(rng, names)
     mentor_given, mentor_surname, _ = person_name(rng, names)
