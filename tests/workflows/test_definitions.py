@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from bert_model.run_preset import load_preset, preset_names
-from workflows.configuration import asset_configs
+from workflows.configuration import asset_configs, launchpad_preset
 from workflows.definitions import defs
 from workflows.phases import ASSETS, asset_of_step
 
@@ -121,7 +121,8 @@ def test_every_preset_is_a_valid_run_configuration(definitions, name):
 def test_launchpad_without_any_input_is_the_demo_preset(definitions):
     job = definitions.resolve_implicit_global_asset_job_def()
     resolved = dg.validate_run_config(job, {})
-    expected = asset_configs(load_preset("demo"))
+    assert launchpad_preset().name == "demo"
+    expected = asset_configs(launchpad_preset())
     for asset, values in expected.items():
         assert {key: resolved["ops"][asset]["config"][key] for key in values} == values
 
