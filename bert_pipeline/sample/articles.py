@@ -46,24 +46,25 @@ _PERSON: Plan = (
     ("", ((templates.PERSON_LEAD, 1), (templates.TRADE, 3))),
     ("Early life", ((templates.PERSON_YOUTH, 4),)),
     ("Work", ((templates.TRADE, 5), (templates.PERSON_WORK, 3), (templates.TRADE, 4))),
-    ("Character", ((templates.PERSON_CHARACTER, 5),)),
+    ("Character", ((templates.PERSON_CHARACTER, 6),)),
     ("Death and legacy", ((templates.PERSON_DEATH, 2),)),
 )
 _TOWN: Plan = (
     ("", ((templates.TOWN_LEAD, 1), (templates.TRADE, 3))),
     ("History", ((templates.TOWN_HISTORY, 3),)),
-    ("Geography", ((templates.TOWN_GEOGRAPHY, 5),)),
+    ("Character", ((templates.TOWN_CHARACTER, 5),)),
     ("Economy", ((templates.TRADE, 5), (templates.TOWN_ECONOMY, 3), (templates.TRADE, 4))),
 )
 _ORGANIZATION: Plan = (
     ("", ((templates.ORGANIZATION_LEAD, 1), (templates.TRADE, 3))),
     ("History", ((templates.ORGANIZATION_HISTORY, 3),)),
-    ("Activities", ((templates.TRADE, 5), (templates.ORGANIZATION_WORK, 4), (templates.TRADE, 4))),
+    ("Activities", ((templates.TRADE, 5), (templates.ORGANIZATION_WORK, 3), (templates.TRADE, 4))),
+    ("Character", ((templates.ORGANIZATION_CHARACTER, 4),)),
 )
 _WORK: Plan = (
     ("", ((templates.WORK_LEAD, 1), (templates.TRADE, 3))),
     ("Plot", ((templates.TRADE, 5), (templates.WORK_PLOT, 3))),
-    ("Reception", ((templates.WORK_RECEPTION, 5), (templates.WORK_RECEPTION, 4))),
+    ("Reception", ((templates.WORK_RECEPTION, 6), (templates.WORK_RECEPTION, 5))),
 )
 _CONCEPT: Plan = (("", ((templates.CONCEPT, 5),)), ("Work", ((templates.TRADE, 5), (templates.CONCEPT, 4))))
 
@@ -107,7 +108,7 @@ class Writer:
         """Slots of the TOWN templates."""
         return {
             **self._shared_slots(town.trade),
-            **self.grammar.trait_slots({**town.traits, "fame": self.rng.randrange(2)}),
+            **self.grammar.trait_slots(town.traits),
             "T": lambda: mark("LOC", town.title, town.title),
             "land": lambda: mark("LOC", town.land),
             "river": lambda: mark("LOC", town.river),

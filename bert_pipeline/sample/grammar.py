@@ -48,6 +48,14 @@ def tagged(sentence: str) -> list[tuple[str, str]]:
     return words + [(word, "") for word in _WORD.findall(sentence[position:])]
 
 
+def _draw(name: str, slots: Mapping[str, Callable[[], str]]) -> str:
+    # `{Goods}` is `{goods}` at the head of a sentence.
+    if name in slots:
+        return slots[name]()
+    word = slots[name[0].lower() + name[1:]]()
+    return word[0].upper() + word[1:]
+
+
 class Grammar:
     """Fills templates. `cut` says which part of every cluster may be used: all of it, or a task's half."""
 
@@ -72,7 +80,7 @@ class Grammar:
     def fill(self, template: str, slots: Mapping[str, Callable[[], str]]) -> str:
         """One sentence: alternatives and slots are drawn anew at each occurrence."""
         text = _ALTERNATIVES.sub(lambda match: self.rng.choice(match[1].split("|")), template)
-        text = _SLOT.sub(lambda match: slots[match[1]](), text)
+        text = _SLOT.sub(lambda match: _draw(match[1], slots), text)
         text = _ARTICLE.sub(lambda match: match[1] + ("n " if match[2].lower() in "aeiou" else " "), text)
         text = text.replace(" ,", ",").replace(" .", ".")
         first = text[0]

@@ -105,47 +105,31 @@ def _trade(field: str, agents: str, tools: str, goods: str, places: str, verbs: 
     return Trade(people[0].singular, field, people, nouns(tools), nouns(goods), nouns(places), verb_forms)
 
 
-# field: agents; tools; goods; places; verbs (regular unless the past is given)
+# field: agents; tools; goods; places; verbs (regular unless the past is given; past and participle are the same)
 TRADES: tuple[Trade, ...] = (
-    _trade("craft", "smith ironworker", "hammer anvil furnace bellow", "horseshoe nail chain sword", "forge foundry",
-           "weld harden sharpen temper"),
-    _trade("craft", "carpenter joiner", "saw chisel mallet gimlet", "table cupboard chair door", "sawmill timberyard",
-           "assemble plane varnish glue"),
-    _trade("craft", "potter ceramist", "kiln wheel glaze sponge", "jug bowl vase pitcher", "pottery claypit",
-           "mould fire decorate rinse"),
-    _trade("craft", "weaver clothmaker", "loom spindle shuttle needle", "carpet blanket shawl tapestry",
-           "spinnery dyehouse", "stitch dye knit/knitted embroider"),
-    _trade("science", "astronomer stargazer", "telescope sextant lens astrolabe", "comet planet star eclipse",
-           "observatory dome", "observe predict track discover"),
-    _trade("science", "chemist alchemist", "flask burner crucible pipette", "acid powder crystal vapour",
-           "laboratory vault", "dissolve distil/distilled heat purify"),
-    _trade("science", "botanist herbalist", "trowel magnifier sickle spade", "orchid fern shrub lily",
-           "greenhouse garden", "classify cultivate prune graft/grafted"),
-    _trade("science", "historian chronicler", "quill ledger inkwell parchment", "chronicle treaty dynasty legend",
-           "archive library", "record transcribe translate narrate"),
-    _trade("art", "painter portraitist", "brush easel palette pencil", "portrait landscape fresco mural",
-           "studio gallery", "paint sketch frame restore"),
-    _trade("art", "singer vocalist", "lute harp flute organ", "ballad hymn aria chorus", "theatre choir",
-           "chant rehearse compose hum/hummed"),
-    _trade("art", "dancer ballerina", "ribbon slipper costume mirror", "waltz ballet polka tango", "ballroom playhouse",
-           "dance choreograph present practise"),
-    _trade("art", "sculptor stonecarver", "rasp drill scaffold clamp", "statue bust monument fountain",
-           "quarry stoneyard", "carve polish chip/chipped engrave"),
-    _trade("country", "shepherd herder", "crook whistle bell fence", "lamb goat ewe ram", "pasture meadow",
-           "graze herd milk shear/sheared"),
-    _trade("country", "beekeeper apiarist", "hive smoker veil honeycomb", "bee swarm colony drone", "apiary heath",
-           "breed/bred feed/fed raise transport"),
-    _trade("country", "fisher angler", "net hook rod float", "trout/trouts eel salmon/salmons carp/carps",
-           "harbour pier", "catch/caught gut/gutted bait smoke"),
-    _trade("country", "miller grinder", "millstone sieve waterwheel sack", "barley wheat rye oat", "mill granary",
-           "grind/ground sift store dry"),
+    _trade("craft", "smith blacksmith ironworker metalworker", "hammer anvil furnace bellow",
+           "horseshoe nail chain sword", "forge foundry smithy ironworks/ironworks", "weld harden sharpen temper"),
+    _trade("craft", "weaver clothmaker spinner webster", "loom spindle shuttle needle",
+           "carpet blanket shawl tapestry", "spinnery dyehouse weavery clothmill", "stitch dye knit/knitted embroider"),
+    _trade("art", "singer vocalist songster crooner", "lute harp flute organ", "ballad hymn aria chorus",
+           "theatre choir operahouse songhall", "chant rehearse compose hum/hummed"),
+    _trade("art", "painter portraitist limner colourist", "brush easel palette pencil",
+           "portrait landscape fresco mural", "studio gallery atelier paintroom", "paint sketch frame restore"),
+    _trade("country", "shepherd herder drover herdsman/herdsmen", "crook whistle bell fence", "lamb goat ewe ram",
+           "pasture meadow fold hillside", "graze herd milk shear/sheared"),
+    _trade("country", "fisher angler trawler netter", "net hook rod float", "trout/trouts eel salmon/salmons carp/carps",
+           "harbour pier jetty wharf", "catch/caught gut/gutted bait smoke"),
+    _trade("learning", "doctor physician surgeon medic", "scalpel bandage syringe thermometer",
+           "fever wound disease injury", "hospital clinic infirmary sickroom", "cure treat diagnose heal"),
+    _trade("learning", "teacher tutor educator schoolmaster", "blackboard textbook ruler globe",
+           "pupil lesson exam student", "school classroom college lecturehall", "teach/taught grade instruct examine"),
 )  # fmt: skip
 
-FIELDS: dict[str, tuple[Noun, Noun]] = {
-    "craft": (_noun("artisan"), _noun("craftworker")),
-    "science": (_noun("scholar"), _noun("scientist")),
-    "art": (_noun("artist"), _noun("entertainer")),
-    "country": (_noun("farmer"), _noun("peasant")),
+FIELDS: dict[str, tuple[Noun, ...]] = {
+    "craft": (_noun("artisan"), _noun("craftworker"), _noun("handworker"), _noun("maker")),
+    "art": (_noun("artist"), _noun("entertainer"), _noun("performer"), _noun("creator")),
+    "country": (_noun("farmer"), _noun("peasant"), _noun("villager"), _noun("countryman/countrymen")),
+    "learning": (_noun("scholar"), _noun("academic"), _noun("graduate"), _noun("expert")),
 }
 
 
@@ -168,8 +152,6 @@ TRAITS: dict[str, Trait] = {
                "obscure unknown forgotten nameless unnoticed overlooked", "few visitors, empty rooms, dusty papers"),
         _trait("size", "large huge vast enormous big immense", "wide streets, tall towers, long walls",
                "small tiny little minor compact modest", "narrow lanes, low sheds, short paths"),
-        _trait("climate", "cold frosty chilly icy wintry freezing", "deep snow, thick ice, northern winds",
-               "warm hot sunny tropical mild balmy", "palm trees, dry sand, southern breezes"),
     )
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from bert_pipeline.sample.splits import Split
 
 _TRAITS_OF = {
     "person": ("wealth", "temper", "fame"),
-    "town": ("size", "climate", "wealth"),
+    "town": ("size", "wealth", "fame"),
     "organization": ("size", "fame"),
 }
 

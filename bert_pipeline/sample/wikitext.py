@@ -130,7 +130,7 @@ def _hatnote(article: Article, rng: random.Random) -> str:
 def _furniture(article: Article, heading: str, rng: random.Random) -> str:
     """What stands in an article beside its prose, under some headings."""
     entity = article.entity
-    if isinstance(entity, Town) and heading == "Geography":
+    if isinstance(entity, Town) and heading == "Character":
         rows = "".join(f"|-\n| {year} || {rng.randrange(2, 90) * 100:,}\n" for year in range(1700, 1901, 50))
         return f'{{| class="wikitable"\n|+ Population\n! Year !! Inhabitants\n{rows}|}}'
     if isinstance(entity, Town) and heading == "History":

@@ -120,7 +120,7 @@ def make_town(rng: random.Random, names: Names, title: str) -> Town:
         river=rng.choice(names.rivers),
         founded=rng.randrange(1100, 1400),
         trade=rng.choice(TRADES),
-        traits=make_traits(rng, "size", "climate", "wealth"),
+        traits=make_traits(rng, "size", "wealth", "fame"),
     )
 
 
