@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_pipeline import cli as pipeline_cli
-from bert_pipeline.cli import Subparsers
+from bert_pipeline.cli import Subparsers, add_command
 from bert_pipeline.configuration import override
 from bert_pipeline.errors import BertError, PromotionError, UsageError
 from bert_pipeline.tasks.catalogue import TASKS
@@ -101,13 +101,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(subparsers: Subparsers, name: str, description: str) -> argparse.ArgumentParser:
-    summary = description.partition(". ")[0].removesuffix(".")
-    return subparsers.add_parser(name, help=summary[0].lower() + summary[1:], description=description)
-
-
 def _add_pretrain(subparsers: Subparsers) -> None:
-    parser = _command(
+    parser = add_command(
         subparsers,
         "pretrain",
         "Pre-train a BERT on instances. One process; for several use torchrun -m bert_model.pretraining "
@@ -130,7 +125,7 @@ def _run_pretrain(arguments: argparse.Namespace) -> int:
 
 
 def _add_finetune(subparsers: Subparsers) -> None:
-    parser = _command(
+    parser = add_command(
         subparsers,
         "finetune",
         "Fine-tune a model on a task and score it on the task's dev set. The best of a grid of learning rates and "
@@ -175,7 +170,7 @@ def _show_trial(done: int, total: int, line: str) -> None:
 
 
 def _add_predict(subparsers: Subparsers) -> None:
-    parser = _command(
+    parser = add_command(
         subparsers,
         "predict",
         "Answer a task on plain input, as JSON lines with probabilities. Besides the tasks: mlm fills [MASK], nsp says "
@@ -200,7 +195,7 @@ def _run_predict(arguments: argparse.Namespace) -> int:
 
 
 def _add_score(subparsers: Subparsers) -> None:
-    parser = _command(subparsers, "score", "Score predictions by the task's official metric, as JSON.")
+    parser = add_command(subparsers, "score", "Score predictions by the task's official metric, as JSON.")
     parser.add_argument("task", metavar="TASK")
     parser.add_argument("--data", required=True, type=Path, metavar="FILE")
     parser.add_argument("--predictions", required=True, type=Path, metavar="FILE")
@@ -226,7 +221,7 @@ def _run_score(arguments: argparse.Namespace) -> int:
 
 
 def _add_submission(subparsers: Subparsers) -> None:
-    parser = _command(
+    parser = add_command(
         subparsers, "submission", "Write the GLUE submission from fine-tuned models: one zip, eleven files."
     )
     parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="fine-tuned models")
@@ -259,7 +254,7 @@ def _run_submission(arguments: argparse.Namespace) -> int:
 
 
 def _add_features(subparsers: Subparsers) -> None:
-    parser = _command(subparsers, "features", "Write a model's activations per token to Parquet.")
+    parser = add_command(subparsers, "features", "Write a model's activations per token to Parquet.")
     parser.add_argument("--model", required=True, metavar="MODEL", help=MODEL_HELP)
     parser.add_argument("--input", required=True, metavar="FILE", help="a text a line, or A<TAB>B; - is standard input")
     parser.add_argument("--output", required=True, type=Path, metavar="FILE")
@@ -280,10 +275,10 @@ def _run_features(arguments: argparse.Namespace) -> int:
 
 
 def _add_models(subparsers: Subparsers) -> None:
-    parser = _command(subparsers, "models", "List the registered models, their versions, scores and aliases.")
+    parser = add_command(subparsers, "models", "List the registered models, their versions, scores and aliases.")
     parser.set_defaults(run=_run_models)
 
-    parser = _command(
+    parser = add_command(
         subparsers,
         "promote",
         "Move the alias champion to a version, if every gate lets it pass. A refusal names its gate.",
@@ -293,7 +288,7 @@ def _add_models(subparsers: Subparsers) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the decision, change nothing")
     parser.set_defaults(run=_run_promote)
 
-    parser = _command(subparsers, "rollback", "Give the alias champion back to the version that held it before.")
+    parser = add_command(subparsers, "rollback", "Give the alias champion back to the version that held it before.")
     parser.add_argument("name", metavar="NAME")
     parser.set_defaults(run=_run_rollback)
 

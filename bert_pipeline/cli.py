@@ -31,13 +31,14 @@ def add_commands(subparsers: Subparsers) -> None:
     _add_sample(subparsers)
 
 
-def _command(subparsers: Subparsers, name: str, description: str) -> argparse.ArgumentParser:
+def add_command(subparsers: Subparsers, name: str, description: str) -> argparse.ArgumentParser:
+    """Add a subcommand; the first sentence of its description is its line in `bert --help`."""
     summary = description.partition(". ")[0].removesuffix(".")
     return subparsers.add_parser(name, help=summary[0].lower() + summary[1:], description=description)
 
 
 def _add_download(subparsers: Subparsers) -> None:
-    parser = _command(
+    parser = add_command(
         subparsers,
         "download",
         "Download a Wikipedia dump, resumed where it broke off and checked against the published checksum.",
@@ -59,7 +60,7 @@ def _run_download(arguments: argparse.Namespace) -> int:
 
 
 def _add_corpus(subparsers: Subparsers) -> None:
-    parser = _command(
+    parser = add_command(
         subparsers,
         "corpus",
         f"Turn dumps and texts into documents: the text passages of articles, nothing else. {_AFTER_DASHES}",
@@ -106,7 +107,7 @@ def _show_article(arguments: argparse.Namespace, given: dict[str, str]) -> int:
 
 
 def _add_vocab(subparsers: Subparsers) -> None:
-    parser = _command(
+    parser = add_command(
         subparsers,
         "vocab",
         f"Make a WordPiece vocabulary of exactly the size asked for, in BERT's layout. {_AFTER_DASHES}",
@@ -153,7 +154,7 @@ def _run_vocab(arguments: argparse.Namespace) -> int:
 
 
 def _add_instances(subparsers: Subparsers) -> None:
-    parser = _command(
+    parser = add_command(
         subparsers,
         "instances",
         "Make pre-training instances of a corpus: sentence pairs, with masks when they are static. "
@@ -242,7 +243,7 @@ def _parse_mix(text: str) -> dict[str, float]:
 
 
 def _add_sample(subparsers: Subparsers) -> None:
-    parser = _command(
+    parser = add_command(
         subparsers,
         "sample",
         "Generate the sample: an invented encyclopaedia as a dump, and every task's files over it.",
