@@ -41,10 +41,15 @@ class PromotionError(BertError):
     """A registry version may not be promoted, or the registry changed under our hands."""
 
 
+MOST_NAMES = 40
+"""How many known names an error lists at most."""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return " (did you mean 'x'?)" for the nearest of `known`, or the list of them when nothing is near."""
     names = sorted(str(item) for item in known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if near:
         return f" (did you mean {near[0]!r}?)"
-    return f" (known: {', '.join(names)})"
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f" (known: {', '.join(names[:MOST_NAMES])}{more})"

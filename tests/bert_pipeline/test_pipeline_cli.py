@@ -143,11 +143,11 @@ def test_an_unknown_beam_option_is_refused(corpus, tmp_path):
 def test_one_article_is_shown_as_it_is_taken(real_data, tmp_path, capsys):
     dump = real_data / "wikipedia/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
     assert bert("corpus", "--show", "Anarchism", dump, beam_options=()) == 0
-    title, _, first = capsys.readouterr().out.splitlines()[:3]
-    assert title == "Anarchism"
-    assert first.startswith("Anarchism is a political philosophy")
+    shown = capsys.readouterr().out
+    assert shown.startswith("Anarchism (id 12")
+    assert "| Anarchism is a political philosophy that advocates" in shown
     assert bert("corpus", "--show", "AccessibleComputing", dump, beam_options=()) == 0
-    assert "(not taken: redirect)" in capsys.readouterr().out
+    assert "The page is dropped: redirect." in capsys.readouterr().out
     with pytest.raises(InputError, match="no page is called 'No such page'"):
         bert("corpus", "--show", "No such page", dump, beam_options=())
     with pytest.raises(UsageError, match="makes nothing"):
