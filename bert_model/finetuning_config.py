@@ -40,7 +40,8 @@ class FinetuningConfig:
     compare_starts: bool = False
     """Whether random weights are fine-tuned beside the given ones: same examples, steps and search."""
     random_step_multiple: int = 4
-    """With `compare_starts`, random weights are also trained for so many times the steps; 0 leaves that out."""
+    """With `compare_starts`, random weights are also trained for so many times the steps, at the setting chosen for
+    random weights; 0 leaves that out."""
     gradient_accumulation: int = 1
     """Micro-batches to a batch."""
     warmup_share: float = 0.1

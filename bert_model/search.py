@@ -111,33 +111,50 @@ def arms_of(config: FinetuningConfig) -> list[Arm]:
     return arms
 
 
-def grid_of(config: FinetuningConfig, arm: Arm, *, learning_rates: Sequence[float]) -> list[Setting]:
-    """The settings of an arm, in the order of the configuration."""
-    return [
-        Setting(learning_rate, batch_size, epochs * arm.epoch_multiple)
-        for learning_rate, batch_size, epochs in itertools.product(learning_rates, config.batch_sizes, config.epochs)
-    ]
+def grid_of(config: FinetuningConfig, learning_rates: Sequence[float]) -> list[Setting]:
+    """The settings of the grid, in the order of the configuration."""
+    return list(itertools.starmap(Setting, itertools.product(learning_rates, config.batch_sizes, config.epochs)))
 
 
 def search(
     config: FinetuningConfig, arms: Sequence[Arm], learning_rates: Sequence[float], run_trials: RunTrials
 ) -> list[ArmResult]:
-    """Search every arm in the same way and return its runs and choice.
+    """Search the grid from every start in the same way and return each arm's runs and choice.
 
     `search: grid` runs every setting with every seed. `search: first_seed` runs every setting with the first seed,
-    chooses, and runs the chosen setting with the other seeds. TrainingError when every run of an arm diverged.
+    chooses, and runs the chosen setting with the other seeds. An arm of more epochs is not searched: it runs the
+    setting chosen for its start with every seed. TrainingError when every run of an arm's choice diverged.
     """
-    grids = {arm.name: grid_of(config, arm, learning_rates=learning_rates) for arm in arms}
     first_seeds = config.seeds if config.search == "grid" else config.seeds[:1]
-    asked = [(arm, setting, seed) for arm in arms for setting in grids[arm.name] for seed in first_seeds]
-    runs = run_trials(asked)
-    by_arm = {arm.name: [run for run, (a, _, _) in zip(runs, asked) if a.name == arm.name] for arm in arms}
-    settings = {arm.name: choose_setting(by_arm[arm.name]) for arm in arms}
-    rest = [(arm, settings[arm.name], seed) for arm in arms for seed in config.seeds if seed not in first_seeds]
+    asked = [
+        (arm, setting, seed)
+        for arm in arms
+        if arm.epoch_multiple == 1
+        for setting in grid_of(config, learning_rates)
+        for seed in first_seeds
+    ]
+    runs = list(zip(asked, run_trials(asked)))
+    chosen = {
+        arm.start: choose_setting([run for (asked_arm, _, _), run in runs if asked_arm == arm])
+        for arm in arms
+        if arm.epoch_multiple == 1
+    }
+    settings = {
+        arm.name: dataclasses.replace(chosen[arm.start], epochs=chosen[arm.start].epochs * arm.epoch_multiple)
+        for arm in arms
+    }
+    rest = [
+        (arm, settings[arm.name], seed)
+        for arm in arms
+        for seed in config.seeds
+        if arm.epoch_multiple > 1 or seed not in first_seeds
+    ]
     if rest:
-        for run, (arm, _, _) in zip(run_trials(rest), rest):
-            by_arm[arm.name].append(run)
-    return [_result_of(arm, by_arm[arm.name], settings[arm.name]) for arm in arms]
+        runs += zip(rest, run_trials(rest))
+    return [
+        _result_of(arm, [run for (asked_arm, _, _), run in runs if asked_arm == arm], settings[arm.name])
+        for arm in arms
+    ]
 
 
 def choose_setting(runs: Sequence[Run]) -> Setting:

@@ -126,7 +126,7 @@ def _topic(split: Split) -> tuple[str, str, list[Fact], list[Fact], Slots]:
     if title.count(" "):
         slots |= {"goods": lambda: trade["goods"]}
     split.rng.shuffle(facts)
-    stated, omitted = facts[:5], facts[5:]
+    stated, omitted = facts[:3], facts[3:]
     lines = [opening] + [split.rng.choice(fact.sentences) for fact in stated]
     context = " ".join(plain(writer.grammar.fill(line, slots)) for line in lines)
     return title, context, stated, omitted, slots

@@ -69,18 +69,28 @@ def test_first_seed_search_trains_the_other_seeds_at_the_chosen_setting_only():
 
 
 @pytest.mark.parametrize("procedure", ["grid", "first_seed"])
-def test_both_starts_get_the_same_search_and_the_long_one_four_times_the_epochs(procedure):
+def test_both_starts_get_the_same_search_and_the_long_one_four_times_the_chosen_epochs(procedure):
     config = tiny_tasks.configuration(
-        learning_rates=[1e-4, 1e-3], seeds=[1, 2, 3], search=procedure, compare_starts=True, epochs=[2.0]
+        learning_rates=[1e-4, 1e-3], seeds=[1, 2, 3], search=procedure, compare_starts=True, epochs=[1.0, 2.0]
     )
-    _, trials = searched(config, lambda arm, s, seed: s.learning_rate)
+    # Pre-trained weights are best at the high rate for two epochs, random ones at the low rate for one.
+    results, trials = searched(config, lambda arm, s, seed: s.learning_rate * s.epochs * (arm.start == "pretrained"))
 
-    def of(name):
-        return [(setting.learning_rate, setting.batch_size, seed) for arm, setting, seed in trials.asked if arm == name]
+    def of(name, *, seed):
+        return [setting for arm, setting, asked_seed in trials.asked if arm == name and asked_seed == seed]
 
-    assert of("pretrained") == of("random") == of("random_x4")
-    epochs = {arm: {s.epochs for name, s, _ in trials.asked if name == arm} for arm in ("random", "random_x4")}
-    assert epochs == {"random": {2.0}, "random_x4": {8.0}}
+    assert of("pretrained", seed=1) == of("random", seed=1)
+    assert len(of("pretrained", seed=1)) == 4
+    for seed in (2, 3):
+        expected = of("random", seed=1) if procedure == "grid" else [Setting(1e-4, 8, 1.0)]
+        assert of("random", seed=seed) == expected
+    assert [result.setting for result in results] == [
+        Setting(1e-3, 8, 2.0),
+        Setting(1e-4, 8, 1.0),
+        Setting(1e-4, 8, 4.0),
+    ]
+    assert [of("random_x4", seed=seed) for seed in (1, 2, 3)] == [[Setting(1e-4, 8, 4.0)]] * 3
+    assert [run.seed for run in results[2].chosen] == [1, 2, 3]
 
 
 def test_search_does_not_run_random_weights_unasked():
