@@ -8,6 +8,7 @@ users run it, Beam's start left out and printed apart.
 import argparse
 import cProfile
 import io
+import json
 import pstats
 import shutil
 import sys
@@ -70,7 +71,19 @@ class CorpusBenchmark:
             )
             rows.append(self._row(f"{kind}, {num_cores()} cores", rates, WIKIEXTRACTOR, "ours by the Beam job"))
         rows.append(Row(what="start of the Beam job", unit="s", ours=start, note="less is better; a dump of one page"))
-        return rows
+        return rows + [row for path in (self.small_xml, self.xml) for row in self._memory_rows(path)]
+
+    def _memory_rows(self, path: Path) -> list[Row]:
+        """Peak resident memory of the Beam job on all cores: it must not grow with the dump."""
+        module = [sys.executable, "-m", "benchmarks.measured_job", "corpus", str(path), str(self._fresh_output())]
+        peaks = json.loads(run_timed([*module, "--workers", str(num_cores())], one_core=False).output)
+        size = f"{path.stat().st_size / 1e6:.0f} MB of XML"
+        return [
+            Row(
+                what=f"peak memory, {name}", unit="MB", ours=peaks[f"{key}_bytes"] / 1e6, note=f"less is better; {size}"
+            )
+            for name, key in (("parent", "parent"), ("largest worker", "worker"))
+        ]
 
     def _row(self, what: str, rates: dict[str, float], peer: str, note: str) -> Row:
         version = self.peers.versions.get(peer, "")

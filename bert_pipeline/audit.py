@@ -3,18 +3,28 @@
 import re
 
 _RESIDUE = re.compile(
-    r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}|\|\||'''|''|</?[a-zA-Z][a-zA-Z0-9]*+(?:\s[^<>\n]*+)?/?>|<!--|-->"
-    r"|&(?:nbsp|ndash|mdash|lt|gt|amp|quot|#\d++|#x[0-9a-fA-F]++);|__[A-Z]{3,}+__|\[https?:|^[=*#|!]|[\ue000-\ue02f]"
-    r"|\b(?:style|class|align|colspan|rowspan|bgcolor|width)\s?=\s?[\"']|\bthumb\|",
+    r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}|\|\||''|==|~~~|-\{|\}-|<!--|-->|^[=*#|!:;]|[\ue000-\ue02f]"
+    r"|</?[a-zA-Z][a-zA-Z0-9]*+(?:\s[^<>\n]*+)?/?>"
+    r"|</?(?:ref|br|div|span|small|su[bp]|gallery|math|table|t[drh]|nowiki|blockquote|center|references)\b"
+    r"|&(?:[a-zA-Z]{2,8}|#\d++|#x[0-9a-fA-F]++);|__[A-Z]{3,}+__|\[(?:https?|ftp):|\[//"
+    r"|\|(?:thumb|left|right|center|frame|frameless|upright|\d++px)\b|\bthumb\||\b(?:File|Image):\S+\.[a-zA-Z]{3}"
+    r"|\b(?:style|class|align|width)\s?=\s?[\"']|\b(?:colspan|rowspan|bgcolor|cellpadding|cellspacing|valign)\s?=",
     re.MULTILINE,
 )
 _SCARS = re.compile(
-    r"\( ?[,;:]? ?\)|\[ ?\]|\( (?! )[^)\n]|\([,;:]|[^\W\d_] [,;](?=\s)|[,;] ?[,;](?=[\s\w])|[,;] ?\)"
-    r"|[^\W\d_] \.(?! ?\.)(?=\s|$)"
+    r"\(\s*[,;:]?\s*\)|\[\s*\]|“\s*”|‘\s*’|(?<![\w\"])\"\"(?![\w\"])"  # nothing in brackets or quotation marks
+    r"|\( (?! )[^)\n]|\([,;:]|\(\.(?=\s)|(?<=\S) \)|[,;:] ?\)"  # brackets that lost their first or last word
+    r"|[\w)\]”’\"] [,;](?=\s|$)|[,;:] ?[,;](?=[\s\w])|, ?\.(?=\s|$)"
+    r"|[\w)\]”’\"] \.(?! ?\.)(?=\s|$)"
+    r"|(?<!['’-])\b(?:the|an|such as)[.,;)](?=\s|$)"  # words that want another after them
+    r"|(?<=\s)['’]s\b|(?<!\d)(?<!\d )[$£€](?=\s?[.,;()]| (?:in|as|per|of|million|billion)\b)"
 )
 
 
-SUSPECT = r"[\[\]{}|<>&]|''|__|=|^[*#!]|[(] |[(][,;:)]| [,;.]|[,;] ?[,;)]|[\x{e000}-\x{e02f}]"
+SUSPECT = (
+    r"[\[\]{}|<>&]|''|__|=|~~~|^[*#!:;]|(?:File|Image):|[\x{e000}-\x{e02f}]"
+    r"|[(] |[(][,;:.)]| [,;.)]|[,;:] ?[,;.)]|\"\"|“\s*”|‘\s*’|\b(?:the|an|such as)[.,;)]| ['’]s|[$£€]"
+)
 """Found in every text that holds residue or scars, and quickly (RE2): the expressions above run on what has it."""
 
 
@@ -24,5 +34,5 @@ def count_residue(text: str) -> int:
 
 
 def count_scars(text: str) -> int:
-    """The number of places where punctuation shows that something is missing: "( )", " ,", "(;"."""
+    """The number of places where it shows that something is missing: "( )", " ,", "(;", "the.", a lone "$"."""
     return sum(1 for _ in _SCARS.finditer(text))

@@ -9,12 +9,11 @@ without the duplicates.
 import contextlib
 import dataclasses
 import functools
-import glob
 import os
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -34,19 +33,9 @@ from bert_pipeline.documents import (
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.formats.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, write_documents
 from bert_pipeline.manifest import file_sha256
+from bert_pipeline.sources import SourceKind, parse_source
 from bert_pipeline.wikipedia.article import drop_reason, extract_article
 from bert_pipeline.wikipedia.dump import Dump, ReadReport, is_truncated_bzip2, open_dump, read_pages
-
-SourceKind = Literal["wikipedia", "text", "jsonl", "pairs"]
-SOURCE_KINDS: tuple[SourceKind, ...] = ("wikipedia", "text", "jsonl", "pairs")
-
-_SUFFIXES: dict[SourceKind, tuple[str, ...]] = {
-    "wikipedia": (".xml", ".xml.bz2", ".xml.gz", ".bz2", ".gz"),
-    "text": (".txt",),
-    "jsonl": (".jsonl", ".json"),
-    "pairs": (".tsv", ".txt"),
-}
-"""What is taken from a directory; a file that is named outright may be called anything."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,6 +94,10 @@ class Unit:
     """What was lost, one sentence each."""
 
 
+_CODES = ("same text", "train", "held_out", "same id")
+"""What becomes of a document: dropped as a duplicate of one kind or the other, or in which split it goes."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
     """One shard in the making: which rows of which units, and how each is split."""
@@ -112,36 +105,7 @@ class Shard:
     index: int
     stems: tuple[str, ...]
     splits: tuple[bytes, ...]
-    """For each unit one byte a document: 0 dropped as a duplicate, 1 train, 2 held out."""
-
-
-def parse_source(source: str) -> tuple[SourceKind, list[str]]:
-    """Resolve "wikipedia:PATH", "text:PATH", "jsonl:PATH", "pairs:PATH" or a bare PATH to its kind and files.
-
-    PATH is a file, a glob or a directory. InputError when it names nothing.
-    """
-    prefix, colon, rest = source.partition(":")
-    kind: SourceKind = "wikipedia"
-    path = source
-    for known in SOURCE_KINDS:
-        if colon and prefix == known:
-            kind, path = known, rest
-    if not path:
-        raise UsageError(f"{source!r}: expected a path after {prefix}:")
-    if os.path.isdir(path):
-        names = sorted(entry.path for entry in os.scandir(path) if entry.is_file() and not entry.name.startswith("."))
-        files = [name for name in names if name.lower().endswith(_SUFFIXES[kind])]
-        if not files:
-            raise InputError(f"{path}: holds no {kind} files ({', '.join(_SUFFIXES[kind])}); give another path")
-        return kind, files
-    if not os.path.exists(path) and glob.has_magic(path):
-        files = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
-        if not files:
-            raise InputError(f"{path}: the pattern matches no file; check the path")
-        return kind, files
-    if not os.path.isfile(path):
-        raise InputError(f"{path}: no such file; check the path")
-    return kind, [path]
+    """For each unit one byte a document: an index into `_CODES`."""
 
 
 def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
@@ -196,9 +160,9 @@ def _read_dump_units(split: Split, config: CorpusConfig, directory: Path) -> Ite
     bytes_read = 0
     for page in read_pages(dump, split.start, split.stop, report):
         writer.counts["pages_read"] += 1
-        reason = drop_reason(page)
+        reason = drop_reason(page, dump.site)
         if reason:
-            writer.dropped[reason] += 1
+            writer.drop(reason, "" if reason in _NO_ARTICLES else f"{name}:{page.page_id}", page.title)
         else:
             writer.counts["characters_in"] += len(page.text)
             extraction = extract_article(page, dump.site)
@@ -210,7 +174,7 @@ def _read_dump_units(split: Split, config: CorpusConfig, directory: Path) -> Ite
                 passages=extraction.passages,
             )
             if document is None:
-                writer.dropped["no prose"] += 1
+                writer.drop("no prose", f"{name}:{page.page_id}", page.title)
             else:
                 writer.add(document, revision=page.revision_id)
         if not dump.is_splittable and writer.num_pages >= config.pages_per_unit:
@@ -220,8 +184,12 @@ def _read_dump_units(split: Split, config: CorpusConfig, directory: Path) -> Ite
     writer.counts["bytes_in"] += report.bytes_read - bytes_read
     writer.problems.extend(_losses(dump, split, report))
     if report.unfinished_page:
-        writer.dropped["cut off"] += 1
+        writer.drop("cut off", f"{name}:?", report.unfinished_page)
     yield writer.finish()
+
+
+_NO_ARTICLES = ("namespace", "redirect")
+"""Reasons to drop what is no article in the first place: counted, but not listed by title."""
 
 
 def _losses(dump: Dump, split: Split, report: ReadReport) -> Iterator[str]:
@@ -241,6 +209,32 @@ def _name_of(path: str) -> str:
     return "".join(char if char.isalnum() or char in "-_" else "-" for char in stem) or "corpus"
 
 
+_DROPPED = ".dropped"
+"""End of the names of files that list what was dropped, a line each."""
+
+
+def dropped_line(document_id: str, reason: str, title: str) -> str:
+    """A line of the list of articles without output."""
+    return f"{document_id}\t{reason}\t{' '.join(title.split())}\n"
+
+
+def collect_dropped(units: Path, path: Path) -> int:
+    """Write the list of all articles without output: those of each unit in order, then the duplicates.
+
+    A row is the article's id, the reason and its title. Returns the number of rows.
+    """
+    rows = 0
+    with open(path, "w", encoding="utf-8", newline="\n") as stream:
+        stream.write("document_id\treason\ttitle\n")
+        for prefix in ("unit-", "shard-"):
+            for part in sorted(units.glob(f"{prefix}*{_DROPPED}")):
+                with open(part, encoding="utf-8") as lines:
+                    for line in lines:
+                        stream.write(line)
+                        rows += 1
+    return rows
+
+
 _NUMBERS = np.dtype(
     [("id", "<u8"), ("revision", "<i8"), ("digest_high", "<u8"), ("digest_low", "<u8"), ("characters", "<i8")]
 )
@@ -249,10 +243,13 @@ _NUMBERS = np.dtype(
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """Write under a name of this process, then rename: a repeated or killed attempt leaves no torn file."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    yield temporary
-    os.replace(temporary, path)
+    """Write under a name of this attempt, then rename: a repeated or killed attempt leaves no torn file."""
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 class _UnitWriter:
@@ -272,10 +269,17 @@ class _UnitWriter:
         self.dropped_elements: Counter[str] = Counter()
         self._documents: list[Document] = []
         self._revisions: list[int] = []
+        self._listed: list[str] = []
 
     @property
     def num_pages(self) -> int:
         return self.counts["pages_read"]
+
+    def drop(self, reason: str, document_id: str, title: str) -> None:
+        """Count a page that gives no document; one with an id is listed."""
+        self.dropped[reason] += 1
+        if document_id:
+            self._listed.append(dropped_line(document_id, reason, title))
 
     def add(self, document: Document, *, revision: int) -> None:
         self._documents.append(document)
@@ -299,6 +303,8 @@ class _UnitWriter:
             )
         with _replacing(self._directory / f"{stem}.npy") as path, open(path, "wb") as stream:
             np.save(stream, numbers)
+        with _replacing(self._directory / f"{stem}{_DROPPED}") as path:
+            path.write_text("".join(self._listed), encoding="utf-8")
         unit = Unit(
             split=self._split.index,
             number=self._number,
@@ -326,7 +332,8 @@ def plan_shards(units: Iterable[Unit], config: CorpusConfig, directory: Path) ->
     by_id = np.lexsort((-numbers["revision"], numbers["id"]))  # stable: among equals the first stays
     ids = numbers["id"][by_id]
     kept[by_id[1:][ids[1:] == ids[:-1]]] = False
-    num_same_id = int((~kept).sum())
+    is_same_id = ~kept
+    num_same_id = int(is_same_id.sum())
     rest = np.flatnonzero(kept)
     high, low = numbers["digest_high"][rest], numbers["digest_low"][rest]
     by_digest = np.lexsort((low, high))
@@ -334,6 +341,7 @@ def plan_shards(units: Iterable[Unit], config: CorpusConfig, directory: Path) ->
     kept[rest[by_digest[1:][same]]] = False
     num_same_text = int((~kept).sum()) - num_same_id
     codes = _split_codes(numbers["id"], kept, config.held_out_per_mille)
+    codes[is_same_id] = _CODES.index("same id")
     dropped = {"same id": num_same_id, "same text": num_same_text}
 
     shards: list[Shard] = []
@@ -385,7 +393,8 @@ def write_shard(shard: Shard, units: Path, output: Path) -> WrittenShard:
     counts: Counter[str] = Counter()
     rows = 0
     split_column = DOCUMENT_SCHEMA.get_field_index("split")
-    labels = pa.array(["dropped", "train", "held_out"])
+    labels = pa.array(_CODES)
+    duplicates: list[str] = []
     with _replacing(output / name) as path:
         with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd") as writer:
             for stem, codes in zip(shard.stems, shard.splits):
@@ -397,13 +406,18 @@ def write_shard(shard: Shard, units: Path, output: Path) -> WrittenShard:
                         position += table.num_rows
                         column = labels.take(pa.array(part, type=pa.int8()))
                         table = table.set_column(split_column, DOCUMENT_SCHEMA.field("split"), column)
-                        table = table.filter(pa.array(part > 0)).cast(DOCUMENT_SCHEMA)
+                        is_kept = (part == 1) | (part == 2)
+                        lost = table.filter(pa.array(~is_kept)).select(["document_id", "split", "title"])
+                        duplicates += [dropped_line(*row.values()) for row in lost.to_pylist()]
+                        table = table.filter(pa.array(is_kept)).cast(DOCUMENT_SCHEMA)
                         if not table.num_rows:
                             continue
                         writer.write_table(table, row_group_size=DOCUMENTS_PER_ROW_GROUP)
                         rows += table.num_rows
-                        _count_table(table, part[part > 0], counts)
+                        _count_table(table, part[is_kept], counts)
         sha256 = file_sha256(path)
+    with _replacing(units / f"shard-{shard.index:06d}{_DROPPED}") as path:
+        path.write_text("".join(duplicates), encoding="utf-8")
     return WrittenShard(name=name, rows=rows, sha256=sha256, counts=dict(counts))
 
 

@@ -36,6 +36,8 @@ _JOBS = ("articlesmultistreamdump", "articlesdump")
 """Multistream first; both hold the current revisions of articles."""
 
 _CHUNK_BYTES = 1 << 20
+_LONGEST_WAIT = 60
+"""Times the waiting between attempts: five minutes by default."""
 _TIMEOUT_SECONDS = 60.0
 
 
@@ -79,6 +81,23 @@ def download_wikipedia(
     return load_manifest(output, kind="dump")
 
 
+def newest_finished_dump(wiki: str, *, sites: Sequence[str] = SITES) -> str:
+    """Return the date of a wiki's newest finished dump; InputError when there is none or no site answers.
+
+    Asks little and waits briefly: it is meant for those who ask again later.
+    """
+    return _latest_files(_Client(sites, attempts=len(sites), retry_seconds=0.0, timeout_seconds=10.0), wiki)[0]
+
+
+def why_unfinished(wiki: str, date: str, *, sites: Sequence[str] = SITES) -> str:
+    """Say why a dump cannot be downloaded yet: not there, not finished, no site answers; "" when it can be."""
+    try:
+        _finished_files(_Client(sites, attempts=len(sites), retry_seconds=0.0, timeout_seconds=10.0), wiki, date)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
 def _advance(progress: Callable[[int], None] | None, before: int, size: int) -> None:
     if progress is not None:
         progress(before + size)
@@ -101,6 +120,8 @@ def _finished_files(client: "_Client", wiki: str, date: str) -> dict[str, dict[s
     where = f"/{wiki}/{date}/dumpstatus.json"
     try:
         jobs = json.loads(client.read(where))["jobs"]
+        if not isinstance(jobs, dict) or not all(isinstance(jobs.get(job, {}), dict) for job in _JOBS):
+            raise TypeError("its jobs are no objects")
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{where}: not a dump status ({error}); give another date") from None
     statuses = []
@@ -152,26 +173,31 @@ def _fetch_file(client: "_Client", path: Path, entry: dict[str, Any], progress: 
 class _Client:
     """Requests to the first site that answers, one after another."""
 
-    def __init__(self, sites: Sequence[str], attempts: int, retry_seconds: float) -> None:
+    def __init__(
+        self, sites: Sequence[str], attempts: int, retry_seconds: float, timeout_seconds: float = _TIMEOUT_SECONDS
+    ) -> None:
         self._sites = [site.rstrip("/") for site in sites]
         self._attempts = attempts
         self._retry_seconds = retry_seconds
+        self._timeout_seconds = timeout_seconds
 
     def read(self, path: str) -> bytes:
         """A small file. InputError when no site has it."""
         reasons: list[str] = []
         for attempt in range(self._attempts):
             url = self._sites[attempt % len(self._sites)] + path
+            asked = 0.0
             try:
                 with self._open(url, 0) as response:
                     return response.read()
             except urllib.error.HTTPError as error:
                 reasons.append(f"{url}: {error.code} {error.reason}")
+                asked = _retry_after(error)
                 if error.code == 404 and attempt + 1 >= len(self._sites):
                     break
             except (OSError, http.client.HTTPException) as error:
                 reasons.append(f"{url}: {_reason(error)}")
-            self._wait(attempt)
+            self._wait(attempt, asked)
         raise InputError(f"no site has {path} ({'; '.join(dict.fromkeys(reasons))}); check the wiki and the date")
 
     def fetch(self, path: str, target: Path, size: int, progress: Callable[[int], None]) -> None:
@@ -186,6 +212,7 @@ class _Client:
                     " and it goes on from there"
                 )
             url = self._sites[site % len(self._sites)] + path
+            asked = 0.0
             try:
                 with self._open(url, start) as response:
                     if start and response.status != 206:  # a server without ranges starts at the beginning
@@ -194,11 +221,12 @@ class _Client:
                     self._append(response, target, start, size, progress)
             except (OSError, http.client.HTTPException) as error:  # an HTTPError is an OSError
                 reason = f"{url}: {_reason(error)}"
+                asked = _retry_after(error)
             arrived = target.stat().st_size if target.exists() else 0
             if arrived < size:
                 failures = 0 if arrived > start else failures + 1
                 site += 1
-                self._wait(failures)
+                self._wait(failures, asked)
         if target.stat().st_size > size:
             os.truncate(target, size)
         progress(size)
@@ -215,10 +243,18 @@ class _Client:
         headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
         if start:
             headers["Range"] = f"bytes={start}-"
-        return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT_SECONDS)
+        return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=self._timeout_seconds)
 
-    def _wait(self, attempt: int) -> None:
-        time.sleep(min(60.0, self._retry_seconds * (attempt + 1)))
+    def _wait(self, attempt: int, asked: float) -> None:
+        """Wait longer after each failure, and as long as the site asked for, within reason."""
+        own = min(60.0, self._retry_seconds * (attempt + 1))
+        time.sleep(max(own, min(asked, _LONGEST_WAIT * self._retry_seconds)))
+
+
+def _retry_after(error: BaseException) -> float:
+    """Seconds that a busy site asks us to wait (429, 503); 0 where it does not say."""
+    text = error.headers.get("Retry-After", "") if isinstance(error, urllib.error.HTTPError) else ""
+    return float(text) if text.isdigit() else 0.0
 
 
 def _reason(error: BaseException) -> str:

@@ -41,6 +41,10 @@ class PromotionError(BertError):
     """A registry version may not be promoted, or the registry changed under our hands."""
 
 
+class UnavailableError(BertError):
+    """A server does not answer or refuses for now: trying the same again later may help."""
+
+
 MOST_NAMES = 40
 """How many known names an error lists at most."""
 

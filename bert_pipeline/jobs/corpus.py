@@ -6,8 +6,10 @@ this process gives the same bytes.
 """
 
 import contextlib
+import dataclasses
 import json
 import logging
+import os
 import shutil
 import threading
 from collections import Counter
@@ -24,16 +26,21 @@ from bert_pipeline.corpus import (
     Split,
     Unit,
     WrittenShard,
+    collect_dropped,
     plan_shards,
     plan_splits,
     read_units,
     write_shard,
 )
+from bert_pipeline.corpus_report import sample_passages
 from bert_pipeline.errors import BertError, InputError
 from bert_pipeline.jobs.options import num_workers, pipeline_options
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
 
-__all__ = ["CorpusConfig", "build_corpus"]
+__all__ = ["DROPPED_NAME", "CorpusConfig", "build_corpus"]
+
+DROPPED_NAME = "dropped.tsv"
+"""Beside the shards: every article without output, with the reason."""
 
 logger = logging.getLogger(__name__)
 
@@ -64,16 +71,27 @@ def build_corpus(
     with publishing(Path(output), kind="corpus", configuration=to_mapping(config), inputs=inputs) as draft:
         units = draft.path / _UNITS
         units.mkdir()
+        # A worker may stand in another directory than we do.
+        anywhere = [dataclasses.replace(split, path=os.path.abspath(split.path)) for split in splits]
         with _reporting(units, progress):
-            _run(splits, config, draft.path, options)
+            _run(anywhere, config, draft.path.absolute(), options)
         result = json.loads((units / _RESULT).read_text(encoding="utf-8"))
+        num_listed = collect_dropped(units, draft.path / DROPPED_NAME)
         shutil.rmtree(units)
+        for leftover in draft.path.glob("*.tmp"):  # of workers that were killed
+            leftover.unlink()
+        read, kept = result["counts"].get("pages_read", 0), result["counts"]["documents"]
         for problem in result["problems"]:
-            logger.warning("%s", problem)
+            logger.warning("%s; of %s pages read, %s documents were kept", problem, f"{read:,}", f"{kept:,}")
         for shard in result["shards"]:
             draft.rows[shard["name"]] = shard["rows"]
             draft.known_sha256[shard["name"]] = shard["sha256"]
-        draft.counts = result["counts"]
+        shards = [(draft.path / shard["name"], shard["rows"], shard["sha256"]) for shard in result["shards"]]
+        draft.counts = {
+            **result["counts"],
+            "articles_without_text": num_listed,
+            "passages_sample": sample_passages(shards),
+        }
         draft.provenance = {"sources": list(sources), "workers": num_workers(options)}
         if not draft.counts["documents"]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in draft.counts["dropped"].items())

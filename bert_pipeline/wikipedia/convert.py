@@ -171,7 +171,7 @@ class _Style:
     def __init__(self, options: dict[str, str]) -> None:
         self.display = options.get("disp", "")
         abbreviate = options.get("abbr", "")
-        known = ("on", "off", "in", "out", "none", "no", "values")
+        known = ("on", "off", "in", "out", "none", "no", "values", "unit")
         self.abbreviate = abbreviate if abbreviate in known else "off" if self.display == "or" else "out"
         self.usually_symbol = abbreviate not in ("off", "none", "no")
         """Of temperatures, which are written with their sign unless their name is asked for."""
@@ -188,7 +188,7 @@ class _Style:
         return name
 
     def uses_symbol(self, *, source: bool) -> bool:
-        if self.abbreviate in ("on", "values"):
+        if self.abbreviate in ("on", "values", "unit"):
             return True
         if self.abbreviate in ("off", "none", "no"):
             return False
@@ -229,7 +229,8 @@ def _requested_precision(rest: Sequence[str], options: dict[str, str]) -> int | 
 
 
 def _convert_value(value: float, source: UnitOfMeasure, target: UnitOfMeasure) -> float:
-    return (value * source.scale + source.offset - target.offset) / target.scale
+    base = source.scale / value if source.is_inverse and value else value * source.scale + source.offset
+    return target.scale / base if target.is_inverse and base else (base - target.offset) / target.scale
 
 
 def _precision(
@@ -327,11 +328,11 @@ def _with_unit(
 ) -> str:
     if style.abbreviate == "values":
         return text
-    if style.uses_symbol(source=source) or unit.kind == "temperature" and style.usually_symbol:
-        symbol = unit.symbol
+    if style.uses_symbol(source=source) or unit.kind.startswith("temperature") and style.usually_symbol:
+        symbol = unit.symbol_in_words if style.abbreviate == "unit" and unit.symbol_in_words else unit.symbol
         if abs(value) == 1 and symbol in ("acres", "long tons", "short tons"):
             symbol = symbol[:-1]
-        return text + symbol if symbol[:1] == "/" else f"{text} {symbol}"
+        return text + symbol if symbol[:1] in ("/", "×") else f"{text} {symbol}"
     singular = abs(value) == 1 or fraction and abs(value) < 1
     if style.adjective:
         return f"{text}-{style.spell(unit.name).replace(' ', '-')}{style.middle if source else ''}"

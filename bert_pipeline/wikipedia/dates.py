@@ -2,7 +2,8 @@
 
 import datetime
 
-from bert_pipeline.wikipedia.registry import Arguments, register
+from bert_pipeline.wikipedia.marks import VOID
+from bert_pipeline.wikipedia.registry import Arguments, register, shows
 
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -38,6 +39,8 @@ def _as_of(arguments: Arguments) -> str | None:
     if arguments.get("alt"):
         return arguments.get("alt")
     date = _date(arguments.get(1), arguments.get(2), arguments.get(3), day_first=arguments.get("df").lower() != "us")
+    if VOID in date:
+        return VOID
     if not date:
         return None
     start = "As of" if arguments.get("since").lower() not in ("y", "yes", "1") else "Since"
@@ -57,7 +60,7 @@ def _circa(arguments: Arguments) -> str:
 
 @register("floruit, fl., fl")
 def _floruit(arguments: Arguments) -> str:
-    return " ".join(filter(None, ("fl.", "–".join(value for value in arguments.positional() if value))))
+    return " ".join(filter(None, ("fl.", " – ".join(value for value in arguments.positional() if value))))
 
 
 @register("reign, r.")
@@ -71,11 +74,16 @@ def _life(arguments: Arguments) -> str:
     return f"{arguments.name[0]}. {arguments.get(1)}".strip()
 
 
-@register(
-    "birth date, birth-date, bda, birth date and age, dob, birth, death date, death-date, death date and age, dda"
-)
+@register("birth date, birth-date, bda, birth date and age, birth-date and age, dob, birth, death date, death-date")
 def _birth(arguments: Arguments) -> str | None:
     return _full_date(arguments)
+
+
+@register("death date and age, dda")
+def _death(arguments: Arguments) -> str | None:
+    """The age at death depends on no day but those given."""
+    shown, age = _full_date(arguments), _age_at(arguments.positional())
+    return f"{shown} (aged {age})" if shown and age is not None else shown
 
 
 @register(
@@ -85,15 +93,27 @@ def _start(arguments: Arguments) -> str | None:
     return _full_date(arguments)
 
 
-@register("birth year, birth year and age, death year, death year and age, dtsh text, birth-year")
+@register("birth year, birth year and age, death year, dtsh text, birth-year")
 def _birth_year(arguments: Arguments) -> str | None:
     return arguments.get(1) or None
 
 
+@register("death year and age")
+def _death_year(arguments: Arguments) -> str | None:
+    year, born = arguments.get(1), arguments.get(2)
+    if year.isdigit() and born.isdigit():
+        return f"{year} (aged {int(year) - int(born) - 1}–{int(year) - int(born)})"
+    return year or None
+
+
 def _full_date(arguments: Arguments) -> str | None:
     values = arguments.positional()
-    if len(values) == 1 or values and not values[0].isdigit():
-        return _iso_date(values[0]) if values else None
+    if not values:
+        return None
+    if len(values) == 1 or not values[0].isdigit():
+        return _iso_date(values[0])
+    if len(values[0]) <= 2 < len(values[-1]):  # day, month, year, as other wikis have it
+        return " ".join(values[:3])
     year, month, day = (*values[:3], "", "", "")[:3]
     return _date(year.lstrip("0"), month, day, day_first=_is_day_first(arguments)) or None
 
@@ -109,11 +129,26 @@ def _iso_date(text: str) -> str:
 @register("age, age in years, age nts")
 def _age(arguments: Arguments) -> str | None:
     """Only between two given dates: the age today depends on today."""
+    values = arguments.positional()
+    age = _age_at([*values[3:6], *values[:3]])
+    return VOID if age is None else str(age)
+
+
+def _age_at(values: list[str]) -> int | None:
+    """Years from the second of two dates (year, month, day) to the first."""
     try:
-        year, month, day, year2, month2, day2 = (int(value) for value in arguments.positional()[:6])
+        year2, month2, day2, year, month, day = (int(value) for value in values[:6])
     except ValueError:
         return None
-    return str(year2 - year - ((month2, day2) < (month, day)))
+    return year2 - year - ((month2, day2) < (month, day))
+
+
+shows(
+    "currentyear, currentmonth, currentmonthname, currentmonthabbrev, currentday, currentday2, currentdayname,"
+    " localyear, localmonth, localmonthname, localday, localdayname, today, years ago, years or months ago, time ago,"
+    " numberofarticles, age in years and days, age in days, age in months, age in years and months, age in years nts",
+    VOID,
+)
 
 
 @register("oldstyledate, oldstyledatedy, old style date")
@@ -127,9 +162,17 @@ def _old_style(arguments: Arguments) -> str | None:
     return f"{day} [O.S. {old}]{comma} {year}".strip()
 
 
+@register("old style to new style, os2ns")
+def _new_style(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:Old_Style_to_New_Style"""
+    old, year, new = arguments.get(1), arguments.get(2), arguments.get(3)
+    return f"{old} [{new} N.S.] {year}".strip() if old and new else None
+
+
 @register("bce, bc, ce, ad, 'bc, bhe")
 def _era(arguments: Arguments) -> str:
-    return f"{arguments.get(1)} {arguments.name.strip(chr(39)).upper()}".strip()
+    years = [value for value in arguments.positional() if value.lower() != "link"]
+    return f"{years[0] if years else ''} {arguments.name.strip(chr(39)).upper()}".strip()
 
 
 @register("ma, mya, annum, ka, ga")

@@ -3,13 +3,13 @@
 import re
 from collections import Counter
 
-from bert_pipeline.wikipedia.marks import MARK
+from bert_pipeline.wikipedia.languages import WIKIPEDIA_CODES
+from bert_pipeline.wikipedia.marks import MARK, SEAM
 from bert_pipeline.wikipedia.siteinfo import CATEGORY_NAMESPACE, FILE_NAMESPACE, Site
 
 _PLAIN = re.compile(r"\[\[(?:[^|\[\]{}<>:\n]*+\||(?![^|\[\]{}:\n]*+:))([^|\[\]{}\n]++)\]\]")
 """A link without brackets inside, with at most one pipe and no colon before it: nine in ten of all links."""
 
-_LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(?:-[a-z]{1,12})*|simple|tokipona")
 _INTERWIKI = frozenset(
     {"w", "wikt", "wiktionary", "s", "wikisource", "b", "wikibooks", "q", "wikiquote", "n", "wikinews", "v", "d",
      "wikiversity", "voy", "wikivoyage", "c", "commons", "m", "meta", "species", "wikispecies", "mw", "doi", "rfc",
@@ -21,6 +21,14 @@ _EXTERNAL = re.compile(
     re.IGNORECASE,
 )
 _PIPE_TRICK = re.compile(r" *+\([^()]*\)$|,.*$")
+
+
+_EDGE_OF_EMPHASIS = re.compile(r"''(?:\[\[[^\[\]|\n]*+\||\{\{[^{}|\n]*+\|(?:[^{}|\n]*+\|)?+|\]\]|\}\})(?='')")
+
+
+def keep_apart(text: str) -> str:
+    """Part emphasis inside of a label or argument from that around it: ''[[a|''b'']]''."""
+    return _EDGE_OF_EMPHASIS.sub(rf"\g<0>{SEAM}", text)
 
 
 def replace_plain_links(text: str) -> str:
@@ -54,7 +62,7 @@ def is_dropped_link(target: str, site: Site) -> str:
         return "file"
     if namespace == CATEGORY_NAMESPACE:
         return "category"
-    if namespace is None and rest and prefix not in _INTERWIKI and _is_language(prefix):
+    if namespace is None and rest and prefix not in _INTERWIKI and prefix in WIKIPEDIA_CODES:
         return "interlanguage link"
     return ""
 
@@ -70,7 +78,3 @@ def link_label(target: str, label: str | None) -> str:
         return " "
     name = target.removeprefix(":").rpartition(":")[2]
     return _PIPE_TRICK.sub("", name)
-
-
-def _is_language(prefix: str) -> bool:
-    return len(prefix) <= 12 and _LANGUAGE_CODE.fullmatch(prefix) is not None

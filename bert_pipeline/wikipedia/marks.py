@@ -6,12 +6,18 @@ MARK = "\ue000"
 """Stands where inline markup was dropped: a reference, a formula, a template without prose."""
 PIPE = "\ue001"
 """A "|" that is text, as {{!}} writes it: it parts no arguments."""
+SEAM = "\ue002"
+"""Keeps apostrophes apart that only the taking off of a tag or link brings together: ''x''<sub>''i''</sub>."""
+VOID = "\ue003"
+"""Stands where a value is not known, as one that depends on today; a bracket that holds it goes whole."""
 PARAGRAPH = f"\n\n{MARK}"
 """Parts passages; the mark says that a space after it does not open the line."""
 
 _PROTECTED = "[]{}|<>'=*#:;&_-!~ \n"
 _PROTECT = str.maketrans({char: chr(0xE010 + index) for index, char in enumerate(_PROTECTED)})
-_UNPROTECT = str.maketrans({chr(0xE010 + index): char for index, char in enumerate(_PROTECTED)} | {PIPE: "|"})
+_UNPROTECT = str.maketrans(
+    {chr(0xE010 + index): char.replace("\n", " ") for index, char in enumerate(_PROTECTED)} | {PIPE: "|", SEAM: ""}
+)
 _PRIVATE = re.compile("[\ue000-\ue02f]")
 _HAS_PROTECTED = re.compile("[\ue001-\ue02f]")
 
@@ -34,16 +40,14 @@ def unprotect(text: str) -> str:
 _OPENING = "([{“„«‹"
 _CLOSING = ")]}”»›"
 _SEPARATORS = " ,;:/–—-"
-_DANGLING = (" or", " and", " from", " in", " also", " see", " pronounced", " pronunciation", "(pronounced", "(from")
-"""Words that lead to what was dropped before a closing bracket: "(Latin: x, or MARK)"."""
-
-
 _SERIES = re.compile(rf"{MARK}(?:[ ]*+(?:[,;:/–~]?[ ]*+(?:(?:and|or|to|with|from|also)(?=[ {MARK}]))?+)[ ]*+{MARK})++")
 """Marks that only separators part: "MARK, MARK or MARK" is one loss."""
 
 
 def mend(text: str) -> str:
     """Remove the marks of one passage, and what their loss leaves behind: "( ; born 1950)", "Greek , that is"."""
+    if VOID in text:
+        text = _drop_void_brackets(text)
     if MARK not in text:
         return text
     first, *rest = _SERIES.sub(MARK, text).split(MARK)
@@ -54,38 +58,94 @@ def mend(text: str) -> str:
         while len(pieces) > 1 and not pieces[-1].rstrip():
             space = pieces.pop()
             pieces[-1] += space[:1]
-        left = pieces[-1].rstrip()
-        right = part.lstrip()
-        before, after = left[-1:], right[:1]
-        if before and before in _OPENING:
-            pieces[-1] = left
-            part = part.lstrip(_SEPARATORS)
-            if part[:1] and part[0] in _CLOSING:
-                pieces[-1] = left[:-1].rstrip()
-                part = part[1:]
-        elif after and after in _CLOSING:
-            left = left.rstrip(_SEPARATORS)
-            for word in _DANGLING:
-                if left.endswith(word):
-                    left = left[: -len(word)].rstrip(_SEPARATORS) if word[0] == " " else left[: 1 - len(word)]
-                    break
-            if left[-1:] and left[-1] in _OPENING:
-                pieces[-1] = left[:-1].rstrip()
-                part = right[1:]
-            else:
-                pieces[-1] = left
+        for _ in range(4):  # brackets around brackets that held nothing else
+            if not part:
+                break
+            left, right = pieces[-1].rstrip(), part.lstrip()
+            before, after = left[-1:], right[:1]
+            if before and before in _OPENING:
+                right = right.lstrip(_SEPARATORS)
+                pieces[-1], part = left, right
+                if right[:1] and right[0] in _CLOSING:
+                    pieces[-1], part = left[:-1].rstrip(), right[1:]
+                    continue
+            elif after and after in _CLOSING:
+                left = _drop_leading_words(left.rstrip(_SEPARATORS), 0)
+                pieces[-1], part = left, right
+                if left[-1:] and left[-1] in _OPENING:
+                    pieces[-1], part = left[:-1].rstrip(), right[1:]
+                    continue
+            elif before == '"' and part[0] == '"' == pieces[-1][-1:]:
+                pieces[-1], part = left[:-1].rstrip(), part[1:]
+            elif _is_doubled(left, right):
+                pieces[-1], part = left, right[1:]
+            elif after and after in ".!?" and before and before in ",;:":
+                pieces[-1], part = left.rstrip(_SEPARATORS), right
+            elif after and after in ",.;:!?" and not right[1:2].isalnum() and right[:2] != "..":
+                shorter = _drop_leading_words(left, 1)
+                if after == "," and shorter != left and "," not in shorter[-60:]:
+                    right = right[1:]  # ", pronounced MARK, is": both commas
+                if shorter[-1:] and shorter[-1] in _OPENING:
+                    right = right.lstrip(_SEPARATORS)
+                pieces[-1], part = shorter, right
+            elif part[0] == " " and pieces[-1][-1:] in ("", " "):
                 part = right
-        elif after and after in ",;:" and before and before in ",;:(":
-            pieces[-1] = left
-            part = right[1:]
-        elif after and after in ".!?" and before and before in ",;:":
-            pieces[-1] = left.rstrip(_SEPARATORS)
-            part = right
-        elif after and after in ",.;:!?" and (len(right) == 1 or not right[1].isalnum()):
-            pieces[-1] = left
-            part = right
-        elif part[0] == " " and pieces[-1][-1:] in ("", " "):
-            part = right
+            break
         if part:
             pieces.append(part)
+    return "".join(pieces)
+
+
+def _is_doubled(left: str, right: str) -> bool:
+    """Whether signs on either side of what was dropped now stand together, of which the first is enough."""
+    before, after = left[-1:], right[:1]
+    if not before or not after:
+        return False
+    if before == ".":
+        return after == "." and right[1:2] != "." and left[-2:] != ".."
+    return before == after and after in "–—" or after in ",;:" and before in ",;:("
+
+
+_PRONOUNCED = re.compile(
+    r"(?:[,;]|(?<=[(\[])) ?(?:(?:also|usually|often|sometimes|commonly|or|and|in|[A-Z][\w-]++) ){0,3}"
+    r"(?:pronounced|pronunciations?|IPA)(?: as)?:?$"
+)
+_DANGLING = re.compile(r"(?:(?<=[(\[])| )(?:or|and|from|in|at|also|see)$")
+
+
+def _drop_leading_words(left: str, least: int) -> str:
+    """Take off words that only led to what was dropped behind them: "(Latin: x, or", "(English pronunciation:".
+
+    With `least` 1 a sentence goes on behind, and only words that speak of a pronunciation are taken off.
+    """
+    shorter = _PRONOUNCED.sub("", left[-80:])
+    if len(shorter) < len(left[-80:]):
+        return left[:-80] + shorter.rstrip(_SEPARATORS)
+    while not least and (word := _DANGLING.search(left, max(0, len(left) - 8))):
+        left = left[: word.start()].rstrip(_SEPARATORS)
+    return left
+
+
+_BRACKET_OR_VOID = re.compile(f"([(){VOID}])")
+
+
+def _drop_void_brackets(text: str) -> str:
+    """Replace by a mark every innermost bracket that holds a void, and voids outside of brackets."""
+    pieces: list[str] = []
+    opened: list[list[int]] = []  # [place in pieces, whether it holds a void]
+    for part in _BRACKET_OR_VOID.split(text):
+        if part == "(":
+            opened.append([len(pieces), 0])
+        elif part == VOID:
+            part = MARK
+            if opened:
+                opened[-1][1] = 1
+            else:
+                pieces[-1:] = [piece.rstrip("$£€¥₹ ") for piece in pieces[-1:]]
+        elif part == ")" and opened:
+            place, is_void = opened.pop()
+            if is_void:
+                del pieces[place:]
+                part = MARK
+        pieces.append(part)
     return "".join(pieces)

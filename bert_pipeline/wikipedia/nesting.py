@@ -4,10 +4,20 @@ import bisect
 import re
 from collections import Counter
 
-from bert_pipeline.wikipedia import dates, quantities, templates  # noqa: F401 (they register their renderers)
+from bert_pipeline.wikipedia import (  # noqa: F401 (they register their renderers)
+    chemistry,
+    coordinates,
+    dates,
+    foreign_words,
+    gauges,
+    names,
+    pronunciation,
+    quantities,
+    templates,
+)
 from bert_pipeline.wikipedia.links import is_dropped_link, link_label
-from bert_pipeline.wikipedia.marks import MARK
-from bert_pipeline.wikipedia.registry import PARSER_FUNCTIONS, RENDERERS, Arguments, normalize_name
+from bert_pipeline.wikipedia.marks import MARK, VOID
+from bert_pipeline.wikipedia.registry import IN_CONTEXT, PARSER_FUNCTIONS, Arguments, find_renderer, normalize_name
 from bert_pipeline.wikipedia.siteinfo import Site
 
 MAX_DEPTH = 40
@@ -111,7 +121,7 @@ class Expander:
 
     def _template(self, start: int, end: int, index: int, depth: int) -> str:
         name = normalize_name(_NAME.match(self.text, start, end)[0])  # type: ignore[index]
-        renderer = RENDERERS.get(name)
+        renderer = find_renderer(name)
         is_function = False
         if renderer is None:
             renderer = PARSER_FUNCTIONS.get(name.partition(":")[0]) if ":" in name else None
@@ -124,14 +134,20 @@ class Expander:
         parts = self._arguments(start, end, index, depth)
         if is_function:  # {{lc:Text}}: the first argument stands behind the colon
             parts.insert(1, parts[0].partition(":")[2])
+        before = self._line_before(start - 2) if name in IN_CONTEXT or name[:4] in IN_CONTEXT else ""
         try:
-            rendered = renderer(Arguments(name, parts[1:], self.title))
+            rendered = renderer(Arguments(name, parts[1:], self.title, self.site.language, before))
         except (ValueError, ArithmeticError):  # arguments that no one foresaw lose one template, not the job
             rendered = None
-        if rendered is None:
+        if rendered is None or rendered == VOID:
             self.dropped["template"] += 1
-            return MARK
+            return rendered or MARK
         return rendered
+
+    def _line_before(self, position: int) -> str:
+        """The line up to here, its last 300 characters at most."""
+        start = self.text.rfind("\n", max(0, position - 300), position) + 1
+        return self.text[start or max(0, position - 300) : position].rstrip(f" \xa0{MARK}")
 
     def _arguments(self, start: int, end: int, index: int, depth: int, maxsplit: int = -1) -> list[str]:
         """Split at the "|" of this level, children replaced."""

@@ -3,7 +3,8 @@
 import re
 
 from bert_pipeline.wikipedia.convert import convert, format_value, group_thousands, parse_number, raise_figures
-from bert_pipeline.wikipedia.registry import PARSER_FUNCTIONS, Arguments, register
+from bert_pipeline.wikipedia.marks import MARK, VOID
+from bert_pipeline.wikipedia.registry import PARSER_FUNCTIONS, Arguments, register, shows
 
 _DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
@@ -14,6 +15,8 @@ def _convert(arguments: Arguments) -> str | None:
     values = arguments.positional()
     if arguments.name == "cvt":
         options.setdefault("abbr", "on")
+    if "sing" in options:  # the option's older name
+        options.setdefault("adj", options["sing"])
     adjective = options.get("adj", "")
     if adjective in ("mid", "pre") and values:
         words = values[-1]
@@ -22,11 +25,30 @@ def _convert(arguments: Arguments) -> str | None:
             values = values[:-1]
     shown = convert(values, options)
     if shown is not None:
-        return shown
+        spelling = options.get("spell", "")
+        shown = _spell_out(shown, values[0]) if spelling.lower() in ("in", "on") else shown
+        return shown[:1].upper() + shown[1:] if spelling[:1] == "I" else shown
     for index, value in enumerate(values[:-1]):  # an unknown unit: at least what the writer typed
         if parse_number(value) is None and index:
             return f"{' '.join(values[:index])} {value}"
     return " ".join(values[:2]) if len(values) > 1 and parse_number(values[0]) else None
+
+
+_SMALL_NUMBERS = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
+nineteen
+"""
+_ONES = _SMALL_NUMBERS.split()
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+
+
+def _spell_out(shown: str, number: str) -> str:
+    """ "5 kilometres (3.1 mi)" -> "five kilometres (3.1 mi)": the first number, up to ninety-nine, in words."""
+    if not number.isdigit() or int(number) > 99 or not shown.startswith(number):
+        return shown
+    tens, ones = divmod(int(number), 10)
+    word = _ONES[int(number)] if int(number) < 20 else _TENS[tens - 2] + (f"-{_ONES[ones]}" if ones else "")
+    return word + shown[len(number) :]
 
 
 def _simple_conversion(source: str, target: str) -> None:
@@ -59,7 +81,13 @@ def _val(arguments: Arguments) -> str | None:
         return None
     shown = arguments.get("p") + value
     up, down = arguments.get(2), arguments.get(3)
-    if up and down:
+    if up.startswith("("):
+        shown += up
+        up = ""
+    elif up in _JOINING and down:
+        shown += f"{_JOINING[up]}{_signed(down, commas=commas)}"
+        up = down = ""
+    elif up and down:
         shown += f"+{up.lstrip('+')}−{down.lstrip('-−')}"
     elif up:
         shown += f" ± {_signed(up, commas=commas)}"
@@ -75,6 +103,11 @@ def _val(arguments: Arguments) -> str | None:
     if per:
         shown += f"/{_unit(per)}"
     return shown + arguments.get("s")
+
+
+_JOINING = {"to": " to ", "-": "–", "–": "–", "and": " and ", "or": " or ", "by": " by ", "x": " × ", "×": " × ",
+            ",": ", ", "/": " / "}  # fmt: skip
+"""What may stand between two numbers of a value."""
 
 
 def _unit(text: str) -> str:
@@ -143,12 +176,22 @@ def _number(arguments: Arguments) -> str | None:
 
 def _grouped(text: str) -> str:
     number = text.strip()
+    if MARK in number or VOID in number:  # the number was to come from a template that is not known
+        return VOID
     sign = "−" if number[:1] in "-−" and len(number) > 1 else ""
     digits = number.lstrip("-−").replace(",", "")
     return sign + group_thousands(digits) if _DIGITS.fullmatch(digits) else number
 
 
 PARSER_FUNCTIONS["formatnum"] = lambda arguments: _grouped(arguments.get(1))
+
+
+shows("inflation, inflation/year, inflation year, to usd, to eur, to usd text", VOID)
+
+
+@register("format price, formatprice")
+def _price(arguments: Arguments) -> str | None:
+    return _grouped(arguments.get(1)) or None
 
 
 @register("ordinal, ord, suffix, ordinal suffix, nth")
@@ -200,9 +243,11 @@ def _interval(arguments: Arguments) -> str:
 
 _CURRENCIES = {
     "us$": "US$", "usd": "US$", "usdollar": "US$", "us dollar": "US$", "$": "$", "a$": "A$", "aud": "A$", "au$": "A$",
-    "can$": "CA$", "cad": "CA$", "canadian dollar": "CA$", "c$": "C$", "nz$": "NZ$", "nzd": "NZ$", "hk$": "HK$",
+    "can$": "CA$", "ca$": "CA$", "cad": "CA$", "canadian dollar": "CA$", "c$": "C$", "nz$": "NZ$", "nzd": "NZ$",
+    "hk$": "HK$",
     "hkd": "HK$", "s$": "S$", "sgd": "S$", "gbp": "£", "£": "£", "gbp0": "£", "eur": "€", "euro": "€", "€": "€",
-    "inr": "₹", "indian rupee": "₹", "rupee": "₹", "indianrupee": "₹", "inrconvert text": "₹", "jpy": "¥", "¥": "¥",
+    "inr": "₹", "₹": "₹", "nt$": "NT$", "twd": "NT$",
+    "indian rupee": "₹", "rupee": "₹", "indianrupee": "₹", "inrconvert text": "₹", "jpy": "¥", "¥": "¥",
     "yen": "¥", "cn¥": "CN¥", "cny": "CN¥", "rmb": "RMB", "krw": "₩", "₩": "₩", "php": "₱", "peso": "₱", "₱": "₱",
     "rub": "₽", "chf": "CHF ", "sek": "SEK ", "nok": "NOK ", "dkk": "DKK ", "pkr": "Rs. ", "brl": "R$", "try": "₺",
     "ils": "₪", "zar": "R", "ngn": "₦", "thb": "฿", "r$": "R$", "bdt": "৳", "mxn": "MX$",
@@ -211,8 +256,12 @@ _CURRENCIES = {
 
 @register(", ".join(_CURRENCIES))
 def _currency(arguments: Arguments) -> str:
+    """The amount as given; what it would be worth in another year or currency depends on the year of the run."""
     amount = arguments.get(1)
-    return _CURRENCIES[arguments.name] + (_grouped(amount) if amount not in ("link=no", "nolink=yes") else "")
+    sign = _CURRENCIES[arguments.name]
+    if arguments.get("long").lower() == "no":
+        sign = sign[-1]
+    return sign + (_grouped(amount) if amount not in ("link=no", "nolink=yes") else "")
 
 
 @register("currency")
@@ -222,7 +271,7 @@ def _any_currency(arguments: Arguments) -> str | None:
     return _CURRENCIES[code] + amount if code in _CURRENCIES and amount else None
 
 
-@register("inrconvert, inr convert, us$convert, to usd text")
+@register("inrconvert, inr convert, us$convert")
 def _converted_currency(arguments: Arguments) -> str | None:
     scale = {"k": " thousand", "m": " million", "b": " billion", "t": " trillion", "l": " lakh", "c": " crore"}
     scale |= {"lc": " lakh crore"}
@@ -230,29 +279,7 @@ def _converted_currency(arguments: Arguments) -> str | None:
     return f"₹{amount}{scale.get(arguments.get(2), '')}" if amount and arguments.name.startswith("inr") else None
 
 
-_GAUGES = {
-    "1435mm": "1,435 mm (4 ft 8+1⁄2 in) standard gauge", "sg": "1,435 mm (4 ft 8+1⁄2 in) standard gauge",
-    "standard": "1,435 mm (4 ft 8+1⁄2 in) standard gauge", "1000mm": "1,000 mm (3 ft 3+3⁄8 in) metre gauge",
-    "metre": "1,000 mm (3 ft 3+3⁄8 in) metre gauge", "1067mm": "1,067 mm (3 ft 6 in)", "3ft6in": "3 ft 6 in (1,067 mm)",
-    "1520mm": "1,520 mm (4 ft 11+27⁄32 in)", "1524mm": "1,524 mm (5 ft)", "1600mm": "1,600 mm (5 ft 3 in)",
-    "1668mm": "1,668 mm (5 ft 5+21⁄32 in)", "1676mm": "1,676 mm (5 ft 6 in)", "762mm": "762 mm (2 ft 6 in)",
-    "2ft": "2 ft (610 mm)", "600mm": "600 mm (1 ft 11+5⁄8 in)", "3ft": "3 ft (914 mm)", "914mm": "914 mm (3 ft)",
-    "610mm": "610 mm (2 ft)", "4ft8.5in": "4 ft 8+1⁄2 in (1,435 mm)", "5ft": "5 ft (1,524 mm)",
-    "5ft3in": "5 ft 3 in (1,600 mm)", "5ft6in": "5 ft 6 in (1,676 mm)", "2ft6in": "2 ft 6 in (762 mm)",
-    "750mm": "750 mm (2 ft 5+1⁄2 in)", "760mm": "760 mm (2 ft 5+15⁄16 in)", "950mm": "950 mm (3 ft 1+3⁄8 in)",
-}  # fmt: skip
-
-
-@register("railgauge, rail gauge, track gauge, rg, gauge")
-def _track_gauge(arguments: Arguments) -> str | None:
-    code = arguments.get(1).lower().replace(" ", "")
-    text = _GAUGES.get(code) or _GAUGES.get(f"{code}mm")
-    if text is None:
-        return arguments.get(1) or None
-    return text if arguments.get("al") != "off" else text.partition(")")[0] + ")"
-
-
-@register("duration, hms, time duration")
+@register("duration, time duration")
 def _duration(arguments: Arguments) -> str | None:
     parts = [arguments.get("h", 1), arguments.get("m", 2), arguments.get("s", 3)]
     while parts and not parts[0]:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable
 class Arguments:
     """The arguments of one template call: positional ones by number from 1, named ones by name; all stripped."""
 
-    __slots__ = ("name", "title", "values")
+    __slots__ = ("before", "language", "name", "title", "values")
 
-    def __init__(self, name: str, parts: Iterable[str], title: str = "") -> None:
+    def __init__(self, name: str, parts: Iterable[str], title: str = "", language: str = "", before: str = "") -> None:
         self.name = name
+        self.language = language
+        self.before = before
         self.title = title
         self.values: dict[str, str] = {}
         number = 0
@@ -48,6 +50,12 @@ Renderer = Callable[[Arguments], "str | None"]
 RENDERERS: dict[str, Renderer] = {}
 """By normalized name, see `normalize_name`."""
 
+IN_CONTEXT: set[str] = set()
+"""Names whose text depends on the line before the call: it is given to them as `Arguments.before`."""
+
+_PREFIXES: dict[str, Renderer] = {}
+_STARTS: set[str] = set()
+
 PARSER_FUNCTIONS: dict[str, Renderer] = {}
 """`{{lc:Text}}`: by the lower-case name before the colon; the text is the first argument."""
 
@@ -62,12 +70,34 @@ def normalize_name(name: str) -> str:
     return name.removeprefix("template:").removeprefix("subst:").strip()
 
 
-def register(names: str) -> Callable[[Renderer], Renderer]:
+def find_renderer(name: str) -> Renderer | None:
+    """The renderer of a normalized name, by the whole of it or by its beginning; None where it shows nothing."""
+    renderer = RENDERERS.get(name)
+    if renderer is None and name[:4] in _STARTS:
+        return next((_PREFIXES[prefix] for prefix in _PREFIXES if name.startswith(prefix)), None)
+    return renderer
+
+
+def register(names: str, *, in_context: bool = False) -> Callable[[Renderer], Renderer]:
     """Register a renderer under names parted by commas."""
 
     def add(renderer: Renderer) -> Renderer:
-        for name in names.split(","):
-            RENDERERS[" ".join(name.split())] = renderer
+        found = [" ".join(name.split()) for name in names.split(",")]
+        assert not RENDERERS.keys() & set(found), found
+        RENDERERS.update(dict.fromkeys(found, renderer))
+        if in_context:
+            IN_CONTEXT.update(found)
+        return renderer
+
+    return add
+
+
+def register_prefix(prefix: str) -> Callable[[Renderer], Renderer]:
+    """Register a renderer for all names that begin so, of at least four characters, and have none of their own."""
+
+    def add(renderer: Renderer) -> Renderer:
+        _PREFIXES[prefix] = renderer
+        _STARTS.add(prefix[:4])
         return renderer
 
     return add

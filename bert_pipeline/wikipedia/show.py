@@ -1,5 +1,6 @@
 """One article's passages beside its wikitext, for debugging an extraction."""
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def show_article(title: str, path: Path | str, *, width: int = 160) -> str:
         titles.append(page.title)
     else:
         raise InputError(f"{path}: no page is called {title!r}{suggest(title, titles) if len(titles) < 50_000 else ''}")
-    reason = drop_reason(page)
+    reason = drop_reason(page, dump.site)
     extraction = extract_article(page, dump.site, count_templates=True)
     lines = [f"{page.title} (id {page.page_id}, revision {page.revision_id})"]
     lines.append(f"The page is dropped: {reason}." if reason else f"{len(extraction.passages)} passages are kept.")
@@ -35,16 +36,14 @@ def show_article(title: str, path: Path | str, *, width: int = 160) -> str:
 def _columns(wikitext: str, passages: list[str], width: int) -> list[str]:
     source = wikitext.split("\n")
     at_line: dict[int, list[str]] = {}
-    start = 0
-    for passage in passages:
-        start = _find_line(source, passage, start)
-        at_line.setdefault(start, []).append(passage)
+    for begin, passage in zip(_find_lines(source, passages), passages):
+        at_line.setdefault(begin, []).append(passage)
     rows: list[str] = []
     right: list[str] = []
     for number, line in enumerate(source):
         if number in at_line:
-            while right:
-                rows.append(f"{'':{width}} | {right.pop(0)}")
+            rows += [f"{'':{width}} | {part}".rstrip() for part in right]
+            right = []
             for passage in at_line[number]:
                 right += [*textwrap.wrap(passage, width), ""]
         for part in textwrap.wrap(line, width) or [""]:
@@ -53,12 +52,52 @@ def _columns(wikitext: str, passages: list[str], width: int) -> list[str]:
     return rows
 
 
-def _find_line(source: list[str], passage: str, start: int) -> int:
-    """The first line from `start` that holds three neighbouring words of the passage's beginning."""
-    words = passage.split()[:16]
-    for first in range(max(1, len(words) - 2)):
-        needle = " ".join(words[first : first + 3])
-        for number in range(start, min(len(source), start + 2000)):
-            if needle in source[number]:
-                return number
-    return start
+def _find_lines(source: list[str], passages: list[str]) -> list[int]:
+    """For each passage the line that it begins in.
+
+    Passages and lines have one order, so the lines of all passages together are chosen: the ascending choice whose
+    lines share the most words with their passages, a line's first words counting most.
+    """
+    words_of_line = [set(_WORD.findall(line)) for line in source]
+    lines_of_word: dict[str, list[int]] = {}
+    for number, words in enumerate(words_of_line):
+        for word in words:
+            lines_of_word.setdefault(word, []).append(number)
+    best: list[tuple[float, int, int]] = [(0.0, 0, -1)]  # score, line, place of the one before in `chain`
+    chain: list[tuple[int, int]] = []  # (line, place of the one before)
+    for passage in passages:
+        scores = _scores(_WORD.findall(passage)[:24], lines_of_word)
+        chosen: list[tuple[float, int, int]] = []
+        place = 0
+        ahead = (-1.0, 0, -1)
+        for line in sorted({*scores, *(end for _, end, _ in best)}):
+            while place < len(best) and best[place][1] <= line:
+                ahead = max(ahead, best[place], key=lambda end: end[0])
+                place += 1
+            if ahead[0] < 0:
+                continue
+            score = ahead[0] + scores.get(line, 0.0)
+            if not chosen or score > chosen[-1][0]:
+                chain.append((line, ahead[2]))
+                chosen.append((score, line, len(chain) - 1))
+        best = chosen[-64:]
+    lines: list[int] = []
+    place = best[-1][2]
+    while place >= 0:
+        line, place = chain[place]
+        lines.append(line)
+    return lines[::-1]
+
+
+_WORD = re.compile(r"\w+")
+
+
+def _scores(words: list[str], lines_of_word: dict[str, list[int]]) -> dict[int, float]:
+    """Line -> how well it fits these first words of a passage; rare words say more."""
+    scores: dict[int, float] = {}
+    for place, word in enumerate(words):
+        lines = lines_of_word.get(word, ())
+        if len(lines) <= 200:
+            for line in lines:
+                scores[line] = scores.get(line, 0.0) + 1 / (len(lines) * (1 + place / 8))
+    return dict(sorted(scores.items(), key=lambda item: -item[1])[:40])

@@ -7,7 +7,17 @@ from bert_pipeline.wikipedia.marks import PARAGRAPH
 
 _TABLE_EDGE = re.compile(r"^[ \t:*#;\ue000]*+(?:(\{\|)|(\|\}(?!\})))", re.MULTILINE)
 _UNCLOSED_END = re.compile(r"\n[ \t]*+\n(?![ \t]*+[|!{\n])|\n(?===)")
-_BLOCK = re.compile(r"<(/?)(table|ul|ol|dl)\b[^<>]*+>", re.IGNORECASE)
+_BLOCK = re.compile(r"<(/?)(table|ul|ol|dl|div)\b([^<>]*+)>", re.IGNORECASE)
+_BOX = re.compile(
+    r"""\bclass\s*+=[^=]*?\b(?:thumb|thumbinner|thumbcaption|gallery|gallerybox|hatnote|dablink|rellink|navbox|infobox
+    |metadata|noprint|ambox|messagebox|toc|tocright|tocleft|reflist|references-small|printfooter)\b
+    |\bdisplay\s*+:\s*+none""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Divisions that hold captions, notices and navigation, by their class."""
+
+
+_HTML_KINDS = {"table": "table", "ul": "list", "ol": "list", "dl": "list"}
 
 
 def drop_tables(text: str, dropped: Counter[str]) -> str:
@@ -41,18 +51,24 @@ def drop_tables(text: str, dropped: Counter[str]) -> str:
 
 
 def drop_html_blocks(text: str, dropped: Counter[str]) -> str:
-    """Drop HTML tables and lists with all that they hold; tags that have no partner are left to the inline stage."""
+    """Drop HTML tables, lists and boxes with all that they hold.
+
+    Tags that have no partner are left to the inline stage.
+    """
     if "<" not in text:
         return text
     spans: list[tuple[int, int]] = []
-    stacks: dict[str, list[int]] = {"table": [], "ul": [], "ol": [], "dl": []}
+    stacks: dict[str, list[tuple[int, str]]] = {"table": [], "ul": [], "ol": [], "dl": [], "div": []}
     for match in _BLOCK.finditer(text):
-        stack = stacks[match[2].lower()]
+        name = match[2].lower()
         if not match[1]:
-            stack.append(match.start())
-        elif stack:
-            spans.append((stack.pop(), match.end()))
-            dropped["table" if match[2].lower() == "table" else "list"] += 1
+            kind = _HTML_KINDS.get(name) or ("box" if _BOX.search(match[3]) else "")
+            stacks[name].append((match.start(), kind))
+        elif stacks[name]:
+            start, kind = stacks[name].pop()
+            if kind:
+                spans.append((start, match.end()))
+                dropped[kind] += 1
     pieces: list[str] = []
     position = 0
     for start, end in sorted(spans):

@@ -1,9 +1,10 @@
 """Tags in wikitext: opaque ones whose content is no wikitext, and the HTML that articles may use."""
 
+import html
 import re
 from collections import Counter
 
-from bert_pipeline.wikipedia.marks import MARK, PARAGRAPH, protect
+from bert_pipeline.wikipedia.marks import MARK, PARAGRAPH, SEAM, protect
 
 _OPAQUE_KINDS = {
     "ref": "reference",
@@ -22,18 +23,18 @@ _OPAQUE_KINDS = {
     "graph": "code",
     "mapframe": "code",
     "maplink": "code",
-    "templatedata": "code",
-    "templatestyles": "code",
+    "templatedata": "invisible",
+    "templatestyles": "invisible",
     "inputbox": "code",
     "categorytree": "code",
-    "includeonly": "code",
-    "indicator": "code",
-    "section": "code",
+    "includeonly": "invisible",
+    "indicator": "invisible",
+    "section": "invisible",
     "nowiki": "",
 }
 """Extension tags whose content MediaWiki does not read as wikitext in place, and the kind each is counted under."""
 
-_INLINE_KINDS = {"reference", "formula"}
+_INLINE_KINDS = {"reference", "formula", "invisible"}
 
 _SHORT_REFERENCE = re.compile(r"<ref(?=[\s>/])[^<>]*+(?:(?<=/)>|(?<!/)>[^<]*+</ref>)")
 """A reference without tags inside: most of them, and found without leaving the expression."""
@@ -75,7 +76,7 @@ def drop_opaque_tags(text: str, dropped: Counter[str]) -> str:
             dropped[kind] += 1
             pieces.append(MARK if kind in _INLINE_KINDS else PARAGRAPH)
         else:
-            pieces.append(protect(content))
+            pieces.append(protect(html.unescape(content)) or SEAM)
     pieces.append(text[position:])
     return "".join(pieces)
 
@@ -107,6 +108,7 @@ _INLINE = frozenset(
 )  # fmt: skip
 
 _TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9]*+)\b[^<>]*+>")
+_BREAKS_IN_A_ROW = re.compile(r"<br\b[^<>]*+>(?:\s*+<br\b[^<>]*+>)++", re.IGNORECASE)
 _SUPERSCRIPT = re.compile(r"<sup\b[^<>]*+>([0-9+−–()-]++)</sup\s*+>", re.IGNORECASE)
 _HIDDEN = re.compile(r"<(span|div)\b[^<>]*?display:\s*+none[^<>]*+>[^<>]*+</\1\s*+>", re.IGNORECASE)
 _HEADING = re.compile(r"<(h[1-6])\b[^<>]*+>[^<>\n]*+</\1\s*+>", re.IGNORECASE)
@@ -121,6 +123,7 @@ def render_tags(text: str, dropped: Counter[str]) -> str:
     text, num_headings = _HEADING.subn(PARAGRAPH, text)
     dropped["hidden"] += num_hidden
     dropped["heading"] += num_headings
+    text = _BREAKS_IN_A_ROW.sub(PARAGRAPH, text)
     text = _SUPERSCRIPT.sub(lambda match: match[1].translate(_RAISED), text)
     return _TAG.sub(_replace_tag, text)
 
@@ -133,9 +136,9 @@ def raised(text: str) -> str:
 def _replace_tag(match: re.Match[str]) -> str:
     name = match[1].lower()
     if name in _INLINE:
-        return ""
+        return SEAM if match.string[match.start() - 1 : match.start()] == "'" else ""
     if name == "br":
-        return " "
+        return f"{MARK} "  # the mark says that this space does not open the line
     if name in _BREAKS or name in _HEADINGS:
         return PARAGRAPH
     return match[0]

@@ -21,6 +21,10 @@ class UnitOfMeasure:
     offset: float = 0.0
     is_precise_for_integers: bool = False
     """Module:Convert's "integer_more_precision"."""
+    is_inverse: bool = False
+    """The base unit is `scale` divided by the value: litres per 100 km beside miles per gallon."""
+    symbol_in_words: str = ""
+    """"million km", where the symbol is written with a power of ten."""
 
 
 def _units(kind: str, rows: str) -> dict[str, UnitOfMeasure]:
@@ -37,9 +41,10 @@ def _units(kind: str, rows: str) -> dict[str, UnitOfMeasure]:
             default=default,
             offset=float(rest[0]) if rest else 0.0,
             is_precise_for_integers=codes.split()[0] in ("ft", "lb"),
+            is_inverse=codes.startswith("L/100"),
         )
         for code in codes.split():
-            units[code] = unit
+            units[code.replace("~", " ")] = unit
     return units
 
 
@@ -61,6 +66,7 @@ _TABLE: dict[str, UnitOfMeasure] = {
         in inch inches; 0.0254; in; inch; inches; mm
         yd; 0.9144; yd; yard; +; m
         mi mile miles; 1609.344; mi; mile; +; km
+        smi statmi; 1609.344; mi; statute mile; +; km
         nmi; 1852; nmi; nautical mile; +; km mi
         fathom; 1.8288; fathom; fathom; +; ft m
         furlong; 201.168; furlong; furlong; +; mi m
@@ -78,8 +84,8 @@ _TABLE: dict[str, UnitOfMeasure] = {
     **_units(
         "area",
         """
-        m2; 1; m²; square metre; +; sqft
-        km2; 1e6; km²; square kilometre; +; sqmi
+        m2 sqm; 1; m²; square metre; +; sqft
+        km2 sqkm; 1e6; km²; square kilometre; +; sqmi
         cm2; 1e-4; cm²; square centimetre; +; sqin
         mm2; 1e-6; mm²; square millimetre; +; sqin
         ha hectare; 1e4; ha; hectare; +; acre
@@ -98,7 +104,7 @@ _TABLE: dict[str, UnitOfMeasure] = {
         km3; 1e9; km³; cubic kilometre; +; cumi
         cm3 cc; 1e-6; cm³; cubic centimetre; +; cuin
         L l litre liter; 0.001; L; litre; +; impgal usgal
-        ML; 1000; ML; megalitre; +; e6impgal
+        ML Ml; 1000; ML; megalitre; +; e6impgal
         mL ml; 1e-6; mL; millilitre; +; impfloz usfloz
         cL; 1e-5; cL; centilitre; +; impfloz usfloz
         hL; 0.1; hL; hectolitre; +; impgal usgal
@@ -106,7 +112,7 @@ _TABLE: dict[str, UnitOfMeasure] = {
         cuin in3; 0.000016387064; cu in; cubic inch; cubic inches; cm3
         cuyd; 0.764554857984; cu yd; cubic yard; +; m3
         cumi mi3; 4168181825.44058; cu mi; cubic mile; +; km3
-        usgal USgal; 0.003785411784; US gal; US gallon; +; L impgal
+        usgal USgal U.S.gal; 0.003785411784; US gal; US gallon; +; L impgal
         impgal; 0.00454609; imp gal; imperial gallon; +; L usgal
         usfloz; 0.0000295735295625; US fl oz; US fluid ounce; +; mL
         impfloz; 0.0000284130625; imp fl oz; imperial fluid ounce; +; mL
@@ -125,11 +131,12 @@ _TABLE: dict[str, UnitOfMeasure] = {
         g; 0.001; g; gram; +; oz
         mg; 1e-6; mg; milligram; +; gr
         t tonne tonnes; 1000; t; tonne; +; LT ST
+        MT metric~ton; 1000; t; metric ton; +; LT ST
         lb lbs; 0.45359237; lb; pound; +; kg
         oz; 0.028349523125; oz; ounce; +; g
         st; 6.35029318; st; stone; stone; lb kg
-        LT long~ton; 1016.0469088; long tons; long ton; +; t ST
-        ST; 907.18474; short tons; short ton; +; LT t
+        LT long~ton; 1016.0469088; long tons; long ton; +; t
+        ST; 907.18474; short tons; short ton; +; t
         gr; 0.00006479891; gr; grain; +; g
         ozt; 0.0311034768; ozt; troy ounce; +; oz g
         carat; 0.0002; carats; carat; +; g
@@ -154,6 +161,20 @@ _TABLE: dict[str, UnitOfMeasure] = {
         C °C; 1; °C; degree Celsius; degrees Celsius; F; 273.15
         F °F; 0.555555555555556; °F; degree Fahrenheit; degrees Fahrenheit; C; 255.372222222222
         K; 1; K; kelvin; +; C F; 0
+        """,
+    ),
+    **_units(
+        "temperature change",
+        """
+        C-change; 1; °C; degree Celsius change; degrees Celsius change; F-change
+        F-change; 0.555555555555556; °F; degree Fahrenheit change; degrees Fahrenheit change; C-change
+        """,
+    ),
+    **_units(
+        "gradient",
+        """
+        m/km; 0.001; m/km; metre per kilometre; metres per kilometre; ft/mi
+        ft/mi; 0.000189393939393939; ft/mi; foot per mile; feet per mile; m/km
         """,
     ),
     **_units(
@@ -210,6 +231,13 @@ _TABLE: dict[str, UnitOfMeasure] = {
         """
         m3/s; 1; m³/s; cubic metre per second; cubic metres per second; cuft/s
         cuft/s ft3/s; 0.028316846592; cu ft/s; cubic foot per second; cubic feet per second; m3/s
+        m3/d; 1.15740740740741e-5; m³/d; cubic metre per day; cubic metres per day; cuft/d
+        cuft/d; 3.27741280000000e-7; cu ft/d; cubic foot per day; cubic feet per day; m3/d
+        oilbbl/d; 1.84013072833333e-6; bbl/d; barrel per day; barrels per day; m3/d
+        L/s; 0.001; L/s; litre per second; litres per second; cuft/s
+        USgal/min usgal/min; 6.30901964e-5; US gal/min; US gallon per minute; US gallons per minute; m3/s
+        USgal/d usgal/d; 4.38126364e-8; US gal/d; US gallon per day; US gallons per day; L/d
+        L/d; 1.15740740740741e-8; L/d; litre per day; litres per day; USgal/d
         """,
     ),
     **_units(
@@ -236,10 +264,19 @@ _TABLE: dict[str, UnitOfMeasure] = {
         """
         km/L; 1e6; km/L; kilometre per litre; kilometres per litre; mpgus
         mpgus mpg-us mpgUS; 425143.707430272; mpg‑US; mile per US gallon; miles per US gallon; mpgimp
+        L/100~km L/100km; 1e8; L/100 km; litre per 100 kilometres; litres per 100 kilometres; mpgimp mpgus
         mpgimp mpg-imp; 354006.189934647; mpg‑imp; mile per imperial gallon; miles per imperial gallon; mpgus
         """,
     ),
 }  # fmt: skip
+
+_RAISED = {"3": "³", "6": "⁶", "9": "⁹", "12": "¹²"}
+
+_COUNTED = {"oilbbl": "bbl", "oilbbl/d": "bbl/d", "cuft": "", "cuft/d": "", "USgal": "", "USgal/d": "", "impgal": ""}
+"""Units counted in thousands and millions; a symbol where these have prefixes of their own, as barrels have."""
+_COUNTS = {"k": ("thousand", 1e3, "k", ""), "M": ("million", 1e6, "MM", "e3"), "B": ("billion", 1e9, "G", "e6"),
+           "G": ("billion", 1e9, "G", "e6"), "T": ("trillion", 1e12, "T", "e9")}  # fmt: skip
+"""Prefix -> word, factor, prefix of the symbol, and that of the unit converted to by default."""
 
 _PREFIXED = {"m": "ft", "W": "hp", "Pa": "psi", "J": "cal", "N": "lbf", "g": "oz", "t": "LT ST"}
 """Base units that take any prefix -> what prefixed ones convert to by default."""
@@ -252,6 +289,17 @@ def find_unit(code: str) -> UnitOfMeasure | None:
     if unit is not None:
         return unit
     base, prefix = code[1:], _PREFIXES.get(code[:1])
+    if base in _COUNTED and code[:1] in _COUNTS:
+        word, factor, sign, power = _COUNTS[code[:1]]
+        root, symbol = _TABLE[base], _COUNTED[base]
+        return dataclasses.replace(
+            root,
+            scale=root.scale * factor,
+            symbol=sign + symbol if symbol else f"{word} {root.symbol}",
+            name=f"{word} {root.plural}",
+            plural=f"{word} {root.plural}",
+            default=power + root.default.split()[0],
+        )
     if prefix is not None and base in _PREFIXED:
         root = _TABLE[base]
         return dataclasses.replace(
@@ -270,7 +318,8 @@ def find_unit(code: str) -> UnitOfMeasure | None:
             return dataclasses.replace(
                 root_unit,
                 scale=root_unit.scale * 10.0 ** int(digits),
-                symbol=f"{words} {root_unit.symbol}",
+                symbol=f"×10{_RAISED[digits]} {root_unit.symbol}",
+                symbol_in_words=f"{words} {root_unit.symbol}",
                 name=f"{words} {root_unit.plural}",
                 plural=f"{words} {root_unit.plural}",
                 default=" ".join(f"e{digits}{default}" for default in root_unit.default.split()[:1]),

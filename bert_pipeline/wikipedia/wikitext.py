@@ -11,8 +11,8 @@ import html
 import re
 from collections import Counter
 
-from bert_pipeline.wikipedia.links import replace_external_links, replace_plain_links
-from bert_pipeline.wikipedia.marks import MARK, mend, remove_private, unprotect
+from bert_pipeline.wikipedia.links import keep_apart, replace_external_links, replace_plain_links
+from bert_pipeline.wikipedia.marks import MARK, mend, protect, remove_private, unprotect
 from bert_pipeline.wikipedia.nesting import Expander
 from bert_pipeline.wikipedia.quotes import remove_emphasis
 from bert_pipeline.wikipedia.siteinfo import Site
@@ -41,6 +41,8 @@ def extract(text: str, site: Site, title: str = "", *, count_templates: bool = F
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "<" in text:
         text = drop_opaque_tags(text, dropped)
+    if "''" in text:
+        text = keep_apart(text)
     text = replace_plain_links(text)
     if "{{" in text or "[[" in text:
         text = Expander(text, site, title, dropped, templates if count_templates else None).expand()
@@ -53,13 +55,17 @@ def extract(text: str, site: Site, title: str = "", *, count_templates: bool = F
     if "__" in text:
         text = _MAGIC_WORD.sub("", text)
     if "&" in text:
-        text = html.unescape(text)
-    text = text.translate(_INVISIBLE) if _HAS_INVISIBLE.search(text) else text
+        text = html.unescape(_MARKUP_BY_ENTITY.sub(lambda match: protect(html.unescape(match[0])), text))
     return Extraction(passages=_passages(text, dropped), dropped=dropped, templates=templates)
 
 
 _VARIANT = re.compile(r"-\{([^{}\n]*+)\}-")
 _MAGIC_WORD = re.compile(r"__[^\W\d_a-z]{3,}+__")
+_MARKUP_BY_ENTITY = re.compile(
+    r"&(?:#(?:0*+(?:10|32|33|35|39|42|45|58|59|61|95|124)|[xX]0*+(?:[0aA]|2[01379aAdD]|3[aAbBdD]|5[fF]|7[cC]))"
+    r"|apos|ast|num|equals|excl|colon|semi|verbar|vert|lowbar);"
+)
+"""Entities of signs that would be markup: &#39;&#39; is two apostrophes, &#42; a star."""
 _HAS_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 _INVISIBLE = dict.fromkeys([0xAD, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2060, 0x2065), 0xFEFF])
 """Soft hyphens, direction marks and the like. Joiners (U+200C, U+200D) stay: they spell words in several scripts."""
@@ -69,6 +75,8 @@ def _choose_variant(match: re.Match[str]) -> str:
     """Language variant markup: -{text}- and -{zh-hans:…; zh-hant:…}- show their first text, rules show none."""
     content = match[1]
     flags, bar, rest = content.rpartition("|")
+    if flags.strip() == "R":
+        return rest
     if bar and set(flags.strip()) <= set("HT-D+"):
         return ""
     first = rest.partition(";")[0]
@@ -113,6 +121,10 @@ def _passages(text: str, dropped: Counter[str]) -> list[str]:
             if line[0] == " " and MARK not in line[: len(line) - len(line.lstrip(_BLANKS))]:
                 indented.append(line)
                 continue
+            if first == "}" and not stripped.strip("{}|]"):  # the end of a template that was never opened
+                dropped["debris"] += 1
+                close()
+                continue
             if first in "=*#:;|!" and (first != "=" or stripped[-1] == "="):
                 if indented:
                     close_indented()
@@ -132,7 +144,7 @@ def _passages(text: str, dropped: Counter[str]) -> list[str]:
 
 
 _BLANKS = " \t\xa0" + MARK
-_SPECIAL_STARTS = frozenset(("", " ", "\t", "\xa0", MARK, "=", "*", "#", ":", ";", "|", "!"))
+_SPECIAL_STARTS = frozenset(("", " ", "\t", "\xa0", MARK, "=", "*", "#", ":", ";", "|", "!", "}"))
 _LINE_KINDS = {"=": "heading", "*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table"}
 
 
@@ -145,20 +157,34 @@ def finish_passage(text: str) -> str:
     """Emphasis, marks and white space of one passage."""
     if "''" in text:
         text = remove_emphasis(text)
-    return unprotect(mend(" ".join(text.split()))).strip()
+    text = mend(" ".join(text.split())).strip()
+    if not text.isascii():
+        text = unprotect(text)
+        if _HAS_INVISIBLE.search(text):
+            text = text.translate(_INVISIBLE)
+        text = text.strip()
+    if " ." in text or " ," in text:
+        text = _LOOSE.sub("", text)
+    return text
+
+
+_LOOSE = re.compile(r"(?<=[^\s.]) (?=[,.](?:[\s)\"”»]|$))(?!\. ?\.)")
+"""Spaces that writers leave before a comma or full stop; not those of ". . ."."""
 
 
 def is_prose(passage: str) -> bool:
     """False for what stands alone without being a sentence: a label, a name, debris of a template."""
+    if passage.startswith(("* ", "† ", "‡ ")):  # the legend of a table
+        return False
     end = passage.rstrip(_CLOSERS)[-1:]
     if end in _SENTENCE_ENDS:
         return True
-    if end in _OPEN_ENDS:
+    if end in OPEN_ENDS:
         return passage.count(" ") >= 2
     return len(passage) >= 80 or passage.count(" ") >= 8
 
 
 _CLOSERS = "\"'”’)]»› "
 _SENTENCE_ENDS = frozenset(".!?…。！？।॥։؟۔")
-_OPEN_ENDS = frozenset(",:;،：")
+OPEN_ENDS = (",", ":", ";", "،", "：")
 """What leads over to a quotation, a list or a formula: "The signers were:"; but not "Notes:"."""

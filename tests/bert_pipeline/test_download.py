@@ -43,6 +43,8 @@ class Site:
         }
         self.break_after: list[int] = []
         """For each coming request of a dump file: after how many bytes the connection breaks."""
+        self.busy = 0
+        """How many coming requests are turned away, each with the wish to come back in 17 seconds."""
         self.has_ranges = True
         self.requests: list[tuple[str, str, str]] = []
         site = self
@@ -62,6 +64,13 @@ class Site:
     def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
         wanted = request.headers.get("Range", "")
         self.requests.append((request.path, wanted, request.headers.get("User-Agent", "")))
+        if self.busy:
+            self.busy -= 1
+            request.send_response(503)
+            request.send_header("Retry-After", "17")
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+            return
         data = self.files.get(request.path)
         if data is None:
             request.send_error(404)
@@ -152,6 +161,44 @@ def test_mirror_stands_in_for_a_site_without_the_file(site: Site, tmp_path: Path
     finally:
         mirror.close()
     assert load_manifest(tmp_path / "dump", verify="sha256").counts["bytes"] == len(DATA)
+
+
+def test_a_busy_site_is_given_the_time_it_asks_for(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("bert_pipeline.download.time.sleep", waited.append)
+    site.busy = 1
+    download(site, tmp_path / "dump", retry_seconds=1.0)
+    assert waited == [17.0]
+    site.busy = 1
+    download(site, tmp_path / "other", retry_seconds=0.1)  # no longer than sixty times our own waiting
+    assert waited == [17.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b"[]", b'{"jobs": null}', b'{"jobs": {"articlesdump": 1}}', b"<html>busy</html>"]
+)
+def test_a_broken_status_is_one_sentence(site: Site, tmp_path: Path, content: bytes) -> None:
+    site.files["/testwiki/20260101/dumpstatus.json"] = content
+    with pytest.raises(InputError, match="not a dump status") as raised:
+        download(site, tmp_path / "dump")
+    assert "\n" not in str(raised.value)
+
+
+def test_several_files_are_taken_in_the_order_of_their_parts(site: Site, tmp_path: Path) -> None:
+    names = [f"testwiki-20260101-pages-articles{n}.xml-p{n}p{n}9.bz2" for n in (1, 2, 10)]
+    files = {}
+    for number, name in enumerate(reversed(names)):
+        data = DATA[: 1000 + number]
+        site.files[f"/testwiki/20260101/{name}"] = data
+        files[name] = {
+            "size": len(data), "url": f"/testwiki/20260101/{name}", "sha1": hashlib.sha1(data).hexdigest()
+        }  # fmt: skip
+    jobs = {"articlesmultistreamdump": {"status": "waiting"}, "articlesdump": {"status": "done", "files": files}}
+    site.files["/testwiki/20260101/dumpstatus.json"] = json.dumps({"jobs": jobs}).encode()
+    manifest = download(site, tmp_path / "dump")
+    assert sorted(manifest.files) == sorted(names)
+    taken = [path.rpartition("/")[2] for path, _, _ in site.requests if path.endswith(".bz2")]
+    assert taken == names
 
 
 def test_unfinished_dump_is_refused(site: Site, tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 """Inline templates show what their documentation says."""
 
+import re
+import time
 from pathlib import Path
 
 import pytest
 
+from bert_pipeline.wikipedia import dates
 from bert_pipeline.wikipedia.convert import format_value, parse_number
 from bert_pipeline.wikipedia.registry import RENDERERS, Arguments, normalize_name
 from bert_pipeline.wikipedia.siteinfo import read_site
@@ -13,15 +16,22 @@ DATA = Path(__file__).parent.parent / "data" / "wikitext"
 SITE = read_site("")
 
 
-def read_calls(name: str) -> list[tuple[str, str]]:
-    """The cases of a file: "call => text" lines; "#" lines are comments."""
+def read_calls(name: str) -> list[tuple[str, str, str]]:
+    """The cases of a file: "call => text" lines, each below its "@ address" line; "#" lines are comments."""
     cases = []
+    address = ""
     for line in (DATA / name).read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith("#"):
-            call, arrow, expected = line.partition(" => ")
+        if line.startswith("@ "):
+            address = line[2:]
+        elif line and not line.startswith("#"):
+            call, arrow, expected = line.partition(" =>")
             assert arrow, f"{name}: no arrow in {line!r}"
-            cases.append((call, expected))
+            cases.append((call, expected.strip(), address))
     return cases
+
+
+def cases(name: str) -> list[object]:
+    return [pytest.param(call, expected, id=call) for call, expected, _ in read_calls(name)]
 
 
 def show(call: str) -> str:
@@ -32,19 +42,35 @@ def show(call: str) -> str:
     return passage.removeprefix("It is said that ").removesuffix("was the whole of it.").strip()
 
 
-@pytest.mark.parametrize(("call", "expected"), read_calls("convert.txt"))
+@pytest.mark.parametrize(("call", "expected"), cases("convert.txt"))
 def test_convert_shows_what_the_template_shows(call: str, expected: str) -> None:
     assert show(call) == expected
 
 
-@pytest.mark.parametrize(("call", "expected"), read_calls("templates.txt"))
+@pytest.mark.parametrize(("call", "expected"), cases("templates.txt"))
 def test_template_shows_what_its_documentation_says(call: str, expected: str) -> None:
     assert show(call) == expected
 
 
-@pytest.mark.parametrize("call", [call for call, _ in read_calls("convert.txt")[:20]])
-def test_rendering_a_call_twice_gives_the_same(call: str) -> None:
-    assert show(call) == show(call)
+@pytest.mark.parametrize("name", ["convert.txt", "templates.txt"])
+def test_every_case_names_its_documentation(name: str) -> None:
+    assert [call for call, _, address in read_calls(name) if not address.startswith("https://")] == []
+
+
+def test_more_than_a_hundred_inline_templates_have_cases() -> None:
+    assert len({address for _, _, address in read_calls("templates.txt")}) > 100
+
+
+def test_what_a_template_shows_does_not_depend_on_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> float:
+        raise AssertionError("the clock was read")
+
+    monkeypatch.setattr(time, "time", fail)
+    for module in ("dates", "quantities", "templates", "names"):
+        source = (Path(dates.__file__).parent / f"{module}.py").read_text(encoding="utf-8")
+        assert not re.search(r"\.(?:now|today|utcnow)\(|\btime\.", source), module
+    for call, expected, _ in read_calls("templates.txt"):
+        assert show(call) == expected
 
 
 def test_names_are_found_whatever_their_case_spaces_and_prefix() -> None:

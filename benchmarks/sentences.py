@@ -1,0 +1,110 @@
+"""Sentence segmentation: sentences as their authors marked them, and speed, of the libraries that could do it.
+
+`python -m benchmarks.sentences CASES TEXT`: CASES in the format of sentencex's own tests (text, a line "---", its
+sentences one a line; cases parted by "==="), TEXT any running English text.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.machine import describe
+from benchmarks.peer_environment import PeerEnvironment
+from benchmarks.working_directory import working_directory
+
+PEERS = ("blingfire", "pysbd")
+NEEDED = ("numpy",)
+"""What blingfire imports and does not require."""
+
+_PROGRAM = """
+import json, sys, time
+cases, text, name = json.load(sys.stdin)
+if name == "pysbd":
+    import pysbd
+    split = pysbd.Segmenter(language="en", clean=False).segment
+else:
+    import blingfire
+    split = lambda text: blingfire.text_to_sentences(text).split("\\n")
+found = [split(case) for case in cases]
+start = time.process_time()
+for paragraph in text:
+    split(paragraph)
+print(json.dumps([found, time.process_time() - start]))
+"""
+
+
+def read_cases(path: Path) -> list[tuple[str, list[str]]]:
+    """(text, its sentences) of each case."""
+    cases = []
+    for block in path.read_text(encoding="utf-8").split("\n===\n"):
+        lines = [line for line in block.strip("\n").split("\n") if not line.startswith("# ")]
+        text, _, expected = "\n".join(lines).partition("\n---\n")
+        if expected:
+            cases.append((text, [line.strip() for line in expected.strip().split("\n")]))
+    return cases
+
+
+def run_ours(texts: Sequence[str], paragraphs: Sequence[str]) -> tuple[list[list[str]], float]:
+    """Sentences of each text, and processor seconds for the paragraphs."""
+    from bert_pipeline.sentences import split_sentences
+
+    found = [split_sentences(text, "en") for text in texts]
+    start = time.process_time()
+    for paragraph in paragraphs:
+        split_sentences(paragraph, "en")
+    return found, time.process_time() - start
+
+
+def run_peer(name: str, peer: PeerEnvironment) -> Callable[..., tuple[list[list[str]], float]]:
+    """The same of a library in its own environment."""
+
+    def run(texts: Sequence[str], paragraphs: Sequence[str]) -> tuple[list[list[str]], float]:
+        given = json.dumps([texts, paragraphs, name])
+        done = subprocess.run([peer.python, "-c", _PROGRAM], input=given, capture_output=True, text=True, check=True)
+        found, seconds = json.loads(done.stdout)
+        return found, seconds
+
+    return run
+
+
+def render(cases: Sequence[tuple[str, list[str]]], paragraphs: Sequence[str], peer: PeerEnvironment) -> str:
+    """The table, the best first."""
+    size = sum(len(paragraph.encode()) for paragraph in paragraphs) / 1e6
+    contestants = {"sentencex": run_ours, **({} if peer.problem else {name: run_peer(name, peer) for name in PEERS})}
+    rows = []
+    for name, run in contestants.items():
+        slow = paragraphs[: len(paragraphs) // 20] if name == "pysbd" else paragraphs
+        found, seconds = run([text for text, _ in cases], slow)
+        share = sum(len(paragraph.encode()) for paragraph in slow) / 1e6 / max(seconds, 1e-6)
+        right = sum(
+            [part.strip() for part in parts if part.strip()] == expected for parts, (_, expected) in zip(found, cases)
+        )
+        rows.append(
+            (right, f"| {name} {peer.versions.get(name, '')}".rstrip() + f" | {right} of {len(cases)} | {share:.1f} |")
+        )
+    lines = [line for _, line in sorted(rows, reverse=True)]
+    head = f"| library | cases as marked | MB/s of {size:.1f} MB of English |"
+    return "\n".join([head, "|---|---|---|", *lines])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sentences", description=__doc__)
+    parser.add_argument("cases", type=Path, metavar="CASES")
+    parser.add_argument("text", type=Path, metavar="TEXT")
+    args = parser.parse_args(arguments)
+    peer = PeerEnvironment(working_directory("sentences") / "environment", (*PEERS, *NEEDED))
+    if peer.problem:
+        print(f"the peers could not be installed: {peer.problem}", file=sys.stderr)
+    paragraphs = [line for line in args.text.read_text(encoding="utf-8").split("\n") if line.strip()]
+    print(describe(("sentencex",)))
+    print(render(read_cases(args.cases), paragraphs, peer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""What `bert corpus` says of the corpus it made, and random passages of it to look at."""
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+SAMPLE_PASSAGES = 10
+_SAMPLE_CHARACTERS = 400
+
+
+def sample_passages(shards: Sequence[tuple[Path, int, str]], number: int = SAMPLE_PASSAGES) -> list[dict[str, str]]:
+    """Draw passages of different documents, the same for the same shards.
+
+    `shards` are (path, rows, sha256) in order. Returns "document_id", "title" and "passage", cut to 400 characters.
+    """
+    total = sum(rows for _, rows, _ in shards)
+    rng = random.Random(" ".join(sha256 for _, _, sha256 in shards))
+    chosen = sorted(rng.sample(range(total), min(number, total)))
+    found: list[dict[str, str]] = []
+    first = 0
+    for path, rows, _ in shards:
+        wanted = [row - first for row in chosen if first <= row < first + rows]
+        first += rows
+        if not wanted:
+            continue
+        with pq.ParquetFile(path) as file:
+            start = 0
+            for group in range(file.num_row_groups):
+                stop = start + file.metadata.row_group(group).num_rows
+                here = [row - start for row in wanted if start <= row < stop]
+                if here:
+                    columns = ["document_id", "title", "sentences", "passage_starts"]
+                    table = file.read_row_group(group, columns=columns).take(here)
+                    found += [_draw_passage(record, rng) for record in table.to_pylist()]
+                start = stop
+    return found
+
+
+def _draw_passage(record: Mapping[str, Any], rng: random.Random) -> dict[str, str]:
+    index = rng.randrange(len(record["passage_starts"]))
+    bounds = [*record["passage_starts"], len(record["sentences"])]
+    text = " ".join(record["sentences"][bounds[index] : bounds[index + 1]])
+    shown = text if len(text) <= _SAMPLE_CHARACTERS else f"{text[: _SAMPLE_CHARACTERS - 1]}…"
+    return {"document_id": record["document_id"], "title": record["title"], "passage": shown}
+
+
+def describe_corpus(counts: Mapping[str, Any]) -> str:
+    """Lines for people: what was read, kept and dropped, how clean it is, and the sample."""
+    dropped = ", ".join(f"{number:,} {reason}" for reason, number in counts["dropped"].items())
+    elements = ", ".join(f"{number:,} {kind}" for kind, number in counts["dropped_elements"].items())
+    lines = [
+        f"pages: {counts.get('pages_read', 0):,} read, {counts['documents']:,} kept; dropped: {dropped or 'none'}",
+        f"text: {counts['passages']:,} passages, {counts['sentences']:,} sentences;"
+        f" characters: {counts.get('characters_in', 0):,} in, {counts['characters_out']:,} out",
+        f"dropped of the pages kept: {elements or 'nothing'}",
+        f"per million characters: {counts['residue_per_million_characters']:g} left-overs of markup,"
+        f" {counts['scars_per_million_characters']:g} scars",
+        f"articles without text: {counts.get('articles_without_text', 0):,}, listed in dropped.tsv",
+        "",
+        "passages drawn at random:",
+    ]
+    lines += [f"  {entry['document_id']} {entry['title']}: {entry['passage']}" for entry in counts["passages_sample"]]
+    return "\n".join(lines)

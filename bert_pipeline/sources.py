@@ -1,0 +1,47 @@
+"""What the words on the command line name: the kind of each source, and its files."""
+
+import glob
+import os
+from typing import Literal
+
+from bert_pipeline.errors import InputError, UsageError
+
+SourceKind = Literal["wikipedia", "text", "jsonl", "pairs"]
+SOURCE_KINDS: tuple[SourceKind, ...] = ("wikipedia", "text", "jsonl", "pairs")
+
+_SUFFIXES: dict[SourceKind, tuple[str, ...]] = {
+    "wikipedia": (".xml", ".xml.bz2", ".xml.gz", ".bz2", ".gz"),
+    "text": (".txt",),
+    "jsonl": (".jsonl", ".json"),
+    "pairs": (".tsv", ".txt"),
+}
+"""What is taken from a directory; a file that is named outright may be called anything."""
+
+
+def parse_source(source: str) -> tuple[SourceKind, list[str]]:
+    """Resolve "wikipedia:PATH", "text:PATH", "jsonl:PATH", "pairs:PATH" or a bare PATH to its kind and files.
+
+    PATH is a file, a glob or a directory. InputError when it names nothing.
+    """
+    prefix, colon, rest = source.partition(":")
+    kind: SourceKind = "wikipedia"
+    path = source
+    for known in SOURCE_KINDS:
+        if colon and prefix == known:
+            kind, path = known, rest
+    if not path:
+        raise UsageError(f"{source!r}: expected a path after {prefix}:")
+    if os.path.isdir(path):
+        names = sorted(entry.path for entry in os.scandir(path) if entry.is_file() and not entry.name.startswith("."))
+        files = [name for name in names if name.lower().endswith(_SUFFIXES[kind])]
+        if not files:
+            raise InputError(f"{path}: holds no {kind} files ({', '.join(_SUFFIXES[kind])}); give another path")
+        return kind, files
+    if not os.path.exists(path) and glob.has_magic(path):
+        files = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
+        if not files:
+            raise InputError(f"{path}: the pattern matches no file; check the path")
+        return kind, files
+    if not os.path.isfile(path):
+        raise InputError(f"{path}: no such file; check the path")
+    return kind, [path]

@@ -1,0 +1,157 @@
+"""Templates that show words of other languages, their names, romanizations and meanings."""
+
+from bert_pipeline.wikipedia.languages import LANGUAGE_NAMES
+from bert_pipeline.wikipedia.registry import Arguments, Renderer, register, register_prefix
+
+
+@register("lang, rtl-lang, ltr-lang, lang-x2, script")
+def _lang(arguments: Arguments) -> str | None:
+    return arguments.get(2, "text") or None
+
+
+@register("transl, transliteration, translit, tlit, xlit, wikt-lang, wt, wtl")
+def _last_word(arguments: Arguments) -> str | None:
+    values = [value for value in arguments.positional() if value]
+    return values[-1] if len(values) > 1 else None
+
+
+def _named_language(name: str) -> Renderer:
+    def render(arguments: Arguments) -> str | None:
+        return _label_and_text(name, arguments, arguments.positional())
+
+    return render
+
+
+def _label_and_text(name: str, arguments: Arguments, values: list[str]) -> str | None:
+    text = arguments.get("text") or (values[0] if values else "")
+    if not text:
+        return None
+    if arguments.language.partition("-")[0] not in ("", "en", "simple"):
+        return text  # there the label is another word
+    label = arguments.get("label", "labels") or name
+    shown = text if label.lower() in ("none", "no", "") else f"{label}: {text}"
+    romanized = arguments.get("translit", "tr", "r") or (values[1] if len(values) > 1 else "")
+    meaning = arguments.get("lit", "translation", "literal") or (values[2] if len(values) > 2 else "")
+    if romanized:
+        shown += f", romanized: {romanized}"
+    if meaning:
+        shown += f", lit. '{meaning}'"
+    return shown
+
+
+for _code, _name in LANGUAGE_NAMES.items():
+    if _code != "zh":
+        register(f"lang-{_code}")(_named_language(_name))
+register("ja-lang")(_named_language("Japanese"))
+register_prefix("lang-")(_named_language(""))  # a language whose name is not known here: its words stay
+
+
+@register("langx, lang-x, langnf, langwithname")
+def _langx(arguments: Arguments) -> str | None:
+    values = arguments.positional()
+    if arguments.name == "langwithname" and len(values) > 2:
+        return f"{values[1]}: {values[2]}"
+    if len(values) < 2:
+        return None
+    code = values[0].lower()
+    name = LANGUAGE_NAMES.get(code) or LANGUAGE_NAMES.get(code.partition("-")[0], "")
+    return _label_and_text(name, arguments, values[1:])
+
+
+@register("nihongo, nihongo3, nihongo4, nihongo krt, nihongo core")
+def _nihongo(arguments: Arguments) -> str | None:
+    """Three of English, kanji and romaji, the first one before the brackets."""
+    english, kanji, romaji = arguments.get(1), arguments.get(2), arguments.get(3)
+    extra, extra2 = arguments.get(4, "extra"), arguments.get(5, "extra2")
+    if arguments.name in ("nihongo3", "nihongo krt"):
+        first, inside = (romaji, [kanji, english]) if romaji else (english, [kanji])
+        if arguments.name == "nihongo krt" and kanji:
+            first, inside = kanji, [romaji, english]
+    else:
+        labels = ("Japanese: ", "Hepburn: ") if arguments.get("lead").lower() in ("y", "yes", "1") else ("", "")
+        shown = labels[0] + kanji if kanji else ""
+        first, inside = (english, [shown, romaji and labels[1] + romaji]) if english else (romaji, [shown])
+    brackets = ", ".join(filter(None, (*inside, extra)))
+    if not first:
+        return brackets or None
+    return f"{first} ({brackets}){' ' + extra2 if extra2 else ''}" if brackets else first
+
+
+@register("nihongo2, nihongo foot, nihongo-s")
+def _nihongo_plain(arguments: Arguments) -> str | None:
+    """One part alone: the rest stands in a footnote."""
+    return arguments.get(1, 3) or None
+
+
+_CHINESE_LABELS = {
+    "c": "Chinese", "s": "simplified Chinese", "t": "traditional Chinese", "p": "pinyin", "hp": "pinyin",
+    "tp": "Tongyong Pinyin", "w": "Wade–Giles", "j": "Jyutping", "cy": "Cantonese Yale", "sl": "Sidney Lau",
+    "poj": "Pe̍h-ōe-jī", "tl": "Tâi-lô", "zhu": "Zhuyin Fuhao",
+}  # fmt: skip
+"""In the order shown. https://en.wikipedia.org/wiki/Template:Lang-zh"""
+
+
+@register(
+    "zh, zhi, lang-zh, zh-cp, zh-tp, zh-stp, zh-sp, zh-tsp, zh-cw, zh-cpw, zh-t, zh-s, zh-c, zh-cpl, zh-stpl, zh-tspl"
+)
+def _chinese(arguments: Arguments) -> str | None:
+    named = arguments.named()
+    values = arguments.positional()
+    if values and arguments.name.startswith("zh-"):
+        named = {**dict(zip(arguments.name[3:], values)), **named}
+    elif values and "c" not in named:
+        named["c"] = values[0]
+    labels = dict(_CHINESE_LABELS)
+    if named.get("s") == named.get("t") or not named.get("s") or not named.get("t"):
+        labels |= {"s": "Chinese", "t": "Chinese"}  # one form alone, or both the same
+        if named.get("s") and named.get("t"):
+            del named["t"]
+    if named.get("tp"):
+        labels |= {"p": "Hanyu Pinyin", "hp": "Hanyu Pinyin"}
+    order = list(labels)
+    if "t" in named.get("first", ""):
+        order[1], order[2] = "t", "s"
+    hidden = named.get("labels", "").lower() == "no" or arguments.name == "zhi"
+    shown = [named[key] if hidden else f"{labels[key]}: {named[key]}" for key in order if named.get(key)]
+    if named.get("l"):
+        shown.append(f"lit. '{named['l']}'")
+    return "; ".join(shown) or None
+
+
+@register("korean, ko-hhrm")
+def _korean(arguments: Arguments) -> str | None:
+    hidden = arguments.get("labels").lower() == "no"
+    shown = []
+    for label, text in (
+        ("Korean", arguments.get("hangul", "hg", 1)), ("Hanja", arguments.get("hanja", "hj", 2)),
+        ("RR", arguments.get("rr", 3)), ("MR", arguments.get("mr", 4)), ("lit.", arguments.get("lit")),
+    ):  # fmt: skip
+        if text:
+            shown.append(f"lit. '{text}'" if label == "lit." else text if hidden else f"{label}: {text}")
+    return "; ".join(shown) or None
+
+
+@register("literal translation, gloss, lit")
+def _gloss(arguments: Arguments) -> str | None:
+    text = " or ".join(f"'{value}'" for value in arguments.positional() if value)
+    if not text:
+        return None
+    return text if arguments.name == "gloss" else f"lit. {text}"
+
+
+@register("linktext")
+def _linked_words(arguments: Arguments) -> str | None:
+    return "".join(arguments.positional()) or None
+
+
+@register("ill, interlanguage link, link-interwiki, illm, interlanguage link multi, ill-wd, ill2")
+def _interlanguage(arguments: Arguments) -> str | None:
+    first = arguments.get(1)
+    if first in LANGUAGE_NAMES and arguments.get(2) and (arguments.name in ("ill", "ill2") or arguments.get(3)):
+        return arguments.get("lt", 3, 2)  # the older order: language, title there, text
+    return arguments.get("lt") or first.partition(" (")[0] or None
+
+
+@register_prefix("script/")
+def _script(arguments: Arguments) -> str | None:
+    return arguments.get(1) or None

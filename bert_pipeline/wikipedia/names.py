@@ -1,0 +1,196 @@
+"""Templates that show names: of ships, countries, bodies in space, scripture, law, places."""
+
+import re
+import unicodedata
+
+from bert_pipeline.wikipedia.registry import Arguments, register
+
+
+@register("sortname, sort name")
+def _sort_name(arguments: Arguments) -> str | None:
+    return " ".join(filter(None, (arguments.get(1), arguments.get(2)))) or None
+
+
+@register("sort")
+def _sort(arguments: Arguments) -> str | None:
+    return arguments.get(2) or arguments.get(1) or None
+
+
+@register("flag, flagcountry, flagu, flaglist, flag country, flagteam, flag+link")
+def _flag(arguments: Arguments) -> str | None:
+    return arguments.get("name", 1) or None
+
+
+_SHIP_PREFIXES = (
+    "uss, hms, hmas, hmcs, hmnzs, ss, ms, mv, rms, usns, uscgc, uscs, usat, css, ins, hnoms, hdms, hswms, orp, jds,"
+    " rfa, sms, tss, ps, mts, pns, rss, hmt, hmhs, hmy, hsv, frv, rv, sv, nrp, hnlms, bap, roks, tcg, htms, bns, lé,"
+    " usrc, sas"
+)
+_SHIP_NAMES = {"lé": "LÉ", "hnoms": "HNoMS", "hdms": "HDMS", "hswms": "HSwMS", "hnlms": "HNLMS"}
+
+
+@register(_SHIP_PREFIXES)
+def _ship(arguments: Arguments) -> str | None:
+    name = arguments.get(1)
+    shown = _SHIP_NAMES.get(arguments.name, arguments.name.upper())
+    return _name_of_ship(shown, name, arguments.get(2), arguments.get(3)) if name else None
+
+
+@register("ship")
+def _any_ship(arguments: Arguments) -> str | None:
+    return _name_of_ship(arguments.get(1), arguments.get(2), arguments.get(3), arguments.get(4)) or None
+
+
+def _name_of_ship(prefix: str, name: str, number: str, display: str) -> str:
+    """https://en.wikipedia.org/wiki/Template:Ship: display 1 is the number alone, 2 the name, 5 lacks the name, …"""
+    if display == "1" and number:
+        return number
+    parts = {"2": [name], "3": [name], "5": [prefix]}.get(display, [prefix, name])
+    shown = " ".join(part for part in parts if part)
+    return f"{shown} ({number})" if number and display in ("", "3", "5") else shown
+
+
+@register("sclass, sclass2, sclass-s, ship class, sclass2-, sclass-")
+def _ship_class(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:Sclass"""
+    name, kind = arguments.get(1), arguments.get(2)
+    if not name:
+        return None
+    without_kind = {"0": f"{name}-class", "4": f"{name} class", "5": name}
+    return without_kind.get(arguments.get(3)) or f"{name}-class {kind}".strip()
+
+
+@register("ov")
+def _orbiter(arguments: Arguments) -> str | None:
+    return {"099": "Challenger", "101": "Enterprise", "102": "Columbia", "103": "Discovery", "104": "Atlantis",
+            "105": "Endeavour"}.get(arguments.get(1))  # fmt: skip
+
+
+@register("mpl, mp, mpl-, minor planet")
+def _minor_planet(arguments: Arguments) -> str | None:
+    return f"{arguments.get(1)}{' ' if arguments.get(2)[:1].isalpha() else ''}{arguments.get(2)}" or None
+
+
+@register("dp, dwarf planet, planet")
+def _planet(arguments: Arguments) -> str | None:
+    return arguments.get(1) or None
+
+
+@register("bibleverse, bibleref, bible verse, bibleref2, bibleref2c, bibleverse-nb, bibleref2-nb, bible")
+def _bible(arguments: Arguments) -> str | None:
+    values = [value for value in arguments.positional() if value]
+    if arguments.name.startswith(("bibleverse", "bible verse")) and values and values[0].isdigit() and len(values) > 1:
+        values = [f"{values[0]} {values[1]}", *values[2:]]
+    return " ".join(values[:2]) or None
+
+
+@register("cite quran, quran, qref, quran-usc, quran-usc-range")
+def _quran(arguments: Arguments) -> str | None:
+    return f"Quran {arguments.get(1)}:{arguments.get(2)}" if arguments.get(2) else None
+
+
+@register("harvtxt, harvcoltxt, harvp, citet")
+def _cited_author(arguments: Arguments) -> str | None:
+    values = [value for value in arguments.positional() if value]
+    if len(values) < 2:
+        return None
+    *names, year = values
+    people = (
+        names[0]
+        if len(names) == 1
+        else f"{', '.join(names[:-1])} & {names[-1]}"
+        if len(names) < 4
+        else f"{names[0]} et al."
+    )
+    return f"{people} ({year})"
+
+
+@register("us patent, uspat, us patent application")
+def _patent(arguments: Arguments) -> str | None:
+    number = arguments.get(1)
+    return f"U.S. Patent {int(number):,}" if number.isdigit() else None
+
+
+@register("url")
+def _url(arguments: Arguments) -> str | None:
+    return arguments.get(2) or arguments.get(1).removeprefix("http://").removeprefix("https://") or None
+
+
+@register("24hlm")
+def _le_mans(arguments: Arguments) -> str | None:
+    return f"{arguments.get(1)} 24 Hours of Le Mans" if arguments.get(1) else None
+
+
+@register("aside")
+def _aside(arguments: Arguments) -> str | None:
+    return f" ({arguments.get(1)}) " if arguments.get(1) else None
+
+
+@register(
+    "nfly, nbay, mlby, nhly, baseball year, mlb year, by, wsy, alcs, nlcs, f1, cfby, wcy, ncaay, mlsy, wnbay, cfly, scf"
+)
+def _year(arguments: Arguments) -> str | None:
+    return arguments.get(1) or None
+
+
+@register("post-nominals, postnominals, post nominals, postnominal, postnom")
+def _post_nominals(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:Post-nominals"""
+    separator = ", " if arguments.get("commas", "sep").lower() in ("on", "true", "yes", ",", "y") else " "
+    given = separator.join(value for value in arguments.positional() if value)
+    return given or arguments.get("list", "unlinked", "post-noms") or None
+
+
+@register("née, nee, né, ne")
+def _born_as(arguments: Arguments) -> str:
+    word = "né" if arguments.name in ("ne", "né") else "née"
+    return f"{word} {arguments.get(1)}".strip()
+
+
+@register("airport codes, airport code")
+def _airport_codes(arguments: Arguments) -> str | None:
+    kinds = zip(("IATA", "ICAO", "FAA LID"), arguments.positional())
+    shown = ", ".join(f"{kind}: {code}" for kind, code in kinds if code)
+    return f"({shown})" if shown else None
+
+
+@register("ussc")
+def _case_of_the_supreme_court(arguments: Arguments) -> str | None:
+    volume, page, year = arguments.get(1), arguments.get(2), arguments.get(3)
+    return f"{volume} U.S. {page}{f' ({year})' if year else ''}" if page else None
+
+
+@register("usc, uscsub, unitedstatescode, usc-title-chap")
+def _section_of_law(arguments: Arguments) -> str | None:
+    title, section, *parts = [*arguments.positional(), "", ""]
+    parts = [f"({part})" for part in parts if part]
+    return f"{title} U.S.C. § {section}{''.join(parts)}" if section else None
+
+
+@register("unichar")
+def _character(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:Unichar"""
+    code = arguments.get(1).upper().removeprefix("U+")
+    if not re.fullmatch("[0-9A-F]{2,6}", code) or int(code, 16) > 0x10FFFF or 0xD800 <= int(code, 16) < 0xF900:
+        return None
+    char = chr(int(code, 16))
+    name = arguments.get(2) or unicodedata.name(char, "")
+    return f"U+{code.zfill(4)} {char if char.isprintable() else ''} {name}".strip()
+
+
+_NAMES_A_PLACE = re.compile(r"\b(?:at|near|as|from|to|and|between|around|is|are|was|were|of|by|about|coordinates)$")
+
+
+@register("stnlnk, stn, rws")
+def _railway_station(arguments: Arguments) -> str | None:
+    return arguments.get("t", 1) or None
+
+
+@register("cfb link, cbb link, cfb, cbb")
+def _team_of_a_year(arguments: Arguments) -> str | None:
+    return arguments.get("title") or f"{arguments.get('year')} {arguments.get('team')}".strip() or None
+
+
+@register("no., number sign")
+def _number(arguments: Arguments) -> str:
+    return f"No. {arguments.get(1)}".strip()

@@ -1,0 +1,117 @@
+"""The audit beside wikiextractor finds what is missing, and says why."""
+
+import json
+import types
+
+import pytest
+
+from benchmarks import corpus_audit
+from benchmarks.coverage import LOST, compare_dump, is_covered, prose_sentences, split_words, why_missing
+from bert_pipeline.errors import UsageError
+from bert_pipeline.wikipedia.dump import Page
+
+WIKITEXT = """{{Infobox|a=b}}
+[[File:A.jpg|thumb|A caption of the first picture is here.]]
+The town lies on a wide river in the north.<ref>A note
+:with lines of its own is here.</ref> It has a market.
+== The long heading of this section ==
+* A list item that is a whole sentence too.
+:An indented line that quotes somebody at length.
+{|
+| A cell of the table which holds a sentence.
+Its second line is a sentence of the cell too.
+|}
+<div class="thumb">
+This chart displays the numbers of the table above.
+</div>
+ A line that a space indents is shown as code.
+"""
+
+
+def page(text: str = WIKITEXT) -> Page:
+    return Page("Town", 7, 0, 1, False, "wikitext", text)
+
+
+def neighbours(text: str) -> set[tuple[str, str]]:
+    words = split_words(text)
+    return set(zip(words, words[1:]))
+
+
+def test_a_sentence_is_covered_when_most_of_its_words_stand_beside_their_neighbours():
+    ours = neighbours("The town lies 5 kilometres (3 mi) from the sea, and CO₂ rises where x is small.")
+    assert is_covered("The town lies from the sea.", ours)
+    assert is_covered('CO2 rises where formula_1 "x" is small.', ours)
+    assert not is_covered("A boat goes from the town to some island.", ours)
+
+
+def test_headings_labels_and_short_lines_are_no_prose_sentences():
+    text = "Town.\nThe long heading of this section.\nIt has a market.\nThe town lies on a wide river."
+    assert list(prose_sentences(text, WIKITEXT, "en")) == ["The town lies on a wide river."]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "reason"),
+    [
+        ("A caption of the first picture is here.", "caption"),
+        ("A list item that is a whole sentence too.", "list item"),
+        ("An indented line that quotes somebody at length.", "indented line"),
+        ("A cell of the table which holds a sentence.", "table cell"),
+        ("Its second line is a sentence of the cell too.", "table cell"),
+        ("This chart displays the numbers of the table above.", "caption or notice in a box"),
+        ("A line that a space indents is shown as code.", "preformatted line"),
+        ("The town lies on a wide river in the north.", LOST),
+        ("The town lies on a formula_1 river in the north.", "mostly formulas"),
+    ],
+)
+def test_what_is_missing_is_put_down_to_the_line_it_comes_from(sentence, reason):
+    assert why_missing(sentence, page()) == reason
+
+
+@pytest.fixture
+def dump(tmp_path):
+    text = WIKITEXT.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    pages = f"<page><title>Town</title><ns>0</ns><id>7</id><revision><id>1</id><text>{text}</text></revision></page>"
+    pages += "<page><title>List</title><ns>0</ns><id>8</id><revision><id>1</id><text>* a</text></revision></page>"
+    path = tmp_path / "small.xml"
+    path.write_text(f'<mediawiki xml:lang="en">{pages}</mediawiki>')
+    return path
+
+
+@pytest.fixture
+def peer(tmp_path):
+    """Stands in for the environment: a program that writes what wikiextractor would."""
+    text = "The town lies on a wide river in the north.\nA list item that is a whole sentence too."
+    record = json.dumps({"id": "7", "title": "Town", "text": text})
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nmkdir -p "$5/AA"\ncat > "$5/AA/wiki_00" <<\'END\'\n{record}\nEND\n')
+    python.chmod(0o755)
+    return types.SimpleNamespace(python=python, problem="", versions={"wikiextractor": "0"})
+
+
+def test_the_sentences_of_a_dump_are_counted_and_the_missing_ones_explained(tmp_path, dump, peer):
+    coverage = compare_dump(dump, peer, tmp_path)
+    assert (coverage.sentences, coverage.found, dict(coverage.missing)) == (2, 1, {"list item": 1})
+    assert (coverage.share, coverage.lost) == (0.5, [])
+
+
+def test_the_audit_is_written_between_the_marks_of_a_file(tmp_path, dump, peer, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(corpus_audit, "PeerEnvironment", lambda *arguments: peer)
+    page = tmp_path / "corpus.md"
+    page.write_text(f"before\n{corpus_audit.BEGIN}\nold\n{corpus_audit.END}\nafter\n")
+    for _ in range(2):  # a second time changes nothing
+        assert corpus_audit.main([str(dump), "--write", str(page)]) == 0
+    written = page.read_text()
+    assert written.startswith("before\n")
+    assert written.endswith("\nafter\n")
+    assert "old" not in written
+    assert "| `small` | no prose | List |" in written
+    assert "| `small` | 2 | 1 | 50.00% | 1 |" in written
+    assert written.count("| `small` |") == 4
+
+
+def test_a_file_without_marks_is_refused(tmp_path):
+    page = tmp_path / "corpus.md"
+    page.write_text("nothing")
+    with pytest.raises(UsageError, match="lacks the lines"):
+        corpus_audit.write_between_marks(page, "x")

@@ -1,0 +1,55 @@
+"""The audit sees what is left of markup and what its loss leaves behind, and nothing else."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from bert_pipeline.audit import SUSPECT, count_residue, count_scars
+
+RESIDUE = [
+    "a [[b", "a ]] b", "{{", "}}", "{| x", "|}", "a || b", "''a''", "'''a'''", "</b>", "<br />", "a <ref name=x",
+    "<!-- x",
+    "x -->", "&nbsp;", "a &mdash; b", "&#160;", "&#xa0;", "__TOC__", "__NOTOC__", "[http://x y]", "[//x.org y]",
+    "= H =", "== H ==", "* item", "# item", "! head", ": indented", "; term", "\ue000", 'style = "x"', "colspan=2",
+    "x|thumb|y", "Foo.jpg|thumb", "x|200px", "File:Foo.jpg", "~~~~", "-{zh", "}-",
+]  # fmt: skip
+SCARS = [
+    "a ( ) b", "a () b", "a (; x)", "a (, x)", "( , x)", "[ ]", "a ( x)", "(x )", "a , b", "a ,, b", "a, ) b", "(x;)",
+    "(x; )",
+    "a . b", "end .", "1950 .", "(x) , b", "a, . b", "is “”.", 'the sign "" is', "from the Greek , i.e.",
+    "at the end of the.", "such as. An", "in 1990 ($ in 2016)", "paid $.", "and 's house",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", RESIDUE)
+def test_left_over_markup_is_seen(text: str) -> None:
+    assert count_residue(text) > 0
+
+
+@pytest.mark.parametrize("text", SCARS)
+def test_scars_are_seen(text: str) -> None:
+    assert count_scars(text) > 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Prose (in brackets) with x < y, "quotes" and a list[0].',
+        "Ada (born 1815), who was here. And so on . . . It ended.",
+        "AT&T and R&D; fish & chips; 5 | 6; a = b; f(x) = |x|; the time 12:30; Q.E.D.",
+        "He said: 'It's the dogs' bowl.' It cost $5 (or £3.50), i.e. 10 €; the '90s.",
+        "A .NET programme and a .22 rifle (.45 too) in (1945–) and (non-)smokers.",
+    ],
+)
+def test_prose_is_not_taken_for_either(text: str) -> None:
+    assert (count_residue(text), count_scars(text)) == (0, 0)
+
+
+@pytest.mark.parametrize("text", [*RESIDUE, *SCARS])
+def test_the_quick_look_misses_neither(text: str) -> None:
+    assert pc.match_substring_regex(pa.array([text]), SUSPECT).to_pylist() == [True]
+
+
+def test_every_place_counts() -> None:
+    assert count_residue("A [[link]] and {{x}} with '''bold''' &nbsp; <ref name=a> here.") == 8
+    assert count_scars("Ada ( ) was , well , here (; born) so .") == 5

@@ -1,0 +1,48 @@
+"""What lies in a corpus directory and is not in its manifest is not read."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from small_corpus import make_corpus, make_documents
+
+from bert_pipeline.errors import ArtefactError
+from bert_pipeline.formats.parquet import read_documents
+from bert_pipeline.manifest import load_manifest
+from bert_pipeline.wikipedia.siteinfo import read_site
+from bert_pipeline.wikipedia.wikitext import extract
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return make_corpus(tmp_path / "corpus", [make_documents(3, seed=1), make_documents(3, seed=2)])
+
+
+def read_all(corpus: Path) -> list[str]:
+    paths = load_manifest(corpus, kind="corpus", verify="sha256").file_paths("documents-")
+    return [document.sentences[0] for path in paths for document in read_documents(path)]
+
+
+def test_a_shard_of_an_older_run_is_not_read(corpus: Path) -> None:
+    before = read_all(corpus)
+    shutil.copy(corpus / "documents-00000.parquet", corpus / "documents-00002.parquet")
+    assert read_all(corpus) == before
+
+
+def test_a_shard_that_is_missing_or_of_another_run_is_refused(corpus: Path, tmp_path: Path) -> None:
+    other = make_corpus(tmp_path / "other", [make_documents(3, seed=3)])
+    shutil.copy(other / "documents-00000.parquet", corpus / "documents-00001.parquet")
+    with pytest.raises(ArtefactError, match=r"documents-00001\.parquet"):
+        read_all(corpus)
+    (corpus / "documents-00001.parquet").unlink()
+    with pytest.raises(ArtefactError, match="is missing"):
+        read_all(corpus)
+
+
+@pytest.mark.parametrize(
+    "wikitext", ["{{Infobox|a=b}}", "{{a}}{{b|{{c}}}}", "<!-- x -->", "[[Category:A]]", "== T ==\n* a"]
+)
+def test_a_page_without_prose_gives_no_passage_and_its_parts_are_counted(wikitext: str) -> None:
+    extraction = extract(wikitext, read_site(""))
+    assert extraction.passages == []
+    assert sum(extraction.dropped.values()) >= 1

@@ -1,0 +1,82 @@
+"""The extraction's work grows with the page, whatever the page is made of."""
+
+import sys
+import time
+import tracemalloc
+
+import pytest
+
+from benchmarks.pathological import UNITS
+from bert_pipeline.wikipedia.siteinfo import read_site
+from bert_pipeline.wikipedia.wikitext import extract
+
+SITE = read_site("")
+
+
+def count_steps(text: str) -> int:
+    """Scanner steps of an extraction: lines of our own code, and calls of C functions."""
+    steps = 0
+
+    def trace(frame: object, event: str, argument: object) -> object:
+        nonlocal steps
+        steps += 1
+        return trace
+
+    def profile(frame: object, event: str, argument: object) -> None:
+        nonlocal steps
+        steps += event == "c_call"
+
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    sys.setprofile(profile)
+    try:
+        extract(text, SITE)
+    finally:
+        sys.settrace(previous)
+        sys.setprofile(None)
+    return steps
+
+
+@pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
+def test_a_doubled_page_costs_at_most_two_and_a_half_times_the_steps(unit: str) -> None:
+    assert count_steps("Prose. " + unit * 600) <= 2.5 * count_steps("Prose. " + unit * 300)
+
+
+@pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
+def test_work_inside_regular_expressions_stays_linear(unit: str) -> None:
+    """Processor time of a page against one a sixteenth as long: quadratic work would take 256 times as much."""
+
+    def seconds(copies: int) -> float:
+        text = "Prose. " + unit * copies
+        start = time.process_time()
+        extract(text, SITE)
+        return time.process_time() - start
+
+    short = max(min(seconds(1000) for _ in range(3)), 2e-3)
+    assert any(seconds(16000) <= 80 * short for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    "name", ["open templates", "opening brackets", "known templates", "everything at once", "words"]
+)
+def test_memory_stays_within_a_multiple_of_the_page(name: str) -> None:
+    text = "Prose. " + UNITS[name] * (400_000 // len(UNITS[name]))
+    tracemalloc.start()
+    try:
+        extract(text, SITE)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 150 * len(text)
+
+
+def test_a_word_of_any_length_is_one_word() -> None:
+    word = "a" * 200_000
+    (passage,) = extract(f"The word {word} is long.", SITE).passages
+    assert passage == f"The word {word} is long."
+
+
+def test_nesting_deeper_than_the_limit_is_dropped_and_counted() -> None:
+    extraction = extract("Prose stands " + "{{nowrap|" * 100 + "deep" + "}}" * 100 + " here.", SITE)
+    assert extraction.passages == ["Prose stands here."]
+    assert extraction.dropped["nested too deeply"] == 1

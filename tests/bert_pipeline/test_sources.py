@@ -1,0 +1,48 @@
+"""What the words on the command line name."""
+
+from pathlib import Path
+
+import pytest
+
+from bert_pipeline.errors import BertError
+from bert_pipeline.sources import parse_source
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [("/none/at/all.xml", "no such file"), ("text:/none/*.txt", "matches no file"), ("jsonl:", "expected a path")],
+)
+def test_a_source_that_names_nothing_is_refused(source: str, message: str) -> None:
+    with pytest.raises(BertError, match=message):
+        parse_source(source)
+
+
+def test_globs_and_directories_are_sorted(tmp_path: Path) -> None:
+    for name in ("b.xml", "a.xml", "note.md", ".hidden.xml"):
+        (tmp_path / name).write_text("<mediawiki/>")
+    expected = [str(tmp_path / "a.xml"), str(tmp_path / "b.xml")]
+    assert parse_source(str(tmp_path)) == ("wikipedia", expected)
+    assert parse_source(f"wikipedia:{tmp_path}/*.xml") == ("wikipedia", expected)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "suffix"), [("text:", ".txt"), ("jsonl:", ".jsonl"), ("pairs:", ".tsv"), ("wikipedia:", ".xml.bz2")]
+)
+def test_each_kind_takes_its_own_files_from_a_directory(tmp_path: Path, prefix: str, suffix: str) -> None:
+    for end in (".txt", ".jsonl", ".tsv", ".xml.bz2", ".png"):
+        (tmp_path / f"a{end}").write_text("x")
+    kind, files = parse_source(f"{prefix}{tmp_path}")
+    assert kind == prefix.removesuffix(":")
+    assert str(tmp_path / f"a{suffix}") in files
+    assert str(tmp_path / "a.png") not in files
+
+
+def test_a_file_named_outright_may_be_called_anything(tmp_path: Path) -> None:
+    (tmp_path / "enwiki[1]").write_text("x")
+    assert parse_source(str(tmp_path / "enwiki[1]")) == ("wikipedia", [str(tmp_path / "enwiki[1]")])
+
+
+def test_a_directory_without_files_of_the_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_text("x")
+    with pytest.raises(BertError, match=r"holds no text files \(\.txt\)"):
+        parse_source(f"text:{tmp_path}")
