@@ -1,5 +1,6 @@
 """A corpus of any size: the documents of a smaller one again and again, under other ids and titles."""
 
+import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,17 +16,17 @@ def text_bytes(manifest: Manifest) -> int:
     return sum(_text_bytes(pq.read_table(path, columns=["sentences"])) for path in manifest.file_paths("documents-"))
 
 
-def repeat_corpus(source: Manifest, target: Path, megabytes: float, *, shard_megabytes: float = 16.0) -> Manifest:
-    """Publish a corpus of at least so many megabytes of text, in shards of about `shard_megabytes`.
+def repeat_corpus(source: Manifest, target: Path, megabytes: float, *, shard_megabytes: float = 64.0) -> Manifest:
+    """Publish a corpus of at least so many megabytes of text, in equal shards of about `shard_megabytes`.
 
-    An existing target is taken as it is.
+    `configuration["copies"]` says how often it holds the source. An existing target is taken as it is.
     """
     if (target / "manifest.json").is_file():
         return load_manifest(target, kind="corpus")
     table = pa.concat_tables([pq.read_table(path) for path in source.file_paths("documents-")])
-    size = _text_bytes(table) / 1e6
-    copies = max(1, -int(-megabytes // size))
-    per_shard = max(1, min(copies, round(shard_megabytes / size)))
+    num_shards = max(1, round(megabytes / shard_megabytes))
+    per_shard = max(1, math.ceil(megabytes * 1e6 / _text_bytes(table) / num_shards))
+    copies = per_shard * num_shards
     configuration = {"copies": copies, "per_shard": per_shard}
     with publishing(target, kind="corpus", configuration=configuration, inputs={"corpus": input_of(source)}) as draft:
         for index, first in enumerate(range(0, copies, per_shard)):
@@ -34,6 +35,18 @@ def repeat_corpus(source: Manifest, target: Path, megabytes: float, *, shard_meg
                 for copy in range(first, min(first + per_shard, copies)):
                     writer.write_table(_copy(table, copy), row_group_size=DOCUMENTS_PER_ROW_GROUP)
                     draft.rows[name] = draft.rows.get(name, 0) + table.num_rows
+    return load_manifest(target, kind="corpus")
+
+
+def cut_corpus(source: Manifest, target: Path, num_documents: int) -> Manifest:
+    """Publish the first documents of a corpus alone; an existing target is taken as it is."""
+    if (target / "manifest.json").is_file():
+        return load_manifest(target, kind="corpus")
+    table = pq.read_table(source.file_paths("documents-")[0]).slice(0, num_documents)
+    configuration = {"documents": num_documents}
+    with publishing(target, kind="corpus", configuration=configuration, inputs={"corpus": input_of(source)}) as draft:
+        pq.write_table(table, draft.path / "documents-00000.parquet", compression="zstd")
+        draft.rows["documents-00000.parquet"] = table.num_rows
     return load_manifest(target, kind="corpus")
 
 

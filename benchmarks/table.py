@@ -19,18 +19,31 @@ class Row:
     """Which peer, with its version where it matters; empty for a measurement that has none."""
     theirs: float | None = None
     note: str = ""
+    target: float | None = None
+    """What ours is meant to reach: at least this, or with `less_is_better` at most this."""
+    less_is_better: bool = False
 
     @property
     def ratio(self) -> float | None:
         """How many times the peer's rate ours is."""
         return self.ours / self.theirs if self.ours and self.theirs else None
 
+    @property
+    def verdict(self) -> str:
+        """The target and whether it is met; "" without one."""
+        if self.target is None or self.ours is None:
+            return ""
+        met = self.ours <= self.target if self.less_is_better else self.ours >= self.target
+        return f"{'≤' if self.less_is_better else '≥'} {_number(self.target)} {'met' if met else 'MISSED'}"
+
 
 def render(rows: Sequence[Row]) -> str:
-    """Lay the rows out as a Markdown table with aligned columns."""
+    """Lay the rows out as a Markdown table with aligned columns; targets have one where there are any."""
     header = ("measurement", "unit", "ours", "peer", "which peer", "RATIO", "note")
     cells = [header, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(header))]
+    if any(row.verdict for row in rows):
+        cells = [(*line, last) for line, last in zip(cells, ["target", *(row.verdict for row in rows)])]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     numeric = (2, 3, 5)
     lines = [_line(line, widths, numeric) for line in cells]
     rule = (f"{'-' * (width - 1)}:" if column in numeric else "-" * width for column, width in enumerate(widths))
@@ -50,7 +63,9 @@ def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[int]) -
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 1 else f"{value:,.1f}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
 Contestant = Callable[[], float]

@@ -86,12 +86,14 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         raise UsageError("--output DIR is missing: where shall the corpus go? (or --show TITLE, to look at an article)")
     from bert_pipeline.corpus import CorpusConfig
+    from bert_pipeline.corpus_report import describe_corpus
     from bert_pipeline.jobs.corpus import build_corpus
 
     config = CorpusConfig(**given, strict=arguments.strict)
     with _shown("pages") as progress:
         manifest = build_corpus(arguments.sources, arguments.output, config, arguments.beam_options, progress)
     _report(manifest, "documents", "passages", "sentences", "characters_out")
+    print(describe_corpus(manifest.counts))
     return 0
 
 
@@ -176,7 +178,10 @@ def _add_instances(subparsers: Subparsers) -> None:
     masks.add_argument("--masked-lm-prob", type=float, metavar="P", help="share of tokens predicted (default: 0.15)")
     masks.add_argument("--max-predictions-per-seq", type=int, metavar="N", help="default: 20")
     masks.add_argument(
-        "--masking-mix", metavar="MASK/SAME/RND", help="percentages of [MASK], same and random (default: 80/10/10)"
+        "--masking-mix",
+        metavar="MASK/SAME/RND",
+        help="percentages of [MASK], same and random (default: 80/10/10; the paper's others: 100/0/0, 80/0/20, "
+        "80/20/0, 0/20/80, 0/0/100)",
     )
     masks.add_argument("--whole-word-masking", action="store_true", default=None, help="choose words, not pieces")
     parser.add_argument("--show", type=int, metavar="N", help="print N instances as text, with masks and labels")
@@ -233,13 +238,12 @@ def _show_instances(directory: Path, count: int) -> int:
 
 def _parse_mix(text: str) -> dict[str, float]:
     """Read percentages such as 80/10/10, as the paper's Table 8 writes them."""
+    from bert_pipeline.masking import parse_mix
+
     try:
-        shares = [float(part) / 100 for part in text.split("/")]
-    except ValueError:
-        shares = []
-    if len(shares) != 3 or abs(sum(shares) - 1) > 1e-9:
-        raise UsageError(f"--masking-mix {text}: expected three percentages that add up to 100, such as 80/10/10")
-    return dict(zip(("mask_share", "same_share", "random_share"), shares))
+        return parse_mix(text)
+    except UsageError as error:
+        raise UsageError(f"--masking-mix {error}") from error
 
 
 def _add_sample(subparsers: Subparsers) -> None:

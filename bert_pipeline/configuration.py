@@ -134,6 +134,11 @@ def _build_dataclass(config_class: Any, value: Any, where: str) -> Any:
         return value
     if not isinstance(value, Mapping):
         raise ConfigurationError(f"{where}: found {value!r}, expected a mapping of keys to values")
+    if hasattr(config_class, "spell_out"):  # a key may stand for several
+        try:
+            value = config_class.spell_out(value)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{where}: {error}") from error
     hints = typing.get_type_hints(config_class)
     known = {field.name: field for field in dataclasses.fields(config_class) if field.init}
     for key in value:

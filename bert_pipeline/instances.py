@@ -6,14 +6,14 @@ Shapes: D documents, S sentences, T tokens, N pairs.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
 
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.formats.columns import InstanceColumns, unpad
-from bert_pipeline.masking import MaskedBatch, MaskingConfig, MaskingVocabulary, mask_batch
+from bert_pipeline.masking import MaskedBatch, MaskingConfig, MaskingVocabulary, mask_batch, spell_out_mix
 from bert_pipeline.randomness import below, binomial_half, combine, fraction
 
 NUM_ADDED_TOKENS = 3  # [CLS] A [SEP] B [SEP]
@@ -91,6 +91,11 @@ class InstancesConfig:
                     f"{name}={getattr(self, name)!r}: it would be ignored, since masking='dynamic' draws masks in "
                     "training; set it in the masking section of the pre-training, or masking='static' here"
                 )
+
+    @classmethod
+    def spell_out(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
+        """`masking_mix: 100/0/0` stands for the three shares."""
+        return spell_out_mix(mapping, "masking_mix")
 
     @property
     def has_static_masks(self) -> bool:

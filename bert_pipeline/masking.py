@@ -6,7 +6,8 @@ Shapes: B instances, S tokens of the longest, P = max_predictions_per_seq.
 
 import dataclasses
 import math
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,6 +16,39 @@ from bert_pipeline.randomness import below, combine, fraction
 
 # Draws of one instance, kept apart by a first counter.
 _CHOICE, _REPLACEMENT = 0, 1
+
+PAPER_MIXES = ("80/10/10", "100/0/0", "80/0/20", "80/20/0", "0/20/80", "0/0/100")
+"""The mixes of the paper's Table 8: percentages of chosen tokens that are masked, the same and random."""
+
+_SHARES = ("mask_share", "same_share", "random_share")
+
+
+def parse_mix(text: str) -> dict[str, float]:
+    """Read a mix, one of `PAPER_MIXES` or any other, into the three shares. ConfigurationError when it is none."""
+    try:
+        shares = [float(part) / 100 for part in str(text).split("/")]
+    except ValueError:
+        shares = []
+    if len(shares) != len(_SHARES) or not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
+        raise ConfigurationError(
+            f"{text}: expected three percentages that add up to 100, MASK/SAME/RND, such as the paper's "
+            f"{', '.join(PAPER_MIXES)}"
+        )
+    return dict(zip(_SHARES, shares))
+
+
+def spell_out_mix(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Replace `key`, which holds a mix, by its three shares. ConfigurationError when a share stands there too."""
+    if key not in mapping:
+        return dict(mapping)
+    rest = {name: value for name, value in mapping.items() if name != key}
+    given = [name for name in _SHARES if name in rest]
+    if given:
+        raise ConfigurationError(f"{key}={mapping[key]}: {', '.join(given)} stands there too; give one or the other")
+    try:
+        return rest | parse_mix(mapping[key])
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{key}: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,13 +73,18 @@ class MaskingConfig:
             raise ConfigurationError(f"masked_lm_prob={self.masked_lm_prob}: expected a share between 0 and 1")
         if self.max_predictions_per_seq < 1:
             raise ConfigurationError(f"max_predictions_per_seq={self.max_predictions_per_seq}: expected at least 1")
-        shares = {name: getattr(self, name) for name in ("mask_share", "same_share", "random_share")}
+        shares = {name: getattr(self, name) for name in _SHARES}
         for name, share in shares.items():
             if not 0.0 <= share <= 1.0:
                 raise ConfigurationError(f"{name}={share}: expected a share from 0 to 1")
         if not math.isclose(sum(shares.values()), 1.0, abs_tol=1e-9):
             stated = ", ".join(f"{name}={share}" for name, share in shares.items())
             raise ConfigurationError(f"{stated}: the three shares add up to {sum(shares.values()):g}, expected 1")
+
+    @classmethod
+    def spell_out(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
+        """`mix: 100/0/0` stands for the three shares."""
+        return spell_out_mix(mapping, "mix")
 
 
 class MaskingVocabulary(Protocol):

@@ -86,6 +86,11 @@ class Tokenizer:
         digest.update(f"do_lower_case={self.do_lower_case}".encode())
         return digest.hexdigest()
 
+    def __str__(self) -> str:
+        """Say in a message which vocabulary this is: size, case and hash."""
+        case = "lower-casing" if self.do_lower_case else "cased"
+        return f"{self.vocab_size} tokens, {case} ({self.sha256[:12]}…)"
+
     @functools.cached_property
     def is_continuation(self) -> np.ndarray:
         """(V,) bool: the token continues a word ("##ing")."""

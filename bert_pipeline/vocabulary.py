@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
@@ -24,8 +27,10 @@ from bert_pipeline.tokenization import (
 NUM_UNUSED_BEFORE_UNK = 99
 """[PAD], this many [unused] slots, then [UNK]: with all of them [UNK] is 100 and [MASK] 103, as in BERT's own files."""
 
-_FLUSH_TYPES = 500_000
+_FLUSH_ROWS = 1_000_000
 _MAX_TRAINING_TOKENS = 20_000_000
+_MAX_TRAINING_WORDS = 600_000
+"""Distinct words that training is given; a million of them take 1.1 GB."""
 _TRAINING_LINE = 1_000
 
 
@@ -62,22 +67,25 @@ class VocabularyConfig:
 class WordCounter:
     """Counts words as BERT's tokenizer sees them: normalized, and split at white space and punctuation.
 
-    What stands between two spaces is counted as it is, and only the distinct ones are normalized; that is exact, as
-    no rule of the normalization looks across a space.
+    What stands between two spaces is counted as it is, and only the distinct ones are normalized, those of equal
+    count together; that is exact, as no rule of the normalization looks across a space.
     """
 
     def __init__(self, do_lower_case: bool) -> None:
         self._do_lower_case = do_lower_case
         self._normalizer = normalizer(do_lower_case)
         self._pre_tokenizer = pre_tokenizer()
-        self._raw: collections.Counter[str] = collections.Counter()
+        self._raw: list[pa.Table] = []
+        self._num_raw = 0
         self._words: collections.Counter[str] = collections.Counter()
 
-    def add(self, texts: Iterable[str]) -> None:
+    def add(self, texts: pa.StringArray | Sequence[str]) -> None:
         """Count the words of some texts."""
-        for text in texts:
-            self._raw.update(text.split(" "))
-        if len(self._raw) > _FLUSH_TYPES:
+        sentences = texts if isinstance(texts, pa.Array) else pa.array(texts, type=pa.string())
+        found = pc.split_pattern(sentences, " ").flatten().value_counts()
+        self._raw.append(pa.table({"text": found.field("values"), "count": found.field("counts")}))
+        self._num_raw += len(found)
+        if self._num_raw > _FLUSH_ROWS:
             self._flush()
 
     def counts(self) -> collections.Counter[str]:
@@ -86,20 +94,30 @@ class WordCounter:
         return self._words
 
     def _flush(self) -> None:
-        words = self._words
-        lower = self._do_lower_case
-        for raw, count in self._raw.items():
-            if raw.isascii() and raw.isprintable():
-                text = raw.lower() if lower else raw
-                if text.isalnum():
-                    words[text] += count
-                else:
-                    for word in _ASCII_WORD.findall(text):
-                        words[word] += count
-            else:
-                for word, _ in self._pre_tokenizer.pre_tokenize_str(self._normalizer.normalize_str(raw)):
-                    words[word] += count
+        if not self._raw:
+            return
+        merged = pa.concat_tables(self._raw).group_by("text", use_threads=False).aggregate([("count", "sum")])
         self._raw.clear()
+        self._num_raw = 0
+        counts = merged.column("count_sum").to_numpy().tolist()
+        plain: dict[int, list[str]] = collections.defaultdict(list)
+        other: dict[int, list[str]] = collections.defaultdict(list)
+        for raw, count in zip(merged.column("text").to_numpy().tolist(), counts):
+            (plain if raw.isascii() and raw.isprintable() else other)[count].append(raw)
+        for count, texts in plain.items():
+            text = " ".join(texts)
+            self._add_words(_ASCII_WORD.findall(text.lower() if self._do_lower_case else text), count)
+        for count, texts in other.items():
+            text = self._normalizer.normalize_str(" ".join(texts))
+            self._add_words([word for word, _ in self._pre_tokenizer.pre_tokenize_str(text)], count)
+
+    def _add_words(self, found: list[str], count: int) -> None:
+        words = self._words
+        if count == 1:
+            words.update(found)
+        else:
+            for word, times in collections.Counter(found).items():
+                words[word] += times * count
 
 
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[!-/:-@\[-`{-~]")
@@ -114,6 +132,14 @@ def characters_of(counts: Iterable[tuple[str, int]]) -> collections.Counter[str]
         for character in word[1:]:
             characters[CONTINUATION_PREFIX + character] += count
     return characters
+
+
+def least_training_count(counts: np.ndarray) -> int:
+    """Return the count from which on a word is trained on, so that memory is bounded however large the corpus is."""
+    if len(counts) <= _MAX_TRAINING_WORDS:
+        return 1
+    at = len(counts) - _MAX_TRAINING_WORDS - 1
+    return int(np.partition(counts, at)[at]) + 1  # words of equal count go together
 
 
 def train(

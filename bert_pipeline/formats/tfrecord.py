@@ -289,6 +289,26 @@ def open_tfrecords(path: Path | str) -> TfrecordInstances:
     return TfrecordInstances(path)
 
 
+def read_widths(path: Path | str) -> tuple[int, int]:
+    """Read max_seq_length and max_predictions_per_seq off the first record; zeros when the file holds none."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as file:
+            is_packed = file.read(2) == _GZIP_MAGIC
+        with gzip.open(path, "rb") if is_packed else open(path, "rb") as stream:
+            header = stream.read(_HEADER.size)
+            length = _HEADER.unpack(header)[0] if len(header) == _HEADER.size else 0
+            if header and header != _record_header(length):
+                raise InputError(f"{path}: no TFRecord at byte 0: the CRC of its length is wrong")
+            record = stream.read(length)
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from error
+    if not header:
+        return 0, 0
+    first = _parse(record, f"{path}: record 0")
+    return _count_varints(first["input_ids"]), _count_varints(first["masked_lm_positions"])
+
+
 def _map(path: Path) -> mmap.mmap | bytes:
     """Map a file into memory; a gzip file through a temporary one, since it has no way to its middle."""
     try:

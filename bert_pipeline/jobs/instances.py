@@ -18,10 +18,11 @@ import apache_beam as beam
 import numpy as np
 
 from bert_pipeline.configuration import from_mapping, to_mapping
-from bert_pipeline.errors import ArtefactError, InputError
+from bert_pipeline.errors import InputError
 from bert_pipeline.formats.columns import InstanceColumns
-from bert_pipeline.formats.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter, open_instances, read_sentences
-from bert_pipeline.formats.tfrecord import TfrecordWriter, open_tfrecords
+from bert_pipeline.formats.instance_directory import check_vocabulary, load_instances, open_shard, shard_paths
+from bert_pipeline.formats.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter, read_sentences
+from bert_pipeline.formats.tfrecord import TfrecordWriter
 from bert_pipeline.instances import (
     InstancesConfig,
     InstanceStatistics,
@@ -29,7 +30,8 @@ from bert_pipeline.instances import (
     make_instances,
     make_pairs,
 )
-from bert_pipeline.jobs.failure import check_shard, raised_from, recorded_in
+from bert_pipeline.jobs.attempt import written_whole
+from bert_pipeline.jobs.failure import check_shard, has_failed, raised_from, recorded_in
 from bert_pipeline.jobs.options import num_workers, pipeline_options
 from bert_pipeline.jobs.progress import Progress, reporting
 from bert_pipeline.manifest import Manifest, file_sha256, input_of, load_manifest, publishing
@@ -62,7 +64,11 @@ def build_instances(
     tokenizer = Tokenizer.from_directory(vocabulary)
     inputs = {
         "corpus": input_of(source),
-        "vocabulary": {"sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size},
+        "vocabulary": {
+            "sha256": tokenizer.sha256,
+            "vocab_size": tokenizer.vocab_size,
+            "do_lower_case": tokenizer.do_lower_case,
+        },
     }
     with publishing(output, kind="instances", configuration=to_mapping(config), inputs=inputs) as draft:
         tokenizer.save(draft.path)
@@ -130,17 +136,16 @@ class _MakeShard(beam.DoFn):
         self.encoder = SentenceEncoder(Tokenizer.from_directory(self.output))
         self.config = from_mapping(InstancesConfig, self.configuration)
 
-    def process(self, element: tuple[int, tuple[str, str]]) -> Iterator[str]:
+    def process(self, element: tuple[int, tuple[str, str]]) -> None:
         index, (shard, sha256) = element
         summaries = Path(self.output) / "summaries"
+        if has_failed(summaries):
+            return
         with recorded_in(summaries):
             check_shard(shard, sha256)
             summary = make_shard(index, Path(shard), Path(self.output), self.encoder, self.config)
-        path = summaries / f"shard-{index:05d}.json"
-        temporary = path.with_name(f"{path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(summary), encoding="utf-8")
-        os.replace(temporary, path)
-        yield shard
+            with written_whole(summaries / f"shard-{index:05d}.json") as path:
+                path.write_text(json.dumps(summary), encoding="utf-8")
 
     def teardown(self) -> None:
         if self.threads is None:
@@ -166,33 +171,32 @@ def make_shard(
                 for writer in writers.values():
                     writer.write(columns)
         for path, writer in writers.items():
-            final = path.with_suffix("")
-            os.replace(path, final)
-            name = final.relative_to(output).as_posix()
-            summary["files"][name] = {"rows": writer.rows, "sha256": file_sha256(final)}
+            summary["files"][path.relative_to(output).as_posix()] = {"rows": writer.rows, "sha256": file_sha256(path)}
         summary[split] = {
             **statistics.as_counts(),
             "documents": documents.num_documents,
             "sentences": len(documents.sentence_offsets) - 1,
             "chunks_without_partner": pairs.num_without_partner,
         }
-        log.info("shard %05d: %d %s instances", index, len(pairs), split)
+        log.debug("shard %05d: %d %s instances", index, len(pairs), split)
     return summary
 
 
 def _open_writers(
     stack: contextlib.ExitStack, directory: Path, index: int, config: InstancesConfig
 ) -> dict[Path, InstanceWriter | TfrecordWriter]:
-    """Open the files of one shard under temporary names, since Beam may run a bundle twice."""
+    """Open the files of one shard; they get their names when `stack` is left."""
     writers: dict[Path, InstanceWriter | TfrecordWriter] = {}
     if config.format in ("parquet", "both"):
-        path = directory / f"instances-{index:05d}.parquet.{os.getpid()}"
-        writers[path] = stack.enter_context(InstanceWriter(path, static_masks=config.has_static_masks))
+        path = directory / f"instances-{index:05d}.parquet"
+        temporary = stack.enter_context(written_whole(path))
+        writers[path] = stack.enter_context(InstanceWriter(temporary, static_masks=config.has_static_masks))
     if config.format in ("tfrecord", "both"):
-        path = directory / f"instances-{index:05d}.tfrecord.{os.getpid()}"
+        path = directory / f"instances-{index:05d}.tfrecord"
+        temporary = stack.enter_context(written_whole(path))
         writers[path] = stack.enter_context(
             TfrecordWriter(
-                path,
+                temporary,
                 max_seq_length=config.max_seq_length,
                 max_predictions_per_seq=config.max_predictions_per_seq,
                 compression=config.tfrecord_compression,
@@ -267,13 +271,14 @@ def _ratio(part: int, whole: int) -> float:
 
 def show_instances(directory: Path | str, count: int) -> Iterator[str]:
     """Yield the first `count` training instances of an instance directory as readable text, masks and labels shown."""
-    manifest = load_manifest(directory, kind="instances")
+    manifest = load_instances(directory)
     tokenizer = Tokenizer.from_directory(manifest.path)
     left = count
-    for path in manifest.file_paths("train/"):
-        with open_tfrecords(path) if path.suffix == ".tfrecord" else open_instances(path) as shard:
+    for path in shard_paths(manifest, "train"):
+        with open_shard(path) as shard:
             for group in range(shard.num_row_groups):
                 columns = shard.read_row_group(group)
+                check_vocabulary(columns, tokenizer, path)
                 for row in range(min(left, columns.num_instances)):
                     yield _readable(columns, row, tokenizer)
                 left -= min(left, columns.num_instances)
@@ -283,8 +288,6 @@ def show_instances(directory: Path | str, count: int) -> Iterator[str]:
 
 def _readable(columns: InstanceColumns, row: int, tokenizer: Tokenizer) -> str:
     ids = columns.input_ids[columns.offsets[row] : columns.offsets[row + 1]].tolist()
-    if max(ids) >= tokenizer.vocab_size:
-        raise ArtefactError(f"token id {max(ids)} in a vocabulary of {tokenizer.vocab_size}: vocab.txt is another one")
     words = [tokenizer.tokens[index] for index in ids]
     split = int(columns.segment_b_start[row])
     if columns.masked_offsets is not None:

@@ -1,7 +1,7 @@
 """Beam's local runner with quiet worker processes.
 
-Beam starts its workers at a log level of its own and lets them print every step of their start. The workers of this
-runner say what is worth saying, warnings and errors, and nothing else.
+Beam starts its workers at a log level of its own, lets them print every step of their start, and repeats what they log
+as protocol messages. The workers of this runner say what is worth saying, warnings and errors, themselves.
 """
 
 import logging
@@ -15,15 +15,17 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import RunnerResult
 
-_WORKER_LOGGERS = ("apache_beam.runners.portability.local_job_service", "apache_beam.runners.worker")
+_REPEATER = "apache_beam.runners.portability.local_job_service"
 
 
 class LocalRunner(FnApiRunner):
     """FnApiRunner whose worker processes are started by `bert_pipeline.jobs.worker`."""
 
     def run_pipeline(self, pipeline: Pipeline, options: PipelineOptions) -> RunnerResult:
-        for name in _WORKER_LOGGERS:
-            logging.getLogger(name).setLevel(logging.ERROR)
+        logging.getLogger(_REPEATER).setLevel(logging.CRITICAL)
+        beam = logging.getLogger("apache_beam")
+        if beam.level == logging.NOTSET:  # whatever level the program has for its own messages
+            beam.setLevel(logging.WARNING)
         return super().run_pipeline(pipeline, options)
 
     def run_via_runner_api(

@@ -4,7 +4,13 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions, _BeamArgumentParser
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    PipelineOptions,
+    StandardOptions,
+    WorkerOptions,
+    _BeamArgumentParser,
+)
 
 from bert_pipeline.errors import UsageError, suggest
 
@@ -38,6 +44,8 @@ def pipeline_options(beam_options: Sequence[str] = ()) -> PipelineOptions:
     direct.direct_num_workers = available_cores() if workers is None else workers
     if _option(arguments, "direct_running_mode") is None:
         direct.direct_running_mode = "in_memory" if direct.direct_num_workers == 1 else "multi_processing"
+    if _option(arguments, "default_sdk_harness_log_level") is None:
+        options.view_as(WorkerOptions).default_sdk_harness_log_level = "WARNING"
     return options
 
 

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import logging
 import math
-import os
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
@@ -17,18 +16,29 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.formats.parquet import read_sentences
-from bert_pipeline.jobs.failure import check_shard, raised_from, recorded_in
+from bert_pipeline.jobs.attempt import written_whole
+from bert_pipeline.jobs.failure import check_shard, has_failed, raised_from, recorded_in
 from bert_pipeline.jobs.options import num_workers, pipeline_options
 from bert_pipeline.jobs.progress import Progress, reporting
 from bert_pipeline.manifest import Manifest, file_sha256, input_of, load_manifest, publishing
 from bert_pipeline.tokenization import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary
-from bert_pipeline.vocabulary import VocabularyConfig, WordCounter, characters_of, extend, quality, train
+from bert_pipeline.vocabulary import (
+    VocabularyConfig,
+    WordCounter,
+    characters_of,
+    extend,
+    least_training_count,
+    quality,
+    train,
+)
 
 log = logging.getLogger(__name__)
 
@@ -55,16 +65,15 @@ def build_vocabulary(
     """
     source = load_manifest(corpus, kind="corpus")
     given = {name: path for name, path in (("extend", extend_vocabulary), ("compare", compare_vocabulary)) if path}
+    for path in given.values():
+        _check_case(Path(path), config.do_lower_case)
     base = read_vocabulary(given["extend"]) if "extend" in given else None
-    reference = (
-        Tokenizer(read_vocabulary(given["compare"]), config.do_lower_case, str(given["compare"]))
-        if ("compare" in given)
-        else None
-    )
+    reference = None
+    if "compare" in given:
+        reference = Tokenizer(read_vocabulary(given["compare"]), config.do_lower_case, str(given["compare"]))
     configuration = to_mapping(config)
     if base is not None:
         _refuse_ignored(config)
-        _check_case(Path(given["extend"]), config.do_lower_case)
         configuration |= {"vocab_size": len(base)}
     inputs: dict[str, Any] = {"corpus": input_of(source)}
     inputs |= {name: {"name": Path(path).name, "sha256": file_sha256(Path(path))} for name, path in given.items()}
@@ -106,11 +115,14 @@ def _refuse_ignored(config: VocabularyConfig) -> None:
 
 
 def _check_case(path: Path, do_lower_case: bool) -> None:
-    """A vocabulary whose directory states its case is not extended in the other one."""
+    """A vocabulary whose directory states its case is neither extended nor compared in the other one."""
     if (path.parent / CONFIGURATION_NAME).is_file():
         stated = Tokenizer.from_directory(path.parent).do_lower_case
         if stated != do_lower_case:
-            raise UsageError(f"do_lower_case={do_lower_case}: {path.parent / CONFIGURATION_NAME} says {stated}")
+            raise UsageError(
+                f"do_lower_case={do_lower_case}: {path.parent / CONFIGURATION_NAME} says {stated}; "
+                "a vocabulary is extended and compared in its own case alone"
+            )
 
 
 def _count(
@@ -149,26 +161,39 @@ def _count_shard(
 ) -> str:
     """Count the words of one corpus shard; returns the name of the file of counts."""
     index, (shard, sha256) = element
-    counters = {"train": WordCounter(do_lower_case), "held_out": WordCounter(do_lower_case)}
-    with recorded_in(Path(scratch)):
-        check_shard(shard, sha256)
-        for table, offsets, sentences in read_sentences(shard):
-            texts = sentences.to_pylist()
-            for row, split in enumerate(table.column("split").to_pylist()):
-                counters[split].add(texts[offsets[row] : offsets[row + 1]])
     name = f"shard-{index:05d}.parquet"
-    held_out = counters["held_out"].counts()
-    _write_counts(Path(scratch) / f"held-out-{index:05d}.parquet", [sorted(held_out.items())])
-    partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
-    for item in counters["train"].counts().items():
-        partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
-    _write_counts(Path(scratch) / name, [sorted(partition) for partition in partitions])
+    directory = Path(scratch)
+    if has_failed(directory):
+        return name
+    with recorded_in(directory):
+        check_shard(shard, sha256)
+        train, held_out = count_words(shard, do_lower_case)
+        _write_counts(directory / f"held-out-{index:05d}.parquet", [sorted(held_out.items())])
+        partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
+        for item in train.items():
+            partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
+        _write_counts(directory / name, [sorted(partition) for partition in partitions])
     return name
+
+
+def count_words(shard: Path | str, do_lower_case: bool) -> tuple[collections.Counter[str], collections.Counter[str]]:
+    """Count the words of one corpus shard: those of its training documents, and of its held-out ones."""
+    train, held_out = WordCounter(do_lower_case), WordCounter(do_lower_case)
+    for table, offsets, sentences in read_sentences(shard):
+        is_held_out = pc.equal(table.column("split").combine_chunks(), "held_out").to_numpy(zero_copy_only=False)
+        if is_held_out.any():
+            of_sentence = np.repeat(is_held_out, np.diff(offsets))  # (S,)
+            held_out.add(sentences.filter(pa.array(of_sentence)))
+            sentences = sentences.filter(pa.array(~of_sentence))
+        train.add(sentences)
+    return train.counts(), held_out.counts()
 
 
 def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int) -> int:
     """Add up one partition of the words over all shards and write those that are frequent enough."""
     partition, names = element
+    if has_failed(Path(scratch)):
+        return partition
     merged: collections.Counter[str] = collections.Counter()
     for name in names:
         for word, count in _read_counts(Path(scratch) / name, partition):
@@ -183,18 +208,24 @@ def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count:
 def _training_counts(
     scratch: Path,
 ) -> tuple[list[tuple[str, int]], collections.Counter[str], dict[str, int]]:
-    """Words that are frequent enough, characters of all words, and how many words there were."""
+    """The words to train on, the characters of all words, and how many words there were."""
+    paths = sorted(scratch.glob("merged-*.parquet"))
+    frequencies = [_read_group(path, 0, ["count"]).column("count").to_numpy() for path in paths]
+    num_frequent = sum(len(array) for array in frequencies)
+    least = least_training_count(np.concatenate(frequencies))
     characters: collections.Counter[str] = collections.Counter()
     counts: list[tuple[str, int]] = []
     totals: collections.Counter[str] = collections.Counter()
-    for path in sorted(scratch.glob("merged-*.parquet")):
-        counts.extend(_read_counts(path, 0))
+    for path in paths:
+        table = _read_group(path, 0)
+        counts += _pairs(table.filter(pc.greater_equal(table.column("count"), least)))
         for piece, count in _read_counts(path, 1):
             characters[piece] += count
         metadata = pq.read_schema(path).metadata or {}
         totals.update({name: int(metadata[name.encode()]) for name in ("words", "distinct_words")})
     counts.sort()
-    return counts, characters, {**totals, "frequent_distinct_words": len(counts)}
+    found = {"frequent_distinct_words": num_frequent, "training_distinct_words": len(counts)}
+    return counts, characters, {**totals, **found}
 
 
 def _held_out_counts(scratch: Path) -> collections.Counter[str]:
@@ -206,21 +237,26 @@ def _held_out_counts(scratch: Path) -> collections.Counter[str]:
 
 
 def _write_counts(path: Path, groups: Sequence[list[tuple[str, int]]], totals: dict[str, int] | None = None) -> None:
-    """Write groups of counts as row groups; renamed into place, since Beam may run a bundle twice."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    """Write groups of counts as row groups."""
     schema = _COUNT_SCHEMA.with_metadata({name: str(value) for name, value in (totals or {}).items()})
-    with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with written_whole(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for group in groups:
             words = pa.array([word for word, _ in group], type=pa.string())
             counts = pa.array([count for _, count in group], type=pa.int64())
             writer.write_table(pa.Table.from_arrays([words, counts], schema=schema), row_group_size=max(len(group), 1))
-    os.replace(temporary, path)
 
 
 def _read_counts(path: Path, group: int) -> Iterator[tuple[str, int]]:
+    return _pairs(_read_group(path, group))
+
+
+def _read_group(path: Path, group: int, columns: list[str] | None = None) -> pa.Table:
     try:
         with pq.ParquetFile(path) as file:
-            table = file.read_row_group(group)
+            return file.read_row_group(group, columns=columns)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: word counts cannot be read ({error})") from error
-    return zip(table.column("word").to_pylist(), table.column("count").to_pylist())
+
+
+def _pairs(table: pa.Table) -> Iterator[tuple[str, int]]:
+    return zip(table.column("word").to_numpy().tolist(), table.column("count").to_numpy().tolist())

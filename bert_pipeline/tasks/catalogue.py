@@ -266,6 +266,7 @@ _TASKS = (
         labels=NER_LABELS,
         metrics=("f1", "precision", "recall", "accuracy"),
         main_metric="f1",
+        feature_based=True,
         folder="conll2003",
         train_file="eng.train",
         dev_files={"dev": "eng.testa"},

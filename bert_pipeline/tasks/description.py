@@ -11,6 +11,8 @@ from bert_pipeline.tasks.glue import Columns
 Reader = Literal["tsv", "squad", "swag", "conll"]
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,39}")
+READERS = {"classification": "tsv", "regression": "tsv", "span": "squad", "choice": "swag", "tagging": "conll"}
+"""The format that holds the examples of each kind of task."""
 METRICS = {
     "classification": ("accuracy", "f1", "matthews", "macro_f1"),
     "regression": ("pearson", "spearman"),
@@ -51,6 +53,8 @@ class Task:
     """How many rows with too few columns the official file is known to have: so many are counted, not refused."""
     has_impossible: bool = False
     """Whether questions may have no answer."""
+    feature_based: bool = False
+    """Whether the model stays frozen and a BiLSTM reads its activations (tagging only; paper, 5.3)."""
     folder: str
     """The task's folder below the root of its suite: SST-2."""
     suite: str = ""
@@ -86,6 +90,16 @@ class Task:
             raise ConfigurationError(f"main_metric: {self.main_metric!r} is not one of metrics {self.metrics}")
         if self.kind in ("classification", "tagging") and len(set(self.labels)) < max(2, len(self.labels)):
             raise ConfigurationError(f"labels: found {self.labels}, expected two or more different labels")
+        if self.reader != READERS[self.kind]:
+            raise ConfigurationError(f"reader: found {self.reader!r}, expected {READERS[self.kind]!r} for {self.kind}")
+        if self.columns.endings and self.kind != "choice":
+            raise ConfigurationError(f"columns.endings: found some for {self.kind}, expected them with choice only")
+        if self.columns.endings and len(set(self.columns.endings)) < max(2, len(self.columns.endings)):
+            raise ConfigurationError(
+                f"columns.endings: found {self.columns.endings}, expected two or more different columns"
+            )
+        if self.feature_based and self.kind != "tagging":
+            raise ConfigurationError(f"feature_based: found true for {self.kind}, expected it with tagging only")
         if not self.dev_files:
             raise ConfigurationError("dev_files: found none, expected at least one split that models are chosen on")
 

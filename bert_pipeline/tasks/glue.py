@@ -26,6 +26,8 @@ class Columns:
     """The number of the example; where a file has no such column, rows are counted from 0."""
     headerless: tuple[str, ...] = ()
     """The names of the columns of files that come without a header (CoLA)."""
+    endings: tuple[str, ...] = ()
+    """The endings of a multiple-choice file, in the order that labels count from 0; none: SWAG's own columns."""
 
 
 def read_text_examples(

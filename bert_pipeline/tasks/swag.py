@@ -1,4 +1,4 @@
-"""SWAG's comma-separated files: real quoting, and a first column without a name."""
+"""Multiple choice in comma-separated files with real quoting: SWAG's own columns, or others that a task names."""
 
 import csv
 import io
@@ -6,17 +6,22 @@ from pathlib import Path
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import ChoiceExample, Reading
+from bert_pipeline.tasks.glue import Columns
 
-ENDINGS = ("ending0", "ending1", "ending2", "ending3")
+SWAG_COLUMNS = Columns(text_a="sent1", label="label", index="", endings=("ending0", "ending1", "ending2", "ending3"))
+OPENING = "sent2"
+"""SWAG's column with the words that every ending begins with."""
 MAX_FIELD_CHARACTERS = 16 * 1024 * 1024
 
 
-def read_choice_examples(path: Path, *, require_labels: bool = True) -> Reading:
-    """Read a SWAG file: the context is `sent1`, an ending is `sent2` and one of `ending0` to `ending3`.
+def read_choice_examples(path: Path, *, columns: Columns = SWAG_COLUMNS, require_labels: bool = True) -> Reading:
+    """Read a file of contexts and endings; the label is the number of the right ending, from 0.
 
-    Ids are the numbers of the first, nameless column, or of the rows where it is absent. InputError names file and
-    line, what was found and what was expected.
+    SWAG's context is `sent1`, an ending is `sent2` and one of `ending0` to `ending3`. Where `columns` names endings
+    of its own, its `text_a` is the context. Ids are those of the index column, in SWAG the first, nameless one, or
+    the numbers of the rows. InputError names file and line, what was found and what was expected.
     """
+    columns = columns if columns.endings else SWAG_COLUMNS
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -26,41 +31,44 @@ def read_choice_examples(path: Path, *, require_labels: bool = True) -> Reading:
         raise InputError(f"{path}:{line}: byte {error.start} of the file is not UTF-8; convert the file") from error
     limit = csv.field_size_limit(MAX_FIELD_CHARACTERS)
     try:
-        return _read(path, text, require_labels)
+        return _read(path, text, columns, require_labels)
     finally:
         csv.field_size_limit(limit)
 
 
-def _read(path: Path, text: str, require_labels: bool) -> Reading:
+def _read(path: Path, text: str, columns: Columns, require_labels: bool) -> Reading:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     examples: list[ChoiceExample] = []
     seen: set[str] = set()
+    opening = (OPENING,) if columns == SWAG_COLUMNS else ()
     line = 1
     try:
         header = next(reader, [])
-        for name in ("sent1", "sent2", *ENDINGS, *(("label",) if require_labels else ())):
+        label_column = (columns.label,) if require_labels else ()
+        for name in (columns.text_a, *opening, *columns.endings, *label_column):
             if name not in header:
                 found = ", ".join(field[:40] for field in header[:14])
-                raise InputError(f"{path}:1: no column {name!r} (found: {found}), expected SWAG's columns")
+                raise InputError(f"{path}:1: no column {name!r} (found: {found}), expected the task's columns")
         position = {name: number for number, name in enumerate(header)}
+        index = position.get(columns.index) if columns.index or header[0] == "" else None
         line = reader.line_num + 1
         for row in reader:
             if len(row) != len(header) and row:
                 raise InputError(f"{path}:{line}: {len(row)} columns, expected {len(header)}")
             if row:
-                example_id = row[0] if header[0] == "" else str(len(examples))
+                fields = dict(zip(header, row))
+                example_id = str(len(examples)) if index is None else row[index]
                 if example_id in seen:
                     raise InputError(f"{path}:{line}: the number {example_id!r} stands twice, expected each once")
                 seen.add(example_id)
-                label = _label(path, line, row[position["label"]]) if "label" in position else None
-                opening = row[position["sent2"]]
+                labels = len(columns.endings)
                 examples.append(
                     ChoiceExample(
                         example_id,
-                        row[position["sent1"]],
-                        tuple(f"{opening} {row[position[name]]}".strip() for name in ENDINGS),
-                        label,
-                        row[position["video-id"]] if "video-id" in position else "",
+                        fields[columns.text_a],
+                        tuple(" ".join(fields[part] for part in (*opening, name)).strip() for name in columns.endings),
+                        _label(path, line, fields[columns.label], labels) if columns.label in position else None,
+                        fields.get("video-id", ""),
                     )
                 )
             line = reader.line_num + 1
@@ -71,7 +79,8 @@ def _read(path: Path, text: str, require_labels: bool) -> Reading:
     return Reading(examples)
 
 
-def _label(path: Path, line: int, text: str) -> int:
-    if text not in ("0", "1", "2", "3"):
-        raise InputError(f"{path}:{line}: label {text[:60]!r}, expected one of 0, 1, 2, 3")
+def _label(path: Path, line: int, text: str, count: int) -> int:
+    if text not in map(str, range(count)):
+        allowed = ", ".join(map(str, range(count)))
+        raise InputError(f"{path}:{line}: label {text[:60]!r}, expected one of {allowed}")
     return int(text)

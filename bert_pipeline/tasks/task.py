@@ -199,7 +199,7 @@ def _read(task: Task, file: Path, *, labelled: bool = True, for_training: bool =
             file, has_impossible=task.has_impossible, for_training=for_training, require_answers=labelled
         )
     if task.reader == "swag":
-        return swag.read_choice_examples(file, require_labels=labelled)
+        return swag.read_choice_examples(file, columns=task.columns, require_labels=labelled)
     if task.reader == "conll":
         return ner.read_tagged_examples(file, labels=task.labels, require_tags=labelled)
     return glue.read_text_examples(

@@ -4,11 +4,16 @@ import bz2
 import re
 
 import pytest
+import torch
 
-from benchmarks import corpus, instances, pretraining
+from benchmarks import corpus, pretraining
+from benchmarks.growth import measure_growth, render_growth, series
 from benchmarks.peer_environment import PeerEnvironment
+from benchmarks.ranks import measure_ranks
 from benchmarks.repeated_dump import repeat_dump
+from benchmarks.sample_instances import sample_instances
 from benchmarks.table import Row, medians, render
+from benchmarks.training_case import TrainingCase
 from bert_pipeline.errors import InputError
 from bert_pipeline.wikipedia.dump import ReadReport, open_dump, read_pages
 
@@ -108,16 +113,6 @@ def test_a_dump_that_does_not_exist_is_one_sentence(tmp_path, monkeypatch, capsy
 
 
 @pytest.mark.slow
-def test_the_instance_parts_beat_nothing_but_run(dump, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("BERT_HOME", str(tmp_path))
-    monkeypatch.setattr(instances.InstancesBenchmark, "_job_rows", lambda self: [])
-    assert instances.main(["--dump", str(dump), "--megabytes", "0.01", "--rounds", "1"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("reference in plain Python") == 3
-    assert "tokenizing, nothing seen before" in printed
-
-
-@pytest.mark.slow
 def test_the_pretraining_program_measures_both_sides(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("BERT_HOME", str(tmp_path))
     settings = ["--quick", "--vocab-sizes", "2000", "--lengths", "32", "--global-batch-size", "8", "--articles", "100"]
@@ -126,3 +121,43 @@ def test_the_pretraining_program_measures_both_sides(tmp_path, monkeypatch, caps
     rows = [line for line in printed.splitlines() if line.startswith("| tiny")]
     assert len(rows) == 2
     assert all(re.search(r"transformers, (like lengths|reading order) +\| +\d+\.\d\d", row) for row in rows)
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    instances = sample_instances(
+        tmp_path_factory.mktemp("sample"), vocab_size=2000, max_seq_length=32, num_articles=100
+    )
+    return TrainingCase(
+        size="tiny",
+        vocab_size=2000,
+        max_seq_length=32,
+        global_batch_size=8,
+        micro_batch_size=4,
+        precision="float32",
+        dropout=0.1,
+        device=torch.device("cpu"),
+        instances=instances,
+    )
+
+
+def test_growth_is_measured_along_batch_length_and_size(case):
+    found = list(series(case, lambda length: case.instances if length == 32 else None, (32, 64)))
+    assert [[what for what, _ in cases] for cases in found] == [
+        ["batch 4", "batch 8", "batch 16", "batch 32"],
+        ["length 32"],
+        ["tiny", "mini", "small"],
+    ]
+    rows = measure_growth(found[0][:2], seconds=0.0, rate=1e11)
+    assert rows[0].times == 1.0
+    assert 1.5 < rows[1].operations < 2.5  # twice the instances, of lengths that differ
+    assert all(row.utilization > 0 and 0 <= row.waiting < 1 for row in rows)
+    assert render_growth(rows).count("\n| batch") == 2
+
+
+def test_two_ranks_are_measured_beside_one(case, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    row = measure_ranks(case, rounds=1, seconds=0.0)
+    assert row.ratio is not None
+    assert row.ratio > 0
+    assert "2 gloo ranks" in row.what

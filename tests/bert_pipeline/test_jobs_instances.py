@@ -11,8 +11,10 @@ from small_corpus import make_corpus, make_documents, make_tokenizer, make_vocab
 
 from bert_pipeline.errors import ArtefactError, BertError, InputError, UsageError
 from bert_pipeline.formats.parquet import open_instances
-from bert_pipeline.formats.tfrecord import open_tfrecords
+from bert_pipeline.formats.tfrecord import TfrecordWriter, open_tfrecords
 from bert_pipeline.instances import InstancesConfig
+from bert_pipeline.jobs import instances as jobs_instances
+from bert_pipeline.jobs import vocabulary as jobs_vocabulary
 from bert_pipeline.jobs.instances import build_instances, show_instances, tokenize_shard
 from bert_pipeline.jobs.vocabulary import build_vocabulary
 from bert_pipeline.manifest import load_manifest, publishing
@@ -49,18 +51,59 @@ def leftovers(directory):
 
 
 @pytest.mark.slow
-def test_one_and_two_workers_make_the_same_content(corpus, vocabulary, static_both, tmp_path):
-    two_workers = ["--workers", "2"]
-    vocabularies = [
-        build_vocabulary(corpus, tmp_path / f"v{i}", SMALL, options)
-        for i, options in enumerate((ONE_WORKER, two_workers))
+def test_one_and_four_workers_make_the_same_content(vocabulary, tmp_path):
+    parts = [make_documents(25, seed=seed, held_out=[seed]) for seed in range(5)]
+    named = [
+        [dataclasses.replace(d, document_id=f"{seed}:{d.document_id}") for d in part] for seed, part in enumerate(parts)
     ]
-    assert vocabularies[0].sha256 == vocabularies[1].sha256
-    assert vocabularies[1].provenance["workers"] == 2
+    corpus = make_corpus(tmp_path / "corpus", named)
     config = InstancesConfig(max_seq_length=32, dupe_factor=3, format="both", max_predictions_per_seq=4)
-    instances = build_instances(corpus, vocabulary, tmp_path / "instances", config, two_workers)
-    assert instances.sha256 == static_both.sha256
-    assert instances.provenance["workers"] == 2
+    builds = {
+        "vocabulary": lambda output, options: build_vocabulary(corpus, output, SMALL, options),
+        "instances": lambda output, options: build_instances(corpus, vocabulary, output, config, options),
+    }
+    for name, build in builds.items():
+        one, four = (build(tmp_path / f"{name}-{n}", ["--workers", str(n)]) for n in (1, 4))
+        assert four.content == one.content
+        assert (one.provenance["workers"], four.provenance["workers"]) == (1, 4)
+
+
+def test_a_shard_that_is_made_twice_leaves_the_same_bytes(corpus, static_both, vocabulary, tmp_path, monkeypatch):
+    """A runner may run failed work again, and slow work a second time beside the first."""
+    make, attempts = jobs_instances.make_shard, []
+
+    def interrupted(index, shard, output, encoder, config):
+        attempts.append(index)
+        with monkeypatch.context() as patch:
+            patch.setattr(TfrecordWriter, "write", lambda *_: (_ for _ in ()).throw(OSError("worker lost")))
+            with pytest.raises(OSError, match="worker lost"):
+                make(index, shard, output, encoder, config)
+        (output / "train" / f"instances-{index:05d}.parquet.torn").write_bytes(b"PAR1")
+        first = make(index, shard, output, encoder, config)
+        again = make(index, shard, output, encoder, config)
+        assert again == first
+        return again
+
+    monkeypatch.setattr(jobs_instances, "make_shard", interrupted)
+    manifest = build_instances(
+        corpus, vocabulary, tmp_path / "again", InstancesConfig(**static_both.configuration), ONE_WORKER
+    )
+    assert sorted(attempts) == [0, 1]
+    assert manifest.content == static_both.content
+    found = {path.relative_to(manifest.path).as_posix() for path in manifest.path.rglob("*") if path.is_file()}
+    assert found == {*manifest.files, "manifest.json"}
+
+
+def test_words_of_a_shard_that_are_counted_twice_count_once(corpus, tmp_path, monkeypatch):
+    whole = build_vocabulary(corpus, tmp_path / "whole", SMALL, ONE_WORKER)
+    count, merge = jobs_vocabulary._count_shard, jobs_vocabulary._merge_partition
+
+    def twice(work):
+        return lambda element, **settings: (work(element, **settings), work(element, **settings))[1]
+
+    monkeypatch.setattr(jobs_vocabulary, "_count_shard", twice(count))
+    monkeypatch.setattr(jobs_vocabulary, "_merge_partition", twice(merge))
+    assert build_vocabulary(corpus, tmp_path / "twice", SMALL, ONE_WORKER).content == whole.content
 
 
 def test_a_vocabulary_comes_from_the_training_documents_alone(corpus, tmp_path):
@@ -268,6 +311,21 @@ def test_a_damaged_corpus_shard_is_one_sentence_and_leaves_nothing_behind(corpus
             build()
         assert "\n" not in str(caught.value)
     assert leftovers(tmp_path) == ["corpus"]
+
+
+def test_the_manifest_says_which_shards_there_are_and_not_the_directory(corpus, vocabulary, static_both, tmp_path):
+    copy = tmp_path / "corpus"
+    shutil.copytree(corpus, copy)
+    shutil.copy(copy / "documents-00001.parquet", copy / "documents-00002.parquet")  # left by something else
+    config = InstancesConfig(**static_both.configuration)
+    assert build_instances(copy, vocabulary, tmp_path / "out", config, ONE_WORKER).content == static_both.content
+    (copy / "documents-00000.parquet").unlink()
+    for build in (
+        lambda: build_instances(copy, vocabulary, tmp_path / "none", config),
+        lambda: build_vocabulary(copy, tmp_path / "none", SMALL),
+    ):
+        with pytest.raises(ArtefactError, match=r"documents-00000\.parquet: is missing"):
+            build()
 
 
 def test_a_directory_that_is_no_corpus_is_refused(vocabulary, tmp_path):

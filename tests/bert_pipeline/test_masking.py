@@ -8,9 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError
-from bert_pipeline.masking import MaskingConfig, mask_batch, num_to_predict, sample_keys
+from bert_pipeline.instances import InstancesConfig
+from bert_pipeline.masking import PAPER_MIXES, MaskingConfig, mask_batch, num_to_predict, sample_keys
 from bert_pipeline.tokenization import SPECIAL_TOKENS, Tokenizer
+
+LEVEL = 1e-4
+"""Of the statistical tests: chance alone fails one in ten thousand, and seeds are fixed, so it does not fail twice."""
 
 # 5 special tokens, 45 words, 50 continuations
 VOCABULARY = Tokenizer.from_tokens(
@@ -131,11 +136,12 @@ def test_the_budget_rounds_halves_to_even_as_the_original_does():
         assert num_to_predict(lengths, config).tolist() == expected
 
 
-@pytest.mark.parametrize("mix", [(0.8, 0.1, 0.1), (1, 0, 0), (0.8, 0, 0.2), (0.8, 0.2, 0), (0, 0.2, 0.8), (0, 0, 1)])
-def test_the_mix_of_replacements_is_the_one_asked_for(mix):
+@pytest.mark.parametrize("name", [*PAPER_MIXES, "33/33/34"])
+def test_the_mix_of_replacements_is_the_one_asked_for(name):
     ids, lengths = make_batch([WIDTH] * 4000)
-    shares = dict(zip(("mask_share", "same_share", "random_share"), mix))
-    batch = mask(ids, lengths, sample_keys(1, 0, np.arange(4000)), **shares)
+    mix = tuple(float(part) / 100 for part in name.split("/"))
+    config = from_mapping(MaskingConfig, {"mix": name})
+    batch = mask_batch(ids, lengths, sample_keys(1, 0, np.arange(4000)), VOCABULARY, config)
     rows, slots = np.nonzero(batch.masked_lm_weights)
     seen = batch.input_ids[rows, batch.masked_lm_positions[rows, slots]]
     is_mask, is_same = seen == VOCABULARY.mask_id, seen == batch.masked_lm_ids[rows, slots]
@@ -144,7 +150,7 @@ def test_the_mix_of_replacements_is_the_one_asked_for(mix):
     observed = [is_mask.sum(), is_same.sum(), (~is_mask & ~is_same).sum()]
     expected = np.array([mix[0] + other, mix[1] + other, mix[2] - 2 * other]) * len(rows)
     for found, wanted in zip(observed, expected):
-        assert found == wanted or stats.binomtest(int(found), len(rows), wanted / len(rows)).pvalue > 1e-4
+        assert found == wanted or stats.binomtest(int(found), len(rows), wanted / len(rows)).pvalue > LEVEL
 
 
 def test_random_replacements_are_uniform_over_the_vocabulary():
@@ -152,7 +158,7 @@ def test_random_replacements_are_uniform_over_the_vocabulary():
     batch = mask(ids, lengths, sample_keys(2, 0, np.arange(4000)), mask_share=0.0, same_share=0.0, random_share=1.0)
     rows, slots = np.nonzero(batch.masked_lm_weights)
     counts = np.bincount(batch.input_ids[rows, batch.masked_lm_positions[rows, slots]], minlength=100)
-    assert stats.chisquare(counts).pvalue > 1e-4
+    assert stats.chisquare(counts).pvalue > LEVEL
 
 
 def test_every_candidate_is_chosen_equally_often():
@@ -166,7 +172,7 @@ def test_every_candidate_is_chosen_equally_often():
     # Eight of an instance's positions are distinct, so their spread is smaller than that of independent draws.
     shrink = 1 - 8 / len(candidates)
     chi_square = ((counts[candidates] - counts[candidates].mean()) ** 2 / counts[candidates].mean()).sum() / shrink
-    assert stats.chi2.sf(chi_square, len(candidates) - 1) > 1e-4
+    assert stats.chi2.sf(chi_square, len(candidates) - 1) > LEVEL
 
 
 def test_whole_words_are_chosen_as_the_reference_chooses_them():
@@ -184,11 +190,11 @@ def test_whole_words_are_chosen_as_the_reference_chooses_them():
     choices = [reference_choice(ids[0, :60].tolist(), 9, rng) for _ in range(many)]
     theirs = np.bincount(np.concatenate(choices), minlength=WIDTH)
     starts = [word[0] for word in words_of(ids[0, :60])]
-    assert stats.chi2_contingency([ours[starts], theirs[starts]]).pvalue > 1e-4
+    assert stats.chi2_contingency([ours[starts], theirs[starts]]).pvalue > LEVEL
     sizes = np.bincount(batch.masked_lm_weights.sum(axis=1).astype(int), minlength=10)
     reference_sizes = np.bincount([len(choice) for choice in choices], minlength=10)
     seen = (sizes + reference_sizes) > 0
-    assert seen.sum() == 1 or stats.chi2_contingency([sizes[seen], reference_sizes[seen]]).pvalue > 1e-4
+    assert seen.sum() == 1 or stats.chi2_contingency([sizes[seen], reference_sizes[seen]]).pvalue > LEVEL
 
 
 def test_a_piece_that_opens_the_second_segment_is_a_word_of_its_own():
@@ -213,3 +219,27 @@ def test_a_piece_that_opens_the_second_segment_is_a_word_of_its_own():
 def test_impossible_settings_are_refused(values, message):
     with pytest.raises(ConfigurationError, match=message):
         MaskingConfig(**values)
+
+
+def test_the_mixes_of_the_papers_table_8_are_known_by_name_everywhere():
+    assert PAPER_MIXES == ("80/10/10", "100/0/0", "80/0/20", "80/20/0", "0/20/80", "0/0/100")
+    shares = {"mask_share": 0.0, "same_share": 0.2, "random_share": 0.8}
+    config = from_mapping(MaskingConfig, {"mix": "0/20/80", "whole_word_masking": True})
+    assert config == MaskingConfig(**shares, whole_word_masking=True)
+    assert from_mapping(MaskingConfig, to_mapping(config)) == config
+    instances = from_mapping(InstancesConfig, {"masking_mix": "0/20/80", "masking": "static"})
+    assert instances.masking_config() == MaskingConfig(**shares)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"mix": "80/10"}, r"masking: mix: 80/10: expected three percentages .* such as the paper's 80/10/10, 100/0/0"),
+        ({"mix": "80/10/20"}, "add up to 100"),
+        ({"mix": "a/b/c"}, "expected three"),
+        ({"mix": "80/10/10", "same_share": 0.1}, "mix=80/10/10: same_share stands there too"),
+    ],
+)
+def test_mixes_that_are_none_are_refused(values, message):
+    with pytest.raises(ConfigurationError, match=message):
+        from_mapping(MaskingConfig, values, where="masking")

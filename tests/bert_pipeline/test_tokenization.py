@@ -90,7 +90,10 @@ def test_a_saved_tokenizer_comes_back_and_hashes_tell_vocabularies_and_cases_apa
     assert loaded.tokens == tokenizer.tokens
     assert loaded.do_lower_case is True
     assert loaded.sha256 == tokenizer.sha256 == pickle.loads(pickle.dumps(tokenizer)).sha256
-    assert loaded.sha256 != Tokenizer.from_tokens(TOKENS, do_lower_case=False).sha256
+    cased = Tokenizer.from_tokens(TOKENS, do_lower_case=False)
+    assert loaded.sha256 != cased.sha256
+    assert str(loaded) == f"{len(TOKENS)} tokens, lower-casing ({loaded.sha256[:12]}…)"
+    assert str(cased) == f"{len(TOKENS)} tokens, cased ({cased.sha256[:12]}…)"
     assert loaded.sha256 != Tokenizer.from_tokens([*TOKENS, "new"], do_lower_case=True).sha256
 
 

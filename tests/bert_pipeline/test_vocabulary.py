@@ -3,13 +3,23 @@
 import collections
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.tokenization import SPECIAL_TOKENS, Tokenizer, normalizer, pre_tokenizer
-from bert_pipeline.vocabulary import VocabularyConfig, WordCounter, characters_of, extend, layout, quality, train
+from bert_pipeline.vocabulary import (
+    VocabularyConfig,
+    WordCounter,
+    characters_of,
+    extend,
+    layout,
+    least_training_count,
+    quality,
+    train,
+)
 
 ODD = "aAzÉéßıİΣς ́\u0301\t\n\x1c\x85\u2028\u3000\u00a0\u200b中日-_.,!?'\"[]<>|~^`€\u0000\ufffd1９"
 
@@ -47,7 +57,7 @@ def test_counts_equal_the_plain_way_on_novels_and_many_languages(real_data):
 def test_counting_in_small_bites_changes_nothing(monkeypatch):
     texts = ["the cat, the dog", "a cat; THE end", "the-end"] * 3
     whole = counts_of(texts)
-    monkeypatch.setattr("bert_pipeline.vocabulary._FLUSH_TYPES", 1)
+    monkeypatch.setattr("bert_pipeline.vocabulary._FLUSH_ROWS", 1)
     counter = WordCounter(True)
     for text in texts:
         counter.add([text])
@@ -129,6 +139,14 @@ def test_rare_words_and_rare_characters_are_left_out():
     counts = [("aa", 9), ("ab", 8), ("xa", 1), ("éa", 2)]
     tokens = train(counts, VocabularyConfig(vocab_size=10, num_unused=0, min_count=2, max_alphabet=2))
     assert set(tokens) == {*SPECIAL_TOKENS, "a", "b", "##a", "##b", "aa"}
+
+
+def test_the_most_frequent_words_are_trained_on_when_there_are_too_many(monkeypatch):
+    counts = np.array([5, 2, 9, 2, 3, 2, 7])
+    for most, least in ((7, 1), (6, 3), (4, 3), (3, 4), (1, 8)):
+        monkeypatch.setattr("bert_pipeline.vocabulary._MAX_TRAINING_WORDS", most)
+        assert least_training_count(counts) == least
+        assert (counts >= least).sum() <= most
 
 
 def test_nothing_to_train_on_is_an_error():

@@ -1,0 +1,125 @@
+"""Instance directories: our own by their manifest, and a user's TFRecord files as they are."""
+
+import gzip
+
+import numpy as np
+import pytest
+from small_corpus import make_tokenizer
+from test_parquet import make_columns
+
+from bert_pipeline.errors import ArtefactError, InputError
+from bert_pipeline.formats.columns import InstanceColumns
+from bert_pipeline.formats.instance_directory import check_vocabulary, is_tfrecord, load_instances, shard_paths
+from bert_pipeline.formats.tfrecord import TfrecordWriter, read_widths
+from bert_pipeline.jobs.instances import show_instances
+from bert_pipeline.manifest import publishing
+
+
+def write(path, count=5, **widths):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TfrecordWriter(path, **({"max_seq_length": 40, "max_predictions_per_seq": 6} | widths)) as writer:
+        if count:
+            writer.write(make_columns(count, static=True))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tf_examples.tfrecord", "train.tf_record", "a.tfrecord.gz", "tf_examples.tfrecord-00003-of-00010", "a.tfrecords"],
+)
+def test_tfrecord_files_are_known_by_the_names_that_programs_give_them(name):
+    assert is_tfrecord(name)
+    assert not is_tfrecord(f"{name}.json")
+
+
+def test_foreign_files_train_unless_they_lie_in_held_out(tmp_path):
+    for name in ("b.tfrecord-00001-of-00002", "b.tfrecord-00000-of-00002", "more/c.tfrecord", "held_out/d.tfrecord"):
+        write(tmp_path / name)
+    (tmp_path / "vocab.txt").write_text("not read here\n")
+    manifest = load_instances(tmp_path)
+    names = {
+        split: [path.relative_to(tmp_path).as_posix() for path in shard_paths(manifest, split)]
+        for split in ("train", "held_out")
+    }
+    assert names == {
+        "train": ["b.tfrecord-00000-of-00002", "b.tfrecord-00001-of-00002", "more/c.tfrecord"],
+        "held_out": ["held_out/d.tfrecord"],
+    }
+    assert manifest.configuration["max_seq_length"] == 40
+    assert manifest.configuration["max_predictions_per_seq"] == 6
+
+
+def test_the_identity_of_foreign_files_is_their_bytes(tmp_path):
+    write(tmp_path / "a.tfrecord")
+    before = load_instances(tmp_path).sha256
+    assert load_instances(tmp_path).sha256 == before
+    write(tmp_path / "a.tfrecord", count=6)
+    assert load_instances(tmp_path).sha256 != before
+
+
+def test_a_manifest_rules_over_files_that_lie_beside_it(tmp_path):
+    with publishing(tmp_path / "made", kind="instances", configuration={}, inputs={}) as draft:
+        write(draft.path / "train/instances-00000.tfrecord")
+    write(tmp_path / "made/stray.tfrecord")
+    names = [path.name for path in shard_paths(load_instances(tmp_path / "made"), "train")]
+    assert names == ["instances-00000.tfrecord"]
+
+
+def test_of_both_formats_parquet_is_read(tmp_path):
+    with publishing(tmp_path / "made", kind="instances", configuration={}, inputs={}) as draft:
+        for name in ("train/a.parquet", "train/a.tfrecord", "held_out/a.tfrecord"):
+            (draft.path / name).parent.mkdir(exist_ok=True)
+            (draft.path / name).touch()
+    manifest = load_instances(tmp_path / "made")
+    assert [path.name for path in shard_paths(manifest, "train")] == ["a.parquet"]
+    assert [path.name for path in shard_paths(manifest, "held_out")] == ["a.tfrecord"]
+
+
+def test_a_directory_of_neither_is_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(ArtefactError, match=r"no manifest\.json"):
+            load_instances(path)
+
+
+def test_widths_are_read_off_the_first_record(tmp_path):
+    write(tmp_path / "a", max_seq_length=128, max_predictions_per_seq=20)
+    (tmp_path / "b").write_bytes(gzip.compress((tmp_path / "a").read_bytes()))
+    assert read_widths(tmp_path / "a") == read_widths(tmp_path / "b") == (128, 20)
+    (tmp_path / "empty").write_bytes(b"")
+    assert read_widths(tmp_path / "empty") == (0, 0)
+    (tmp_path / "other").write_bytes(b"PAR1" + bytes(40))
+    with pytest.raises(InputError, match="the CRC of its length is wrong"):
+        read_widths(tmp_path / "other")
+
+
+def test_instances_of_another_vocabulary_are_refused():
+    tokenizer = make_tokenizer()
+
+    def columns(*ids):
+        return InstanceColumns(
+            input_ids=np.array(ids, dtype=np.int32),
+            offsets=np.array([0, len(ids)]),
+            segment_b_start=np.array([3]),
+            is_random_next=np.array([False]),
+        )
+
+    cls, sep = tokenizer.cls_id, tokenizer.sep_id
+    check_vocabulary(columns(cls, 7, sep, 8, sep), tokenizer, "x")
+    for ids, message in (
+        ((cls, 7, sep, tokenizer.vocab_size, sep), "x: holds token id"),
+        ((101, 7, 102, 8, 102), "x: holds token id|x: instance 0 has token id 101 where"),
+        ((9, 7, sep, 8, sep), r"x: instance 0 has token id 9 where \[CLS\] belongs, which is 2"),
+        ((cls, 7, sep, 8, 9), r"x: instance 0 has token id 9 where \[SEP\] belongs, which is 3"),
+    ):
+        with pytest.raises(InputError, match=message):
+            check_vocabulary(columns(*ids), tokenizer, "x")
+
+
+@pytest.mark.real_data
+def test_googles_own_instances_are_shown_as_text(real_data, tmp_path):
+    (tmp_path / "tf_examples.tfrecord").symlink_to(real_data / "golden/pretraining-instances.tfrecord")
+    (tmp_path / "vocab.txt").symlink_to(real_data / "vocab/bert-base-uncased-vocab.txt")
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    texts = list(show_instances(tmp_path, 100))
+    assert len(texts) == 60
+    assert all(text.startswith("A  [CLS] ") for text in texts)
+    assert "[MASK]→" in texts[0]
