@@ -12,7 +12,7 @@ NAME ?= $(firstword $(subst -, ,$(notdir $(DUMP))))-1
 DEV_FRACTION ?= 0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo demo-full real ui test check format lint types bench bench-corpus bench-instances bench-pretraining constraints graph clean
+.PHONY: help install install-dev demo demo-full real ui test check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning constraints graph clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -69,16 +69,22 @@ lint: install-dev  ## ruff, and Dagster's own validation of the definitions
 types: install-dev  ## mypy
 	$(BIN)/mypy bert_pipeline bert_model workflows benchmarks
 
-bench: bench-corpus bench-instances bench-pretraining  ## every benchmark, each beside its peer
+bench: bench-corpus bench-instances bench-pretraining bench-finetuning  ## every benchmark, each beside its peer
 
 bench-corpus: install-dev  ## extraction beside wikiextractor and mwparserfromhell
 	$(BIN)/python -m benchmarks.corpus
 
-bench-instances: install-dev  ## pairs and masks beside the reference algorithm in plain Python
-	$(BIN)/python -m benchmarks.instances
+audit-corpus: install-dev  ## what is kept of dumps beside wikiextractor, into docs/corpus.md: DUMPS="…"
+	$(BIN)/python -m benchmarks.corpus_audit $(DUMPS) --write docs/corpus.md
+
+bench-instances: install-dev  ## instances, vocabulary counts and their memory, beside the reference in plain Python
+	$(BIN)/python -m benchmarks.instances $(if $(DUMPS),--dump $(DUMPS))
 
 bench-pretraining: install-dev  ## training steps beside transformers
 	$(BIN)/python -m benchmarks.pretraining
+
+bench-finetuning: install-dev  ## fine-tuning and predicting beside transformers' Trainer
+	$(BIN)/python -m benchmarks.finetuning
 
 constraints: install-dev  ## write the installed versions to constraints.txt
 	@{ echo "# The versions that this project was last tested with; pip reads them by -c. Regenerate: make constraints"; \

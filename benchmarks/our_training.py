@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import statistics
 from typing import Any, cast
 
 from benchmarks.training_case import Meter, TrainingCase
@@ -17,7 +18,9 @@ from bert_pipeline.tokenization import Tokenizer
 class OurTraining:
     """A training that goes on from round to round."""
 
-    def __init__(self, case: TrainingCase, *, compiled: bool = False) -> None:
+    def __init__(self, case: TrainingCase, *, compiled: bool = False, group: Group | None = None) -> None:
+        """`group` is this rank's place among several; without it the training is alone."""
+        group = group or Group(rank=0, world_size=1, device=case.device)
         config = case.pretraining_config(compiled=compiled)
         self.meter = Meter(device=case.device)
         self.waiting: list[float] = []
@@ -38,12 +41,14 @@ class OurTraining:
             model=model,
             optimizer=build_optimizer(model, config.optimizer, config.phases[0].learning_rate),
             vocabulary=Tokenizer.from_directory(case.instances.path),
-            group=Group(rank=0, world_size=1, device=case.device),
-            tracker=cast(Tracker, self),
+            group=group,
+            tracker=cast(Tracker, self) if group.is_main else None,
             saver=None,
             should_stop=lambda: self.meter.is_over,
             after_step=self._count,
+            matrix_product_rate=1.0,  # so that utilization counts operations a second
         )
+        self._flops_per_token: list[float] = []
         self._tokens_seen = 0
         self._step = 0
 
@@ -62,3 +67,13 @@ class OurTraining:
         """Stand in for the tracker: keep the share of time that was spent waiting for data."""
         if event == "train" and self.meter.num_steps > 0:
             self.waiting.append(metrics["train/data_wait_share"])
+            self._flops_per_token.append(metrics["train/model_flops_utilization"] / metrics["train/tokens_per_second"])
+
+    @property
+    def waiting_share(self) -> float:
+        """Mean share of time that the measured steps waited for data."""
+        return statistics.fmean(self.waiting) if self.waiting else 0.0
+
+    def flops_per_token(self) -> float:
+        """Mean operations of the measured steps for one real token."""
+        return statistics.fmean(self._flops_per_token)

@@ -15,13 +15,17 @@ from typing import Protocol
 
 import torch
 
+from benchmarks.growth import measure_growth, render_growth, series
 from benchmarks.machine import describe
 from benchmarks.our_training import OurTraining
+from benchmarks.ranks import measure_ranks
 from benchmarks.sample_instances import sample_instances
 from benchmarks.table import Contestant, Row, medians, render
-from benchmarks.training_case import TrainingCase, flops_per_token, matrix_product_rate
+from benchmarks.training_case import TrainingCase
 from benchmarks.working_directory import working_directory
 from bert_model.data import InstanceSplit
+from bert_model.distributed import keep_freed_memory
+from bert_model.utilization import matrix_product_rate
 from bert_pipeline.errors import BertError, ConfigurationError
 from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.tokenization import Tokenizer
@@ -62,10 +66,10 @@ def measure(case: TrainingCase, *, compiled: bool, rounds: int, seconds: float) 
         contestants[name] = lambda training=training: training.run(seconds)  # type: ignore[misc]
     rates = medians(contestants, rounds, case.title)
     best = max((name for name in rates if name in ours), key=rates.__getitem__)
-    waited = ours[best].waiting
-    utilization = rates[best] * _flops(case) / matrix_product_rate(case.device, case.precision)
-    note = f"{best.removeprefix('ours').strip(', ') or 'eager'}; {utilization:.0%} of the matrix-product rate; "
-    note += f"{sum(waited) / max(1, len(waited)):.1%} waiting for data"
+    rate = matrix_product_rate(case.device, case.precision)
+    utilization = rates[best] * ours[best].flops_per_token() / rate
+    note = f"{best.removeprefix('ours').strip(', ') or 'eager'}; {utilization:.0%} of the matrix-product rate "
+    note += f"({rate / 1e9:,.0f} GFLOP/s); {ours[best].waiting_share:.2%} waiting for data"
     found = sorted((name for name in rates if name in peers), key=rates.__getitem__, reverse=True)
     if not found:
         return [Row(what=case.title, unit=UNIT, ours=rates[best], peer=PEER, note=note)]
@@ -74,11 +78,6 @@ def measure(case: TrainingCase, *, compiled: bool, rounds: int, seconds: float) 
         Row(what=case.title, unit=UNIT, ours=rates[best], peer=peer, theirs=rates[peer], note=notes[index])
         for index, peer in enumerate(found)
     ]
-
-
-def _flops(case: TrainingCase) -> float:
-    mean_length = mean_instance_length(case.instances)
-    return flops_per_token(case.model_config(), mean_length, 0.15)
 
 
 def mean_instance_length(instances: Manifest) -> float:
@@ -103,8 +102,8 @@ def profile(case: TrainingCase) -> str:
 def _cases(args: argparse.Namespace, device: torch.device) -> list[TrainingCase]:
     """Every combination that was asked for; a given instance directory serves the vocabularies that can hold it."""
     cases = []
-    for size, length, vocab_size, precision in itertools.product(
-        args.sizes, args.lengths, args.vocab_sizes, args.precisions
+    for size, length, vocab_size, precision, dropout in itertools.product(
+        args.sizes, args.lengths, args.vocab_sizes, args.precisions, args.dropouts
     ):
         instances = _instances(args, vocab_size, length)
         if instances is None:
@@ -118,7 +117,7 @@ def _cases(args: argparse.Namespace, device: torch.device) -> list[TrainingCase]
                 global_batch_size=args.global_batch_size or batch,
                 micro_batch_size=args.micro_batch_size or micro,
                 precision=precision,
-                dropout=args.dropout,
+                dropout=dropout,
                 device=device,
                 instances=instances,
             )
@@ -139,6 +138,16 @@ def _instances(args: argparse.Namespace, vocab_size: int, length: int) -> Manife
             return manifest
     print(f"length {length}, vocabulary {vocab_size:,}: no instances given that fit; left out", file=sys.stderr)
     return None
+
+
+def _growth(args: argparse.Namespace, case: TrainingCase) -> str:
+    rate = matrix_product_rate(case.device, case.precision)
+    rows = [
+        row
+        for cases in series(case, lambda length: _instances(args, case.vocab_size, length), (128, 256, 512))
+        for row in measure_growth(cases, args.seconds, rate)
+    ]
+    return render_growth(rows)
 
 
 def _batch_sizes(size: str, length: int, device: torch.device) -> tuple[int, int]:
@@ -162,19 +171,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--precisions", nargs="+", default=["bfloat16"] if on_gpu else ["float32"], choices=["float32", "bfloat16"]
     )
-    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--dropouts", nargs="+", type=float, default=[0.1, 0.0] if on_gpu else [0.1], metavar="SHARE")
     parser.add_argument("--global-batch-size", type=int, default=0, help="instances in a step (default: four micro)")
     parser.add_argument("--micro-batch-size", type=int, default=0)
     parser.add_argument("--instances", nargs="+", type=Path, help="instance directories (default: generated ones)")
     parser.add_argument("--articles", type=int, default=1200, help="size of the generated encyclopaedia")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--no-growth", action="store_true", help="leave out how a step grows with batch, length, size")
+    parser.add_argument("--no-ranks", action="store_true", help="leave out two gloo ranks beside one (CPU only)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds; medians are printed")
     parser.add_argument("--seconds", type=float, default=10.0, help="least length of a round")
     parser.add_argument("--quick", action="store_true", help="one short round, eager: shows that it runs")
     parser.add_argument("--profile", action="store_true", help="print where our steps spend their time, and stop")
     args = parser.parse_args(arguments)
+    keep_freed_memory()  # as `bert pretrain` does; in one process it serves both sides
     if args.quick:
-        args.rounds, args.seconds, args.no_compile = 1, 0.0, True
+        args.rounds, args.seconds, args.no_compile, args.no_growth, args.no_ranks = 1, 0.0, True, True, True
     if args.base and "base" not in args.sizes:
         args.sizes.append("base")
     try:
@@ -190,6 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for case in cases
             for row in measure(case, compiled=not args.no_compile, rounds=args.rounds, seconds=args.seconds)
         ]
+        if not on_gpu and not args.no_ranks:
+            rows.append(measure_ranks(cases[0], rounds=args.rounds, seconds=args.seconds))
+        growth = "" if args.no_growth else _growth(args, cases[0])
     except BertError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -199,6 +214,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{path.name}: {mean:.1f} tokens an instance, of {case.max_seq_length}")
     batches = {f"{case.global_batch_size} in micro-batches of {case.micro_batch_size}" for case in cases}
     print(f"batches of {' and '.join(sorted(batches))}; medians of {args.rounds} rounds\n\n{render(rows)}")
+    if growth:
+        what = f"{cases[0].title}, batch {cases[0].global_batch_size}"
+        print(f"\nGrowth of a step: {what}, but for what is named\n\n{growth}")
     return 0
 
 

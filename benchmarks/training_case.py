@@ -92,31 +92,3 @@ class Meter:
     @property
     def tokens_per_second(self) -> float:
         return self.num_tokens / max(self.elapsed, 1e-9)
-
-
-def flops_per_token(config: BertConfig, mean_length: float, predictions_per_token: float) -> float:
-    """Multiplications and additions of a training step for one real token, the backward pass counted twice.
-
-    Matrix products alone: the blocks, attention over the instance's own length, and the vocabulary projection at
-    predicted positions.
-    """
-    hidden = config.hidden_size
-    block = 8 * hidden**2 + 4 * hidden * config.intermediate_size + 4 * mean_length * hidden
-    head = 2 * hidden**2 + 2 * hidden * config.vocab_size
-    return 3 * (config.num_hidden_layers * block + predictions_per_token * head)
-
-
-def matrix_product_rate(device: torch.device, precision: str) -> float:
-    """Measure the device's floating-point operations a second in large matrix products."""
-    size = 8192 if device.type == "cuda" else 1024
-    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    best = 0.0
-    for _ in range(8):
-        started = time.perf_counter()
-        for _ in range(4):
-            a @ b
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        best = max(best, 4 * 2 * size**3 / (time.perf_counter() - started))
-    return best

@@ -5,8 +5,9 @@ import json
 import logging
 import re
 import shutil
-import threading
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,31 +173,27 @@ def restore(directory: Path, model: nn.Module, optimizer: Optimizer) -> dict[str
 
 
 class BackgroundSaver:
-    """Writes snapshots in a thread, one at a time; a failure is raised at the next call."""
+    """Writes snapshots in a thread, in turn; a failure is raised at the next call.
+
+    While one is being written another may wait, so training stops for a disk only when that is two checkpoints behind.
+    """
 
     def __init__(self, directory: CheckpointDirectory) -> None:
         self.directory = directory
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._unfinished: deque[Future[None]] = deque()
 
-    def save(self, snapshot: Snapshot, then: Any) -> None:
-        """Start writing once the snapshot before is written; `then(path)` is called in the thread when it is."""
-        self.wait()
+    def save(self, snapshot: Snapshot, then: Callable[[Path], None]) -> None:
+        """Hand a snapshot over; `then(path)` is called in the thread when it is written."""
+        while len(self._unfinished) > 1 or (self._unfinished and self._unfinished[0].done()):
+            self._unfinished.popleft().result()
 
         def work() -> None:
-            try:
-                then(self.directory.save(snapshot))
-            except BaseException as error:  # handed to the training thread
-                self._error = error
+            then(self.directory.save(snapshot))
 
-        self._thread = threading.Thread(target=work, name="checkpoint")
-        self._thread.start()
+        self._unfinished.append(self._executor.submit(work))
 
     def wait(self) -> None:
-        """Wait for the checkpoint being written; raises what went wrong with it."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        """Wait for what is being written; raises what went wrong with it."""
+        while self._unfinished:
+            self._unfinished.popleft().result()

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_model.pretraining_arguments import add_arguments
 from bert_pipeline import cli as pipeline_cli
 from bert_pipeline.cli import Subparsers, add_command
-from bert_pipeline.configuration import override
+from bert_pipeline.configuration import from_mapping, override
 from bert_pipeline.errors import BertError, PromotionError, UsageError
 from bert_pipeline.tasks.catalogue import TASKS
 
@@ -97,6 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_score(subparsers)
     _add_submission(subparsers)
     _add_features(subparsers)
+    _add_attention(subparsers)
     _add_models(subparsers)
     return parser
 
@@ -108,13 +110,7 @@ def _add_pretrain(subparsers: Subparsers) -> None:
         "Pre-train a BERT on instances. One process; for several use torchrun -m bert_model.pretraining "
         "with the same arguments.",
     )
-    parser.add_argument("--config", required=True, metavar="FILE|PRESET", help="a YAML file or the name of a preset")
-    parser.add_argument("assignments", nargs="*", metavar="key=value", help="override, such as phases.0.instances=DIR")
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--resume", action="store_true", help="continue from the newest good checkpoint in DIR")
-    parser.add_argument("--allow-changes", action="store_true", help="resume although configuration or data changed")
-    parser.add_argument("--experiment", default="pretraining", help="name of the MLflow experiment")
-    parser.add_argument("--device", default="", choices=("", "cpu", "cuda"), help="default: what is there")
+    add_arguments(parser)
     parser.set_defaults(run=_run_pretrain)
 
 
@@ -274,6 +270,28 @@ def _run_features(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _add_attention(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "attention",
+        "Draw the attention of every layer and head between the tokens of one or two texts, as one HTML page that "
+        "needs no network.",
+    )
+    parser.add_argument("--model", required=True, metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument("text_a", metavar="TEXT_A")
+    parser.add_argument("text_b", metavar="TEXT_B", nargs="?", help="the second text of a pair")
+    parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="page.html")
+    parser.set_defaults(run=_run_attention)
+
+
+def _run_attention(arguments: argparse.Namespace) -> int:
+    from bert_model.attention import write_attention
+
+    count = write_attention(arguments.model, arguments.text_a, arguments.text_b, arguments.output)
+    print(f"{arguments.output}: attention between {count} tokens")
+    return 0
+
+
 def _add_models(subparsers: Subparsers) -> None:
     parser = add_command(subparsers, "models", "List the registered models, their versions, scores and aliases.")
     parser.set_defaults(run=_run_models)
@@ -286,6 +304,9 @@ def _add_models(subparsers: Subparsers) -> None:
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("--version", type=int, metavar="N", help="default: the newest version")
     parser.add_argument("--dry-run", action="store_true", help="print the decision, change nothing")
+    parser.add_argument(
+        "assignments", nargs="*", metavar="key=value", help="the gates: margin=0.5 tolerance=2 min_seeds=3 and others"
+    )
     parser.set_defaults(run=_run_promote)
 
     parser = add_command(subparsers, "rollback", "Give the alias champion back to the version that held it before.")
@@ -301,9 +322,11 @@ def _run_models(arguments: argparse.Namespace) -> int:
 
 
 def _run_promote(arguments: argparse.Namespace) -> int:
+    from bert_model.promotion import GateConfig
     from bert_model.registry import promote
 
-    decision = promote(arguments.name, arguments.version, arguments.dry_run)
+    gates = from_mapping(GateConfig, override({}, arguments.assignments))
+    decision = promote(arguments.name, arguments.version, arguments.dry_run, config=gates)
     print(decision.table())
     return 0 if decision.passed else PromotionError.exit_code
 

@@ -13,6 +13,9 @@ from bert_pipeline.masking import MaskingConfig
 
 CONFIG_NAME = "config.json"
 
+INITIAL_SIZE = "initial"
+"""In the place of a preset's name: the size of the model that a training starts from."""
+
 # Layers, hidden size and heads: paper section 3 (base, large), and the smaller models of google-research/bert.
 PRESET_SIZES: dict[str, tuple[int, int, int]] = {
     "tiny": (2, 128, 2),
@@ -56,6 +59,8 @@ class BertConfig:
     """Id of [PAD]."""
     attention: Literal["bidirectional", "causal"] = "bidirectional"
     """`causal` lets each position see itself and what stands to its left (paper section 5.1, "LTR")."""
+    head: Literal["linear", "bilstm"] = "linear"
+    """`bilstm` puts a bidirectional LSTM between encoder and classifier at fine-tuning (paper section 5.1, Table 5)."""
     classifier_dropout: float | None = None
     """Dropout in front of a task's classifier; `hidden_dropout_prob` where not given."""
     labels: tuple[str, ...] = ()
@@ -80,6 +85,10 @@ class BertConfig:
             require_share(self, name)
         if self.classifier_dropout is not None:
             require_share(self, "classifier_dropout")
+        if self.head == "bilstm" and self.hidden_size % 2:
+            raise ConfigurationError(
+                f"head: found 'bilstm', whose two directions cannot share a hidden_size of {self.hidden_size} equally"
+            )
         if not 0 <= self.pad_token_id < self.vocab_size:
             raise ConfigurationError(f"pad_token_id: found {self.pad_token_id}, expected an id below {self.vocab_size}")
 
@@ -124,6 +133,7 @@ class BertConfig:
         document = to_mapping(self)
         labels = document.pop("labels")
         document |= {"architectures": [architecture], "model_type": "bert", "dtype": "float32"}
+        document["is_decoder"] = self.attention == "causal"  # transformers' name for a mask that hides what follows
         if labels:
             document["id2label"] = {str(index): label for index, label in enumerate(labels)}
             document["label2id"] = {label: index for index, label in enumerate(labels)}
@@ -136,7 +146,7 @@ def _refuse_other_models(document: Any, path: Path) -> None:
     expected = {
         "model_type": "bert",
         "position_embedding_type": "absolute",
-        "is_decoder": False,
+        "is_decoder": document.get("attention") == "causal",
         "add_cross_attention": False,
     }
     for key, value in expected.items():
@@ -149,12 +159,13 @@ class ModelConfig:
     """Which model to train: a preset size, and what differs from it."""
 
     preset: str = "base"
-    """tiny, mini, small, medium, base or large."""
+    """tiny, mini, small, medium, base or large; `initial` is the size of `initial_model`."""
     overrides: dict[str, Any] = field(default_factory=dict)
     """Keys of the model's own configuration; `vocab_size` follows from the vocabulary where not given."""
 
     def __post_init__(self) -> None:
-        self.resolve(vocab_size=30522)
+        if self.preset != INITIAL_SIZE:
+            self.resolve(vocab_size=30522)
 
     def resolve(self, *, vocab_size: int) -> BertConfig:
         """Return the model's full configuration for a vocabulary of `vocab_size` tokens."""
@@ -247,7 +258,7 @@ class PretrainingConfig:
     shuffle_row_groups: int = 8
     """Row groups that a reader holds and shuffles together."""
     initial_model: str = ""
-    """Weights to start from (directory, models:/ URI or hub id); empty starts from random weights."""
+    """Model to continue from (directory, models:/ URI or hub id); empty starts from random weights."""
     initial_optimizer: Literal["fresh", "restored"] = "fresh"
     """`restored` takes the optimizer state that lies beside `initial_model` as well."""
     log_interval_steps: int = 10
@@ -262,6 +273,8 @@ class PretrainingConfig:
     """Checkpoints kept on disk; older ones are removed."""
     keep_every_steps: int = 0
     """Checkpoints at multiples of this are kept for good; 0 keeps none beyond `keep_last`."""
+    upload_checkpoints: bool = True
+    """Whether MLflow gets the weights of each checkpoint, or its path and hash only."""
     timeout_seconds: int = 600
     """Longest wait of one rank for the others."""
 
@@ -283,6 +296,8 @@ class PretrainingConfig:
                 f"masking.max_predictions_per_seq: found {self.masking.max_predictions_per_seq}, but it follows from "
                 "each phase's length; set max_predictions_per_seq in the phases"
             )
+        if self.model.preset == INITIAL_SIZE and not self.initial_model:
+            raise ConfigurationError(f"model.preset: found {INITIAL_SIZE!r} without an initial_model to take it from")
         if self.initial_optimizer == "restored" and not self.initial_model:
             raise ConfigurationError("initial_optimizer: found 'restored' without an initial_model to restore it from")
         if self.schedule == "run":

@@ -11,21 +11,18 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bert_model.cross_entropy import IGNORED_LABEL
 from bert_pipeline.errors import ArtefactError, ConfigurationError
 from bert_pipeline.formats.columns import InstanceColumns, pad
-from bert_pipeline.formats.parquet import open_instances
-from bert_pipeline.formats.tfrecord import open_tfrecords
-from bert_pipeline.manifest import Manifest, load_manifest
+from bert_pipeline.formats.instance_directory import Shard, check_vocabulary, load_instances, open_shard, shard_paths
 from bert_pipeline.masking import MaskingConfig, MaskingVocabulary, mask_batch, sample_keys
-
-IGNORED_LABEL = -100
-"""Label of a position without a prediction, as torch's cross-entropy and Hugging Face have it."""
+from bert_pipeline.tokenization import Tokenizer
 
 EVALUATION_SEED = 20181011
 """Masks of held-out instances are drawn from this for every training, so that their losses compare."""
@@ -34,20 +31,10 @@ EVALUATION_SEED = 20181011
 _GROUP_ORDER, _ROW_ORDER = 0, 1
 
 
-class Shard(Protocol):
-    """What both formats' readers give."""
-
-    has_static_masks: bool
-
-    @property
-    def row_group_sizes(self) -> tuple[int, ...]: ...
-    def read_row_group(self, index: int) -> InstanceColumns: ...
-
-
 @functools.lru_cache(maxsize=8)
-def open_shard(path: Path) -> Shard:
-    """Open a shard of instances by its name; the few that were used last stay open."""
-    return open_tfrecords(path) if path.suffix == ".tfrecord" else open_instances(path)
+def open_once(path: Path) -> Shard:
+    """Open a shard of instances; the few that were used last stay open."""
+    return open_shard(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +88,8 @@ class Batch(NamedTuple):
     """(B,) int64; 1 is a random next sentence."""
     num_tokens: int
     num_predictions: int
+    squared_lengths: int
+    """Sum of the instances' tokens squared, which attention grows with."""
 
     def to(self, device: torch.device) -> "Batch":
         """Move the tensors to a device."""
@@ -114,14 +103,17 @@ class InstanceSplit:
     """The instances of one split ("train" or "held_out") of an instance directory."""
 
     def __init__(self, directory: Path | str, split: str) -> None:
-        """Read the manifest and the shards' footers. ArtefactError when the directory is not whole."""
-        self.manifest = load_manifest(directory, kind="instances")
+        """Read the manifest and the shards' footers. ArtefactError when the directory is not whole.
+
+        A directory of TFRecord files that BERT's own script wrote needs no manifest.
+        """
+        self.manifest = load_instances(directory)
         self.split = split
         self.groups: list[RowGroup] = []
         self.has_static_masks = False
         first_row = 0
-        for path in _shards(self.manifest, split):
-            shard = open_shard(path)
+        for path in shard_paths(self.manifest, split):
+            shard = open_once(path)
             self.has_static_masks |= shard.has_static_masks
             for index, num_rows in enumerate(shard.row_group_sizes):
                 if num_rows:
@@ -135,7 +127,12 @@ class InstanceSplit:
 
     def read(self, group: RowGroup) -> InstanceColumns:
         """Read one row group."""
-        return open_shard(group.path).read_row_group(group.index)
+        return open_once(group.path).read_row_group(group.index)
+
+    def check_vocabulary(self, tokenizer: Tokenizer) -> None:
+        """InputError when the instances, by their first row group, were made with another vocabulary."""
+        for group in self.groups[:1]:
+            check_vocabulary(self.read(group), tokenizer, group.path)
 
     def check_fits(self, *, max_seq_length: int, where: str) -> None:
         """ConfigurationError when the split is empty or was made for longer sequences than a phase has."""
@@ -147,13 +144,6 @@ class InstanceSplit:
             )
         if not self.num_instances:
             raise ArtefactError(f"{self.manifest.path}: holds no instances in {self.split}/; make it from more text")
-
-
-def _shards(manifest: Manifest, split: str) -> list[Path]:
-    """Return the split's shards: the Parquet ones where both formats were written."""
-    paths = manifest.file_paths(f"{split}/")
-    parquet = [path for path in paths if path.suffix == ".parquet"]
-    return parquet or [path for path in paths if path.suffix == ".tfrecord"]
 
 
 class SampleOrder:
@@ -322,6 +312,7 @@ def collate(
         next_sentence_label=torch.from_numpy(columns.is_random_next.astype(np.int64)),
         num_tokens=int(lengths.sum()),
         num_predictions=int(counts.sum()),
+        squared_lengths=int((lengths.astype(np.int64) ** 2).sum()),
     )
 
 

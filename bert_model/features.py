@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert_model.activations import Activations, compute_activations
 from bert_model.encoding import EncodedSet
 from bert_model.featurization import encode_texts
 from bert_model.modeling import BertModel
 from bert_model.prediction_input import Record, read_records
-from bert_model.tagger import extract_features
+from bert_model.task_model import prediction_device
 from bert_model.text_streams import reading
 from bert_model.weights import load_model, resolve_model
 from bert_pipeline.errors import ConfigurationError, InputError
@@ -35,6 +36,7 @@ def write_features(
     directory = resolve_model(model)
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
+    encoder.to(prediction_device())
     numbers = layer_numbers(layers, encoder.config.num_hidden_layers)
     output = Path(output_path)
     temporary = output.with_name(f".{output.name}.partial-{os.getpid()}")
@@ -46,8 +48,10 @@ def write_features(
             while chunk := list(itertools.islice(records, CHUNK)):
                 pairs = [(record["text"], record.get("text_b")) for record in chunk]
                 encoded = encode_texts(pairs, tokenizer, encoder.config.max_position_embeddings)
-                states = extract_features(encoder, encoded, pad_id=tokenizer.pad_id, states=numbers).states
-                writer.write_table(_table(pairs, encoded, states, numbers, tokenizer))
+                activations = compute_activations(
+                    encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
+                )
+                writer.write_table(_table(pairs, encoded, activations, numbers, tokenizer))
                 count += len(chunk)
         if not count:
             raise InputError(f"{where}: no text in it, so there are no features to write")
@@ -94,19 +98,18 @@ def _schema(numbers: Sequence[int]) -> pa.Schema:
 def _table(
     pairs: Sequence[tuple[str, str | None]],
     encoded: EncodedSet,
-    states: np.ndarray,
+    activations: Activations,
     numbers: Sequence[int],
     tokenizer: Tokenizer,
 ) -> pa.Table:
     offsets = pa.array(encoded.offsets, pa.int32())
-    width = states.shape[2]
-    inner = pa.array(np.arange(len(states) + 1) * width, pa.int32())
+    inner = pa.array(np.arange(len(encoded.input_ids) + 1) * activations.shape[1], pa.int32())
     columns = [
         pa.array([text for text, _ in pairs], pa.string()),
         pa.array([text_b for _, text_b in pairs], pa.string()),
         pa.ListArray.from_arrays(offsets, pa.array([tokenizer.tokens[i] for i in encoded.input_ids], pa.string())),
     ]
-    for index in range(len(numbers)):
-        values = pa.array(np.ascontiguousarray(states[:, index]).reshape(-1), pa.float32())
+    for state in activations.states:
+        values = pa.array(state.reshape(-1), pa.float32())
         columns.append(pa.ListArray.from_arrays(offsets, pa.ListArray.from_arrays(inner, values)))
     return pa.Table.from_arrays(columns, schema=_schema(numbers))

@@ -179,8 +179,11 @@ def _encode_span(
 
 
 def _answer_tokens(example: SpanExample, characters: np.ndarray) -> tuple[int, int] | None:
-    """Return the indices of the first and last token that the first answer touches; None without an answer."""
-    if example.is_impossible or not example.answers:
+    """Return the indices of the first and last token that the first answer touches.
+
+    None without an answer, and for one whose place in the context is not known.
+    """
+    if example.is_impossible or not example.answers or example.answers[0].start < 0:
         return None
     answer = example.answers[0]
     start, end = answer.start, answer.start + len(answer.text)

@@ -3,22 +3,21 @@
 import dataclasses
 import hashlib
 import json
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_model.config import BertConfig
-from bert_model.encoding import EncodedSet
 from bert_model.evaluation import Evaluation, evaluate
 from bert_model.featurization import encode_examples
 from bert_model.finetuning_config import FinetuningConfig, task_configuration
 from bert_model.finetuning_record import FinetuningRecord
+from bert_model.finetuning_session import OUTPUT_SUFFIX, Progress, Session, trial_directory
 from bert_model.results import results_document
-from bert_model.search import Arm, Run, Setting, arms_of, search
+from bert_model.search import arms_of, search
 from bert_model.task_model import TaskModel, write_predictions, write_task_model
-from bert_model.trial import Trial, TrialOutput
 from bert_model.trial_pool import TrialPool
+from bert_model.weights import weight_files
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, content_sha256, file_sha256, load_manifest, publishing
@@ -29,8 +28,6 @@ from bert_pipeline.tokenization import Tokenizer
 __all__ = ["FinetuningConfig", "FinetuningResult", "finetune", "task_configuration"]
 
 KIND = "finetuned_model"
-FEATURE_BASED = frozenset({"ner_features"})
-"""Tasks whose encoder stays frozen."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,10 +52,6 @@ class FinetuningResult:
         return self.results["metrics"]
 
 
-Progress = Callable[[int, int, str], None]
-"""Called with (trials done, trials of this stage, one line about the last one)."""
-
-
 def finetune(
     data: TaskData,
     model: Path,
@@ -73,8 +66,9 @@ def finetune(
 
     With `config.compare_starts` random weights of the same shape are trained beside it. `pool` lets many
     fine-tunings share their worker processes. The trials are recorded beside `output` and, where MLflow is
-    installed, as a run of `experiment` with children; an empty `experiment` records nothing. UsageError when model
-    and data do not fit, TrainingError when every run diverged; nothing is left behind then.
+    installed, as a run of `experiment` with children; an empty `experiment` records nothing. A fine-tuning that was
+    killed goes on when it is started again: trials that had ended are not trained anew. UsageError when model and
+    data do not fit, TrainingError when every run diverged; nothing is left behind then.
     """
     task = data.task
     tokenizer = Tokenizer.from_directory(model)
@@ -84,31 +78,34 @@ def finetune(
     configuration = {"task": task.name, **to_mapping(config)}
     identity = model_identity(model)
     inputs = {"model": identity, "data": {name: {"sha256": h} for name, h in sorted(data.sha256.items())}}
-    record = None
-    if experiment:
-        record = FinetuningRecord(
-            Path(output),
-            experiment=experiment,
-            task=task.name,
-            identity=content_sha256({"configuration": configuration, "inputs": inputs}),
-            tags={"input.model": next(reversed(identity.values())), "own_split": str(data.own_split).lower()},
-            params=configuration,
-        )
+    hashes = {
+        "data_sha256": examples_sha256({"train": data.train, **data.dev}),
+        "dev_sha256": examples_sha256(data.dev),
+        "configuration_sha256": content_sha256(configuration),
+        "model_sha256": identity.get("content_sha256") or identity["sha256"],
+    }
+    machine = {"device": pool.devices[0].partition(":")[0], "threads": pool.threads_per_worker}
+    trials_identity = content_sha256({**hashes, **machine, "task": to_mapping(task)})
+    record: FinetuningRecord | None = None
     try:
         with (
+            trial_directory(Path(output), trials_identity) as scratch,
             publishing(output, kind=KIND, configuration=configuration, inputs=inputs) as draft,
-            tempfile.TemporaryDirectory(prefix=".trials-", dir=draft.path.parent) as scratch,
         ):
-            session = _Session(data, model, tokenizer, config, pool, Path(scratch), progress, record)
-            arms = search(config, arms_of(config), session.learning_rates, session.run_trials)
-            hashes = {
-                "data_sha256": examples_sha256({"train": data.train, **data.dev}),
-                "dev_sha256": examples_sha256(data.dev),
-                "configuration_sha256": content_sha256(configuration),
-                "model_sha256": identity.get("content_sha256") or identity["sha256"],
-            }
+            if experiment:
+                record = FinetuningRecord(
+                    Path(output),
+                    experiment=experiment,
+                    task=task.name,
+                    identity=content_sha256({"configuration": configuration, "inputs": inputs}),
+                    tags={"input.model": next(reversed(identity.values())), "own_split": str(data.own_split).lower()},
+                    params=configuration,
+                    resumed=any(scratch.glob(f"*{OUTPUT_SUFFIX}")),
+                )
+            session = Session(data, model, tokenizer, config, pool, scratch, progress, record)
+            arms = search(config, arms_of(config), session.learning_rates, session.run_trials, session.variants)
             results = results_document(data, config, arms, hashes=hashes)
-            winner = session.kept[_key(arms[0].best)]
+            winner = session.winner(arms[0].best)
             published = write_task_model(
                 draft.path,
                 trial=winner.trial,
@@ -131,6 +128,7 @@ def finetune(
             )
             for split, examples in data.dev.items():
                 draft.rows |= write_predictions(draft.path, split, examples, winner.evaluations[split])
+            published.to(pool.devices[0])
             for split, examples in data.test.items():
                 evaluation = predict_split(published, task, examples, tokenizer, config, pool)
                 draft.rows |= write_predictions(draft.path, split, examples, evaluation)
@@ -150,6 +148,7 @@ def finetune(
                 "workers": pool.num_workers,
                 "training_seconds": round(session.training_seconds, 3),
                 "training_tokens": session.training_tokens,
+                "resumed_trials": session.resumed_trials,
             }
             if record is not None:
                 draft.provenance["mlflow_run_id"] = record.run_id
@@ -187,12 +186,13 @@ def check_fit(
 
 
 def model_identity(model: Path) -> dict[str, str]:
-    """Name a model as an input: by its manifest when it is ours, else by name and the hash of its weights."""
+    """Name a model as an input: by its manifest when it is ours, else by name and the hash of its files."""
     if (model / MANIFEST_NAME).is_file():
         manifest = load_manifest(model)
         return {"kind": manifest.kind, "content_sha256": manifest.sha256}
-    weights = sorted(path for pattern in ("*.safetensors", "pytorch_model.bin") for path in model.glob(pattern))
-    hashes = {path.name: file_sha256(path) for path in weights}
+    beside = (model / name for name in ("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"))
+    files = [*weight_files(model), *(path for path in beside if path.is_file())]
+    hashes = {path.name: file_sha256(path) for path in files}
     return {"name": model.name, "sha256": content_sha256(hashes)}
 
 
@@ -220,136 +220,3 @@ def predict_split(
     return evaluate(
         task, examples, encoded, logits, config, null_threshold=model.facts.get("null_threshold"), labelled=False
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Kept:
-    trial: Trial
-    evaluations: dict[str, Evaluation]
-
-
-Key = tuple[Setting, int]
-
-
-def _key(run: Run) -> Key:
-    return run.setting, run.seed
-
-
-class _Session:
-    """The trials of one fine-tuning: data on scratch disk, trained on the pool, scored here."""
-
-    def __init__(
-        self,
-        data: TaskData,
-        model: Path,
-        tokenizer: Tokenizer,
-        config: FinetuningConfig,
-        pool: TrialPool,
-        scratch: Path,
-        progress: Progress | None,
-        record: FinetuningRecord | None,
-    ) -> None:
-        self.data, self.model, self.tokenizer, self.config = data, model, tokenizer, config
-        self.pool, self.scratch, self.progress = pool, scratch, progress
-        self.record = record
-        self.feature_based = data.task.name in FEATURE_BASED
-        self.learning_rates = config.lstm_learning_rates if self.feature_based else config.learning_rates
-        self.main_split = next(iter(data.dev))
-        self.kept: dict[Key, _Kept] = {}
-        """The best run of each setting of the given weights: its weights are on the scratch disk."""
-        self.training_seconds = 0.0
-        self.training_tokens = 0
-        self.train = encode_examples(data.task, data.train, tokenizer, config.encoding)
-        self.dev: dict[str, EncodedSet] = {
-            split: encode_examples(data.task, examples, tokenizer, config.encoding)
-            for split, examples in data.dev.items()
-        }
-        self.train.save(scratch / "train")
-        for split, encoded in self.dev.items():
-            encoded.save(scratch / split)
-
-    def run_trials(self, asked: Sequence[tuple[Arm, Setting, int]]) -> list[Run]:
-        """Run trials, the longest first so that the workers end together, and score them."""
-        trials = [self._trial(arm, setting, seed) for arm, setting, seed in asked]
-        order = sorted(range(len(trials)), key=lambda index: -trials[index].epochs)
-        runs: dict[int, Run] = {}
-        for position, output in self.pool.run([trials[index] for index in order]):
-            index = order[position]
-            runs[index] = self._score(asked[index], trials[index], output)
-            if self.record is not None:
-                self.record.trial(runs[index])
-            if self.progress is not None:
-                self.progress(len(runs), len(trials), _one_line(self.data.task, runs[index]))
-        return [runs[index] for index in range(len(asked))]
-
-    def _trial(self, arm: Arm, setting: Setting, seed: int) -> Trial:
-        name = f"{arm.name}-{setting.learning_rate:g}-{setting.batch_size}-{setting.epochs:g}-{seed}.safetensors"
-        return Trial(
-            kind=self.data.task.kind,
-            labels=self.data.task.labels,
-            data=str(self.scratch),
-            dev_splits=tuple(self.dev),
-            model=str(self.model),
-            start=arm.start,
-            learning_rate=setting.learning_rate,
-            batch_size=setting.batch_size,
-            epochs=setting.epochs,
-            seed=seed,
-            config=self.config,
-            feature_based=self.feature_based,
-            pad_id=self.tokenizer.pad_id,
-            weights=str(self.scratch / name) if arm.start == "pretrained" else "",
-        )
-
-    def _score(self, asked: tuple[Arm, Setting, int], trial: Trial, output: TrialOutput) -> Run:
-        arm, setting, seed = asked
-        task = self.data.task
-        self.training_seconds += output.training_seconds
-        self.training_tokens += output.training_tokens
-        evaluations = {
-            split: evaluate(task, self.data.dev[split], self.dev[split], logits, self.config)
-            for split, logits in output.logits.items()
-        }
-        main = evaluations.get(self.main_split)
-        details: dict[str, Any] = {"losses": list(output.losses)}
-        if main is not None and main.null_threshold is not None:
-            details["null_threshold"] = main.null_threshold
-        run = Run(
-            start=arm.name,
-            setting=setting,
-            seed=seed,
-            scores={split: evaluation.scores for split, evaluation in evaluations.items()},
-            main_score=main.scores[task.main_metric] if main is not None else float("-inf"),
-            collapsed=main is not None and main.collapsed,
-            diverged=output.diverged,
-            steps=output.steps,
-            details=details,
-        )
-        if trial.weights and not run.diverged:
-            self._keep_better(run, _Kept(trial=trial, evaluations=evaluations))
-        return run
-
-    def _keep_better(self, run: Run, kept: _Kept) -> None:
-        """Keep the weights of the best run of each setting only: the others are not needed any more."""
-        for key, other in list(self.kept.items()):
-            if key[0] != run.setting:
-                continue
-            if self._merit(other) > self._merit(kept) or (
-                self._merit(other) == self._merit(kept) and key[1] < run.seed
-            ):
-                Path(kept.trial.weights).unlink()
-                return
-            Path(other.trial.weights).unlink()
-            del self.kept[key]
-        self.kept[_key(run)] = kept
-
-    def _merit(self, kept: _Kept) -> tuple[bool, float]:
-        evaluation = kept.evaluations[self.main_split]
-        return not evaluation.collapsed, evaluation.scores[self.data.task.main_metric]
-
-
-def _one_line(task: Task, run: Run) -> str:
-    outcome = "diverged" if run.diverged else f"{task.main_metric} {run.main_score:.1f}"
-    note = " (collapsed)" if run.collapsed else ""
-    rate = f"{run.setting.learning_rate:g}"
-    return f"{task.name} {run.start}: learning rate {rate}, seed {run.seed}, {run.steps} steps: {outcome}{note}"

@@ -44,6 +44,9 @@ class FinetuningConfig:
     random weights; 0 leaves that out."""
     gradient_accumulation: int = 1
     """Micro-batches to a batch."""
+    optimizer: Literal["bert_adam", "adamw"] = "bert_adam"
+    """`bert_adam` is the paper's Adam without bias correction; `adamw` corrects, which steadies small training sets
+    (Zhang et al. 2021, arXiv 2006.05987)."""
     warmup_share: float = 0.1
     """Share of the steps in which the learning rate rises (A.3)."""
     weight_decay: float = 0.01
@@ -54,10 +57,14 @@ class FinetuningConfig:
     """Dropout before the task's head."""
     hidden_dropout: float | None = None
     """Dropout within the encoder; what the model was trained with where not given."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """`bfloat16` computes under autocast; weights and optimizer state stay in float32."""
-    feature_input: FeatureInput = "concat_last_four"
-    """What a feature-based tagger reads from the frozen encoder (paper, Table 7)."""
+    head: Literal["linear", "bilstm"] = "linear"
+    """`bilstm` puts a BiLSTM of random weights between the encoder and the task's classifier (paper, Table 5)."""
+    precision: Literal["auto", "float32", "bfloat16"] = "float32"
+    """`bfloat16` computes under autocast, weights and optimizer state stay in float32; `auto` does so where the device
+    has instructions for it."""
+    feature_inputs: tuple[FeatureInput, ...] = ("concat_last_four",)
+    """What a feature-based tagger reads from the frozen encoder (paper, Table 7); of several the best is kept, and
+    each is reported."""
     lstm_hidden_size: int = 768
     """Width of each direction of the feature-based tagger's BiLSTM (paper, 5.3)."""
     lstm_learning_rates: tuple[float, ...] = (1e-3,)
@@ -65,11 +72,11 @@ class FinetuningConfig:
 
     def __post_init__(self) -> None:
         _ = self.encoding
-        for key in ("learning_rates", "batch_sizes", "epochs", "seeds", "lstm_learning_rates"):
+        for key in ("learning_rates", "batch_sizes", "epochs", "seeds", "lstm_learning_rates", "feature_inputs"):
             values = getattr(self, key)
             if not values or len(set(values)) < len(values):
                 raise ConfigurationError(f"{key}: found {list(values)}, expected one or more different values")
-            if key != "seeds" and min(values) <= 0:
+            if key not in ("seeds", "feature_inputs") and min(values) <= 0:
                 raise ConfigurationError(f"{key}: found {min(values)}, expected values above 0")
         if min(self.seeds) < 0:
             raise ConfigurationError(f"seeds: found {min(self.seeds)}, expected numbers from 0")

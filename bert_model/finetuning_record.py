@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_model.record import read_lines
 from bert_model.search import ArmResult, Run
 from bert_model.tracking import Tracker
 
@@ -24,11 +25,15 @@ class FinetuningRecord:
         identity: str,
         tags: Mapping[str, str],
         params: Mapping[str, Any],
+        resumed: bool = False,
     ) -> None:
-        """`identity` names the configuration and inputs: a fine-tuning made anew gets a new record."""
+        """`identity` names the configuration and inputs. A fine-tuning that is `resumed` goes on in its record, one
+        that is made anew gets a new one."""
         self.directory = output.parent / RECORDS / f"{output.name}-{identity[:16]}"
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if not resumed:
+            shutil.rmtree(self.directory, ignore_errors=True)
         self.task = task
+        self._recorded = {line["trial"] for line in read_lines(self.directory) if "trial" in line}
         self.tracker = Tracker(
             self.directory,
             experiment=experiment,
@@ -36,17 +41,26 @@ class FinetuningRecord:
             tags={"kind": "finetuning", "task": task, **tags},
             params=params,
         )
-        self._trials = 0
+        self._trials = len(self._recorded)
 
-    def trial(self, run: Run) -> None:
-        """Record a finished trial, whatever start it had."""
+    def trial(self, name: str, run: Run) -> None:
+        """Record a finished trial, whatever start it had; one that the record has already is not sent again."""
+        if name in self._recorded:
+            return
         metrics = {f"{run.start}/{key}": value for key, value in self._scores(run).items()}
         metrics[f"{run.start}/learning_rate"] = run.setting.learning_rate
         losses = run.details.get("losses")
         if losses:
             metrics[f"{run.start}/train_loss"] = losses[-1]
         self.tracker.record(
-            "trial", self._trials, metrics, start=run.start, seed=run.seed, collapsed=run.collapsed, steps=run.steps
+            "trial",
+            self._trials,
+            metrics,
+            trial=name,
+            start=run.start,
+            seed=run.seed,
+            collapsed=run.collapsed,
+            steps=run.steps,
         )
         self._trials += 1
 
@@ -80,7 +94,10 @@ class FinetuningRecord:
     def _child(self, run: Run, *, is_winner: bool) -> None:
         setting = run.setting
         name = f"lr {setting.learning_rate:g}, batch {setting.batch_size}, seed {run.seed}"
-        directory = self.directory / f"{setting.learning_rate:g}-{setting.batch_size}-{setting.epochs:g}-{run.seed}"
+        key = f"{setting.learning_rate:g}-{setting.batch_size}-{setting.epochs:g}-{run.seed}"
+        if setting.variant:
+            name, key = f"{setting.variant}, {name}", f"{setting.variant}-{key}"
+        directory = self.directory / key
         tags = {"kind": "trial", "winner": str(is_winner).lower(), "collapsed": str(run.collapsed).lower()}
         child = self.tracker.child(
             directory, run_name=name, tags=tags, params={**run.setting.describe(), "seed": run.seed}

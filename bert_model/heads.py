@@ -15,21 +15,55 @@ def _classifier_dropout(config: BertConfig) -> Dropout:
     return Dropout(config.hidden_dropout_prob if given is None else given)
 
 
-def _pooled_output(bert: BertModel, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
-    """Encode, computing the last block at the first position only: nothing else is read."""
-    first = torch.zeros(input_ids.shape[0], 1, dtype=torch.long, device=input_ids.device)
-    pooled = bert(input_ids, attention_mask, types, output_positions=first).pooled_output  # (B, H)
-    assert pooled is not None
-    return pooled
+class BiLSTM(nn.Module):
+    """A bidirectional LSTM of width H over the encoder's output: it carries to each position what stands on both sides.
 
-
-class BertForSequenceClassification(nn.Module):
-    """A class, or with one label a number, for a sentence or a pair."""
+    The paper puts it on top of a left-to-right encoder at fine-tuning (section 5.1, Table 5), with random weights.
+    """
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
+        self.lstm = nn.LSTM(config.hidden_size, config.hidden_size // 2, batch_first=True, bidirectional=True)
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return (B, S, H) of (B, S, H); padding is neither read nor computed and comes out as 0."""
+        if attention_mask is None:
+            return self.lstm(hidden)[0]
+        lengths = attention_mask.sum(dim=1).clamp(min=1).cpu()
+        packed = nn.utils.rnn.pack_padded_sequence(hidden, lengths, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=hidden.shape[1])[0]
+
+
+class BertForTask(nn.Module):
+    """What the task models share: the encoder, and the BiLSTM on top where the configuration asks for it."""
+
+    def __init__(self, config: BertConfig, *, add_pooling_layer: bool) -> None:
+        super().__init__()
         self.config = config
-        self.bert = BertModel(config)
+        self.bert = BertModel(config, add_pooling_layer=add_pooling_layer)
+        self.bilstm = BiLSTM(config) if config.head == "bilstm" else None
+
+    def sequence_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
+        """Return the vector of every position, (B, S, H)."""
+        hidden = self.bert(input_ids, attention_mask, types).sequence_output
+        return hidden if self.bilstm is None else self.bilstm(hidden, attention_mask)
+
+    def pooled_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
+        """Return the pooled first position, (B, H); the last block is computed there only when nothing else is read."""
+        if self.bilstm is not None:
+            assert self.bert.pooler is not None
+            return self.bert.pooler(self.sequence_output(input_ids, attention_mask, types))
+        first = torch.zeros(input_ids.shape[0], 1, dtype=torch.long, device=input_ids.device)
+        pooled = self.bert(input_ids, attention_mask, types, output_positions=first).pooled_output
+        assert pooled is not None
+        return pooled
+
+
+class BertForSequenceClassification(BertForTask):
+    """A class, or with one label a number, for a sentence or a pair."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, add_pooling_layer=True)
         self.dropout = _classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
 
@@ -37,16 +71,14 @@ class BertForSequenceClassification(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Return logits (B, N) of ids (B, S)."""
-        return self.classifier(self.dropout(_pooled_output(self.bert, input_ids, attention_mask, token_type_ids)))
+        return self.classifier(self.dropout(self.pooled_output(input_ids, attention_mask, token_type_ids)))
 
 
-class BertForMultipleChoice(nn.Module):
+class BertForMultipleChoice(BertForTask):
     """A score for each of C continuations (SWAG): one vector, dotted with each pooled output."""
 
     def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.bert = BertModel(config)
+        super().__init__(config, add_pooling_layer=True)
         self.dropout = _classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, 1)
 
@@ -56,35 +88,31 @@ class BertForMultipleChoice(nn.Module):
         """Return logits (B, C) of ids (B, C, S)."""
         flat = [None if item is None else item.flatten(0, 1) for item in (input_ids, attention_mask, token_type_ids)]
         assert flat[0] is not None
-        pooled = _pooled_output(self.bert, flat[0], flat[1], flat[2])  # (B * C, H)
+        pooled = self.pooled_output(flat[0], flat[1], flat[2])  # (B * C, H)
         return self.classifier(self.dropout(pooled)).view(input_ids.shape[:2])  # (B, C)
 
 
-class BertForQuestionAnswering(nn.Module):
+class BertForQuestionAnswering(BertForTask):
     """Start and end logits of an answer span."""
 
     def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.bert = BertModel(config, add_pooling_layer=False)
+        super().__init__(config, add_pooling_layer=False)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return start and end logits, each (B, S), of ids (B, S)."""
-        logits = self.qa_outputs(self.bert(input_ids, attention_mask, token_type_ids).sequence_output)  # (B, S, 2)
+        logits = self.qa_outputs(self.sequence_output(input_ids, attention_mask, token_type_ids))  # (B, S, 2)
         start, end = logits.unbind(-1)
         return start, end
 
 
-class BertForTokenClassification(nn.Module):
+class BertForTokenClassification(BertForTask):
     """A label for every token."""
 
     def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.bert = BertModel(config, add_pooling_layer=False)
+        super().__init__(config, add_pooling_layer=False)
         self.dropout = _classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
 
@@ -92,5 +120,5 @@ class BertForTokenClassification(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Return logits (B, S, N) of ids (B, S)."""
-        hidden = self.bert(input_ids, attention_mask, token_type_ids).sequence_output  # (B, S, H)
+        hidden = self.sequence_output(input_ids, attention_mask, token_type_ids)  # (B, S, H)
         return self.classifier(self.dropout(hidden))  # (B, S, N)

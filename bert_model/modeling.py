@@ -12,6 +12,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from bert_model.config import BertConfig
+from bert_model.cross_entropy import IGNORED_LABEL, cross_entropy_sum
+from bert_model.linear import Linear, linear
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -107,9 +109,9 @@ class BertSelfAttention(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.num_heads = config.num_attention_heads
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.query = Linear(config.hidden_size, config.hidden_size)
+        self.key = Linear(config.hidden_size, config.hidden_size)
+        self.value = Linear(config.hidden_size, config.hidden_size)
         self.dropout_prob = config.attention_probs_dropout_prob
 
     def forward(
@@ -140,7 +142,7 @@ class BertSelfOutput(nn.Module):
 
     def __init__(self, input_size: int, config: BertConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(input_size, config.hidden_size)
+        self.dense = Linear(input_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
@@ -168,7 +170,7 @@ class BertIntermediate(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.dense = Linear(config.hidden_size, config.intermediate_size)
         self.hidden_act = config.hidden_act
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -204,7 +206,7 @@ class BertPooler(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, sequence_output: Tensor) -> Tensor:
         return torch.tanh(self.dense(sequence_output[:, 0]))  # (B, H)
@@ -274,7 +276,7 @@ class BertPredictionHeadTransform(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = Linear(config.hidden_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.hidden_act = config.hidden_act
 
@@ -291,7 +293,7 @@ class BertLMPredictionHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
-        return functional.linear(self.transform(hidden), word_embeddings, self.bias)  # (..., V)
+        return linear(self.transform(hidden), word_embeddings, self.bias)  # (..., V)
 
 
 class BertPreTrainingHeads(nn.Module):
@@ -300,7 +302,7 @@ class BertPreTrainingHeads(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.predictions = BertLMPredictionHead(config)
-        self.seq_relationship = nn.Linear(config.hidden_size, 2)
+        self.seq_relationship = Linear(config.hidden_size, 2)
 
 
 class BertForPreTraining(nn.Module):
@@ -323,9 +325,7 @@ class BertForPreTraining(nn.Module):
         output_attentions: bool = False,
     ) -> PreTrainingOutput:
         """Return the logits of both heads; with `masked_lm_positions` (B, M) only those positions are computed."""
-        positions = None
-        if masked_lm_positions is not None:
-            positions = functional.pad(masked_lm_positions, (1, 0))  # (B, 1 + M); position 0 is the pooler's
+        positions = None if masked_lm_positions is None else _with_first(masked_lm_positions)
         output = self.bert(
             input_ids,
             attention_mask,
@@ -341,6 +341,37 @@ class BertForPreTraining(nn.Module):
             hidden_states=output.hidden_states,
             attentions=output.attentions,
         )
+
+    def loss_sums(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        token_type_ids: Tensor | None,
+        *,
+        masked_lm_positions: Tensor,
+        labels: Tensor,
+        next_sentence_label: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the summed cross-entropies of masked tokens and of next sentences, each a scalar in float32.
+
+        `masked_lm_positions` and `labels` are (B, M), with the label -100 where there is no prediction.
+        """
+        output = self.bert(input_ids, attention_mask, token_type_ids, output_positions=_with_first(masked_lm_positions))
+        predicted, labels = output.sequence_output[:, 1:].flatten(0, 1), labels.flatten()  # (B * M, H), (B * M,)
+        if labels.device.type == "cpu" and not torch.compiler.is_compiling():
+            chosen = (labels != IGNORED_LABEL).nonzero().squeeze(1)
+            predicted, labels = predicted[chosen], labels[chosen]
+        predictions = self.cls.predictions
+        masked_lm = cross_entropy_sum(
+            predictions.transform(predicted), self.bert.embeddings.word_embeddings.weight, predictions.bias, labels
+        )
+        logits = self.cls.seq_relationship(output.pooled_output).float()  # (B, 2)
+        return masked_lm, functional.cross_entropy(logits, next_sentence_label, reduction="sum")
+
+
+def _with_first(positions: Tensor) -> Tensor:
+    """Put position 0, which the pooler reads, in front of positions (B, M): (B, 1 + M)."""
+    return functional.pad(positions, (1, 0))
 
 
 class WithoutInitialization(TorchFunctionMode):
@@ -365,6 +396,9 @@ def initialize_weights(module: nn.Module, generator: torch.Generator, initialize
                 child.bias.zero_()
         elif isinstance(child, BertLMPredictionHead):
             child.bias.zero_()
+        elif isinstance(child, nn.LSTM):  # wider: within 1 / sqrt(hidden size), as torch has it
+            for parameter in child.parameters():
+                parameter.uniform_(-(child.hidden_size**-0.5), child.hidden_size**-0.5, generator=generator)
 
 
 def _fill_truncated_normal(weight: Tensor, deviation: float, generator: torch.Generator) -> None:

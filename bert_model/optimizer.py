@@ -89,7 +89,7 @@ def _trust_ratios(weights: Iterable[Tensor], updates: Iterable[Tensor]) -> list[
 
 def is_decayed(name: str) -> bool:
     """Tell whether a parameter takes weight decay: all but biases and layer normalization."""
-    return not (name.endswith("bias") or "LayerNorm" in name or "layer_norm" in name)
+    return not (name.rpartition(".")[2].startswith("bias") or "LayerNorm" in name or "layer_norm" in name)
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig, learning_rate: float) -> Optimizer:
@@ -149,5 +149,9 @@ def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict
                     raise ArtefactError(f"optimizer state: {key} of {names[parameter]} is missing or of another shape")
                 device = state[key].device if key in state else parameter.device
                 state[key] = stored.to(device, copy=True)
+            if isinstance(
+                optimizer, BertAdam
+            ):  # whatever optimizer counted the stored steps, this one does not correct
+                state["step"].fill_(UNCORRECTED_STEP)
     if left:
         raise ArtefactError(f"optimizer state: unexpected tensors {', '.join(sorted(left)[:5])}")

@@ -15,7 +15,7 @@ from bert_model.encoding import EncodedSet
 from bert_model.featurization import encode_examples, encode_texts
 from bert_model.modeling import BertForPreTraining
 from bert_model.prediction_input import Record, check_record, read_records, to_examples
-from bert_model.task_model import TaskModel, load_task_model, n_best
+from bert_model.task_model import TaskModel, load_task_model, n_best, prediction_device
 from bert_model.text_streams import reading, writing
 from bert_model.weights import load_model, resolve_model
 from bert_pipeline.errors import InputError, UsageError
@@ -55,12 +55,13 @@ def predict(task: str, models: Sequence[str], input_path: str = "-", output_path
 
 
 def load_predictor(task: str, directories: Sequence[Path]) -> Predictor:
-    """Load the models of one task; UsageError when they do not belong together."""
+    """Load the models of one task onto the GPU where there is one; UsageError when they do not belong together."""
+    device = prediction_device()
     if task in PRETRAINING_TASKS:
         if len(directories) != 1:
             raise UsageError(f"{task}: takes one model, found {len(directories)}")
-        return PretrainingPredictor(directories[0], task)
-    return TaskPredictor([load_task_model(directory, task) for directory in directories])
+        return PretrainingPredictor(directories[0], task, device)
+    return TaskPredictor([load_task_model(directory, task).to(device) for directory in directories])
 
 
 def answer_records(predictor: Predictor, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -182,8 +183,9 @@ class TaskPredictor:
 class PretrainingPredictor:
     """Fills [MASK], or says whether one text follows another, with a pre-trained model."""
 
-    def __init__(self, directory: Path, task: str) -> None:
+    def __init__(self, directory: Path, task: str, device: str = "cpu") -> None:
         self.task = task
+        self.device = torch.device(device)
         self.form = "text" if task == "mlm" else "pair"
         self.tokenizer = Tokenizer.from_directory(directory)
         self.model, report = load_model(BertForPreTraining, directory)
@@ -192,7 +194,7 @@ class PretrainingPredictor:
             raise UsageError(
                 f"{directory}: a {report.source_architecture} has no head for {task}; give a pre-trained model"
             )
-        self.model.eval()
+        self.model.to(self.device).eval()
         self.max_seq_length = self.model.config.max_position_embeddings
 
     def answer(self, records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -204,8 +206,9 @@ class PretrainingPredictor:
         answers = []
         for record in records:
             ids, positions = self._masked_ids(record["text"])
-            output = self.model(torch.tensor([ids]), masked_lm_positions=torch.tensor([positions]))
-            rows = softmax(output.prediction_logits[0].float().numpy())
+            inputs = torch.tensor([ids], device=self.device)
+            output = self.model(inputs, masked_lm_positions=torch.tensor([positions], device=self.device))
+            rows = softmax(output.prediction_logits[0].float().cpu().numpy())
             words = record["text"]
             masks = []
             for row in rows:
@@ -240,14 +243,14 @@ class PretrainingPredictor:
         probabilities = np.zeros((len(pairs), 2))
         for units in prediction_batches(encoded.unit_lengths(), 4096):
             batch = {
-                name: torch.from_numpy(array)
+                name: torch.from_numpy(array).to(self.device)
                 for name, array in encoded.padded(units, pad_id=self.tokenizer.pad_id).items()
             }
-            first = torch.zeros(len(units), 0, dtype=torch.long)
+            first = torch.zeros(len(units), 0, dtype=torch.long, device=self.device)
             output = self.model(
                 batch["input_ids"], batch["attention_mask"], batch["token_type_ids"], masked_lm_positions=first
             )
-            probabilities[units] = softmax(output.seq_relationship_logits.float().numpy())
+            probabilities[units] = softmax(output.seq_relationship_logits.float().cpu().numpy())
         return [
             {
                 "is_next": bool(row[0] >= row[1]),

@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import load_file
 
-from bert_model.checkpoint import OPTIMIZER_NAME, BackgroundSaver, CheckpointDirectory, restore
-from bert_model.config import BertConfig, PretrainingConfig
+from bert_model.checkpoint import BackgroundSaver, CheckpointDirectory
+from bert_model.config import INITIAL_SIZE, PretrainingConfig
 from bert_model.data import InstanceSplit
-from bert_model.distributed import Group, OtherRankError, keep_freed_memory, process_group
-from bert_model.modeling import BertForPreTraining, new_model
-from bert_model.optimizer import build_optimizer, load_optimizer_tensors
+from bert_model.distributed import Group, OtherRankError, keep_freed_memory, process_group, resolve_precision
+from bert_model.pretraining_arguments import add_arguments
+from bert_model.starting_point import build, describe_difference
 from bert_model.tracking import Tracker
 from bert_model.trainer import Phase, Trainer
 from bert_model.training_directory import MODEL_KIND, identity, open_directory, training_id, training_lock
-from bert_model.weights import load_model, resolve_model, write_weights
+from bert_model.utilization import matrix_product_rate
+from bert_model.watchdog import Watchdog
+from bert_model.weights import write_weights
 from bert_pipeline.configuration import from_mapping, override, read_yaml
 from bert_pipeline.errors import BertError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import (
@@ -71,9 +72,9 @@ def pretrain(
     With `resume` a training that stands in `output` goes on from its newest whole checkpoint, a finished one is left
     alone, and an empty directory starts from the beginning. Without an `experiment` MLflow is left out.
 
-    TrainingError when another process trains there or a
-    loss is not finite, ConfigurationError when configuration and data do not fit or differ from those of the training
-    at hand (`allow_changes` goes on all the same), ArtefactError when inputs are damaged.
+    TrainingError when another process trains there or a loss is not finite, ConfigurationError when configuration and
+    data do not fit or differ from those of the training at hand (`allow_changes` goes on all the same), ArtefactError
+    when inputs are damaged.
     """
     output = Path(output)
     with process_group(config.timeout_seconds, device) as group, contextlib.ExitStack() as stack:
@@ -98,11 +99,14 @@ def pretrain(
             keep_every_steps=config.keep_every_steps,
         )
         newest = group.first(lambda: _newest_checkpoint(checkpoints))
-        model, optimizer, step, state, origin = _build(config, newest, tokenizer, group)
+        model, optimizer, step, state, origin = build(config, newest, tokenizer, group)
         tracker = _open_tracker(output, config, described, group, experiment)
+        rate = 0.0
         if tracker is not None:
             logger.info("%s", origin)
-            tracker.record("resume" if newest else "start", step, {}, message=origin, world_size=group.world_size)
+            rate = matrix_product_rate(group.device, resolve_precision(config.precision, group.device))
+            facts = {"message": origin, "world_size": group.world_size, "matrix_product_rate": rate}
+            tracker.record("resume" if newest else "start", step, {}, **facts)
         saver = BackgroundSaver(checkpoints) if group.is_main else None
         trainer = Trainer(
             config,
@@ -115,6 +119,7 @@ def pretrain(
             saver=saver,
             should_stop=stack.enter_context(stop_requests()),
             after_step=after_step,
+            matrix_product_rate=rate,
         )
         trainer.tokens_seen = int(state.get("tokens_seen", 0))
         trainer.metrics = dict(state.get("metrics", {}))
@@ -139,7 +144,10 @@ def pretrain(
                 if group.is_main:
                     publish_model(trainer, described, tokenizer, model_directory)
         except Exception as error:
-            failure = _explain(error, checkpoints, group)
+            if saver is not None:
+                with contextlib.suppress(Exception):  # it is the first error that counts
+                    saver.wait()
+            failure = _explain(error, checkpoints, trainer.watchdog)
             if tracker is not None:
                 tracker.record("end", step, {}, status="failed", error=str(failure))
                 tracker.close("FAILED")
@@ -167,10 +175,13 @@ def _load_data(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
         if not held_out.num_instances:
             logger.warning("%s: no held-out instances, so the phase is not evaluated", phase.instances)
         its_tokenizer = Tokenizer.from_directory(phase.instances)
+        train.check_vocabulary(its_tokenizer)
         if tokenizer is None:
             tokenizer = its_tokenizer
         elif tokenizer.sha256 != its_tokenizer.sha256:
-            raise ConfigurationError(f"{where}.instances: {_differ('phase 0', tokenizer, where, its_tokenizer)}")
+            raise ConfigurationError(
+                f"{where}.instances: {describe_difference('phase 0', tokenizer, where, its_tokenizer)}"
+            )
         key = train.manifest.sha256
         phases.append(
             Phase(
@@ -189,13 +200,6 @@ def _load_data(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
     return phases, tokenizer
 
 
-def _differ(one: str, tokenizer: Tokenizer, other: str, its_tokenizer: Tokenizer) -> str:
-    return (
-        f"two vocabularies: {one} has {tokenizer.vocab_size} tokens ({tokenizer.sha256[:12]}…), "
-        f"{other} has {its_tokenizer.vocab_size} ({its_tokenizer.sha256[:12]}…); use one vocabulary throughout"
-    )
-
-
 def _check_batches(config: PretrainingConfig, world_size: int) -> None:
     for index, phase in enumerate(config.phases):
         if phase.global_batch_size % world_size:
@@ -212,69 +216,6 @@ def _newest_checkpoint(checkpoints: CheckpointDirectory) -> Path | None:
     return manifest.path if manifest is not None else None
 
 
-def _build(
-    config: PretrainingConfig, checkpoint: Path | None, tokenizer: Tokenizer, group: Group
-) -> tuple[BertForPreTraining, torch.optim.Optimizer, int, dict[str, Any], str]:
-    """Make model and optimizer and say in one line where their values come from."""
-    model, origin, initial = _initial_model(config, tokenizer)
-    longest = max(phase.max_seq_length for phase in config.phases)
-    if longest > model.config.max_position_embeddings:
-        raise ConfigurationError(
-            f"phases: found max_seq_length {longest}, but the model has only "
-            f"{model.config.max_position_embeddings} positions"
-        )
-    if config.objective == "mlm":
-        for name, parameter in model.named_parameters():
-            if name.startswith(("bert.pooler.", "cls.seq_relationship.")):
-                parameter.requires_grad_(False)
-    model.to(group.device)
-    optimizer = build_optimizer(model, config.optimizer, config.phases[0].learning_rate)
-    if initial is not None and config.initial_optimizer == "restored":
-        path = initial / OPTIMIZER_NAME
-        if not path.is_file():
-            raise ConfigurationError(f"initial_optimizer: found 'restored', but {path} does not exist")
-        load_optimizer_tensors(model, optimizer, load_file(path))
-        origin += ", with its optimizer state"
-    step, state = 0, {}
-    if checkpoint is not None:
-        state = restore(checkpoint, model, optimizer)
-        step = state["step"]
-        origin = f"resuming from {checkpoint} at step {step:,} of {config.total_steps:,}"
-    group.broadcast(parameter.data for parameter in model.parameters())
-    return model, optimizer, step, state, origin
-
-
-def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[BertForPreTraining, str, Path | None]:
-    if not config.initial_model:
-        model_config = config.model.resolve(vocab_size=tokenizer.vocab_size)
-        _check_vocabulary_fits(model_config, tokenizer)
-        origin = f"starting a {config.model.preset} model from random weights (seed {config.seed})"
-        return new_model(BertForPreTraining, model_config, seed=config.seed), origin, None
-    directory = resolve_model(config.initial_model)
-    its_tokenizer = Tokenizer.from_directory(directory)
-    if its_tokenizer.sha256 != tokenizer.sha256:
-        raise ConfigurationError(f"initial_model: {_differ(str(directory), its_tokenizer, 'the data', tokenizer)}")
-    overrides = {key: value for key, value in config.model.overrides.items() if key != "vocab_size"}
-    stored = BertConfig.from_directory(directory, **overrides)
-    wanted = config.model.resolve(vocab_size=stored.vocab_size)
-    for key in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"):
-        if getattr(wanted, key) != getattr(stored, key):
-            raise ConfigurationError(
-                f"model: {key} is {getattr(wanted, key)} by the preset {config.model.preset!r}, but "
-                f"{getattr(stored, key)} in {directory}; name the preset that the initial model has"
-            )
-    model, report = load_model(BertForPreTraining, directory, seed=config.seed, **overrides)
-    return model, f"starting from {config.initial_model}: {report}", directory
-
-
-def _check_vocabulary_fits(config: BertConfig, tokenizer: Tokenizer) -> None:
-    if config.vocab_size < tokenizer.vocab_size:
-        raise ConfigurationError(
-            f"model.overrides.vocab_size: found {config.vocab_size}, but the data's vocabulary has "
-            f"{tokenizer.vocab_size} tokens"
-        )
-
-
 def _open_tracker(
     output: Path, config: PretrainingConfig, described: dict[str, Any], group: Group, experiment: str
 ) -> Tracker | None:
@@ -287,6 +228,7 @@ def _open_tracker(
         run_name=f"{config.model.preset}-{content_sha256(described)[:16]}",
         tags={"kind": "pretraining", **lineage},
         params=described["configuration"],
+        upload_checkpoints=config.upload_checkpoints,
     )
 
 
@@ -317,7 +259,7 @@ def publish_model(trainer: Trainer, described: Mapping[str, Any], tokenizer: Tok
         }
 
 
-def _explain(error: Exception, checkpoints: CheckpointDirectory, group: Group) -> BertError:
+def _explain(error: Exception, checkpoints: CheckpointDirectory, watchdog: Watchdog) -> BertError:
     """Turn what ended a training into an error that names what is still safe."""
     steps = checkpoints.steps()
     safe = f"the last checkpoint is {checkpoints.path_of(steps[-1])}" if steps else "there is no checkpoint yet"
@@ -328,8 +270,10 @@ def _explain(error: Exception, checkpoints: CheckpointDirectory, group: Group) -
     if isinstance(error, (torch.distributed.DistBackendError, torch.distributed.DistNetworkError)) or (
         isinstance(error, RuntimeError) and ("gloo" in str(error).lower() or "Connection" in str(error))
     ):
+        missing = watchdog.missing()
         return TrainingError(
-            f"rank {group.rank} lost the other ranks ({str(error).splitlines()[0]}); {safe}; start again with --resume"
+            f"rank {watchdog.group.rank} lost the other ranks at step {watchdog.step} ({str(error).splitlines()[0]})"
+            f"{f'; it waited for {missing}' if missing else ''}; {safe}; start again with --resume"
         )
     raise error
 
@@ -375,21 +319,20 @@ def load_configuration(reference: str, assignments: Sequence[str] = ()) -> Pretr
     return from_mapping(PretrainingConfig, override(section, assignments), where=path.name)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that `bert pretrain` and `python -m bert_model.pretraining` share."""
-    parser.add_argument("--config", required=True, metavar="FILE|PRESET", help="YAML file or name of a preset")
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="the training's directory")
-    parser.add_argument("--resume", action="store_true", help="go on where the training in DIR stopped")
-    parser.add_argument("--allow-changes", action="store_true", help="resume although configuration or data changed")
-    parser.add_argument("--experiment", default="pretraining", help="name of the MLflow experiment")
-    parser.add_argument("--device", default="", choices=("", "cpu", "cuda"), help="cpu or cuda; default: what is there")
-    parser.add_argument("assignments", nargs="*", metavar="key=value", help="configuration, such as phases.0.steps=100")
+def _continuation(arguments: argparse.Namespace) -> list[str]:
+    """Return what `--from` and `--optimizer-state` assign; UsageError when there is nothing to take the state from."""
+    if not arguments.start:
+        if arguments.optimizer_state:
+            raise UsageError("--optimizer-state: says what to do with the state of a --from MODEL; none was given")
+        return []
+    state = arguments.optimizer_state or "fresh"
+    return [f"initial_model={arguments.start}", f"initial_optimizer={state}", f"model.preset={INITIAL_SIZE}"]
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run a parsed command; returns the exit code."""
     keep_freed_memory()
-    config = load_configuration(arguments.config, arguments.assignments)
+    config = load_configuration(arguments.config, [*_continuation(arguments), *arguments.assignments])
     result = pretrain(
         config,
         arguments.output,

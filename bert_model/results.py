@@ -14,6 +14,16 @@ SEARCHES = {
     "first_seed": "every setting is trained with the first seed; the best on {split} is trained with the other seeds",
 }
 
+PAPER_FEATURE_INPUTS = {
+    "embeddings": "base, embeddings",
+    "second_to_last": "base, second-to-last",
+    "last": "base, last",
+    "weighted_sum_last_four": "base, weighted last four",
+    "concat_last_four": "base, concat last four",
+    "weighted_sum_all": "base, weighted all",
+}
+"""How the catalogue's figures call the inputs of a feature-based tagger."""
+
 
 def results_document(
     data: TaskData, config: FinetuningConfig, arms: Sequence[ArmResult], *, hashes: Mapping[str, str]
@@ -32,6 +42,7 @@ def results_document(
             "seeds": list(config.seeds),
         },
         "metrics": metrics_table(data, arms),
+        **({"feature_inputs": feature_input_rows(data, arms[0])} if task.feature_based else {}),
         "baseline": BASELINES["span with unanswerable" if task.has_impossible else task.kind],
         "paper_source": task.paper_source,
         "starts": {arm.arm.name: _arm_document(arm) for arm in arms},
@@ -63,6 +74,31 @@ def metrics_table(data: TaskData, arms: Sequence[ArmResult]) -> dict[str, dict[s
             entry["paper"], entry["paper_model"] = paper_figure(task, split, metric)
             table[f"{task.name}/{split}/{metric}"] = entry
     return table
+
+
+def feature_input_rows(data: TaskData, arm: ArmResult) -> list[dict[str, Any]]:
+    """Return a row for each input of a feature-based tagger (paper, Table 7): its setting, statistics and figure."""
+    task = data.task
+    split = next(iter(data.dev))
+    rows = []
+    for name, runs in arm.variants.items():
+        sound = [run for run in runs if not run.diverged]
+        figure = f"{PAPER_FEATURE_INPUTS[name]}/{split}/{task.main_metric}"
+        values = [run.scores[split][task.main_metric] for run in sound]
+        rows.append(
+            {
+                "feature_input": name,
+                "metric": f"{task.name}/{split}/{task.main_metric}",
+                "n": len(data.dev[split]),
+                "setting": runs[0].setting.describe(),
+                "seeds": [run.seed for run in sound],
+                **(summary(values) if values else {}),
+                "collapsed_runs": sum(run.collapsed for run in runs),
+                "diverged_runs": sum(run.diverged for run in runs),
+                "paper": task.paper.get(figure),
+            }
+        )
+    return rows
 
 
 def paper_figure(task: Task, split: str, metric: str) -> tuple[float | None, str | None]:

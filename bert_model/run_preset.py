@@ -8,6 +8,7 @@ from typing import Any
 
 from bert_model.config import PretrainingConfig, require_at_least
 from bert_model.finetuning_config import FinetuningConfig, task_configuration
+from bert_model.promotion import GateConfig
 from bert_pipeline.configuration import from_mapping, read_yaml, to_mapping
 from bert_pipeline.corpus import CorpusConfig
 from bert_pipeline.errors import ConfigurationError, UsageError, suggest
@@ -102,6 +103,8 @@ class RunPreset:
     """Machines and processes of the pre-training."""
     finetuning: TaskRunsConfig = field(default_factory=TaskRunsConfig)
     """The fine-tunings."""
+    promotion: GateConfig = field(default_factory=GateConfig)
+    """What a version must hold against before it becomes champion."""
     beam_options: tuple[str, ...] = ()
     """Options of the Beam jobs, as after `--` on the command line."""
 

@@ -21,9 +21,14 @@ class Setting:
     learning_rate: float
     batch_size: int
     epochs: float
+    variant: str = ""
+    """What of the model a feature-based tagger reads; empty for every other task."""
 
-    def describe(self) -> dict[str, float]:
-        return dataclasses.asdict(self)
+    def describe(self) -> dict[str, Any]:
+        """As JSON, the variant under the name of what it is."""
+        document = dataclasses.asdict(self)
+        variant = document.pop("variant")
+        return {**document, "feature_input": variant} if variant else document
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,13 +82,15 @@ class Arm:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArmResult:
-    """All runs of an arm, the chosen setting, and its best run."""
+    """All runs of an arm, the chosen setting of each variant, the best of these, and its best run."""
 
     arm: Arm
     runs: tuple[Run, ...]
     setting: Setting
     chosen: tuple[Run, ...]
     """The runs of the chosen setting, in the order of the seeds: what is reported."""
+    variants: Mapping[str, tuple[Run, ...]]
+    """Variant -> the runs of its chosen setting."""
     best: Run
     """The best run of the chosen setting that neither collapsed nor diverged, where there is one."""
 
@@ -111,41 +118,59 @@ def arms_of(config: FinetuningConfig) -> list[Arm]:
     return arms
 
 
-def grid_of(config: FinetuningConfig, learning_rates: Sequence[float]) -> list[Setting]:
+def grid_of(
+    config: FinetuningConfig, learning_rates: Sequence[float], variants: Sequence[str] = ("",)
+) -> list[Setting]:
     """The settings of the grid, in the order of the configuration."""
-    return list(itertools.starmap(Setting, itertools.product(learning_rates, config.batch_sizes, config.epochs)))
+    return [
+        Setting(learning_rate, batch_size, epochs, variant)
+        for variant, learning_rate, batch_size, epochs in itertools.product(
+            variants, learning_rates, config.batch_sizes, config.epochs
+        )
+    ]
 
 
 def search(
-    config: FinetuningConfig, arms: Sequence[Arm], learning_rates: Sequence[float], run_trials: RunTrials
+    config: FinetuningConfig,
+    arms: Sequence[Arm],
+    learning_rates: Sequence[float],
+    run_trials: RunTrials,
+    variants: Sequence[str] = ("",),
 ) -> list[ArmResult]:
     """Search the grid from every start in the same way and return each arm's runs and choice.
 
     `search: grid` runs every setting with every seed. `search: first_seed` runs every setting with the first seed,
     chooses, and runs the chosen setting with the other seeds. An arm of more epochs is not searched: it runs the
-    setting chosen for its start with every seed. TrainingError when every run of an arm's choice diverged.
+    setting chosen for its start with every seed. With several variants each is searched so, and the best of their
+    chosen settings is the arm's. TrainingError when every run of an arm's choice diverged.
     """
     first_seeds = config.seeds if config.search == "grid" else config.seeds[:1]
     asked = [
         (arm, setting, seed)
         for arm in arms
         if arm.epoch_multiple == 1
-        for setting in grid_of(config, learning_rates)
+        for setting in grid_of(config, learning_rates, variants)
         for seed in first_seeds
     ]
     runs = list(zip(asked, run_trials(asked)))
     chosen = {
-        arm.start: choose_setting([run for (asked_arm, _, _), run in runs if asked_arm == arm])
+        arm.start: [
+            choose_setting([run for (a, _, _), run in runs if a == arm and run.setting.variant == variant])
+            for variant in variants
+        ]
         for arm in arms
         if arm.epoch_multiple == 1
     }
     settings = {
-        arm.name: dataclasses.replace(chosen[arm.start], epochs=chosen[arm.start].epochs * arm.epoch_multiple)
+        arm.name: [
+            dataclasses.replace(setting, epochs=setting.epochs * arm.epoch_multiple) for setting in chosen[arm.start]
+        ]
         for arm in arms
     }
     rest = [
-        (arm, settings[arm.name], seed)
+        (arm, setting, seed)
         for arm in arms
+        for setting in settings[arm.name]
         for seed in config.seeds
         if arm.epoch_multiple > 1 or seed not in first_seeds
     ]
@@ -171,15 +196,17 @@ def choose_setting(runs: Sequence[Run]) -> Setting:
     return max(settings, key=merit)
 
 
-def _result_of(arm: Arm, runs: Sequence[Run], setting: Setting) -> ArmResult:
-    chosen = tuple(run for run in runs if run.setting == setting)
+def _result_of(arm: Arm, runs: Sequence[Run], settings: Sequence[Setting]) -> ArmResult:
+    variants = {setting.variant: tuple(run for run in runs if run.setting == setting) for setting in settings}
+    setting = choose_setting([run for chosen in variants.values() for run in chosen])
+    chosen = variants[setting.variant]
     best = max(chosen, key=lambda run: (run.usable, not run.diverged, run.main_score))
     if best.diverged:
         raise TrainingError(
             f"{arm.name}: the loss stopped being finite in every run at learning rate {setting.learning_rate:g}; "
             "give lower learning rates"
         )
-    return ArmResult(arm=arm, runs=tuple(runs), setting=setting, chosen=chosen, best=best)
+    return ArmResult(arm=arm, runs=tuple(runs), setting=setting, chosen=chosen, variants=variants, best=best)
 
 
 def summary(values: Sequence[float]) -> dict[str, Any]:

@@ -1,66 +1,13 @@
 """The feature-based tagger: frozen activations into a two-layer BiLSTM and a classifier (paper, 5.3 and Table 7).
 
-Shapes: T tokens of all rows, B rows, S positions, K chosen hidden states, H hidden size, D width of the
-BiLSTM's input.
+Shapes: B rows, S positions, K chosen hidden states, H hidden size, D width of the BiLSTM's input.
 """
 
-import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-
-from bert_model.batching import prediction_batches
-from bert_model.encoding import EncodedSet
-from bert_model.modeling import BertModel
-
-FEATURE_TOKENS = 4096
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FrozenFeatures:
-    """Chosen hidden states of every token of an encoded set."""
-
-    states: np.ndarray
-    """(T, K, H) float32."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(K, H)."""
-        return self.states.shape[1], self.states.shape[2]
-
-    def padded(self, encoded: EncodedSet, rows: np.ndarray) -> np.ndarray:
-        """Gather (B, S, K, H)."""
-        lengths = encoded.lengths()[rows]
-        columns = np.arange(int(lengths.max()))
-        inside = columns < lengths[:, None]
-        padded = np.zeros((*inside.shape, *self.shape), dtype=np.float32)
-        padded[inside] = self.states[(encoded.offsets[rows][:, None] + columns)[inside]]
-        return padded
-
-
-@torch.inference_mode()
-def extract_features(encoder: BertModel, encoded: EncodedSet, *, pad_id: int, states: Sequence[int]) -> FrozenFeatures:
-    """Compute hidden states of an encoded set, without dropout; 0 is the embeddings, L the top block."""
-    encoder.eval()
-    device = encoder.embeddings.word_embeddings.weight.device
-    result = np.empty((len(encoded.input_ids), len(states), encoder.config.hidden_size), dtype=np.float32)
-    lengths = encoded.lengths()
-    for rows in prediction_batches(lengths, FEATURE_TOKENS):
-        batch = {
-            name: torch.from_numpy(array).to(device) for name, array in encoded.padded(rows, pad_id=pad_id).items()
-        }
-        output = encoder(
-            batch["input_ids"], batch["attention_mask"], batch["token_type_ids"], output_hidden_states=True
-        )
-        assert output.hidden_states is not None
-        stacked = torch.stack([output.hidden_states[state] for state in states], dim=2).cpu().numpy()  # (B, S, K, H)
-        columns = np.arange(stacked.shape[1])
-        inside = columns < lengths[rows][:, None]
-        result[(encoded.offsets[rows][:, None] + columns)[inside]] = stacked[inside]
-    return FrozenFeatures(result)
 
 
 class Tagger(nn.Module):
@@ -126,3 +73,8 @@ def chosen_states(feature_input: str, num_states: int) -> list[int]:
         "concat_last_four": last_four,
         "weighted_sum_all": list(range(1, num_states)),
     }[feature_input]
+
+
+def states_of(feature_inputs: Iterable[str], num_states: int) -> list[int]:
+    """Return every hidden state that any of the inputs reads, in order."""
+    return sorted({state for name in feature_inputs for state in chosen_states(name, num_states)})

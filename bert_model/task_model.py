@@ -11,14 +11,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from bert_model.activations import compute_activations
 from bert_model.answers import SpanAnswer, softmax
 from bert_model.config import BertConfig
 from bert_model.encoding import EncodedSet
 from bert_model.evaluation import Evaluation
+from bert_model.extraction import starting_encoder
 from bert_model.finetuning_config import FinetuningConfig
 from bert_model.modeling import BertModel, new_model
-from bert_model.tagger import Tagger, chosen_states, extract_features
-from bert_model.trial import MODEL_CLASSES, Trial, head_labels, model_overrides, predict_logits, starting_encoder
+from bert_model.tagger import Tagger, chosen_states
+from bert_model.trial import MODEL_CLASSES, Trial, head_labels, model_overrides, predict_logits
 from bert_model.weights import load_model, save_model
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import InputError, UsageError
@@ -47,6 +49,13 @@ class TaskModel:
     """The frozen encoder of a feature-based model."""
     tokenizer: Tokenizer
 
+    def to(self, device: str) -> "TaskModel":
+        """Move the weights to a device, in place, and return this model."""
+        self.model.to(torch.device(device))
+        if self.encoder is not None:
+            self.encoder.to(torch.device(device))
+        return self
+
     def logits(self, encoded: EncodedSet, *, num_threads: int | None = None) -> np.ndarray:
         """Compute the outputs as `bert_model.answers` takes them, on `num_threads` CPU threads where given."""
         threads_before = torch.get_num_threads()
@@ -54,8 +63,8 @@ class TaskModel:
         try:
             features = None
             if self.encoder is not None:
-                states = chosen_states(self.config.feature_input, self.encoder.config.num_hidden_layers + 1)
-                features = extract_features(self.encoder, encoded, pad_id=self.tokenizer.pad_id, states=states)
+                states = chosen_states(self.facts["feature_input"], self.encoder.config.num_hidden_layers + 1)
+                features = compute_activations(self.encoder, encoded, pad_id=self.tokenizer.pad_id, states=states)
             return predict_logits(
                 self.model,
                 encoded,
@@ -74,11 +83,11 @@ def write_task_model(
     tensors = load_file(trial.weights)
     encoder: BertModel | None = None
     model: nn.Module
-    if trial.feature_based:
-        encoder = starting_encoder(trial)
+    if trial.feature_input:
+        encoder = starting_encoder(trial.model, trial.start, trial.seed)
         save_model(encoder, directory, tokenizer)
         save_file(tensors, directory / TAGGER_NAME)
-        model = _tagger(tensors, trial.config, len(task.labels), encoder)
+        model = _tagger(tensors, trial.feature_input, trial.config, len(task.labels), encoder)
     else:
         config = BertConfig.from_directory(
             trial.model, **{**model_overrides(trial.config), "labels": head_labels(trial)}
@@ -91,7 +100,7 @@ def write_task_model(
         **({} if TASKS.get(task.name) == task else {"description": to_mapping(task)}),
         "kind": task.kind,
         "labels": list(task.labels),
-        "feature_based": trial.feature_based,
+        **({"feature_input": trial.feature_input} if trial.feature_input else {}),
         **facts,
         "configuration": to_mapping(trial.config),
     }
@@ -100,6 +109,11 @@ def write_task_model(
     return TaskModel(
         task=task, facts=document, config=trial.config, model=model.eval(), encoder=encoder, tokenizer=tokenizer
     )
+
+
+def prediction_device() -> str:
+    """The device that predictions are made on: the first GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def load_task_model(directory: Path | str, task_name: str | None = None) -> TaskModel:
@@ -116,20 +130,24 @@ def load_task_model(directory: Path | str, task_name: str | None = None) -> Task
             )
         task, config, facts = get_task(task_name), FinetuningConfig(), {}
     else:
-        if task_name not in (None, facts["task"]):
+        asked = facts["task"] if task_name is None else get_task(task_name).name
+        if asked != facts["task"]:
             raise UsageError(
-                f"{directory}: was fine-tuned for {facts['task']}, not for {task_name}; give a model of that task"
+                f"{directory}: was fine-tuned for {facts['task']}, not for {asked}; give a model of that task"
             )
         described = facts.get("description")
         task = from_mapping(Task, described, where=str(directory / TASK_NAME)) if described else get_task(facts["task"])
         config = from_mapping(FinetuningConfig, facts["configuration"], where=str(directory / TASK_NAME))
     tokenizer = Tokenizer.from_directory(directory)
-    if facts.get("feature_based"):
+    if feature_input := facts.get("feature_input"):
         encoder, _ = load_model(BertModel, directory)
-        model: nn.Module = _tagger(load_file(directory / TAGGER_NAME), config, len(task.labels), encoder)
+        tensors = load_file(directory / TAGGER_NAME)
+        model: nn.Module = _tagger(tensors, feature_input, config, len(task.labels), encoder)
         return TaskModel(
             task=task, facts=facts, config=config, model=model.eval(), encoder=encoder.eval(), tokenizer=tokenizer
         )
+    if task.kind in ("classification", "tagging") and not facts:
+        task = dataclasses.replace(task, labels=labels_of_head(directory, task))
     model, report = load_model(MODEL_CLASSES[task.kind], directory)
     head = [name for name in report.created if not name.startswith("bert.pooler")]
     if head:
@@ -137,11 +155,34 @@ def load_task_model(directory: Path | str, task_name: str | None = None) -> Task
             f"{directory}: holds a {report.source_architecture} without a head for {task.name} "
             f"({', '.join(head)} would be random); fine-tune it first"
         )
-    if task.kind in ("classification", "tagging"):
-        found = BertConfig.from_directory(directory).num_labels
-        if found != len(task.labels):
-            raise InputError(f"{directory}: its head has {found} outputs, {task.name} has {len(task.labels)} labels")
     return TaskModel(task=task, facts=facts, config=config, model=model.eval(), encoder=None, tokenizer=tokenizer)
+
+
+def labels_of_head(directory: Path, task: Task) -> tuple[str, ...]:
+    """Return the task's labels in the order of a foreign head's outputs: other authors order them otherwise.
+
+    A head whose outputs have no names, or a task whose labels are numbers, is taken in the task's order. InputError
+    when the head has another number of outputs, or names that are not the task's.
+    """
+    config = BertConfig.from_directory(directory)
+    document = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    if MODEL_CLASSES[task.kind].__name__ not in (document.get("architectures") or []):
+        return task.labels  # it has no such head, which loading will say
+    if config.num_labels != len(task.labels):
+        raise InputError(
+            f"{directory}: its head has {config.num_labels} outputs, {task.name} has {len(task.labels)} labels"
+        )
+    unnamed = not config.labels or all(name.startswith("LABEL_") for name in config.labels)
+    if unnamed or all(label.isdecimal() for label in task.labels):
+        return task.labels
+    known = {label.casefold(): label for label in task.labels}
+    names = [name.casefold() for name in config.labels]
+    if set(names) != set(known):
+        raise InputError(
+            f"{directory / 'config.json'}: its head answers {', '.join(config.labels)}, "
+            f"expected the labels of {task.name}: {', '.join(task.labels)}"
+        )
+    return tuple(known[name] for name in names)
 
 
 def read_task_facts(directory: Path) -> dict[str, Any] | None:
@@ -195,13 +236,17 @@ def n_best(answer: SpanAnswer) -> list[dict[str, Any]]:
 
 
 def _tagger(
-    tensors: Mapping[str, torch.Tensor], config: FinetuningConfig, num_labels: int, encoder: BertModel
+    tensors: Mapping[str, torch.Tensor],
+    feature_input: str,
+    config: FinetuningConfig,
+    num_labels: int,
+    encoder: BertModel,
 ) -> Tagger:
-    states = chosen_states(config.feature_input, encoder.config.num_hidden_layers + 1)
+    states = chosen_states(feature_input, encoder.config.num_hidden_layers + 1)
     model = Tagger(
         (len(states), encoder.config.hidden_size),
         num_labels,
-        feature_input=config.feature_input,
+        feature_input=feature_input,
         hidden_size=config.lstm_hidden_size,
         dropout=config.classifier_dropout,
     )

@@ -1,7 +1,9 @@
 """The pre-training loop: learning rate, micro-batches, sum over ranks, clip, step, log, evaluate, checkpoint."""
 
+import contextlib
 import logging
 import math
+import re
 import resource
 import sys
 import time
@@ -29,9 +31,11 @@ from bert_model.data import (
     split_micro_batches,
 )
 from bert_model.distributed import GradientBuffer, Group, resolve_precision
-from bert_model.modeling import BertForPreTraining, PreTrainingOutput
+from bert_model.modeling import BertForPreTraining
 from bert_model.optimizer import clip_gradients, set_learning_rate
 from bert_model.tracking import Tracker
+from bert_model.utilization import StepCounts, training_flops
+from bert_model.watchdog import Watchdog
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.masking import MaskingConfig, MaskingVocabulary
 from bert_pipeline.randomness import combine
@@ -73,16 +77,6 @@ class Outcome:
     """The latest held-out metrics."""
 
 
-def loss_sums(output: PreTrainingOutput, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropies of masked tokens and of next sentences, each a scalar in float32."""
-    logits = output.prediction_logits.flatten(0, 1).float()  # (B * M, V)
-    masked_lm = functional.cross_entropy(logits, batch.labels.flatten(), reduction="sum")
-    next_sentence = functional.cross_entropy(
-        output.seq_relationship_logits.float(), batch.next_sentence_label, reduction="sum"
-    )
-    return masked_lm, next_sentence
-
-
 class Trainer:
     """Trains a model through its phases. Every random choice is keyed, so a step is a function of its number."""
 
@@ -99,12 +93,16 @@ class Trainer:
         saver: BackgroundSaver | None,
         should_stop: Callable[[], bool],
         after_step: Callable[[int], None] | None = None,
+        matrix_product_rate: float = 0.0,
     ) -> None:
-        """`tracker` and `saver` are given on rank 0 only; `after_step(step)` is called after every update."""
+        """`tracker` and `saver` are given on rank 0 only; `after_step(step)` is called after every update.
+
+        `matrix_product_rate` is one device's, in operations a second; 0 leaves utilization out of the metrics.
+        """
         self.config = config
         self.phases = phases
         self.model = model
-        self.forward: Any = torch.compile(model) if config.compile else model
+        self.loss_sums: Any = torch.compile(model.loss_sums) if config.compile else model.loss_sums
         self.optimizer = optimizer
         self.vocabulary = vocabulary
         self.group = group
@@ -114,32 +112,47 @@ class Trainer:
         self.should_stop = should_stop
         self.after_step = after_step
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.gradients = GradientBuffer(trained, group, num_numbers=3)
+        self.gradients = GradientBuffer(trained, group, num_numbers=2)
+        self.watchdog = Watchdog(group, config.timeout_seconds)
         self.metrics: dict[str, float] = {}
         self.tokens_seen = 0
-        self._progress = Progress(config.total_steps)
+        self._progress = Progress(config.total_steps, matrix_product_rate * group.world_size)
 
     def run(self, step: int) -> Outcome:
         """Train from `step` finished updates to the end, or until some rank is asked to stop."""
-        for phase in self.phases:
-            if step >= phase.end_step:
-                continue
-            for batches, waited in self._batches(phase, step):
-                numbers = [float(sum(batch.num_predictions for batch in batches)), float(self.should_stop())]
-                num_predictions, stop_requests = self.group.sum_numbers(*numbers)
-                if stop_requests:
-                    self._save(step, phase)
-                    return Outcome(status="preempted", step=step, metrics=self.metrics)
-                train_metrics = self._train_step(step, phase, batches, num_predictions)
-                step += 1
-                if self.after_step is not None:
-                    self.after_step(step)
-                self._after_update(step, phase, train_metrics, waited)
+        with self.watchdog:
+            for phase in self.phases:
+                if step >= phase.end_step:
+                    continue
+                for batches, waited in self._batches(phase, step):
+                    self.watchdog.arrive(step)
+                    counts, stop_requests = self._meet(phase, batches)
+                    if stop_requests:
+                        self._save(step, phase)
+                        return Outcome(status="preempted", step=step, metrics=self.metrics)
+                    train_metrics = self._train_step(step, phase, batches, counts)
+                    step += 1
+                    if self.after_step is not None:
+                        self.after_step(step)
+                    self._progress.count(training_flops(self.model.config, counts), counts.tokens, waited)
+                    self._after_update(step, phase, train_metrics)
         return Outcome(status="finished", step=step, metrics=self.metrics)
+
+    def _meet(self, phase: Phase, batches: list[Batch]) -> tuple[StepCounts, float]:
+        """Return what all ranks together are about to compute on, and how many of them were asked to stop."""
+        tokens, squares, predictions, stop_requests = self.group.sum_numbers(
+            float(sum(batch.num_tokens for batch in batches)),
+            float(sum(batch.squared_lengths for batch in batches)),
+            float(sum(batch.num_predictions for batch in batches)),
+            float(self.should_stop()),
+        )
+        instances = float(phase.config.global_batch_size)
+        counts = StepCounts(instances=instances, tokens=tokens, squared_lengths=squares, predictions=predictions)
+        return counts, stop_requests
 
     def _batches(self, phase: Phase, step: int) -> Iterator[tuple[list[Batch], float]]:
         """Yield this rank's micro-batches of every step from `step` on, and the seconds that were spent waiting."""
-        reader = InstanceReader(phase.train, seed=self.config.seed, groups_per_window=self.config.shuffle_row_groups)
+        reader = self._reader(phase)
         ahead = self.group.device.type != "cpu"  # on a CPU a second thread would only take time from the first
 
         def prepare(at: int) -> list[Batch]:
@@ -168,7 +181,7 @@ class Trainer:
             pad_to_multiple=1 if self.group.device.type == "cpu" else 16,
         )
 
-    def _train_step(self, step: int, phase: Phase, batches: list[Batch], num_predictions: float) -> dict[str, float]:
+    def _train_step(self, step: int, phase: Phase, batches: list[Batch], counts: StepCounts) -> dict[str, float]:
         """Make one update; TrainingError on every rank, before the update, when a loss or gradient is not finite."""
         learning_rate = self.config.learning_rate_at(step)
         set_learning_rate(self.optimizer, learning_rate)
@@ -179,28 +192,25 @@ class Trainer:
                 self.gradients.send_during_backward()
             self._seed_dropout(step, index)
             batch = batch.to(self.group.device)
-            masked_lm, next_sentence = loss_sums(self._forward(batch), batch)
+            masked_lm, next_sentence = self._loss_sums(batch)
             # Means over the global batch, whichever rank and micro-batch a prediction falls into.
-            masked_lm, next_sentence = masked_lm / num_predictions, next_sentence / phase.config.global_batch_size
+            masked_lm, next_sentence = masked_lm / counts.predictions, next_sentence / counts.instances
             loss = masked_lm if self.config.objective == "mlm" else masked_lm + next_sentence
-            self.gradients.numbers += torch.stack(
-                [masked_lm.detach(), next_sentence.detach(), masked_lm.new_tensor(batch.num_tokens)]
-            )
+            self.gradients.numbers += torch.stack([masked_lm.detach(), next_sentence.detach()])
             loss.backward()
         self.gradients.sum_over_ranks()
         norm = clip_gradients(self.model.parameters(), self.config.optimizer.max_gradient_norm)
-        masked_lm_loss, next_sentence_loss, num_tokens, gradient_norm = torch.cat(
+        masked_lm_loss, next_sentence_loss, gradient_norm = torch.cat(
             [self.gradients.numbers, norm.reshape(1)]
         ).tolist()
         if not math.isfinite(masked_lm_loss + next_sentence_loss + gradient_norm):
             raise TrainingError(
                 f"step {step}: loss {masked_lm_loss} (MLM), {next_sentence_loss} (NSP), gradient norm {gradient_norm}: "
                 f"not finite, so the update was not made; the batch is samples {phase.position_at(step)} to "
-                f"{phase.position_at(step + 1) - 1} of {phase.train.manifest.path}"
+                f"{phase.position_at(step + 1) - 1} of {phase.train.manifest.path}: {self._rows_of(step, phase)}"
             )
         self.optimizer.step()
-        self.tokens_seen += int(num_tokens)
-        self._progress.num_tokens += num_tokens
+        self.tokens_seen += int(counts.tokens)
         metrics = {
             "train/mlm_loss": masked_lm_loss,
             "train/nsp_loss": next_sentence_loss,
@@ -212,14 +222,27 @@ class Trainer:
             del metrics["train/nsp_loss"]
         return metrics
 
-    def _forward(self, batch: Batch) -> PreTrainingOutput:
-        with torch.autocast(self.group.device.type, dtype=torch.bfloat16, enabled=self.precision == "bfloat16"):
-            return self.forward(
+    def _rows_of(self, step: int, phase: Phase) -> str:
+        """Name the rows of train/, counted over all its shards, that a step is made of: the first thousand."""
+        samples = self._reader(phase).take(phase.position_at(step), min(phase.config.global_batch_size, 1000))
+        return f"rows {', '.join(map(str, sorted(samples.sample_indices.tolist())))}"
+
+    def _reader(self, phase: Phase) -> InstanceReader:
+        return InstanceReader(phase.train, seed=self.config.seed, groups_per_window=self.config.shuffle_row_groups)
+
+    def _loss_sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        with self._autocast():
+            return self.loss_sums(
                 batch.input_ids,
                 batch.attention_mask,
                 batch.token_type_ids,
                 masked_lm_positions=batch.masked_lm_positions,
+                labels=batch.labels,
+                next_sentence_label=batch.next_sentence_label,
             )
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.group.device.type, dtype=torch.bfloat16, enabled=self.precision == "bfloat16")
 
     def _seed_dropout(self, step: int, micro_batch: int) -> None:
         """Key dropout by (seed, step, micro-batch, rank); it can draw from torch's own generators only."""
@@ -228,15 +251,14 @@ class Trainer:
         if self.group.device.type == "cuda":
             torch.cuda.manual_seed(key)
 
-    def _after_update(self, step: int, phase: Phase, metrics: dict[str, float], waited: float) -> None:
+    def _after_update(self, step: int, phase: Phase, metrics: dict[str, float]) -> None:
         """Log, evaluate and save what is due after `step` updates."""
         config = self.config
-        self._progress.seconds_waiting += waited
         ends = step == phase.end_step
         saves = ends or _is_due(step, config.checkpoint_interval_steps)
         if self.tracker is not None and (step % config.log_interval_steps == 0 or ends):
             metrics = metrics | self._progress.rates() | {"train/tokens_seen": float(self.tokens_seen)}
-            metrics["train/memory_bytes"] = float(_peak_memory(self.group.device))
+            metrics["train/memory_bytes"] = float(peak_memory(self.group.device))
             self.tracker.record("train", step, metrics, phase=phase.index)
             self._progress.show(step, phase, metrics, last=ends)
         if saves or _is_due(step, config.evaluation_interval_steps):
@@ -265,6 +287,7 @@ class Trainer:
         for samples in shares:
             ordered = rank_slice(samples, rank=0, world_size=1)
             for part in split_micro_batches(ordered, self.config.micro_batch_size):
+                self.watchdog.touch()
                 totals += self._evaluate_batch(self._collate(part, phase, EVALUATION_SEED).to(self.group.device))
         sums = self.group.sum_numbers(*totals.tolist())
         masked_lm, correct, predictions, next_sentence, next_correct, random_next, instances = sums
@@ -285,9 +308,19 @@ class Trainer:
         return metrics | {"held_out/instances": instances}
 
     def _evaluate_batch(self, batch: Batch) -> Tensor:
-        output = self._forward(batch)
-        masked_lm, next_sentence = loss_sums(output, batch)
+        with self._autocast():
+            output = self.model(
+                batch.input_ids,
+                batch.attention_mask,
+                batch.token_type_ids,
+                masked_lm_positions=batch.masked_lm_positions,
+            )
+        logits = output.prediction_logits.flatten(0, 1).float()  # (B * M, V)
+        masked_lm = functional.cross_entropy(logits, batch.labels.flatten(), reduction="sum")
         correct = (output.prediction_logits.argmax(-1) == batch.labels).sum()
+        next_sentence = functional.cross_entropy(
+            output.seq_relationship_logits.float(), batch.next_sentence_label, reduction="sum"
+        )
         next_correct = (output.seq_relationship_logits.argmax(-1) == batch.next_sentence_label).sum()
         found = torch.stack([masked_lm, correct, next_sentence, next_correct, batch.next_sentence_label.sum()])
         masked, right, following, right_next, random_next = found.double().cpu().unbind()
@@ -323,26 +356,40 @@ class Trainer:
 class Progress:
     """Rates since the last logged step, and what a person at the terminal sees."""
 
-    def __init__(self, total_steps: int) -> None:
+    def __init__(self, total_steps: int, matrix_product_rate: float = 0.0) -> None:
+        """`matrix_product_rate` is that of all devices together; 0 when it is not known."""
         self.total_steps = total_steps
+        self.matrix_product_rate = matrix_product_rate
+        self.flops = 0.0
         self.num_tokens = 0.0
         self.seconds_waiting = 0.0
         self._started = time.perf_counter()
         self._shown = -math.inf
+
+    def count(self, flops: float, num_tokens: float, seconds_waiting: float) -> None:
+        """Add a step."""
+        self.flops += flops
+        self.num_tokens += num_tokens
+        self.seconds_waiting += seconds_waiting
 
     def exclude(self, seconds: float) -> None:
         """Leave time that was not spent on training out of the rates."""
         self._started += seconds
 
     def rates(self) -> dict[str, float]:
-        """Return tokens a second (padding not counted) and the share of time spent waiting for data; start anew."""
+        """Return tokens a second (padding not counted), utilization, and the share of time spent waiting for data.
+
+        Counting starts anew.
+        """
         now = time.perf_counter()
         seconds = max(now - self._started, 1e-9)
         rates = {
             "train/tokens_per_second": self.num_tokens / seconds,
             "train/data_wait_share": self.seconds_waiting / seconds,
         }
-        self._started, self.num_tokens, self.seconds_waiting = now, 0.0, 0.0
+        if self.matrix_product_rate:
+            rates["train/model_flops_utilization"] = self.flops / seconds / self.matrix_product_rate
+        self._started, self.flops, self.num_tokens, self.seconds_waiting = now, 0.0, 0.0, 0.0
         return rates
 
     def show(self, step: int, phase: Phase, metrics: dict[str, float], *, last: bool) -> None:
@@ -355,6 +402,8 @@ class Progress:
             f"phase {phase.index + 1}, step {step:,} of {self.total_steps:,}: loss {metrics['train/loss']:.3f}, "
             f"{metrics['train/tokens_per_second']:,.0f} tokens/s"
         )
+        if "train/model_flops_utilization" in metrics:
+            line += f", {metrics['train/model_flops_utilization']:.0%} of the device's matrix-product rate"
         if sys.stderr.isatty():
             print(f"\r{line}\x1b[K", end="\n" if last else "", file=sys.stderr, flush=True)
         else:
@@ -365,7 +414,12 @@ def _is_due(step: int, interval: int) -> bool:
     return interval > 0 and step % interval == 0
 
 
-def _peak_memory(device: torch.device) -> int:
+def peak_memory(device: torch.device) -> int:
+    """Return the most bytes that this process has held: of the GPU's memory, or of the machine's."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    with contextlib.suppress(OSError):  # getrusage's figure may be that of the process that started this one
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        if found := re.search(r"VmHWM:\s*(\d+) kB", status):
+            return int(found[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from bert_model.checkpoint import OPTIMIZER_NAME
 from bert_model.config import PretrainingConfig
-from bert_model.weights import WEIGHTS_NAME, resolve_model
+from bert_model.weights import resolve_model, weight_files
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtefactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import (
@@ -35,6 +36,7 @@ WATCHING = (
     "checkpoint_interval_steps",
     "keep_last",
     "keep_every_steps",
+    "upload_checkpoints",
     "timeout_seconds",
 )
 
@@ -51,8 +53,18 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
         del phase["instances"]
     inputs: dict[str, Any] = {f"instances_{index}": input_of(manifest) for index, manifest in enumerate(manifests)}
     if mapping.pop("initial_model"):
-        weights = resolve_model(config.initial_model) / WEIGHTS_NAME
-        inputs["initial_model"] = {"name": WEIGHTS_NAME, "sha256": file_sha256(weights)}
+        directory = resolve_model(config.initial_model)
+        files = weight_files(directory)
+        if config.initial_optimizer == "restored":
+            if not (directory / OPTIMIZER_NAME).is_file():
+                raise ConfigurationError(
+                    f"initial_optimizer: found 'restored', but {directory / OPTIMIZER_NAME} does not exist; only the "
+                    "checkpoints of a training hold it"
+                )
+            files.append(directory / OPTIMIZER_NAME)
+        hashes = {path.name: file_sha256(path) for path in files}
+        sha256 = next(iter(hashes.values())) if len(hashes) == 1 else content_sha256(hashes)
+        inputs["initial_model"] = {"name": ", ".join(hashes), "sha256": sha256}
     return {"configuration": mapping, "inputs": inputs}
 
 

@@ -20,8 +20,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bert_model.activations import Activations
 from bert_model.batching import num_training_steps, prediction_batches, training_batches
 from bert_model.config import BertConfig, OptimizerConfig
+from bert_model.distributed import resolve_precision
 from bert_model.encoding import IGNORED_LABEL, EncodedSet
 from bert_model.finetuning_config import FinetuningConfig
 from bert_model.heads import (
@@ -32,7 +34,8 @@ from bert_model.heads import (
 )
 from bert_model.modeling import BertModel, new_model
 from bert_model.optimizer import build_optimizer, clip_gradients, learning_rate_at, set_learning_rate
-from bert_model.tagger import FrozenFeatures, Tagger, chosen_states, extract_features
+from bert_model.tagger import Tagger, chosen_states
+from bert_model.trial_record import write_output
 from bert_model.weights import load_model
 
 MODEL_CLASSES: dict[str, type[nn.Module]] = {
@@ -67,11 +70,15 @@ class Trial:
     epochs: float
     seed: int
     config: FinetuningConfig
-    feature_based: bool = False
-    """Whether the encoder stays frozen and a BiLSTM reads its activations."""
+    feature_input: str = ""
+    """What a BiLSTM reads of the encoder, which then stays frozen; empty: the encoder itself is trained."""
+    activations: str = ""
+    """Directory with the frozen encoder's activations of each encoded set."""
     pad_id: int = 0
     weights: str = ""
     """Where to write the trained weights; empty writes none."""
+    record: str = ""
+    """Where to write the output when the training has ended; empty writes none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,9 +103,12 @@ def run_trial(trial: Trial, *, device: str, num_threads: int) -> TrialOutput:
     torch.set_num_threads(num_threads)
     try:
         with _seeded(trial.seed, device):
-            return _run(trial, torch.device(device))
+            output = _run(trial, torch.device(device))
     finally:
         torch.set_num_threads(threads_before)
+    if trial.record:
+        write_output(Path(trial.record), output)
+    return output
 
 
 @contextlib.contextmanager
@@ -118,17 +128,14 @@ def _run(trial: Trial, device: torch.device) -> TrialOutput:
     train = _encoded(f"{trial.data}/train")
     dev = {split: _encoded(f"{trial.data}/{split}") for split in trial.dev_splits}
     model: nn.Module
-    if trial.feature_based:
-        encoder = starting_encoder(trial).to(device)
-        chosen = chosen_states(trial.config.feature_input, encoder.config.num_hidden_layers + 1)
-        features = {
-            name: extract_features(encoder, encoded, pad_id=trial.pad_id, states=chosen)
-            for name, encoded in [("train", train), *dev.items()]
-        }
+    if trial.feature_input:
+        num_states = BertConfig.from_directory(trial.model).num_hidden_layers + 1
+        chosen = chosen_states(trial.feature_input, num_states)
+        features = {name: Activations.load(Path(trial.activations) / name, chosen) for name in ("train", *dev)}
         model = Tagger.fresh(
             features["train"].shape,
             len(trial.labels),
-            feature_input=trial.config.feature_input,
+            feature_input=trial.feature_input,
             hidden_size=trial.config.lstm_hidden_size,
             dropout=trial.config.classifier_dropout,
             seed=trial.seed,
@@ -159,7 +166,7 @@ def _run(trial: Trial, device: torch.device) -> TrialOutput:
 
 
 def train_model(
-    model: nn.Module, trial: Trial, train: EncodedSet, features: FrozenFeatures | None
+    model: nn.Module, trial: Trial, train: EncodedSet, features: Activations | None
 ) -> tuple[list[float], int, float]:
     """Train in place; return the loss of every step, the tokens seen and the seconds it took.
 
@@ -171,7 +178,9 @@ def train_model(
     row_lengths = train.lengths().reshape(train.num_units, -1).sum(axis=1)
     total_steps = num_training_steps(train.num_units, trial.batch_size, trial.epochs)
     warmup_steps = int(total_steps * config.warmup_share)
-    optimizer_config = OptimizerConfig(weight_decay=config.weight_decay, max_gradient_norm=config.max_gradient_norm)
+    optimizer_config = OptimizerConfig(
+        name=config.optimizer, weight_decay=config.weight_decay, max_gradient_norm=config.max_gradient_norm
+    )
     optimizer = build_optimizer(model, optimizer_config, trial.learning_rate)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     losses: list[float] = []
@@ -201,7 +210,7 @@ def _accumulate(
     model: nn.Module,
     trial: Trial,
     train: EncodedSet,
-    features: FrozenFeatures | None,
+    features: Activations | None,
     batch: np.ndarray,
     device: torch.device,
 ) -> float:
@@ -221,7 +230,8 @@ def _accumulate(
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
     """Mixed precision as configured."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
+    enabled = resolve_precision(precision, device) == "bfloat16"
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
 
 
 def to_tensors(
@@ -229,7 +239,7 @@ def to_tensors(
     units: np.ndarray,
     pad_id: int,
     device: torch.device,
-    features: FrozenFeatures | None = None,
+    features: Activations | None = None,
 ) -> dict[str, Tensor]:
     """Pad units to a batch on the device; `attention_mask` is left out where nothing is padded."""
     padded = encoded.padded(units, pad_id=pad_id)
@@ -273,7 +283,7 @@ def predict_logits(
     encoded: EncodedSet,
     *,
     pad_id: int,
-    features: FrozenFeatures | None = None,
+    features: Activations | None = None,
     precision: str = "float32",
     tokens_per_batch: int = PREDICTION_TOKENS,
 ) -> np.ndarray:
@@ -305,9 +315,9 @@ def predict_logits(
     return result
 
 
-def model_overrides(config: FinetuningConfig) -> dict[str, float]:
+def model_overrides(config: FinetuningConfig) -> dict[str, Any]:
     """The keys of the model's configuration that fine-tuning sets."""
-    overrides = {"classifier_dropout": config.classifier_dropout}
+    overrides: dict[str, Any] = {"classifier_dropout": config.classifier_dropout, "head": config.head}
     if config.hidden_dropout is not None:
         overrides |= {
             "hidden_dropout_prob": config.hidden_dropout,
@@ -339,13 +349,6 @@ def starting_model(trial: Trial, *, label_mean: float = 0.0) -> nn.Module:
     return model
 
 
-def starting_encoder(trial: Trial) -> BertModel:
-    """Make the encoder that a feature-based trial reads."""
-    if trial.start == "random":
-        return new_model(BertModel, BertConfig.from_directory(trial.model), seed=trial.seed)
-    return load_model(BertModel, trial.model)[0]
-
-
 def head_labels(trial: Trial) -> tuple[str, ...]:
     """Names of the head's outputs as they stand in config.json."""
     if trial.kind == "regression":
@@ -356,7 +359,8 @@ def head_labels(trial: Trial) -> tuple[str, ...]:
 def _has_same_head(trial: Trial) -> bool:
     document = json.loads((Path(trial.model) / "config.json").read_text(encoding="utf-8"))
     same_class = MODEL_CLASSES[trial.kind].__name__ in (document.get("architectures") or [])
-    return same_class and BertConfig.from_directory(trial.model).labels == head_labels(trial)
+    config = BertConfig.from_directory(trial.model)
+    return same_class and (config.labels, config.head) == (head_labels(trial), trial.config.head)
 
 
 def _condensed(losses: list[float], stretches: int = 20) -> tuple[float, ...]:

@@ -14,8 +14,16 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
 from typing import Any
 
+from bert_model.distributed import keep_freed_memory
+from bert_model.extraction import Extraction, run_extraction
 from bert_model.trial import Trial, TrialOutput, run_trial
 from bert_pipeline.errors import TrainingError
+
+Job = Trial | Extraction
+
+
+class WorkerDied(TrainingError):
+    """A worker process ended without an exception: what the others finished is still good."""
 
 
 class TrialPool:
@@ -33,19 +41,31 @@ class TrialPool:
     def run(self, trials: Sequence[Trial]) -> Iterator[tuple[int, TrialOutput]]:
         """Yield (index, output) of the trials in their order, each as soon as it and those before it are done.
 
-        The exception of a trial is raised here; the trials behind it are cancelled. TrainingError when a worker dies.
+        The exception of a trial is raised here; the trials behind it are cancelled. WorkerDied when a worker dies.
         """
         if self.num_workers == 0:
             for index, trial in enumerate(trials):
-                yield index, run_trial(trial, device=self.devices[0], num_threads=self.threads_per_worker)
+                yield index, _run_job(trial, self.devices[0], self.threads_per_worker)
             return
-        futures: list[Future[TrialOutput]] = [self._submit(trial) for trial in trials]
+        yield from self._run_on_workers(trials)
+
+    def extract(self, extractions: Sequence[Extraction]) -> None:
+        """Compute activations, several extractions at a time."""
+        if self.num_workers == 0:
+            for extraction in extractions:
+                _run_job(extraction, self.devices[0], self.threads_per_worker)
+            return
+        for _ in self._run_on_workers(extractions):
+            pass
+
+    def _run_on_workers(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
+        futures: list[Future[Any]] = [self._submit(job) for job in jobs]
         try:
             for index, future in enumerate(futures):
                 yield index, future.result()
         except BrokenProcessPool as error:
             self.close()
-            raise TrainingError(
+            raise WorkerDied(
                 "a fine-tuning worker died without a word, most likely killed for memory; free some, or give fewer "
                 "workers or a smaller batch"
             ) from error
@@ -65,7 +85,7 @@ class TrialPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _submit(self, trial: Trial) -> "Future[TrialOutput]":
+    def _submit(self, job: Job) -> "Future[Any]":
         if self._executor is None:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(["bert_model.trial"])
@@ -78,7 +98,7 @@ class TrialPool:
                 initializer=_start_worker,
                 initargs=(devices, self.threads_per_worker),
             )
-        return self._executor.submit(_run_in_worker, trial)
+        return self._executor.submit(_run_in_worker, job)
 
 
 _shared: dict[tuple[int | None, int], TrialPool] = {}
@@ -107,6 +127,7 @@ def _start_worker(devices: Any, threads: int) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker is started by a pool"
     threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    keep_freed_memory()
     _worker.update(device=devices.get(), threads=threads)
 
 
@@ -115,5 +136,11 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-def _run_in_worker(trial: Trial) -> TrialOutput:
-    return run_trial(trial, device=_worker["device"], num_threads=_worker["threads"])
+def _run_in_worker(job: Job) -> Any:
+    return _run_job(job, _worker["device"], _worker["threads"])
+
+
+def _run_job(job: Job, device: str, num_threads: int) -> Any:
+    if isinstance(job, Extraction):
+        return run_extraction(job, device=device, num_threads=num_threads)
+    return run_trial(job, device=device, num_threads=num_threads)

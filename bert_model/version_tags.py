@@ -1,7 +1,6 @@
 """What a model directory says of itself when it is registered: score, data, lineage; and what it may hold."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 from bert_pipeline.errors import ArtefactError
@@ -34,6 +33,7 @@ def tags_of(manifest: Manifest) -> dict[str, str]:
             "pretrained_model_sha256": facts["model_sha256"],
             "own_split": str(facts["own_split"]).lower(),
             "degenerate": str(facts["degenerate"]).lower(),
+            **{key: repr(float(entry[key])) for key in ("majority", "paper") if entry.get(key) is not None},
         }
         return tags
     inputs = {name: entry for name, entry in manifest.inputs.items() if name != "initial_model"}
@@ -43,6 +43,7 @@ def tags_of(manifest: Manifest) -> dict[str, str]:
         "configuration_sha256": content_sha256(manifest.configuration),
         "steps": str(manifest.counts.get("steps", "")),
         **{f"input.{name}": next(reversed(entry.values())) for name, entry in manifest.inputs.items()},
+        "instances_sha256": " ".join(dict.fromkeys(entry.get("content_sha256", "") for entry in inputs.values())),
     }
     if PRETRAINED_METRIC in manifest.counts:
         tags["score"] = repr(float(manifest.counts[PRETRAINED_METRIC]))
@@ -50,12 +51,6 @@ def tags_of(manifest: Manifest) -> dict[str, str]:
         if key.startswith("held_out/") and isinstance(value, (int, float)):
             tags[key] = repr(float(value))
     return tags
-
-
-def describe_in_words(manifest: Manifest, tags: Mapping[str, str]) -> str:
-    """Return the sentence that MLflow shows beside a version."""
-    score = f"{tags['metric']} {float(tags['score']):.4f}" if "score" in tags else "not evaluated"
-    return f"{manifest.kind.replace('_', ' ')}, {score}; content {manifest.sha256[:12]}"
 
 
 def refuse_other_files(manifest: Manifest) -> None:

@@ -28,6 +28,7 @@ WEIGHTS_NAME = "model.safetensors"
 POOLER = "bert.pooler."
 MASKED_LM = "cls.predictions."
 NEXT_SENTENCE = "cls.seq_relationship."
+BILSTM = "bilstm."
 HEADS: dict[str, tuple[str, ...]] = {
     "BertModel": (POOLER,),
     "BertForPreTraining": (POOLER, MASKED_LM, NEXT_SENTENCE),
@@ -86,9 +87,10 @@ def load_model(
     model = empty_model(model_class, config)
     prefix = "bert." if model_class.__name__ == "BertModel" else ""
     parameters = {prefix + name: parameter for name, parameter in model.named_parameters()}
-    kept = {head for head in HEADS[source] if head in HEADS[target] and (head in SHARED_HEADS or source == target)}
-    created = {name for name in parameters if _starts(name, set(HEADS[target]) - kept)}
-    dropped = {name for name in tensors if _starts(name, set(HEADS[source]) - kept)}
+    ours, theirs = _heads(target, config.head), _heads(source, BertConfig.from_directory(directory).head)
+    kept = {head for head in theirs if head in ours and (head in SHARED_HEADS or source == target)}
+    created = {name for name in parameters if _starts(name, ours - kept)}
+    dropped = {name for name in tensors if _starts(name, theirs - kept)}
     wanted, offered = set(parameters) - created, set(tensors) - dropped
     problems = [f"missing {name}" for name in sorted(wanted - offered)]
     problems += [f"unexpected {name}" for name in sorted(offered - wanted)]
@@ -104,7 +106,7 @@ def load_model(
         for name in wanted:
             parameters[name].copy_(tensors[name])
     generator = torch.Generator().manual_seed(seed)
-    for head in sorted(set(HEADS[target]) - kept):
+    for head in sorted(ours - kept):
         name = head.rstrip(".").removeprefix(prefix)
         initialize_weights(model.get_submodule(name), generator, config.initializer_range)
     report = LoadReport(
@@ -114,6 +116,12 @@ def load_model(
         dropped=tuple(sorted(dropped)),
     )
     return model, report
+
+
+def _heads(architecture: str, head: str) -> set[str]:
+    """Return the prefixes of what an architecture has beyond the encoder; a task's model may have a BiLSTM as well."""
+    has_bilstm = head == "bilstm" and not set(HEADS[architecture]) <= set(SHARED_HEADS)
+    return {*HEADS[architecture], *((BILSTM,) if has_bilstm else ())}
 
 
 def save_model(model: nn.Module, directory: Path, tokenizer: "Tokenizer") -> None:
@@ -132,27 +140,40 @@ def write_weights(tensors: Mapping[str, Tensor], config: BertConfig, architectur
     (directory / CONFIG_NAME).write_text(config.to_json(architecture), encoding="utf-8")
 
 
-def read_tensors(directory: Path) -> dict[str, Tensor]:
-    """Read all tensors of a directory: safetensors in one file or several, or a `.bin` without running its code."""
+def weight_files(directory: Path) -> list[Path]:
+    """Return the files that hold a directory's weights: safetensors in one file or several, else a `.bin`."""
     single, index, pickled = (
         directory / name for name in (WEIGHTS_NAME, f"{WEIGHTS_NAME}.index.json", "pytorch_model.bin")
     )
     if single.is_file():
-        return _read_safetensors(single)
+        return [single]
     if index.is_file():
-        tensors = {}
-        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        for name in sorted(shards):
+        try:
+            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{index}: not an index of weights ({type(error).__name__}: {error})") from error
+        for name in names:
             if Path(name).name != name:
                 raise InputError(f"{index}: names the file {name!r} outside its own directory")
-            tensors.update(_read_safetensors(directory / name))
-        return tensors
+        return [directory / name for name in names]
     if pickled.is_file():
-        try:
-            return dict(torch.load(pickled, map_location="cpu", weights_only=True))
-        except Exception as error:  # torch raises whatever the unpickler meets
-            raise InputError(f"{pickled}: not a file of tensors alone ({type(error).__name__}: {error})") from error
+        return [pickled]
     raise InputError(f"{directory}: holds neither {WEIGHTS_NAME} nor pytorch_model.bin; give a model directory")
+
+
+def read_tensors(directory: Path) -> dict[str, Tensor]:
+    """Read all tensors of a directory; a `.bin` is read without running its code."""
+    tensors: dict[str, Tensor] = {}
+    for path in weight_files(directory):
+        tensors.update(_read_safetensors(path) if path.suffix == ".safetensors" else _read_pickled(path))
+    return tensors
+
+
+def _read_pickled(path: Path) -> dict[str, Tensor]:
+    try:
+        return dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:  # torch raises whatever the unpickler meets
+        raise InputError(f"{path}: not a file of tensors alone ({type(error).__name__}: {error})") from error
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_model.cli import build_parser, split_beam_options
+from bert_model.cli import build_parser, parse, split_beam_options
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -41,7 +41,7 @@ def test_make_targets_exist(page, command):
 @pytest.mark.parametrize(("page", "command"), commands("bert"))
 def test_bert_commands_parse_as_they_stand(page, command):
     words, _ = split_beam_options(shlex.split(command)[1:])
-    arguments = build_parser().parse_args(words)
+    arguments = parse(build_parser(), words)
     assert callable(arguments.run), f"{page}: {command}"
 
 

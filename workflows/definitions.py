@@ -1,5 +1,6 @@
 """The code location that Dagster loads: everything under `workflows/defs`, the home, and the console's logger."""
 
+import warnings
 from pathlib import Path
 
 import dagster as dg
@@ -10,7 +11,17 @@ from workflows.resources import BertHome
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    return dg.Definitions.merge(
-        dg.load_from_defs_folder(path_within_project=Path(__file__).parent),
-        dg.Definitions(resources={"home": BertHome()}, loggers={"console": progress_logger}),
+    # An asset that another module imports is found there too: the same object, until it gets a reference to its source.
+    found = dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        assets = dg.with_source_code_references(list({id(asset): asset for asset in found.assets or []}.values()))
+    return dg.Definitions(
+        assets=assets,
+        asset_checks=found.asset_checks,
+        jobs=found.jobs,
+        schedules=found.schedules,
+        sensors=found.sensors,
+        resources={"home": BertHome()},
+        loggers={"console": progress_logger},
     )

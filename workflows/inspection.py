@@ -26,6 +26,9 @@ MARKUP = re.compile(
 
 MAX_MARKUP_SHARE = 1e-3
 MAX_UNKNOWN_SHARE = 0.02
+"""More than this would waste a training, in any language."""
+MAX_ENGLISH_UNKNOWN_SHARE = 0.001
+"""More than this in English says that characters are missing, or that the held-out text is of another kind."""
 UNKNOWN_SAMPLE_SENTENCES = 20_000
 RANDOM_NEXT_BOUNDS = (0.2, 0.9)
 """Slightly over half by the algorithm; more where most chunks hold one sentence, as at very short lengths."""
@@ -39,6 +42,8 @@ class Verdict:
     passed: bool
     description: str
     metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+    is_warning: bool = False
+    """A failure that is shown and stops nothing."""
 
 
 def intact(directory: Path, kind: str | None = None) -> Verdict:
@@ -165,16 +170,18 @@ def vocabulary_layout(directory: Path) -> Verdict:
 
 
 def unknown_rate(vocabulary: Path, corpus: Path) -> Verdict:
-    """The share of [UNK] among the tokens of held-out text is small."""
+    """The share of [UNK] among the tokens of held-out text is small, and very small in English."""
     from bert_pipeline.tokenization import Tokenizer
 
     tokens = unknown = 0
+    languages: collections.Counter[str] = collections.Counter()
     try:
         tokenizer = Tokenizer.from_directory(vocabulary)
         sentences: list[str] = []
         for document in _documents(load_manifest(corpus, kind="corpus")):
             if document.split == "held_out":
                 sentences.extend(document.sentences)
+                languages[document.language] += len(document.sentences)
             if len(sentences) >= UNKNOWN_SAMPLE_SENTENCES:
                 break
         for ids in tokenizer.encode_batch(sentences):
@@ -183,10 +190,13 @@ def unknown_rate(vocabulary: Path, corpus: Path) -> Verdict:
     except BertError as error:
         return Verdict(passed=False, description=str(error))
     share = unknown / max(1, tokens)
+    is_english = {language for language, _ in languages.most_common(1)} <= {"en", "simple"}
+    most = MAX_ENGLISH_UNKNOWN_SHARE if is_english else MAX_UNKNOWN_SHARE
     return Verdict(
-        passed=bool(tokens) and share <= MAX_UNKNOWN_SHARE,
-        description=f"{unknown} of {tokens:,} held-out tokens are [UNK] ({share:.2%}), at most {MAX_UNKNOWN_SHARE:.0%}",
+        passed=bool(tokens) and share <= most,
+        description=f"{unknown} of {tokens:,} held-out tokens are [UNK] ({share:.3%}), at most {most:.1%} expected",
         metadata={"unknown_share": share, "tokens": tokens},
+        is_warning=bool(tokens) and share <= MAX_UNKNOWN_SHARE,
     )
 
 
@@ -256,6 +266,25 @@ def _malformed(columns: Any, tokenizer: Any, longest: int) -> str:
         return f"instance {int(np.flatnonzero(boundary)[0])} has no [SEP] before segment B"
     if int(ids.min()) < 0 or int(ids.max()) >= tokenizer.vocab_size:
         return f"a token id is {int(ids.max())}, the vocabulary has {tokenizer.vocab_size}"
+    return _wrongly_masked(columns, tokenizer) if columns.is_masked else ""
+
+
+def _wrongly_masked(columns: Any, tokenizer: Any) -> str:
+    """What is wrong with the first instance whose masks are; "" when none is."""
+    counts = np.diff(columns.masked_offsets)
+    row = np.repeat(np.arange(len(counts)), counts)  # (M,)
+    position, original = columns.masked_lm_positions, columns.masked_lm_ids
+    follows = np.flatnonzero(row[1:] == row[:-1]) + 1  # (M',) those that another of the same instance precedes
+    tests = {
+        "has no masks": (np.arange(len(counts)), counts == 0),
+        "has a mask beyond its end": (row, (position < 1) | (position >= columns.lengths[row] - 1)),
+        "has masks out of order": (row[follows], position[follows] <= position[follows - 1]),
+        "has a special token masked": (row, (original == tokenizer.cls_id) | (original == tokenizer.sep_id)),
+        "has a masked token outside the vocabulary": (row, (original < 0) | (original >= tokenizer.vocab_size)),
+    }
+    for what, (rows, wrong) in tests.items():
+        if wrong.any():
+            return f"instance {int(rows[np.flatnonzero(wrong)[0]])} {what}"
     return ""
 
 
@@ -267,13 +296,12 @@ def _documents(manifest: Manifest) -> Iterator[Any]:
 
 
 def _instance_columns(manifest: Manifest, split: str) -> Iterator[tuple[Path, Any]]:
-    from bert_pipeline.formats.parquet import open_instances
+    from bert_pipeline.formats.instance_directory import open_shard, shard_paths
 
-    for path in manifest.file_paths(f"{split}/"):
-        if path.suffix == ".parquet":
-            with open_instances(path) as shard:
-                for index in range(shard.num_row_groups):
-                    yield path, shard.read_row_group(index)
+    for path in shard_paths(manifest, split):
+        with open_shard(path) as shard:
+            for index in range(shard.num_row_groups):
+                yield path, shard.read_row_group(index)
 
 
 def corpus_not_shrunken(data: Path, dump: str) -> Verdict:
@@ -281,7 +309,7 @@ def corpus_not_shrunken(data: Path, dump: str) -> Verdict:
     wiki = dump.rpartition("-")[0]
     earlier = sorted(path.name for path in data.glob(f"{wiki}-*") if path.name < dump) if wiki else []
     try:
-        found = int(load_manifest(data / dump / "corpus", kind="corpus").counts.get("sentences", 0))
+        found = sum(len(document.sentences) for document in _documents(load_manifest(data / dump / "corpus")))
         while earlier:
             before = earlier.pop()
             try:
@@ -291,7 +319,8 @@ def corpus_not_shrunken(data: Path, dump: str) -> Verdict:
             share = found / max(1, expected)
             return Verdict(
                 passed=share >= MIN_SHARE_OF_EARLIER,
-                description=f"{share:.0%} of the {expected:,} sentences of {before}",
+                description=f"{share:.0%} of the {expected:,} sentences of {before}, expected at least "
+                f"{MIN_SHARE_OF_EARLIER:.0%}; a part of a dump wants another name than the whole",
                 metadata={"share_of_earlier": share},
             )
     except BertError as error:

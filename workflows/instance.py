@@ -21,11 +21,20 @@ concurrency:
   runs:
     max_concurrent_runs: 2
   pools:
+    # The pool `training` keeps one training per machine: each takes every GPU that it sees. On a machine whose GPUs are
+    # shared out by CUDA_VISIBLE_DEVICES: dagster instance concurrency set training N
     default_limit: 1
 run_monitoring:
   enabled: true
   start_timeout_seconds: 300
+  max_runtime_seconds: 1209600  # 14 days; jobs have shorter limits of their own
   free_slots_after_run_end_seconds: 60
+run_retries:
+  enabled: true
+  max_retries: 0  # jobs say how often: a run whose process was killed is tried again, and resumes
+  retry_on_asset_or_op_failure: false  # an error that names its cause would only come again
+freshness:
+  enabled: true
 """
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from bert_pipeline.errors import BertError
+from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.manifest import Manifest
 
 
@@ -16,13 +16,15 @@ from bert_pipeline.manifest import Manifest
 def readable_failures(*, allow_retries: bool = False) -> Iterator[None]:
     """Turn an error that the user can act on into a Dagster failure with its sentence as description.
 
-    Trying the same again helps with a network alone: `allow_retries` leaves it to the asset's retry policy.
+    Trying the same again helps where a server did not answer; `allow_retries` says that it does for every error here.
+    The asset's retry policy decides how often.
     """
     try:
         yield
     except BertError as error:
+        retry = allow_retries or isinstance(error, UnavailableError)
         raise dg.Failure(
-            description=str(error), metadata={"error": type(error).__name__}, allow_retries=allow_retries
+            description=str(error), metadata={"error": type(error).__name__}, allow_retries=retry
         ) from error
 
 

@@ -12,6 +12,8 @@ from workflows.launcher import read_metrics
 
 HELD_OUT_LOSS = "held_out/mlm_loss"
 TRAINING_LOSS = "train/mlm_loss"
+HELD_OUT_TOLERANCES = {"held_out/mlm_loss": 0.02, "held_out/mlm_accuracy": 0.5, "held_out/nsp_accuracy": 0.5}
+"""How far a repeated evaluation may be off: other devices and numbers of ranks add up in another order."""
 MAX_SHARED_EXAMPLES = 0.05
 REPRODUCED_WITHIN = 0.01
 """Points on the scale of 0 to 100 by which a repeated prediction may score differently (thread counts, libraries)."""
@@ -84,6 +86,32 @@ def pretraining_loss_falls(model_directory: Path) -> Verdict:
         description=f"loss {first[1]:.3f} at step {first[0]}, held-out loss {last[1]:.3f} at step {last[0]}; "
         f"guessing is {guessing:.3f}",
         metadata=metadata,
+    )
+
+
+def held_out_reproduces(model_directory: Path) -> Verdict:
+    """The exported weights, loaded anew, have the held-out loss and accuracy that the training measured in memory."""
+    from bert_model.held_out import measure_held_out
+
+    try:
+        manifest = load_manifest(model_directory, kind="pretrained_model", verify="sha256")
+        recorded = {key: value for key, value in manifest.counts.items() if key in HELD_OUT_TOLERANCES}
+        if not recorded:
+            return Verdict(passed=False, description="its manifest records no held-out loss")
+        found = measure_held_out(model_directory)
+    except BertError as error:
+        return Verdict(passed=False, description=str(error))
+    gaps = {key: abs(found.get(key, math.nan) - value) for key, value in recorded.items()}
+    differences = [
+        f"{key}: recorded {value:.4f}, now {found.get(key, math.nan):.4f}"
+        for key, value in recorded.items()
+        if not gaps[key] <= HELD_OUT_TOLERANCES[key]
+    ]
+    said = ", ".join(f"{key} {found[key]:.4f}" for key in recorded if key in found)
+    return Verdict(
+        passed=not differences,
+        description="; ".join(differences) or f"as recorded: {said}",
+        metadata={key: value for key, value in found.items() if math.isfinite(value)},
     )
 
 
@@ -228,6 +256,7 @@ def report_agrees(directory: Path, finetuning: Path) -> Verdict:
 
 def registered_consistent(directory: Path, name: str) -> Verdict:
     """A version of `name` holds the directory's content and downloads whole; so does the champion, if there is one."""
+    from bert_model.reference_logits import difference
     from bert_model.registry import CANDIDATE, CHAMPION, download, list_models
 
     try:
@@ -239,13 +268,17 @@ def registered_consistent(directory: Path, name: str) -> Verdict:
         if not any(CANDIDATE in version.aliases for version in versions):
             return Verdict(passed=False, description=f"{name}: no version is {CANDIDATE}")
         uri = f"models:/{name}/{mine[-1].version}"
-        found = load_manifest(download(uri), verify="sha256").sha256
+        local = download(uri)
+        found = load_manifest(local, verify="sha256").sha256
         if found != expected:
             return Verdict(passed=False, description=f"{uri} holds {found[:12]}…, expected {expected[:12]}…")
+        other = difference(mine[-1].tags.get("reference_logits", ""), local)
+        if other:
+            return Verdict(passed=False, description=f"{uri} does not compute what was registered: {other}")
         champion = next((version for version in versions if CHAMPION in version.aliases), None)
         if champion is None:
             return Verdict(passed=True, description=f"{uri} is what was trained; there is no champion yet")
-        if champion.facts.degenerate or champion.facts.score is None:
+        if champion.tags.get("degenerate") == "true" or not champion.tags.get("score"):
             return Verdict(
                 passed=False, description=f"{name}: champion version {champion.version} is degenerate or unscored"
             )

@@ -5,7 +5,7 @@ PHASE_ASSETS = {
     "data": ("dump", "corpus", "vocabulary", "instances"),
     "pretraining": ("pretrained_model", "registered_pretrained_model"),
     "finetuning": ("task_data", "finetuned_model", "registered_task_model"),
-    "report": ("report",),
+    "report": ("report", "promotion_decision"),
 }
 DUMP_ASSETS = PHASE_ASSETS["data"] + PHASE_ASSETS["pretraining"]
 """From a dump to a registered pre-trained model: all on the partition `dump`."""

@@ -11,6 +11,7 @@ from workflows.partitions import TASK_NAMES, checked_dump_name
 
 HOME_VARIABLE = "BERT_HOME"
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
+TASKS_VARIABLE = "BERT_TASKS"
 DEFAULT_HOME = ".bert"
 EXPERIMENT = "reports"
 
@@ -42,6 +43,12 @@ class BertHome(dg.ConfigurableResource):
     def artifacts(self) -> Path:
         """Where MLflow keeps artefacts when it has no server that does."""
         return self.path / "artifacts"
+
+    @property
+    def tasks(self) -> Path | None:
+        """The folder with the task files (glue/, squad/, swag/, ner/) where none is given: BERT_TASKS."""
+        given = os.environ.get(TASKS_VARIABLE)
+        return Path(given).resolve() if given else None
 
     @property
     def dumps(self) -> Path:

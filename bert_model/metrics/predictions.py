@@ -1,5 +1,6 @@
 """Reading prediction files in the official formats, and scoring one against a data file."""
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from bert_pipeline.tasks.description import Task
 from bert_pipeline.tasks.example import TaggedExample
 from bert_pipeline.tasks.glue import read_lines
 from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, to_iob2
+from bert_pipeline.tasks.swag import SWAG_COLUMNS
 from bert_pipeline.tasks.task import get_task, read_examples
 
 
@@ -72,7 +74,9 @@ def read_predictions(task: Task, path: Path) -> dict[str, Any]:
     """Read predictions as JSON lines, as SQuAD's JSON object, or as a table of index and prediction."""
     if task.kind == "span" and not _is_json_lines(path):
         return _read_object(path, _text)
-    check = {"regression": _number, "span": _text, "choice": _ending, "tagging": _tags}.get(task.kind, _text)
+    ending = functools.partial(_ending, len((task.columns if task.columns.endings else SWAG_COLUMNS).endings))
+    checks: dict[str, Callable[[str, Any], Any]] = {"regression": _number, "choice": ending, "tagging": _tags}
+    check = checks.get(task.kind, _text)
     result: dict[str, Any] = {}
     for number, key, value in _read_json_lines(path) if _is_json(path) else _read_table(path):
         where = f"{path}:{number}"
@@ -150,9 +154,9 @@ def _number(where: str, value: Any) -> float:
     return number
 
 
-def _ending(where: str, value: Any) -> int:
-    if str(value) not in ("0", "1", "2", "3"):
-        raise InputError(f"{where}: prediction {value!r}, expected the index of an ending, 0 to 3")
+def _ending(count: int, where: str, value: Any) -> int:
+    if str(value) not in map(str, range(count)):
+        raise InputError(f"{where}: prediction {value!r}, expected the index of an ending, 0 to {count - 1}")
     return int(value)
 
 

@@ -1,9 +1,11 @@
 """Checkpoints are whole or not there, are kept as stated, and restore to the last bit."""
 
+import dataclasses
 import errno
 import json
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -14,13 +16,14 @@ from bert_model.checkpoint import BackgroundSaver, CheckpointDirectory, Snapshot
 from bert_model.config import BertConfig, OptimizerConfig
 from bert_model.modeling import BertForPreTraining, new_model
 from bert_model.optimizer import build_optimizer, optimizer_tensors
+from bert_model.weights import load_model
 from bert_pipeline.errors import ArtefactError, TrainingError
 
 CONFIG = BertConfig.from_preset("tiny", vocab_size=60, hidden_size=16, max_position_embeddings=16)
 
 
-def trained(seed: int = 1) -> tuple[BertForPreTraining, torch.optim.Optimizer]:
-    model = new_model(BertForPreTraining, CONFIG, seed=seed)
+def trained(seed: int = 1, config: BertConfig = CONFIG) -> tuple[BertForPreTraining, torch.optim.Optimizer]:
+    model = new_model(BertForPreTraining, config, seed=seed)
     optimizer = build_optimizer(model, OptimizerConfig(), 0.01)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -51,11 +54,29 @@ def test_a_checkpoint_restores_weights_optimizer_and_state_bit_for_bit(tmp_path:
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_a_checkpoint_holds_no_pickle_and_opens_in_transformers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("attention", ["bidirectional", "causal"])
+def test_a_checkpoint_holds_no_pickle_and_gives_the_same_logits_in_transformers(
+    tmp_path: Path, attention: Literal["bidirectional", "causal"]
+) -> None:
     transformers = pytest.importorskip("transformers")
-    path = directory(tmp_path).save(snapshot(7))
+    model, optimizer = trained(config=dataclasses.replace(CONFIG, attention=attention))
+    path = directory(tmp_path).save(take_snapshot(model, optimizer, step=7, state={}, metrics={}))
     assert {item.suffix for item in path.rglob("*") if item.is_file()} == {".json", ".safetensors", ".txt"}
-    assert transformers.AutoModel.from_pretrained(path).config.hidden_size == 16
+    ids = torch.randint(5, 60, (3, 11), generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(11) < torch.tensor([[11], [7], [9]])).long()
+    inputs = {"input_ids": ids * mask, "attention_mask": mask, "token_type_ids": torch.ones_like(ids) * mask}
+    bare = transformers.AutoModel.from_pretrained(path).eval()
+    theirs = transformers.AutoModelForPreTraining.from_pretrained(path).eval()
+    with torch.no_grad():
+        found, expected = model.eval()(**inputs, output_hidden_states=True), theirs(**inputs)
+        states = bare(**inputs).last_hidden_state
+    seen = mask.bool()
+    assert found.hidden_states is not None
+    torch.testing.assert_close(found.hidden_states[-1][seen], states[seen], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.prediction_logits[seen], expected.prediction_logits[seen], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.seq_relationship_logits, expected.seq_relationship_logits, atol=1e-5, rtol=1e-5)
+    restored, _ = load_model(BertForPreTraining, path)
+    assert restored.config.attention == attention
 
 
 def test_a_snapshot_is_a_copy_that_training_does_not_touch() -> None:
@@ -143,6 +164,26 @@ def test_the_background_saver_reports_what_it_published_and_raises_what_went_wro
     with pytest.raises(RuntimeError, match="step-00000003 was not recorded"):
         saver.wait()
     saver.wait()
+
+
+def test_training_goes_on_while_one_checkpoint_is_written_and_another_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = directory(tmp_path)
+    disk_is_free, save = threading.Event(), checkpoints.save
+
+    def slow(snapshot: Snapshot) -> Path:
+        assert disk_is_free.wait(60)
+        return save(snapshot)
+
+    monkeypatch.setattr(checkpoints, "save", slow)
+    saver = BackgroundSaver(checkpoints)
+    for step in (1, 2):
+        saver.save(snapshot(step), lambda path: None)  # returns although nothing can be written
+    assert checkpoints.steps() == []
+    disk_is_free.set()
+    saver.wait()
+    assert checkpoints.steps() == [1, 2]
 
 
 def test_the_manifest_carries_step_and_metrics(tmp_path: Path) -> None:

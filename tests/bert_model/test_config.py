@@ -23,6 +23,31 @@ def test_presets_have_the_published_numbers_of_parameters(preset: str, millions:
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.05)
 
 
+@pytest.mark.parametrize(
+    ("layers", "hidden", "heads", "millions"),
+    [(3, 768, 12, 46), (6, 768, 3, 67), (6, 768, 12, 67), (12, 768, 12, 109), (12, 1024, 16, 184), (24, 1024, 16, 335)],
+)
+def test_every_size_of_table_6_is_a_few_overrides(layers: int, hidden: int, heads: int, millions: int) -> None:
+    shape = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
+    config = ModelConfig(preset="base", overrides=shape).resolve(vocab_size=30522)
+    assert config.intermediate_size == 4 * hidden
+    with torch.device("meta"):
+        model = BertModel(config)
+    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.8)
+
+
+@pytest.mark.parametrize(
+    ("mask", "same", "random"),
+    [(0.8, 0.1, 0.1), (1.0, 0.0, 0.0), (0.8, 0.0, 0.2), (0.8, 0.2, 0.0), (0.0, 0.2, 0.8), (0.0, 0.0, 1.0)],
+)
+def test_every_mix_of_table_8_is_a_configuration_of_pretraining(mask: float, same: float, random: float) -> None:
+    shares = {"mask_share": mask, "same_share": same, "random_share": random}
+    values = {"phases": [{"instances": "x"}], "masking": shares}
+    config = from_mapping(PretrainingConfig, values)
+    masking = config.masking_of(config.phases[0])
+    assert (masking.mask_share, masking.same_share, masking.random_share) == (mask, same, random)
+
+
 def test_a_preset_takes_overrides_and_keeps_the_wide_layer_four_times_as_wide() -> None:
     config = BertConfig.from_preset("tiny", hidden_size=64, hidden_act="gelu_new")
     assert (config.intermediate_size, config.hidden_act, config.num_hidden_layers) == (256, "gelu_new", 2)
@@ -35,6 +60,7 @@ def test_a_preset_takes_overrides_and_keeps_the_wide_layer_four_times_as_wide() 
         ({"hidden_dropout_prob": 1.5}, "hidden_dropout_prob: found 1.5"),
         ({"vocab_size": 0}, "vocab_size: found 0"),
         ({"pad_token_id": 30522}, "pad_token_id: found 30522"),
+        ({"hidden_size": 9, "num_attention_heads": 3, "head": "bilstm"}, "head: found 'bilstm'"),
     ],
 )
 def test_a_model_that_cannot_be_is_refused_by_key_and_value(values: dict[str, Any], message: str) -> None:
@@ -120,6 +146,7 @@ def test_the_number_of_predictions_follows_the_length_of_the_phase() -> None:
         ({"micro_batch_size": 0}, "micro_batch_size: found 0"),
         ({"masking": {"max_predictions_per_seq": 5}}, "set max_predictions_per_seq in the phases"),
         ({"initial_optimizer": "restored"}, "without an initial_model"),
+        ({"model": {"preset": "initial"}}, "model.preset: found 'initial' without an initial_model"),
         ({"precision": "float16"}, "precision: found 'float16'"),
         ({"phases": [{"steps": 5, "warmup_steps": 6}]}, "warmup_steps: found 6"),
         ({"schedule": "run", "phases": [{}, {"warmup_steps": 3}]}, "phases.1"),

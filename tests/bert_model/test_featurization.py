@@ -14,6 +14,7 @@ from bert_model.featurization import EncodingConfig, encode_examples, encode_tex
 from bert_model.windows import document_windows, maximum_context, span_windows
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample
+from bert_pipeline.tasks.squad import NO_OFFSET
 from bert_pipeline.tasks.task import get_task
 
 TOKENIZER = tiny_tasks.tokenizer()
@@ -125,6 +126,12 @@ def test_answer_that_a_window_cuts_in_two_is_no_answer_there():
     example = SpanExample("0", "t", CONTEXT, "a ?", (Answer(answer, CONTEXT.index(answer)),))
     _, texts = spans_of(example, EncodingConfig(max_seq_length=14, doc_stride=4, max_query_length=6))
     assert set(texts) == {None}
+
+
+def test_answer_whose_place_is_unknown_is_no_training_signal():
+    example = SpanExample("0", "t", "rome was rome .", "where ?", (Answer("rome .", NO_OFFSET),))
+    encoded = encode_examples(get_task("squad1"), [example], tiny_tasks.tokenizer(), EncodingConfig(max_seq_length=24))
+    assert encoded.row_columns["start_positions"].tolist() == encoded.row_columns["end_positions"].tolist() == [0]
 
 
 def test_question_without_an_answer_points_at_cls():

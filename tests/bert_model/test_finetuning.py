@@ -8,15 +8,19 @@ import pytest
 import tiny_tasks
 import torch
 import transformers
+from safetensors.torch import load_file
 
 from bert_model.answers import SpanAnswer, choose_answers, is_collapsed, span_answers, tune_threshold
 from bert_model.batching import num_training_steps, prediction_batches, training_batches
+from bert_model.evaluation import evaluate
 from bert_model.featurization import EncodingConfig, encode_examples
 from bert_model.finetuning import finetune, task_configuration
+from bert_model.finetuning_session import trial_directory
 from bert_model.metrics import score
 from bert_model.metrics.predictions import read_predictions
 from bert_model.prediction import TaskPredictor
 from bert_model.task_model import load_task_model
+from bert_model.tracking import open_client
 from bert_model.trial_pool import TrialPool
 from bert_pipeline.errors import ConfigurationError, InputError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
@@ -78,6 +82,29 @@ def test_features_of_a_frozen_encoder_are_learned_from_and_the_encoder_stays_as_
         torch.testing.assert_close(value, before[key])
 
 
+def test_six_rows_of_table_7_come_from_one_stored_set_of_activations(model, tmp_path, pool, monkeypatch):
+    extractions = []
+    extract = TrialPool.extract
+
+    def counted(self, jobs):
+        extractions.extend(jobs)
+        extract(self, jobs)
+
+    monkeypatch.setattr(TrialPool, "extract", counted)
+    inputs = ["embeddings", "second_to_last", "last", "weighted_sum_last_four", "concat_last_four", "weighted_sum_all"]
+    result = tune("ner_features", model, tmp_path / "out", pool, feature_inputs=inputs, seeds=[1, 2], epochs=[4.0])
+    (extraction,) = extractions
+    assert extraction.states == (0, 1)  # all that a model of one block has
+    rows = result.results["feature_inputs"]
+    assert [row["feature_input"] for row in rows] == inputs
+    assert [row["paper"] for row in rows] == [91.0, 95.6, 94.9, 95.9, 96.1, 95.5]
+    assert all(len(row["values"]) == 2 and row["n"] == 24 for row in rows)
+    best = max(rows, key=lambda row: row["mean"])
+    assert result.metrics[result.main_key]["mean"] == best["mean"]
+    assert load_task_model(tmp_path / "out").facts["feature_input"] == best["feature_input"]
+    assert len(result.results["starts"]["pretrained"]["runs"]) == 12
+
+
 def test_comparison_reports_both_random_starts_beside_the_given_one(model, tmp_path, pool):
     result = tune("sst2", model, tmp_path / "out", pool, compare_starts=True, seeds=[1, 2], epochs=[2.0])
     entry = result.metrics["sst2/dev/accuracy"]
@@ -107,9 +134,87 @@ def test_one_process_and_two_workers_publish_the_same_content(model, tmp_path):
     for workers in (0, 2):  # 0 runs the trials in this process
         with TrialPool(num_workers=workers) as pool:
             for name in ("mnli", "ner_features"):
-                result = tune(name, model, tmp_path / f"{name}-{workers}", pool, seeds=[1, 2], compare_starts=True)
+                data = tiny_tasks.task_data(name, num_dev=23)  # 23 rows fill no batch evenly
+                output = tmp_path / f"{name}-{workers}"
+                result = tune(name, model, output, pool, data, seeds=[1, 2], compare_starts=True)
+                assert {entry["n"] for entry in result.metrics.values()} == {23}
                 hashes.append((name, result.manifest.sha256))
     assert len(set(hashes)) == 2
+
+
+class Interrupted(TrialPool):
+    """A pool whose process is interrupted when so many trials have ended."""
+
+    def __init__(self, after):
+        super().__init__(num_workers=0)
+        self.after, self.ran = after, 0
+
+    def run(self, trials):
+        for item in super().run(trials):
+            if self.ran == self.after:
+                raise KeyboardInterrupt
+            self.ran += 1
+            yield item
+
+
+@pytest.mark.parametrize("name", ["sst2", "ner_features"])
+def test_half_done_search_goes_on_where_it_was_interrupted_and_publishes_the_same(name, model, tmp_path):
+    settings = {"learning_rates": [1e-3, 2e-3], "lstm_learning_rates": [1e-2, 2e-2], "seeds": [1, 2], "epochs": [1.0]}
+    with pytest.raises(KeyboardInterrupt):
+        tune(name, model, tmp_path / "out", Interrupted(after=2), **settings)
+    assert not (tmp_path / "out").exists()
+    (held,) = tmp_path.iterdir()
+    assert held.name.startswith(".trials-out-")
+    outputs = sorted(held.glob("*.npz"))
+    assert len(outputs) == 3  # a trial that had ended when the interruption came is not lost either
+    outputs[0].write_bytes(outputs[0].read_bytes()[:100])  # torn by a power cut: made again
+    rest = Interrupted(after=99)
+    result = tune(name, model, tmp_path / "out", rest, **settings)
+    assert rest.ran == 2
+    assert result.manifest.provenance["resumed_trials"] == 2
+    whole = tune(name, model, tmp_path / "whole", Interrupted(after=99), **settings)
+    assert result.manifest.sha256 == whole.manifest.sha256
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
+
+
+def test_trials_of_another_configuration_are_not_taken_over(model, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        tune("sst2", model, tmp_path / "out", Interrupted(after=1), seeds=[1, 2])
+    fresh = Interrupted(after=99)
+    tune("sst2", model, tmp_path / "out", fresh, seeds=[1, 2], epochs=[1.0])
+    assert fresh.ran == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_same_fine_tuning_twice_at_a_time_is_refused(tmp_path):
+    with (
+        trial_directory(tmp_path / "out", "0" * 64),
+        pytest.raises(UsageError, match="another process is fine-tuning"),
+        trial_directory(tmp_path / "out", "0" * 64),
+    ):
+        pass
+
+
+def test_resumed_search_is_one_mlflow_run_with_every_trial_once(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    config = tiny_tasks.configuration(seeds=[1, 2, 3], epochs=[1.0])
+    data = tiny_tasks.task_data("sst2")
+    with pytest.raises(KeyboardInterrupt):
+        finetune(data, model, tmp_path / "out", config, pool=Interrupted(after=1), experiment="tasks")
+    result = finetune(data, model, tmp_path / "out", config, pool=Interrupted(after=9), experiment="tasks")
+    client = open_client()
+    experiment = client.get_experiment_by_name("tasks").experiment_id
+    runs = {run.info.run_id: run for run in client.search_runs([experiment])}
+    parents = [run for run in runs.values() if "mlflow.parentRunId" not in run.data.tags]
+    assert [run.info.run_id for run in parents] == [result.manifest.provenance["mlflow_run_id"]]
+    assert parents[0].info.status == "FINISHED"
+    assert len(runs) == 1 + 3
+    (record,) = (tmp_path / ".tracking").iterdir()
+    lines = [json.loads(line) for line in (record / "metrics.jsonl").read_text().splitlines()]
+    assert sorted(line["trial"] for line in lines if line["event"] == "trial") == [
+        f"pretrained-0.002-8-1-{seed}" for seed in (1, 2, 3)
+    ]
 
 
 def test_inputs_and_configuration_are_in_the_manifest_and_times_are_not(model, tmp_path, pool):
@@ -138,10 +243,58 @@ def test_head_is_kept_for_the_same_task_and_fresh_for_another(model, tmp_path, p
     assert result.manifest.inputs["model"]["kind"] == "finetuned_model"
 
 
+@pytest.mark.parametrize(("has_instructions", "same"), [(True, "bfloat16"), (False, "float32")])
+def test_auto_is_bfloat16_where_the_device_has_instructions_for_it(
+    has_instructions, same, model, tmp_path, pool, monkeypatch
+):
+    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: has_instructions)
+    losses = [
+        tune("sst2", model, tmp_path / precision, pool, precision=precision, epochs=[1.0]).results["winner"]["losses"]
+        for precision in ("auto", "float32", "bfloat16")
+    ]
+    assert losses[1] != losses[2]
+    assert losses[0] == losses[1 if same == "float32" else 2]
+
+
+def test_corrected_adam_begins_with_smaller_steps_than_the_papers(model, tmp_path, pool):
+    still = {"hidden_dropout": 0.0, "classifier_dropout": 0.0, "epochs": [1.0], "warmup_share": 0.0}
+    moved = []
+    for optimizer in ("bert_adam", "adamw"):
+        tune("sst2", model, tmp_path / optimizer, pool, optimizer=optimizer, learning_rates=[1e-4], **still)
+        weights = [load_file(path / "model.safetensors") for path in (model, tmp_path / optimizer)]
+        name = "bert.encoder.layer.0.output.dense.weight"
+        moved.append(float((weights[0][name] - weights[1][name]).norm()))
+    assert moved[0] > 1.2 * moved[1] > 0
+
+
+def test_a_worker_for_each_gpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    pool = TrialPool()
+    assert (pool.num_workers, pool.devices) == (3, ["cuda:0", "cuda:1", "cuda:2"])
+
+
 def test_causal_model_stays_causal(tmp_path, pool):
     causal = tiny_tasks.make_model(tmp_path / "causal", attention="causal")
     tune("sst2", causal, tmp_path / "out", pool)
     assert load_task_model(tmp_path / "out").model.config.attention == "causal"
+
+
+@pytest.mark.parametrize("name", ["sst2", "squad1", "swag", "ner"])
+def test_bilstm_head_of_table_5_is_trained_and_comes_back_with_the_model(name, tmp_path, pool):
+    causal = tiny_tasks.make_model(tmp_path / "causal", attention="causal")
+    data = tiny_tasks.task_data(name)
+    result = tune(name, causal, tmp_path / "out", pool, data, head="bilstm", epochs=[2.0])
+    loaded = load_task_model(tmp_path / "out")
+    assert (loaded.model.config.head, loaded.model.config.attention) == ("bilstm", "causal")
+    examples = data.dev["dev"]
+    encoded = encode_examples(loaded.task, examples, loaded.tokenizer, loaded.config.encoding)
+    evaluation = evaluate(loaded.task, examples, encoded, loaded.logits(encoded, num_threads=1), loaded.config)
+    assert evaluation.scores[loaded.task.main_metric] == pytest.approx(
+        result.metrics[result.main_key]["best"], abs=1e-5
+    )
+    again = tune(name, tmp_path / "out", tmp_path / "again", pool, data, head="bilstm", epochs=[1.0])
+    linear = tune(name, tmp_path / "out", tmp_path / "linear", pool, data, epochs=[1.0])
+    assert again.results["winner"]["losses"][0] < linear.results["winner"]["losses"][0]
 
 
 def test_diverged_training_leaves_nothing_behind(model, tmp_path, pool):
@@ -270,6 +423,24 @@ def test_collapsed_winner_is_published_as_degenerate(model, tmp_path, pool):
 def _labels(directory):
     lines = (directory / "predictions" / "dev.jsonl").read_text().splitlines()
     return [json.loads(line)["prediction"] for line in lines]
+
+
+def test_official_files_of_squad2_give_the_official_script_the_score_that_is_reported(model, tmp_path, pool):
+    data = tiny_tasks.task_data("squad2")
+    result = tune("squad2", model, tmp_path / "out", pool, data, epochs=[2.0])
+    folder = tmp_path / "out" / "predictions"
+    examples = data.dev["dev"]
+    predictions, candidates, odds = (
+        json.loads((folder / f"dev{kind}.json").read_text()) for kind in ("", ".nbest", ".null_odds")
+    )
+    assert predictions.keys() == candidates.keys() == odds.keys() == {e.example_id for e in examples}
+    for answers in candidates.values():
+        assert sum(answer["probability"] for answer in answers) == pytest.approx(1, abs=1e-4)
+    reported = result.metrics["squad2/dev/f1"]["best"]
+    assert score("squad2", examples, predictions)["f1"] == pytest.approx(reported, abs=1e-5)
+    answered = {key: answers[0]["text"] for key, answers in candidates.items()}
+    best = score("squad2", examples, answered, odds, na_threshold=result.results["winner"]["null_threshold"])
+    assert best["best_f1"] == pytest.approx(best["f1"], abs=1e-5) == pytest.approx(reported, abs=1e-5)
 
 
 def test_threshold_is_stored_and_used_by_the_loaded_model(model, tmp_path, pool):

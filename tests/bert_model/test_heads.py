@@ -14,8 +14,9 @@ from bert_model.heads import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
-from bert_model.modeling import new_model
-from bert_model.weights import save_model
+from bert_model.modeling import BertForPreTraining, new_model
+from bert_model.optimizer import is_decayed
+from bert_model.weights import load_model, save_model
 
 transformers = pytest.importorskip("transformers")
 
@@ -47,6 +48,49 @@ def test_transformers_opens_what_we_write_and_gives_the_same_logits(model_class:
     for one, other in pairs:
         assert one.shape == other.shape
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "model_class",
+    [BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering, BertForMultipleChoice],
+)
+def test_a_bilstm_on_top_lets_a_left_to_right_model_see_both_sides(model_class: Any, tmp_path: Path) -> None:
+    config = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32, attention="causal")
+    (tmp_path / "pretrained").mkdir()
+    save_model(new_model(BertForPreTraining, config, seed=1), tmp_path / "pretrained", make_tokenizer(60))
+    plain, _ = load_model(model_class, tmp_path / "pretrained", num_labels=2)
+    model, report = load_model(model_class, tmp_path / "pretrained", num_labels=2, head="bilstm", seed=3)
+    assert {name for name in report.created if name.startswith("bilstm.lstm.")} == {
+        f"bilstm.lstm.{kind}_l0{end}"
+        for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        for end in ("", "_reverse")
+    }
+    again, _ = load_model(model_class, tmp_path / "pretrained", num_labels=2, head="bilstm", seed=3)
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
+    assert not is_decayed("bilstm.lstm.bias_ih_l0_reverse")
+    assert is_decayed("bilstm.lstm.weight_hh_l0")
+
+    ids = torch.randint(5, 60, (2, 1, 12), generator=torch.Generator().manual_seed(0))
+    ids = ids if model_class is BertForMultipleChoice else ids[:, 0]
+    changed = ids.clone()
+    changed[0, ..., 7] = 9
+
+    def first(network: Any, inputs: torch.Tensor, **more: Any) -> torch.Tensor:
+        with torch.no_grad():
+            output = network.eval()(inputs, **more)
+        return (torch.stack(output, -1) if isinstance(output, tuple) else output)[0].flatten()[:2]
+
+    assert torch.equal(first(plain, ids), first(plain, changed))  # the first position sees itself alone
+    assert not torch.allclose(first(model, ids), first(model, changed), atol=1e-7)
+
+    (tmp_path / "tuned").mkdir()
+    save_model(model, tmp_path / "tuned", make_tokenizer(60))
+    tuned, report = load_model(model_class, tmp_path / "tuned")
+    assert not report.created
+    assert torch.equal(first(tuned, ids), first(model, ids))
+    mask = (torch.arange(12) < 9).long().expand(ids.shape)
+    padded = ids * mask
+    torch.testing.assert_close(first(tuned, padded, attention_mask=mask), first(tuned, ids[..., :9]))
 
 
 def test_a_classifier_has_as_many_outputs_as_labels_and_its_own_dropout() -> None:

@@ -88,9 +88,10 @@ def test_without_a_mask_everything_is_seen() -> None:
         )
 
 
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
 @pytest.mark.parametrize("padded", [False, True])
-def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(padded: bool) -> None:
-    ours, theirs = pair(small_config())
+def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(padded: bool, hidden_act: str) -> None:
+    ours, theirs = pair(small_config(hidden_act=hidden_act))
     inputs = batch(padded)
     positions = torch.tensor([[1, 5, 7], [2, 3, 16], [1, 2, 0], [4, 9, 20]])
     targets = torch.tensor([[11, 12, 13], [14, 15, 16], [17, 18, -100], [19, 20, 21]])
@@ -110,6 +111,29 @@ def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(pa
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     for name, parameter in ours.named_parameters():
         torch.testing.assert_close(parameter.grad, gradients[name], atol=TOLERANCE, rtol=1e-4, msg=name)
+        parameter.grad = None
+    counts = (targets != -100).sum(), len(next_sentence)  # training's own way: sums, without logits in between
+    sums = ours.loss_sums(**inputs, masked_lm_positions=positions, labels=targets, next_sentence_label=next_sentence)
+    torch.testing.assert_close(sums[0] / counts[0] + sums[1] / counts[1], loss, atol=TOLERANCE, rtol=TOLERANCE)
+    (sums[0] / counts[0] + sums[1] / counts[1]).backward()
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name], atol=TOLERANCE, rtol=1e-4, msg=name)
+
+
+def test_the_compiled_graph_is_one_and_has_the_same_losses_and_gradients() -> None:
+    model, _ = pair(small_config())
+    inputs = batch(True)
+    inputs["masked_lm_positions"] = torch.tensor([[1, 5, 7], [2, 3, 16], [1, 2, 0], [4, 9, 20]])
+    inputs["labels"] = torch.tensor([[11, 12, 13], [14, 15, 16], [17, 18, -100], [19, 20, 21]])
+    inputs["next_sentence_label"] = torch.tensor([0, 1, 1, 0])
+    results = []
+    for function in (model.loss_sums, torch.compile(model.loss_sums, backend="eager", fullgraph=True)):
+        losses = function(**inputs)
+        sum(losses).backward()
+        results.append([*losses, *(parameter.grad for parameter in model.parameters())])
+        model.zero_grad()
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5)
 
 
 def test_masked_positions_give_the_logits_that_stand_there() -> None:

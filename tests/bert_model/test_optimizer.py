@@ -119,6 +119,24 @@ def test_a_restored_optimizer_goes_on_bit_for_bit(kind: Any) -> None:
         assert torch.equal(parameter, other.get_parameter(name))
 
 
+def test_restored_state_of_an_optimizer_that_corrects_does_not_make_berts_adam_correct() -> None:
+    model = Small()
+    stored = build_optimizer(model, OptimizerConfig(name="adamw"), 0.01)
+    for name, gradient in gradients(1, model).items():
+        model.get_parameter(name).grad = gradient
+    stored.step()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    state = {name: tensor.clone() for name, tensor in optimizer_tensors(model, stored).items()}
+    optimizer = build_optimizer(model, OptimizerConfig(name="bert_adam", weight_decay=0.0, epsilon=1e-6), 0.01)
+    load_optimizer_tensors(model, optimizer, state)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for name, parameter in model.named_parameters():
+        mean, square = 0.9 * state[f"exp_avg:{name}"], 0.999 * state[f"exp_avg_sq:{name}"]
+        torch.testing.assert_close(parameter, before[name] - 0.01 * mean / (square.sqrt() + 1e-6))
+
+
 def test_optimizer_state_of_another_model_is_refused_by_name() -> None:
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(), 0.01)

@@ -2,13 +2,16 @@
 
 import io
 import json
+import shutil
 
 import numpy as np
 import pytest
 import tiny_tasks
+import torch
 
 from bert_model.finetuning import finetune
 from bert_model.prediction import load_predictor, predict
+from bert_model.prediction_input import read_records
 from bert_model.trial_pool import TrialPool
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.tasks.task import get_task
@@ -98,6 +101,13 @@ def test_ensemble_averages_probabilities(models, tmp_path):
     assert both == pytest.approx((one + two) / 2, abs=2e-6)
 
 
+@pytest.mark.parametrize("name", sorted(INPUTS))
+def test_ensemble_of_a_model_with_itself_answers_as_the_model_alone(name, models, tmp_path):
+    (alone,) = answers_to(name, [models[name]], INPUTS[name], tmp_path)
+    (twice,) = answers_to(name, [models[name]] * 2, INPUTS[name], tmp_path)
+    assert alone == twice
+
+
 def test_masked_words_are_filled_only_where_the_text_says_mask(models, tmp_path):
     (answer,) = answers_to("mlm", [models["base"]], "the [MASK] was [MASK] .\n", tmp_path)
     assert len(answer["masks"]) == 2
@@ -125,6 +135,36 @@ def test_batch_gives_what_each_input_alone_gives(models):
     alone = [predictor.answer([record])[0]["probabilities"]["0"] for record in records]
     together = [answer["probabilities"]["0"] for answer in predictor.answer(records)]
     np.testing.assert_allclose(alone, together, atol=3e-6)
+
+
+@pytest.mark.parametrize("task", ["sst2", "ner_features", "mlm"])
+def test_models_are_put_on_the_gpu_where_there_is_one(task, models, monkeypatch):
+    moved = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.nn.Module.to", lambda module, device: moved.append(torch.device(device)) or module)
+    load_predictor(task, [models.get(task, models["base"])])
+    assert moved == [torch.device("cuda")] * (2 if task == "ner_features" else 1)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("task", ["sst2", "squad2", "ner", "ner_features", "mlm", "nsp"])
+def test_gpu_answers_as_the_cpu_does(task, models, monkeypatch):
+    record = {"nsp": {"text": "the film .", "text_b": "it was fine ."}, "mlm": {"text": "the [MASK] ."}}.get(task)
+    if record is None:
+        record = next(read_records([INPUTS[task]], load_predictor(task, [models[task]]).form, "here"))
+    directory = models.get(task, models["base"])
+    (on_gpu,) = load_predictor(task, [directory]).answer([record])
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    (on_cpu,) = load_predictor(task, [directory]).answer([record])
+    assert _without_numbers(on_gpu) == _without_numbers(on_cpu)
+
+
+def _without_numbers(value):
+    if isinstance(value, dict):
+        return {key: _without_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_numbers(item) for item in value[:1]]
+    return None if isinstance(value, float) else value
 
 
 @pytest.mark.parametrize(
@@ -158,6 +198,40 @@ def test_pretrained_model_without_a_head_for_the_task_is_refused(models):
         load_predictor("sst2", [models["base"]])
     with pytest.raises(UsageError, match="has no head for mlm"):
         load_predictor("mlm", [models["sst2"]])
+
+
+def foreign(models, tmp_path, labels):
+    """The MNLI model as someone else would publish it, its outputs named by them."""
+    directory = tmp_path / "foreign"
+    shutil.copytree(models["mnli"], directory)
+    (directory / "task.json").unlink()
+    config = json.loads((directory / "config.json").read_text())
+    config["id2label"] = {str(index): label for index, label in enumerate(labels)}
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+def test_labels_of_a_foreign_head_are_taken_in_its_own_order(models, tmp_path):
+    directory = foreign(models, tmp_path, ("ENTAILMENT", "NEUTRAL", "CONTRADICTION"))
+    ours, theirs = (
+        load_predictor("mnli", [model]).answer([{"text": "the film was lovely .", "text_b": "a song ."}])[0]
+        for model in (models["mnli"], directory)
+    )
+    named = dict(zip(("contradiction", "entailment", "neutral"), ("entailment", "neutral", "contradiction")))
+    assert theirs["label"] == named[ours["label"]]
+    assert theirs["probabilities"] == {named[label]: value for label, value in ours["probabilities"].items()}
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (("yes", "no"), "its head has 2 outputs, mnli has 3 labels"),
+        (("yes", "no", "neutral"), "its head answers yes, no, neutral, expected the labels of mnli: contradiction"),
+    ],
+)
+def test_labels_that_are_not_the_tasks_are_refused(models, tmp_path, labels, message):
+    with pytest.raises(InputError, match=message):
+        load_predictor("mnli", [foreign(models, tmp_path, labels)])
 
 
 def test_missing_input_file_is_named(models, tmp_path):

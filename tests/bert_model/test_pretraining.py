@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from instances_fixture import write_instances
+from instances_fixture import make_tokenizer, write_instances
 from safetensors.torch import load_file
+from small_training import SMALL_MODEL, configuration, train_events, write_data
 from two_ranks import run_pretraining
 
 from bert_model.config import PretrainingConfig
+from bert_model.modeling import BertForPreTraining
 from bert_model.pretraining import (
     EXIT_PREEMPTED,
     load_configuration,
@@ -24,53 +26,17 @@ from bert_model.pretraining import (
     pretrain,
     training_id,
 )
+from bert_model.trainer import Trainer
 from bert_model.training_directory import training_lock
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtefactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
 
-SMALL_MODEL = {
-    "preset": "tiny",
-    "overrides": {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "max_position_embeddings": 64,
-    },
-}
-
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Instances of two lengths."""
-    folder = tmp_path_factory.mktemp("instances")
-    write_instances(folder / "short", max_seq_length=16, shards=(48, 32), held_out=21, rows_per_write=16)
-    write_instances(folder / "long", max_seq_length=32, shards=(40,), held_out=10, rows_per_write=16)
-    return {"short": str(folder / "short"), "long": str(folder / "long")}
-
-
-def configuration(data: dict[str, str], **changes: Any) -> dict[str, Any]:
-    """Two phases with dropout, dynamic masks and accumulation; the first goes over the end of an epoch."""
-    phases = [
-        {"max_seq_length": 16, "steps": 8, "global_batch_size": 16, "warmup_steps": 2, "instances": data["short"]},
-        {"max_seq_length": 32, "steps": 6, "global_batch_size": 8, "warmup_steps": 1, "instances": data["long"]},
-    ]
-    return {
-        "model": SMALL_MODEL,
-        "phases": [phase | {"learning_rate": 1e-3} for phase in phases],
-        "micro_batch_size": 3,
-        "shuffle_row_groups": 2,
-        "log_interval_steps": 1,
-        "evaluation_interval_steps": 0,
-        "checkpoint_interval_steps": 3,
-        "timeout_seconds": 30,
-    } | changes
-
-
-def train_events(output: Path) -> dict[int, dict[str, float]]:
-    """The losses of every step; of a repeated step the last ones."""
-    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    kept = ("train/loss", "train/mlm_loss", "train/nsp_loss", "train/gradient_norm", "train/learning_rate")
-    return {line["step"]: {key: line["metrics"][key] for key in kept} for line in lines if line.get("event") == "train"}
+    return write_data(tmp_path_factory.mktemp("instances"))
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +59,7 @@ def test_a_killed_and_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
     codes, reports, _ = run_pretraining(configuration(data), output, fail=(rank, step, "kill"))
     assert codes[rank] == -signal.SIGKILL
     assert codes[1 - rank] == 1
+    assert f"rank {1 - rank} lost the other ranks at step " in reports[1 - rank]["error"]
     assert "checkpoints/step-" in reports[1 - rank]["error"]
     assert not (output / "model").exists()
 
@@ -179,6 +146,32 @@ def single(data: dict[str, str], **changes: Any) -> PretrainingConfig:
     return from_mapping(PretrainingConfig, configuration(data, **changes))
 
 
+def test_each_step_is_logged_with_its_losses_rates_and_utilization(uninterrupted: Path) -> None:
+    events = [json.loads(line) for line in (uninterrupted / "metrics.jsonl").read_text().splitlines()]
+    assert events[0]["event"] == "start"
+    assert events[0]["matrix_product_rate"] > 1e9
+    steps = [event for event in events if event["event"] == "train"]
+    assert [event["step"] for event in steps] == list(range(1, 15))
+    assert all(event["time"] > 1.7e9 for event in steps)
+    named = {"loss", "mlm_loss", "nsp_loss", "learning_rate", "gradient_norm", "tokens_per_second", "tokens_seen"}
+    named |= {"model_flops_utilization", "data_wait_share", "memory_bytes"}
+    assert {f"train/{name}" for name in named} == set(steps[0]["metrics"])
+    assert all(0 < event["metrics"]["train/model_flops_utilization"] < 1 for event in steps)
+    evaluated = next(event["metrics"] for event in events if event["event"] == "evaluation")
+    named = {"mlm_loss", "mlm_accuracy", "perplexity", "nsp_loss", "nsp_accuracy", "nsp_majority", "instances"}
+    assert {f"held_out/{name}" for name in named} == set(evaluated)
+
+
+@pytest.mark.parametrize("upload", [True, False])
+def test_mlflow_gets_the_weights_of_checkpoints_or_their_path_alone(
+    data: dict[str, str], tmp_path: Path, upload: bool
+) -> None:
+    values = configuration(data, upload_checkpoints=upload)
+    values["phases"] = [values["phases"][0] | {"steps": 1, "warmup_steps": 0}]
+    pretrain(from_mapping(PretrainingConfig, values), tmp_path / "training", experiment="", device="cpu")
+    assert json.loads((tmp_path / "training" / "tracking.json").read_text())["upload_checkpoints"] is upload
+
+
 def test_a_finished_training_is_left_alone(
     data: dict[str, str], uninterrupted: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,19 +232,17 @@ def test_a_directory_of_someone_else_is_not_used(data: dict[str, str], tmp_path:
 def test_a_non_finite_loss_stops_before_the_update_and_names_the_step(
     data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bert_model import trainer
-
     steps = iter(range(1000))
-    original = trainer.loss_sums
+    original = BertForPreTraining.loss_sums
 
-    def poisoned(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        masked_lm, next_sentence = original(*arguments)
+    def poisoned(*arguments: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        masked_lm, next_sentence = original(*arguments, **named)
         # 16 instances in micro-batches of 3 make 6 calls a step: the 26th falls into the update after step 4
         return (masked_lm * float("nan") if next(steps) == 25 else masked_lm), next_sentence
 
-    monkeypatch.setattr(trainer, "loss_sums", poisoned)
+    monkeypatch.setattr(BertForPreTraining, "loss_sums", poisoned)
     config = single(data, checkpoint_interval_steps=4, evaluation_max_instances=1)
-    monkeypatch.setattr(trainer.Trainer, "evaluate", lambda self, phase: {})
+    monkeypatch.setattr(Trainer, "evaluate", lambda self, phase: {})
     with pytest.raises(TrainingError, match=r"step 4: .*not finite.*samples 64 to 79.*step-00000004"):
         pretrain(config, tmp_path / "training", experiment="", device="cpu")
     weights = load_file(tmp_path / "training" / "checkpoints" / "step-00000004" / "model.safetensors")
@@ -281,9 +272,40 @@ def test_training_goes_on_from_another_model_and_says_so(
     config["phases"] = [config["phases"][1] | {"steps": 1, "warmup_steps": 0, "learning_rate": 0.0}]
     result = pretrain(from_mapping(PretrainingConfig, config), tmp_path / "more", experiment="", device="cpu")
     assert result.model is not None
-    assert "tensors loaded from a BertForPreTraining, with its optimizer state" in caplog.text
+    assert f"continuing from {newest} with its own optimizer state: " in caplog.text
+    assert "tensors loaded from a BertForPreTraining" in caplog.text
     before, after = (load_file(path / "model.safetensors") for path in (newest, result.model))
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_hub_model_of_another_architecture_is_continued_by_one_option(
+    data: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    foreign = tmp_path / "foreign"
+    shape = {"vocab_size": 64, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3}
+    theirs = transformers.BertForMaskedLM(
+        transformers.BertConfig(**shape, intermediate_size=40, max_position_embeddings=40)
+    )
+    theirs.save_pretrained(foreign)
+    (foreign / "model.safetensors").unlink()
+    torch.save(theirs.state_dict(), foreign / "pytorch_model.bin")
+    make_tokenizer(60).save(foreign)
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(configuration(data, model={"preset": "base"})))
+    assignments = ["phases.0.steps=1", "phases.0.warmup_steps=0", "phases.0.learning_rate=0.0"]
+    assignments += ["phases.1.steps=1", "phases.1.warmup_steps=0", "phases.1.learning_rate=0.0"]
+    options = ["--config", str(path), "--experiment", "", "--device", "cpu", "--output", str(tmp_path / "more")]
+    caplog.set_level("INFO")
+    assert main([*options, "--from", str(foreign), *assignments]) == 0
+    assert f"continuing from {foreign} with fresh optimizer state: " in caplog.text
+    assert "loaded from a BertForMaskedLM; created: bert.pooler.dense.bias" in caplog.text
+    continued = load_file(tmp_path / "more" / "model" / "model.safetensors")
+    for name, parameter in theirs.named_parameters():
+        assert torch.equal(continued[name], parameter), name
+    restored = [*options, "--from", str(foreign), "--optimizer-state", "restored", "--resume", *assignments]
+    assert main(restored) == 2
+    assert main([*options, "--optimizer-state", "fresh"]) == 2
 
 
 def test_instances_longer_than_the_phase_are_refused(data: dict[str, str], tmp_path: Path) -> None:

@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 import tiny_tasks
 
+from bert_model import reference_logits as stored_model_logits
 from bert_model import registry
+from bert_model.cli import main
 from bert_model.finetuning import finetune
-from bert_model.promotion import GateConfig, VersionFacts, decide, higher_is_better
+from bert_model.model_card import card_problem, description_of, with_scores
+from bert_model.promotion import GateConfig, Inspection, decide
 from bert_model.trial_pool import TrialPool
+from bert_model.version_facts import FINETUNED, PRETRAINED, TaskScore, VersionFacts
 from bert_model.weights import resolve_model
-from bert_pipeline.errors import ArtefactError, PromotionError, UsageError
+from bert_pipeline.errors import ArtefactError, ConfigurationError, PromotionError, UsageError
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 
 
@@ -53,15 +57,19 @@ def trained(tmp_path_factory, base):
     return root
 
 
+def register(directory, name, **tags):
+    return registry.register(directory, name, tags={"licence": "Apache-2.0", **tags})
+
+
 def aliases_of(name):
     return {alias: version.version for version in registry.list_models(name) for alias in version.aliases}
 
 
 def test_better_version_becomes_champion_and_the_former_one_is_kept(home, trained):
     name = registry.model_name("tiny", "stsb")
-    registry.register(trained / "weak", name)
+    register(trained / "weak", name)
     assert registry.promote(name).require().promoted
-    second = registry.register(trained / "strong", name, tags={"dump": "samplewiki-1"})
+    second = register(trained / "strong", name, dump="samplewiki-1")
     assert aliases_of(name) == {"candidate": 2, "champion": 1}
     decision = registry.promote(name, dry_run=True)
     assert decision.passed
@@ -70,17 +78,24 @@ def test_better_version_becomes_champion_and_the_former_one_is_kept(home, traine
     assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}
     assert second.tags["dump"] == "samplewiki-1"
     stored = json.loads(registry.get_version(f"models:/{name}@champion").tags["promotion"])
-    assert [gate["name"] for gate in stored["gates"]][-1] == "better"
+    assert [gate["name"] for gate in stored["gates"]][-2:] == ["better", "no_task_worse"]
+    assert stored["tasks"][0]["champion"]["version"] == 1
+    table = stored_beside(home, second, "promotion.txt").read_text()
+    assert all(gate["name"] in table for gate in stored["gates"])
+    assert table.rstrip().endswith("bert-tiny-stsb version 2 is champion")
     assert registry.rollback(name).version == 1
     assert aliases_of(name) == {"candidate": 2, "champion": 1, "previous": 2}
+    assert registry.promote(name, 2).refused_by == ("not_rolled_back",)  # an undone promotion is not done again
+    assert registry.rollback(name).version == 2
+    assert registry.promote(name, 1, dry_run=True).refused_by[0] == "not_rolled_back"
 
 
 def test_worse_version_is_refused_by_name_and_the_champion_stays(home, trained):
     name = "bert-tiny-worse"
-    registry.register(trained / "strong", name)
+    register(trained / "strong", name)
     registry.promote(name).require()
-    registry.register(trained / "weak", name)
-    decision = registry.promote(name)
+    register(trained / "weak", name)
+    decision = registry.promote(name, config=GateConfig(tolerance=1000.0))
     assert decision.refused_by == ("better",)
     with pytest.raises(PromotionError, match=r"version 2 is not promoted \(better: .*version 1 stays champion"):
         decision.require()
@@ -88,16 +103,28 @@ def test_worse_version_is_refused_by_name_and_the_champion_stays(home, trained):
     assert "REFUSED" in decision.table()
 
 
+def test_gates_are_set_on_the_command_line_and_a_dry_run_prints_the_table(home, trained, capsys):
+    name = "bert-tiny-commanded"
+    register(trained / "weak", name)
+    assert main(["promote", name, "min_seeds=2", "--dry-run"]) == 1
+    assert "stsb: 1 seeds, expected at least 2" in capsys.readouterr().out
+    assert main(["promote", name, "--dry-run"]) == 0
+    assert "may become champion" in capsys.readouterr().out
+    assert "champion" not in aliases_of(name)
+    assert main(["promote", name, "marginn=1"]) == 2
+    assert "did you mean 'margin'" in capsys.readouterr().err
+
+
 def test_same_content_is_registered_once(home, trained):
     name = "bert-tiny-once"
-    first = registry.register(trained / "weak", name)
-    assert registry.register(trained / "weak", name).version == first.version == 1
+    first = register(trained / "weak", name)
+    assert register(trained / "weak", name).version == first.version == 1
     assert len(registry.list_models(name)) == 1
 
 
 def test_downloaded_model_is_the_registered_one_bit_for_bit(home, trained):
     name = "bert-tiny-download"
-    registry.register(trained / "weak", name)
+    register(trained / "weak", name)
     local = resolve_model(f"models:/{name}@candidate")
     assert load_manifest(local, verify="sha256").sha256 == load_manifest(trained / "weak").sha256
     assert registry.download(f"models:/{name}/1") == local  # from the cache
@@ -113,12 +140,12 @@ def _stored(home, version):
 
 def test_damaged_version_is_neither_promoted_nor_downloaded(home, trained):
     name = "bert-tiny-damaged"
-    version = registry.register(trained / "strong", name)
+    version = register(trained / "strong", name)
     weights = _stored(home, version) / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1  # one flipped bit, which safetensors loads silently
     weights.write_bytes(bytes(data))
-    assert registry.promote(name).refused_by == ("intact",)
+    assert "intact" in registry.promote(name).refused_by
     shutil.rmtree(home / "cache", ignore_errors=True)
     with pytest.raises(ArtefactError, match="was changed or damaged"):
         registry.download(f"models:/{name}/1")
@@ -131,10 +158,10 @@ class Planted:
 
 def test_planted_pickle_is_refused_and_never_run(home, trained, tmp_path):
     name = "bert-tiny-planted"
-    version = registry.register(trained / "weak", name)
+    version = register(trained / "weak", name)
     (_stored(home, version) / "pytorch_model.bin").write_bytes(pickle.dumps(Planted()))
     shutil.rmtree(home / "cache", ignore_errors=True)
-    assert registry.promote(name).refused_by == ("intact",)
+    assert "intact" in registry.promote(name).refused_by
     with pytest.raises(ArtefactError, match="pytorch_model.bin"):
         registry.download(f"models:/{name}/1")
     shutil.copytree(trained / "weak", tmp_path / "spoiled")
@@ -156,7 +183,7 @@ def test_directory_that_is_no_model_is_refused(home, tmp_path):
     ["../../etc", "bert-tiny/../x", "bert-Tiny", "bert-tiny%2f", "bert-tiny\n", "sst2", "", "bert-" + "x" * 300],
 )
 def test_name_outside_our_pattern_is_refused_before_the_registry_is_asked(name, monkeypatch):
-    monkeypatch.setattr(registry, "_client", None)
+    monkeypatch.setattr(registry, "registry_client", None)
     for operation in (registry.promote, registry.rollback, lambda n: registry.register("x", n)):
         with pytest.raises(UsageError, match="expected bert-<preset>"):
             operation(name)
@@ -169,7 +196,7 @@ def test_reference_outside_the_pattern_is_refused(reference):
 
 
 def test_unknown_name_alias_and_version_are_named(home, trained):
-    registry.register(trained / "weak", "bert-tiny-known")
+    register(trained / "weak", "bert-tiny-known")
     with pytest.raises(UsageError, match="bert-tiny-unknown: no such registered model"):
         registry.promote("bert-tiny-unknown")
     with pytest.raises(UsageError, match=r"has no alias 'champion' \(aliases: candidate\)"):
@@ -196,78 +223,221 @@ def _with_manifest(directory, data):
     return directory
 
 
-def test_pretrained_model_is_compared_by_held_out_loss_on_the_same_data(home, base, tmp_path):
-    name = registry.model_name("tiny")
-    registry.register(_pretrained(tmp_path / "a", base, 4.0), name)
-    registry.promote(name).require()
-    registry.register(_pretrained(tmp_path / "b", base, 5.0), name)
-    assert registry.promote(name).refused_by == ("better",)
-    registry.register(_pretrained(tmp_path / "c", base, 3.0, data="2"), name)
-    assert registry.promote(name).refused_by == ("same_data",)
-    registry.register(_pretrained(tmp_path / "d", base, 3.0), name)
+@pytest.fixture(scope="module")
+def two_pretrained(home, tmp_path_factory):
+    """Two pre-trained models on different dumps, each fine-tuned on stsb; the second better and registered later."""
+    root = tmp_path_factory.mktemp("pretrained")
+    data = tiny_tasks.task_data("stsb")
+    for number, epochs in ((1, 1.0), (2, 8.0)):
+        start = tiny_tasks.make_model(root / f"weights-{number}")
+        model = _pretrained(root / f"model-{number}", start, 5.0 - number, data=str(number))
+        with TrialPool(num_workers=0) as pool:
+            configuration = tiny_tasks.configuration(epochs=[epochs])
+            finetune(data, model, root / f"stsb-{number}", configuration, pool=pool, experiment="")
+    return root
+
+
+def test_pretrained_model_of_another_dump_is_judged_by_its_fine_tunings(two_pretrained):
+    name = registry.model_name("mini")
+    first = register(two_pretrained / "model-1", name, dump="enwiki-20261001")
+    refused = registry.promote(name)
+    assert refused.refused_by == ("scored",)
+    assert "none of its fine-tunings is registered" in refused.table()
+    register(two_pretrained / "stsb-1", f"{name}-stsb")
+    assert registry.promote(name).require().promoted  # the first one needs scores and has nobody to beat
+    assert "| stsb | dev/spearman |" in registry.get_version(f"models:/{name}/1").description
+    second = register(two_pretrained / "model-2", name, dump="enwiki-20261101")
+    assert first.tags["data_sha256"] != second.tags["data_sha256"]  # held-out losses of two dumps do not compare
+    assert set(registry.promote(name, dry_run=True).refused_by) == {"scored", "comparable", "covers_champion", "better"}
+    register(two_pretrained / "stsb-2", f"{name}-stsb")
+    decision = registry.promote(name, dry_run=True)
+    assert decision.passed
+    rows = {row["task"]: row for row in decision.task_rows()}
+    assert float(rows["average"]["change"]) > 0
+    assert aliases_of(name)["champion"] == 1
     assert registry.promote(name).require().promoted
-    table = registry.models_table(registry.list_models(name))
-    assert "candidate, champion" in table
-    assert "held_out/mlm_loss" in table
+    assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}
 
 
-def _facts(**changes):
+def test_card_is_an_artefact_and_the_description_and_says_what_the_version_is(home, trained):
+    version = register(trained / "strong", "bert-tiny-card", dump="enwiki-20261101", code_commit="abc123")
+    card = stored_beside(home, version, "model_card.md").read_text()
+    assert version.description == description_of(card)
+    assert card_problem(card) is None
+    for words in ("enwiki-20261101", "abc123", "Weights: Apache-2.0", "majority", "stsb/dev/spearman", "dev set"):
+        assert words in card, words
+
+
+def test_version_without_a_licence_or_whose_card_or_code_has_changed_is_refused(home, trained, monkeypatch):
+    name = "bert-tiny-undocumented"
+    version = registry.register(trained / "weak", name)
+    assert registry.promote(name, dry_run=True).refused_by == ("licensed",)
+    card = stored_beside(home, version, "model_card.md")
+    card.write_text(card.read_text().replace("## Limits", "## Nothing"))
+    assert registry.promote(name, dry_run=True).refused_by == ("licensed", "documented")
+    card.unlink()
+    assert "documented" in registry.promote(name, dry_run=True).refused_by
+    monkeypatch.setattr(stored_model_logits, "reference_logits", lambda directory: [0.0, 0.0])
+    assert "reproduces_logits" in registry.promote(name, dry_run=True).refused_by
+
+
+def stored_beside(home, version, file):
+    return next(home.glob(f"artifacts/models/{version.model_id}/artifacts/{file}"))
+
+
+def _score(task="sst2", mean=80.0, **changes):
     values = {
-        "name": "bert-tiny-sst2",
-        "version": 2,
-        "kind": "finetuned_model",
-        "metric": "sst2/dev/accuracy",
-        "score": 80.0,
+        "task": task,
+        "metric": f"{task}/dev/accuracy",
+        "mean": mean,
+        "sd": 1.0,
         "num_seeds": 3,
-        "data_sha256": "d" * 64,
-        "content_sha256": "c" * 64,
+        "num_examples": 300,
+        "data_sha256": "t" * 64,
+        "dev_sha256": "d" * 64,
+        "configuration_sha256": "c" * 64,
         "degenerate": False,
+        "version": 1,
     }
-    return VersionFacts(**{**values, **changes})
+    return TaskScore(**{**values, **changes})
+
+
+def _facts(*scores, version=2, kind=FINETUNED, **changes):
+    values = {"name": "bert-tiny", "version": version, "kind": kind, "licence": "Apache-2.0", **changes}
+    return VersionFacts(scores=scores, **values)
+
+
+SOUND = Inspection()
 
 
 @pytest.mark.parametrize(
-    ("candidate", "champion", "damage", "gate"),
+    ("candidate", "champion", "inspection", "gate"),
     [
-        ({"score": None}, None, None, "scored"),
-        ({"score": float("nan")}, None, None, "scored"),
-        ({"num_seeds": 1}, None, None, "scored"),
-        ({"data_sha256": ""}, None, None, "scored"),
-        ({}, None, "a file is gone", "intact"),
-        ({"degenerate": True}, None, None, "not_degenerate"),
-        ({}, {"version": 2}, None, "new"),
-        ({}, {"data_sha256": "e" * 64}, None, "same_data"),
-        ({}, {"metric": "rte/dev/accuracy"}, None, "same_data"),
-        ({}, {"score": 80.0}, None, "better"),
-        ({}, {"score": 79.9}, None, "better"),
-        ({}, {"score": 90.0}, None, "better"),
+        (_facts(), None, SOUND, "scored"),
+        (_facts(_score(mean=float("nan"))), None, SOUND, "scored"),
+        (_facts(_score(num_seeds=1)), None, SOUND, "scored"),
+        (_facts(_score(dev_sha256="")), None, SOUND, "scored"),
+        (_facts(_score(), kind=PRETRAINED), None, SOUND, "scored"),  # two tasks are asked for
+        (_facts(_score("wnli"), _score("rte"), kind=PRETRAINED), None, SOUND, "scored"),  # wnli does not count
+        (_facts(_score()), None, Inspection(damage="a file is gone"), "intact"),
+        (_facts(_score()), None, Inspection(logits="logit 0 is 1, 2 was recorded"), "reproduces_logits"),
+        (_facts(_score()), None, Inspection(card="it has no model_card.md"), "documented"),
+        (_facts(_score(), licence=""), None, SOUND, "licensed"),
+        (_facts(_score(), rolled_back=True), None, SOUND, "not_rolled_back"),
+        (_facts(_score(degenerate=True)), None, SOUND, "not_degenerate"),
+        (_facts(_score()), _facts(_score()), SOUND, "new"),
+        (_facts(_score()), _facts(_score(dev_sha256="e" * 64), version=1), SOUND, "comparable"),
+        (_facts(_score()), _facts(_score(metric="sst2/dev/f1"), version=1), SOUND, "comparable"),
+        (_facts(_score()), _facts(_score(), version=1), SOUND, "better"),
+        (_facts(_score()), _facts(_score(mean=79.9), version=1), SOUND, "better"),
+        (_facts(_score()), _facts(_score(mean=90.0), version=1), SOUND, "no_task_worse"),
     ],
 )
-def test_gate_refuses(candidate, champion, damage, gate):
-    standing = _facts(**{"version": 1, "score": 70.0, **champion}) if champion is not None else None
-    decision = decide(_facts(**candidate), standing, damage=damage, config=GateConfig(margin=0.5, min_seeds=2))
+def test_gate_refuses(candidate, champion, inspection, gate):
+    config = GateConfig(margin=0.5, min_seeds=2, min_tasks=2)
+    decision = decide(candidate, champion, inspection=inspection, config=config)
     assert gate in decision.refused_by
     assert not decision.passed
+    assert gate in decision.table()
 
 
-def test_sound_and_better_version_passes_every_gate():
-    decision = decide(_facts(), _facts(version=1, score=79.0), damage=None)
+def _pair(mine, theirs):
+    """A pre-trained candidate and its champion, from task -> mean."""
+    return (
+        _facts(*(_score(task, mean) for task, mean in mine.items()), kind=PRETRAINED),
+        _facts(*(_score(task, mean) for task, mean in theirs.items()), kind=PRETRAINED, version=1),
+    )
+
+
+def test_average_over_the_shared_tasks_decides_and_no_task_may_fall_far():
+    candidate, champion = _pair({"sst2": 85.0, "rte": 58.0, "cola": 99.0}, {"sst2": 80.0, "rte": 60.0})
+    decision = decide(candidate, champion)
     assert decision.passed
-    assert [gate.name for gate in decision.gates] == [
-        "scored",
-        "intact",
-        "not_degenerate",
-        "new",
-        "same_data",
-        "better",
-    ]
+    assert decision.averages() == (71.5, 70.0)  # cola, which the champion has not done, is shown and does not count
+    assert "the champion has no score" in decision.table()
+    assert decide(candidate, champion, config=GateConfig(tolerance=1.0)).refused_by == ("no_task_worse",)
+    assert decide(candidate, champion, config=GateConfig(margin=1.6)).refused_by == ("better",)
 
 
-def test_less_loss_is_better():
-    assert not higher_is_better("held_out/mlm_loss")
-    assert higher_is_better("held_out/mlm_accuracy")
-    new, old = _facts(metric="held_out/mlm_loss", score=2.0), _facts(version=1, metric="held_out/mlm_loss", score=3.0)
-    assert decide(new, old, damage=None).passed
+def test_candidate_that_skips_a_task_of_the_champion_is_refused_unless_told_otherwise():
+    candidate, champion = _pair({"sst2": 85.0}, {"sst2": 80.0, "rte": 60.0})
+    decision = decide(candidate, champion)
+    assert decision.refused_by == ("covers_champion",)
+    assert "lacking: rte" in decision.table()
+    assert decide(candidate, champion, config=GateConfig(min_coverage=0.5)).passed
+    assert decide(candidate, champion, config=GateConfig(ignored_tasks=("rte",))).passed
+    assert decide(candidate, champion, config=GateConfig(min_tasks=2)).refused_by[:2] == ("scored", "comparable")
+
+
+def test_negative_margin_lets_a_slightly_worse_newer_model_pass_and_zero_asks_for_more():
+    candidate, champion = _pair({"sst2": 79.6}, {"sst2": 80.0})
+    assert decide(candidate, champion).refused_by == ("better",)
+    assert decide(candidate, champion, config=GateConfig(margin=-0.5)).passed
+    assert decide(*_pair({"sst2": 80.0}, {"sst2": 80.0})).refused_by == ("better",)
+
+
+def test_more_training_data_is_a_merit_of_a_task_model_but_not_of_a_pretrained_one():
+    more = _score(data_sha256="more", mean=90.0)
+    assert decide(_facts(more), _facts(_score(), version=1)).passed
+    decision = decide(_facts(more, kind=PRETRAINED), _facts(_score(), kind=PRETRAINED, version=1))
+    assert "comparable" in decision.refused_by
+
+
+def test_waived_gate_is_shown_and_does_not_refuse():
+    candidate, champion = _pair({"sst2": 70.0}, {"sst2": 80.0})
+    decision = decide(candidate, champion, config=GateConfig(waived_gates=("better", "no_task_worse")))
+    assert decision.passed
+    assert [gate.name for gate in decision.gates if gate.waived] == ["better", "no_task_worse"]
+    assert json.loads(decision.to_json())["config"]["waived_gates"] == ["better", "no_task_worse"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"waived_gates": ("betterr",)}, "did you mean 'better'"),
+        ({"waived_gates": ("intact",)}, "always holds"),
+        ({"min_coverage": 2.0}, "min_coverage: found 2.0"),
+        ({"tolerance": -1.0}, "tolerance: found -1.0"),
+        ({"min_seeds": 0}, "min_seeds: found 0"),
+    ],
+)
+def test_gates_cannot_be_configured_into_nonsense(changes, words):
+    with pytest.raises(ConfigurationError, match=words):
+        GateConfig(**changes)
+
+
+def test_long_card_is_cut_at_a_line_and_says_where_the_rest_is():
+    card = "# bert\n\n![curves](curves.png)\n\n" + "a line of configuration\n" * 400
+    description = description_of(card)
+    assert len(description) <= 5000
+    assert description.rstrip().endswith("(The whole card is the artefact model_card.md.)")
+    assert "a line of configuration\n\n(The whole" in description
+    assert "curves.png" not in description  # a link to a file that stands beside the card alone
+
+
+def test_scores_in_a_card_are_replaced_and_the_rest_stays():
+    card = "# bert\n\n## Scores\n\nNone yet.\n\n## Data\n\n- a dump\n"
+    scored = with_scores(card, [_score(majority=50.0)])
+    assert "80.0 ± 1.0 | 50.0 |" in scored
+    assert scored.endswith("\n\n## Data\n\n- a dump\n")
+    assert with_scores(scored, [_score(majority=50.0)]) == scored
+
+
+def test_champion_that_another_machine_moves_meanwhile_is_noticed(home, trained, monkeypatch):
+    name = "bert-tiny-moved"
+    register(trained / "weak", name)
+    registry.promote(name).require()
+    register(trained / "strong", name)
+    judge = registry.decide
+
+    def judge_while_another_promotes(*facts, **rest):
+        with registry.registry_client() as client:
+            client.set_registered_model_alias(name, "champion", "2")
+        return judge(*facts, **rest)
+
+    monkeypatch.setattr(registry, "decide", judge_while_another_promotes)
+    with pytest.raises(PromotionError, match="the champion changed while version 2 was judged"):
+        registry.promote(name, 2)
 
 
 def _promote_in_process(home, name, version, queue):
@@ -278,8 +448,8 @@ def _promote_in_process(home, name, version, queue):
 @pytest.mark.slow
 def test_two_promotions_at_once_leave_the_better_one_champion(home, base, trained, tmp_path):
     name = "bert-tiny-both"
-    registry.register(trained / "weak", name)
-    registry.register(trained / "strong", name)
+    register(trained / "weak", name)
+    register(trained / "strong", name)
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     workers = [context.Process(target=_promote_in_process, args=(str(home), name, number, queue)) for number in (1, 2)]

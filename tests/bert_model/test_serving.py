@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 
 import mlflow
 import pandas as pd
@@ -11,9 +12,11 @@ from starlette.testclient import TestClient
 
 from bert_model import registry
 from bert_model.finetuning import finetune
-from bert_model.prediction import load_predictor
+from bert_model.prediction import load_predictor, predict
 from bert_model.tracking import tracking_uri
 from bert_model.trial_pool import TrialPool
+from bert_model.weights import resolve_model
+from bert_pipeline.manifest import load_manifest
 
 INPUTS = {
     "sst2": {"text": "the film was lovely ."},
@@ -38,9 +41,7 @@ def served(tmp_path_factory):
             finetune(tiny_tasks.task_data(name), base, root / name, config, pool=pool, experiment="")
             registry.register(root / name, registry.model_name("tiny", name))
             directories[name] = root / name
-    mlflow.set_tracking_uri(tracking_uri())
     yield directories
-    mlflow.set_tracking_uri("")
     for name, value in before.items():
         os.environ.pop(name, None)
         if value is not None:
@@ -48,6 +49,7 @@ def served(tmp_path_factory):
 
 
 def load(name):
+    mlflow.set_tracking_uri(tracking_uri())  # the registry puts MLflow's own default back when it is done
     return mlflow.pyfunc.load_model(f"models:/{registry.model_name('tiny', name)}@candidate")
 
 
@@ -79,7 +81,29 @@ def test_http_answers_and_a_wrong_schema_is_a_bad_request(served):
     assert "text" in bad.text
 
 
+def test_registered_model_is_asked_and_fine_tuned_further_by_its_name(served, tmp_path):
+    name = f"models:/{registry.model_name('tiny', 'sst2')}@candidate"
+    (tmp_path / "in.txt").write_text(INPUTS["sst2"]["text"] + "\n")
+    assert predict("sst2", [name], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl")) == 1
+    (expected,) = load_predictor("sst2", [served["sst2"]]).answer([INPUTS["sst2"]])
+    assert json.loads((tmp_path / "out.jsonl").read_text()) == expected
+    with TrialPool(num_workers=0) as pool:
+        config = tiny_tasks.configuration(epochs=[1.0])
+        result = finetune(
+            tiny_tasks.task_data("mrpc"), resolve_model(name), tmp_path / "mrpc", config, pool=pool, experiment=""
+        )
+    assert result.manifest.inputs["model"]["kind"] == "finetuned_model"
+    assert result.results["model_sha256"] == load_manifest(served["sst2"]).sha256
+
+
 def test_served_directory_holds_no_pickle(served, tmp_path):
     registry_home = served["sst2"].parent / "home" / "artifacts"
     suffixes = {path.suffix for path in registry_home.rglob("*") if path.is_file()}
     assert suffixes.isdisjoint({".pkl", ".pickle", ".pt", ".pth", ".bin"})
+
+
+def test_mlflow_has_nothing_to_say_against_the_served_code(served):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        load("sst2").predict(pd.DataFrame([INPUTS["sst2"]]))
+    assert [str(warning.message) for warning in caught if "type hint" in str(warning.message).lower()] == []

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from bert_model.config import BertConfig
 from bert_model.heads import BertForSequenceClassification, BertForTokenClassification
 from bert_model.modeling import BertForPreTraining, BertModel, new_model
-from bert_model.weights import load_model, resolve_model, save_model
+from bert_model.weights import HEADS, load_model, resolve_model, save_model
 from bert_pipeline.errors import InputError, UsageError
 
 CONFIG = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32)
@@ -78,6 +78,23 @@ def test_a_directory_of_transformers_is_read(tmp_path: Path, as_bin: bool) -> No
     expected = dict(theirs.named_parameters())
     assert all(torch.equal(parameter, expected[name]) for name, parameter in ours.named_parameters())
     assert report.source_architecture == "BertForPreTraining"
+
+
+@pytest.mark.parametrize("architecture", sorted(HEADS))
+def test_every_architecture_of_transformers_gives_the_same_hidden_states(architecture: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    shape = {"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+    theirs = getattr(transformers, architecture)(transformers.BertConfig(**shape, intermediate_size=40)).eval()
+    theirs.save_pretrained(tmp_path)
+    ids = torch.randint(5, 60, (2, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = getattr(theirs, "bert", theirs)(ids).last_hidden_state
+    for model_class in (BertForPreTraining, BertForTokenClassification):
+        model, report = load_model(model_class, tmp_path)
+        assert report.source_architecture == architecture
+        with torch.no_grad():
+            found = model.eval().bert(ids).sequence_output
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_names_of_older_releases_are_understood(saved: Path) -> None:

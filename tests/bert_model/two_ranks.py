@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 
+from bert_model import checkpoint
 from bert_model.pretraining import pretrain
+from bert_model.trainer import Trainer
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import BertError
 
@@ -56,14 +58,34 @@ def _rank(environment: dict[str, str], function: Callable[..., None], arguments:
     function(*arguments)
 
 
-def fail_at(rank: int, step: int, action: str) -> Callable[[int], None]:
-    """Return an `after_step` that strikes one rank after one step: "kill" (SIGKILL) or "terminate" (SIGTERM)."""
+def fail_at(rank: int, step: int, action: str, others: Path) -> Callable[[int], None]:
+    """Return an `after_step` that strikes one rank after one step.
+
+    "kill" (SIGKILL), "terminate" (SIGTERM), "hang" (until the file `others` appears), "poison" (its next loss is not a
+    number), "kill in save" (SIGKILL in the middle of the next checkpoint).
+    """
 
     def after_step(finished: int) -> None:
-        if finished == step and int(os.environ.get("RANK", "0")) == rank:
+        if finished != step or int(os.environ.get("RANK", "0")) != rank:
+            return
+        if action == "hang":
+            deadline = time.monotonic() + 60
+            while not others.exists() and time.monotonic() < deadline:
+                time.sleep(0.1)
+        elif action == "poison":
+            original = Trainer._loss_sums
+            Trainer._loss_sums = lambda *a: tuple(loss * float("nan") for loss in original(*a))  # type: ignore
+        elif action == "kill in save":
+            checkpoint.save_file = _write_half_and_die  # type: ignore[assignment]
+        else:
             os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGTERM)
 
     return after_step
+
+
+def _write_half_and_die(_: Any, path: Path) -> None:
+    path.write_bytes(b"half a file")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def pretrain_rank(configuration: dict[str, Any], output: str, options: dict[str, Any]) -> None:
@@ -73,7 +95,10 @@ def pretrain_rank(configuration: dict[str, Any], output: str, options: dict[str,
     options = dict(options)
     fail = options.pop("fail", None)
     config = from_mapping(PretrainingConfig, configuration)
-    report = Path(output).parent / f"{Path(output).name}-rank-{os.environ['RANK']}.json"
+    report, others = (
+        Path(output).parent / f"{Path(output).name}-rank-{rank}.json"
+        for rank in (os.environ["RANK"], "1" if os.environ["RANK"] == "0" else "0")
+    )
     logging.basicConfig(level=logging.WARNING, filename=report.with_suffix(".log"), force=True)
     try:
         result = pretrain(
@@ -81,7 +106,7 @@ def pretrain_rank(configuration: dict[str, Any], output: str, options: dict[str,
             output,
             experiment="",
             device="cpu",
-            after_step=fail_at(*fail) if fail else None,
+            after_step=fail_at(*fail, others) if fail else None,
             **options,
         )
     except BertError as error:

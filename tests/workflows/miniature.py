@@ -67,7 +67,7 @@ def command(preset_path: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "workflows.run", "--preset", str(preset_path), "--dump", DUMP, *words]
 
 
-def run(home: Path, preset_path: Path, *words: str, timeout: float = 240) -> "subprocess.CompletedProcess[str]":
+def run(home: Path, preset_path: Path, *words: str, timeout: float = 480) -> "subprocess.CompletedProcess[str]":
     """Run to the end, output and errors together."""
     return subprocess.run(
         command(preset_path, *words),

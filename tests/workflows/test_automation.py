@@ -1,24 +1,39 @@
-"""The schedule and the sensor do what they say, and are off by default."""
+"""The schedule, the sensors and the automation do what they say, and are off by default.
+
+The dump site is our own, on loopback; the clock is an argument.
+"""
 
 import datetime
+import http.server
+import json
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 
+from bert_pipeline.errors import ConfigurationError
+from workflows import retraining
 from workflows.configuration import asset_configs, launchpad_preset
 from workflows.definitions import defs
 from workflows.defs import automation
 from workflows.instance import open_instance
-from workflows.partitions import dump_partitions
+from workflows.partitions import dump_partitions, dump_task_key
 from workflows.phases import DUMP_ASSETS
 from workflows.resources import BertHome
 
 
 @pytest.fixture(scope="module")
-def repository() -> dg.RepositoryDefinition:
-    return defs().get_repository_def()
+def definitions() -> dg.Definitions:
+    return defs()
+
+
+@pytest.fixture(scope="module")
+def repository(definitions) -> dg.RepositoryDefinition:
+    return definitions.get_repository_def()
 
 
 @pytest.fixture
@@ -28,13 +43,65 @@ def instance(clean_environment):
     os.environ.pop("DAGSTER_HOME", None)
 
 
-def place(folder: Path, name: str, *, age_seconds: float = 120.0) -> Path:
+@pytest.fixture
+def home(clean_environment) -> BertHome:
+    return BertHome(directory=str(clean_environment))
+
+
+def status(job: str) -> bytes:
+    """What a dump's dumpstatus.json says when the job that makes its articles is in this state."""
+    file = {"size": 5, "url": "/x", "sha1": "0" * 40}
+    files = {"enwiki-20261101-pages-articles-multistream.xml.bz2": file}
+    return json.dumps({"jobs": {"articlesmultistreamdump": {"status": job, "files": files}}}).encode()
+
+
+@pytest.fixture
+def site(monkeypatch) -> Iterator[dict[str, bytes]]:
+    """A dump site whose newest dump is not finished; its files may be changed."""
+    files = {"/enwiki/": b'<a href="20261101/">x</a>', "/enwiki/20261101/dumpstatus.json": status("in-progress")}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            data = files.get(self.path)
+            self.send_response(200 if data is not None else 404)
+            self.end_headers()
+            self.wfile.write(data or b"")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv(retraining.WIKI_VARIABLE, "enwiki")
+    monkeypatch.setenv(retraining.SITES_VARIABLE, f"http://127.0.0.1:{server.server_address[1]}/")
+    yield files
+    server.shutdown()
+    server.server_close()
+
+
+def place(folder: Path, name: str, *, modified: float = 1000.0) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_bytes(b"<mediawiki></mediawiki>")
-    moment = datetime.datetime.now().timestamp() - age_seconds
-    os.utime(path, (moment, moment))
+    os.utime(path, (modified, modified))
     return path
+
+
+def evaluate_schedule(repository, instance, home, day: int):
+    schedule = repository.get_schedule_def(automation.RETRAINING_SCHEDULE)
+    moment = datetime.datetime(2026, 11, day, 3, 0, tzinfo=datetime.UTC)
+    with dg.build_schedule_context(
+        instance=instance, scheduled_execution_time=moment, repository_def=repository, resources={"home": home}
+    ) as context:
+        return schedule.evaluate_tick(context)
+
+
+def evaluate_sensor(repository, instance, home, name: str):
+    sensor = repository.get_sensor_def(name)
+    with dg.build_sensor_context(
+        instance_ref=instance.get_ref(), resources={"home": home}, repository_def=repository
+    ) as context:
+        return sensor.evaluate_tick(context)
 
 
 def test_schedule_and_sensors_are_off_until_switched_on(repository):
@@ -42,56 +109,53 @@ def test_schedule_and_sensors_are_off_until_switched_on(repository):
     assert {item.default_status for item in repository.sensor_defs} == {dg.DefaultSensorStatus.STOPPED}
 
 
-def test_monthly_schedule_adds_the_months_dump_and_requests_its_retraining(repository, instance, monkeypatch):
-    monkeypatch.setenv(automation.WIKI_VARIABLE, "enwiki")
-    schedule = repository.get_schedule_def(automation.RETRAINING_SCHEDULE)
-    moment = datetime.datetime(2026, 11, 5, 3, 0, tzinfo=datetime.UTC)
-    with (
-        dg.build_schedule_context(
-            instance=instance, scheduled_execution_time=moment, repository_def=repository
-        ) as context,
-    ):
-        result = schedule.evaluate_tick(context)
-    (request,) = result.run_requests
+def test_monthly_schedule_waits_for_the_months_dump_and_then_asks_for_one_run(repository, instance, home, site):
+    early = evaluate_schedule(repository, instance, home, day=5)
+    assert not early.run_requests
+    assert "articlesmultistreamdump is in-progress" in early.skip_message
+    assert not instance.has_dynamic_partition(str(dump_partitions.name), "enwiki-20261101")
+    site["/enwiki/20261101/dumpstatus.json"] = status("done")
+    (request,) = evaluate_schedule(repository, instance, home, day=9).run_requests
     assert request.partition_key == "enwiki-20261101"
     assert instance.has_dynamic_partition(str(dump_partitions.name), "enwiki-20261101")
     assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
+    later = evaluate_schedule(repository, instance, home, day=10)
+    assert not later.run_requests
+    assert "was started" in later.skip_message
 
 
-def test_two_ticks_in_a_month_ask_for_one_run(repository, instance):
-    schedule = repository.get_schedule_def(automation.RETRAINING_SCHEDULE)
-    keys = []
-    for day in (5, 6):
-        moment = datetime.datetime(2026, 11, day, 3, 0, tzinfo=datetime.UTC)
-        with (
-            dg.build_schedule_context(
-                instance=instance, scheduled_execution_time=moment, repository_def=repository
-            ) as context,
-        ):
-            keys += [request.run_key for request in schedule.evaluate_tick(context).run_requests]
-    assert len(keys) == 2
-    assert len(set(keys)) == 1
+def test_site_that_does_not_answer_is_a_reason_and_not_a_crash(repository, instance, home, site, monkeypatch):
+    monkeypatch.setenv(retraining.SITES_VARIABLE, "http://127.0.0.1:9")
+    assert "no site has" in evaluate_schedule(repository, instance, home, day=5).skip_message
+    assert "no site has" in evaluate_sensor(repository, instance, home, automation.SITE_SENSOR).skip_message
 
 
-def tick(repository: dg.RepositoryDefinition, instance: dg.DagsterInstance, home: BertHome):
-    sensor = repository.get_sensor_def(automation.NEW_DUMP_SENSOR)
-    with dg.build_sensor_context(
-        instance_ref=instance.get_ref(), resources={"home": home}, repository_def=repository
-    ) as context:
-        return sensor.evaluate_tick(context)
+def test_site_sensor_starts_the_newest_finished_dump_once(repository, instance, home, site):
+    waiting = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR)
+    assert waiting.run_requests == []
+    assert "is finished" in waiting.skip_message
+    site["/enwiki/20261101/dumpstatus.json"] = status("done")
+    result = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR)
+    (request,) = result.run_requests
+    assert request.partition_key == "enwiki-20261101"
+    assert request.run_config["ops"]["dump"]["config"]["sources"] == []  # the asset downloads it
+    (addition,) = result.dynamic_partitions_requests
+    instance.add_dynamic_partitions(addition.partitions_def_name, addition.partition_keys)
+    again = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR)
+    assert again.run_requests == []
+    assert "is a partition already" in again.skip_message
 
 
-def test_sensor_says_why_it_does_nothing_without_new_files(repository, instance, tmp_path):
-    result = tick(repository, instance, BertHome(directory=str(tmp_path)))
+def test_folder_sensor_says_why_it_does_nothing_without_new_files(repository, instance, home):
+    result = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
     assert result.run_requests == []
     assert "no new dump" in result.skip_message
 
 
-def test_sensor_turns_the_files_of_a_new_dump_into_a_partition_and_one_run(repository, instance, tmp_path):
-    home = BertHome(directory=str(tmp_path))
+def test_folder_sensor_turns_the_files_of_a_new_dump_into_a_partition_and_one_run(repository, instance, home):
     files = [place(home.dumps, f"enwiki-20261101-pages-articles{number}.xml.bz2") for number in (1, 2)]
     place(home.dumps, "README.txt")
-    result = tick(repository, instance, home)
+    result = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
     (request,) = result.run_requests
     assert request.partition_key == "enwiki-20261101"
     assert request.run_config["ops"]["dump"]["config"]["sources"] == [str(file) for file in files]
@@ -100,31 +164,98 @@ def test_sensor_turns_the_files_of_a_new_dump_into_a_partition_and_one_run(repos
     assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
 
 
-def test_sensor_waits_while_a_file_is_being_copied(repository, instance, tmp_path):
-    home = BertHome(directory=str(tmp_path))
-    place(home.dumps, "enwiki-20261101-pages-articles.xml.bz2", age_seconds=0)
-    result = tick(repository, instance, home)
-    assert result.run_requests == []
-    assert "changed within the last" in result.skip_message
+def test_folder_sensor_waits_until_every_file_of_a_dump_has_settled(repository, instance, home, monkeypatch):
+    place(home.dumps, "enwiki-20261101-pages-articles1.xml.bz2", modified=1000.0)
+    place(home.dumps, "enwiki-20261101-pages-articles2.xml.bz2", modified=1990.0)
+    monkeypatch.setattr(retraining, "now", lambda: 2000.0)
+    early = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
+    assert early.run_requests == []
+    assert "enwiki-20261101 changed within the last" in early.skip_message
+    monkeypatch.setattr(retraining, "now", lambda: 2021.0)
+    (request,) = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests
+    assert len(request.run_config["ops"]["dump"]["config"]["sources"]) == 2
 
 
-def test_sensor_leaves_known_dumps_alone(repository, instance, tmp_path):
-    home = BertHome(directory=str(tmp_path))
+def test_folder_sensor_leaves_known_dumps_alone(repository, instance, home):
     place(home.dumps, "enwiki-20261101-pages-articles.xml.bz2")
     instance.add_dynamic_partitions(str(dump_partitions.name), ["enwiki-20261101"])
-    assert tick(repository, instance, home).run_requests == []
+    assert evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests == []
 
 
 def test_retraining_is_configured_by_the_preset():
-    request = automation.retraining_run("enwiki-20261101", ["a.xml.bz2"])
+    request = retraining.retraining_run("enwiki-20261101", ["a.xml.bz2"])
     expected = asset_configs(launchpad_preset(), sources=["a.xml.bz2"])
     assert set(request.run_config["ops"]) == {name for name in DUMP_ASSETS if name in expected}
     assert request.run_config["ops"]["pretrained_model"]["config"] == expected["pretrained_model"]
 
 
-def test_new_pretrained_model_leads_to_its_tasks_registration_and_report(repository):
-    sensor = repository.get_sensor_def(automation.AUTOMATION_SENSOR)
-    assert isinstance(sensor, dg.AutomationConditionSensorDefinition)
-    graph = repository.asset_graph
-    automated = {key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).automation_condition}
-    assert automated == {"task_data", "finetuned_model", "registered_task_model", "report"}
+def test_retraining_from_the_champion_keeps_its_weights_and_its_vocabulary(repository):
+    request = retraining.retraining_run("enwiki-20261101", start="models:/bert-tiny/3")
+    ops = request.run_config["ops"]
+    assert ops["vocabulary"]["config"]["from_model"] == "models:/bert-tiny/3"
+    assert ops["pretrained_model"]["config"]["initial_model"] == "models:/bert-tiny/3"
+    assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
+
+
+def test_unknown_start_of_a_retraining_is_refused_by_name(home, monkeypatch):
+    monkeypatch.setenv(retraining.START_VARIABLE, "champignon")
+    with pytest.raises(ConfigurationError, match="BERT_RETRAIN_FROM: found 'champignon'"):
+        retraining.starting_model(home)
+    monkeypatch.setenv(retraining.START_VARIABLE, "scratch")
+    assert retraining.starting_model(home) == ""
+
+
+class Ticks:
+    """The automation sensor's evaluations over an instance, a minute apart."""
+
+    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+        self.definitions, self.instance = definitions, instance
+        self.cursor: Any = None
+        self.moment = datetime.datetime(2026, 11, 21, 12, 0)
+
+    def materialize(self, asset: str, partition: Any) -> None:
+        self.instance.report_runless_asset_event(dg.AssetMaterialization(asset, partition=str(partition)))
+
+    def requested(self) -> dict[str, list[str]]:
+        """What a tick asks for: asset -> tasks, or dumps."""
+        self.moment += datetime.timedelta(minutes=1)
+        result = dg.evaluate_automation_conditions(
+            self.definitions, self.instance, cursor=self.cursor, evaluation_time=self.moment
+        )
+        self.cursor = result.cursor
+        assets = ("task_data", "finetuned_model", "registered_task_model", "report", "promotion_decision")
+        found = {name: sorted(map(str, result.get_requested_partitions(dg.AssetKey(name)))) for name in assets}
+        return {name: keys for name, keys in found.items() if keys}
+
+
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning", "ignore::dagster.PreviewWarning")
+def test_new_candidate_leads_to_its_fine_tunings_the_report_and_the_decision(definitions):
+    instance = dg.DagsterInstance.ephemeral()
+    instance.add_dynamic_partitions(str(dump_partitions.name), ["enwiki-1"])
+    partitions = [dump_task_key("enwiki-1", task) for task in ("rte", "sst2")]
+    ticks = Ticks(definitions, instance)
+    assert ticks.requested() == {}
+    ticks.materialize("dump", "enwiki-1")
+    assert set(ticks.requested()) == {"task_data"}
+    for partition in partitions:  # the files of the other tasks are absent
+        ticks.materialize("task_data", partition)
+    assert ticks.requested() == {}
+    ticks.materialize("pretrained_model", "enwiki-1")
+    assert ticks.requested() == {}  # its blocking checks have the word before it is a candidate
+    ticks.materialize("registered_pretrained_model", "enwiki-1")
+    tasks = [str(partition) for partition in partitions]
+    assert ticks.requested() == {"finetuned_model": tasks, "registered_task_model": tasks}
+    for partition in partitions:
+        ticks.materialize("finetuned_model", partition)
+        ticks.materialize("registered_task_model", partition)
+    assert ticks.requested() == {"report": ["enwiki-1"]}
+    ticks.materialize("report", "enwiki-1")
+    assert ticks.requested() == {"promotion_decision": ["enwiki-1"]}
+    ticks.materialize("promotion_decision", "enwiki-1")
+    assert ticks.requested() == {}
+
+
+def test_jobs_have_a_time_limit_and_runs_whose_process_died_are_tried_again(repository):
+    for name in (automation.PRETRAINING_JOB, automation.FINETUNING_JOB, automation.REPORT_JOB):
+        assert int(repository.get_job(name).tags[retraining.MAX_RUNTIME_TAG]) > 0
+    assert repository.get_job(automation.PRETRAINING_JOB).tags[retraining.MAX_RETRIES_TAG] == "2"

@@ -72,6 +72,13 @@ def test_every_asset_has_a_description_a_group_an_owner_and_a_code_version(defin
         assert spec.group_name
 
 
+def test_every_asset_links_to_its_source(definitions):
+    for spec in definitions.resolve_all_asset_specs():
+        (reference,) = spec.metadata["dagster/code_references"].code_references
+        lines = Path(reference.file_path).read_text(encoding="utf-8").splitlines()
+        assert f"def {spec.key.to_user_string()}(" in "\n".join(lines[reference.line_number - 1 :][:20])
+
+
 def test_every_check_has_a_description(definitions):
     specs = [spec for check in definitions.asset_checks for spec in check.check_specs]
     assert specs

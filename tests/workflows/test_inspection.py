@@ -1,5 +1,6 @@
 """Each check passes on what the pipeline makes, and fails on a spoiled copy of it."""
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -157,17 +158,14 @@ def test_held_out_text_that_stands_in_training_too_is_refused(home):
     refused(inspection.corpus_split_disjoint(directory), "has the text of")
 
 
-def test_corpus_much_smaller_than_the_dump_before_is_noticed(home):
+def test_corpus_much_smaller_than_the_dump_before_is_refused_by_its_own_sentences(home):
     data = home.path / "data"
-    for name, keep in (("testwiki-20260101", 1000), ("testwiki-20260201", 1000), ("testwiki-20260301", 20)):
+    for name in ("testwiki-20260101", "testwiki-20260201", "testwiki-20260301"):
         shutil.copytree(home.corpus(miniature.DUMP), data / name / "corpus")
-        manifest = load_manifest(data / name / "corpus")
-        counts = {**manifest.counts, "sentences": keep}
-        with publishing(data / name / "corpus", kind="corpus", configuration={}, inputs={}) as draft:
-            draft.counts = counts
+    republish(data / "testwiki-20260301" / "corpus", documents_changed(lambda documents: documents[:10]))  # counts stay
     assert inspection.corpus_not_shrunken(data, "testwiki-20260101").passed
     assert inspection.corpus_not_shrunken(data, "testwiki-20260201").passed
-    refused(inspection.corpus_not_shrunken(data, "testwiki-20260301"), "2% of the 1,000 sentences of testwiki-20260201")
+    refused(inspection.corpus_not_shrunken(data, "testwiki-20260301"), "sentences of testwiki-20260201, expected")
 
 
 def test_vocabulary_without_a_special_token_or_with_a_token_twice_is_refused(home):
@@ -194,6 +192,63 @@ def test_vocabulary_that_does_not_know_the_text_is_refused(home):
     spoiled = [token if token.startswith("[") else f"ж{index}" for index, token in enumerate(tokens)]
     republish(vocabulary, lambda path: _write(path / "vocab.txt", "\n".join(spoiled) + "\n"))
     refused(inspection.unknown_rate(vocabulary, corpus), "are [UNK]")
+
+
+@pytest.mark.parametrize(("language", "passes"), [("en", False), ("bg", True)])
+def test_a_few_unknown_words_are_a_warning_in_english_alone(home, language, passes):
+    vocabulary, corpus = home.vocabulary(miniature.DUMP), home.corpus(miniature.DUMP)
+
+    def changed(documents: list[Any]) -> list[Any]:
+        held_out = [d for d in documents if d.split == "held_out"]
+        num_words = sum(len(sentence.split()) for d in held_out for sentence in d.sentences)
+        unknown = ("ж " * (num_words // 100 + 1)).strip()
+        return [
+            dataclasses.replace(
+                d, language=language, sentences=(*d.sentences, unknown) if d is held_out[0] else d.sentences
+            )
+            for d in documents
+        ]
+
+    republish(corpus, documents_changed(changed))
+    verdict = inspection.unknown_rate(vocabulary, corpus)
+    assert verdict.passed == passes
+    assert verdict.is_warning
+    assert 0.001 < verdict.metadata["unknown_share"] < 0.02
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda c: None, ""),
+        (lambda c: c.masked_lm_positions.__setitem__(0, 0), "has a mask beyond its end"),
+        (lambda c: c.masked_lm_positions.__setitem__(-1, 900), "has a mask beyond its end"),
+        (lambda c: c.masked_lm_positions.__setitem__(slice(0, 2), 3), "instance 0 has masks out of order"),
+        (lambda c: c.masked_lm_ids.__setitem__(0, 7), "instance 0 has a special token masked"),
+        (lambda c: c.masked_lm_ids.__setitem__(0, 9999), "instance 0 has a masked token outside the vocabulary"),
+    ],
+)
+def test_wrong_masks_are_refused_in_either_format(home, tmp_path, spoil, words):
+    from bert_pipeline.formats.tfrecord import TfrecordWriter, open_tfrecords
+    from bert_pipeline.instances import InstancesConfig
+    from bert_pipeline.jobs.instances import build_instances
+
+    directory = tmp_path / "instances"
+    config = InstancesConfig(max_seq_length=32, dupe_factor=1, format="tfrecord", max_predictions_per_seq=5)
+    build_instances(home.corpus(miniature.DUMP), home.vocabulary(miniature.DUMP), directory, config, ["--workers=1"])
+
+    def change(path: Path) -> None:
+        shard_path = first_file(path, "train/*.tfrecord")
+        with open_tfrecords(shard_path) as shard:
+            columns = shard.read_row_group(0)
+        spoil(columns)
+        with TfrecordWriter(shard_path, max_seq_length=32, max_predictions_per_seq=5) as writer:
+            writer.write(columns)
+
+    republish(directory, change)
+    verdict = inspection.instances_well_formed(directory)
+    assert words in verdict.description
+    assert verdict.passed == (not words)
+    assert inspection.next_sentence_balance(directory).passed
 
 
 def test_instances_with_a_flipped_byte_are_refused(home):
@@ -231,8 +286,6 @@ def test_one_sided_next_sentence_labels_are_refused(home):
 
 
 def rewrite_instances(path: Path, spoil: Callable[[Any], None]) -> None:
-    import dataclasses
-
     import numpy as np
 
     from bert_pipeline.formats.parquet import InstanceWriter, open_instances
@@ -314,6 +367,23 @@ def test_model_whose_manifest_claims_another_loss_is_refused(home):
         _write(draft.path / "config.json", config)
         draft.counts = {**manifest.counts, "held_out/mlm_loss": 0.5}
     refused(model_inspection.pretraining_loss_falls(directory), "the model's manifest says 0.5")
+
+
+def test_exported_model_that_does_not_have_the_held_out_loss_of_its_training_is_refused(home):
+    from safetensors.torch import load_file, save_file
+
+    directory = current_model(home, miniature.DUMP)
+    assert model_inspection.held_out_reproduces(directory).passed
+
+    def spoil(path: Path) -> None:
+        tensors = load_file(path / "model.safetensors")
+        tensors["cls.predictions.transform.dense.weight"] *= -1.0
+        save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+
+    republish(directory, spoil)
+    refused(model_inspection.held_out_reproduces(directory), "held_out/mlm_loss: recorded")
+    (directory.parent / "configuration.json").unlink()
+    refused(model_inspection.held_out_reproduces(directory), "configuration cannot be read")
 
 
 def task_copy(home: BertHome, task: str, tmp_path: Path) -> Path:
@@ -407,6 +477,23 @@ def test_registry_that_lacks_the_model_or_holds_other_bytes_is_refused(finished_
     shutil.copytree(directory, other)
     republish(other, lambda path: _write(path / "vocab.txt", "\n".join(["[PAD]", "x"]) + "\n"))
     refused(model_inspection.registered_consistent(other, "bert-tiny"), "no version holds")
+    monkeypatch.setattr("bert_model.reference_logits.reference_logits", lambda _: [0.0] * 256)
+    refused(model_inspection.registered_consistent(directory, "bert-tiny"), "does not compute what was registered")
+    monkeypatch.undo()
+
+
+def test_registry_whose_stored_files_changed_is_refused(home, tmp_path, monkeypatch):
+    from bert_model.registry import register
+
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "registry"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    directory = home.finetuning(miniature.DUMP, "sst2")
+    version = register(directory, "bert-tiny-sst2")
+    assert model_inspection.registered_consistent(directory, "bert-tiny-sst2").passed
+    shutil.rmtree(tmp_path / "registry" / "cache")
+    (stored,) = (tmp_path / "registry").glob(f"artifacts/models/{version.model_id}/**/model.safetensors")
+    flip_byte(stored)
+    refused(model_inspection.registered_consistent(directory, "bert-tiny-sst2"), "changed or damaged")
 
 
 def _write(path: Path, text: str) -> None:

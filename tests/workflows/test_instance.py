@@ -7,6 +7,7 @@ import sys
 import dagster as dg
 import pytest
 
+from workflows.defs.pretraining import TRAINING_POOL
 from workflows.instance import PROCESS_TAG, add_dumps, end_abandoned_runs, open_instance, process_mark
 from workflows.partitions import dump_partitions
 
@@ -29,6 +30,29 @@ def test_settings_that_a_user_changed_stay(clean_environment, instance):
     settings.write_text("telemetry:\n  enabled: false\n", encoding="utf-8")
     open_instance().dispose()
     assert settings.read_text(encoding="utf-8") == "telemetry:\n  enabled: false\n"
+
+
+def test_instance_trains_one_at_a_time_limits_every_run_and_retries_only_what_died(instance):
+    assert instance.global_op_concurrency_default_limit == 1
+    assert instance.run_monitoring_max_runtime_seconds > 0
+    assert instance.run_retries_enabled
+    assert instance.run_retries_max_retries == 0  # jobs say how often
+    assert not instance.run_retries_retry_on_asset_or_op_failure
+    assert instance.freshness_enabled
+
+
+def test_number_of_trainings_at_once_is_a_setting_of_the_pool(instance):
+    storage = instance.event_log_storage
+    storage.initialize_concurrency_limit_to_default(TRAINING_POOL)  # as the first step of a pool does
+    for run in ("a", "b"):
+        storage.claim_concurrency_slot(TRAINING_POOL, run * 36, "step")
+    assert [storage.check_concurrency_claim(TRAINING_POOL, run * 36, "step").is_claimed for run in ("a", "b")] == [
+        True,
+        False,
+    ]
+    storage.set_concurrency_slots(TRAINING_POOL, 2)  # what `dagster instance concurrency set training 2` does
+    storage.claim_concurrency_slot(TRAINING_POOL, "b" * 36, "step")
+    assert storage.check_concurrency_claim(TRAINING_POOL, "b" * 36, "step").is_claimed
 
 
 def test_partition_is_added_once(instance):

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from bert_pipeline.errors import UsageError
 from workflows.partitions import checked_dump_name, dump_and_task, dump_task_key, sample_seed
+from workflows.resources import BertHome
 from workflows.run import build_parser, main, plan_of, run_config
 
 
@@ -48,6 +50,14 @@ def test_dump_names_that_could_leave_their_folder_are_refused(name):
 
     with pytest.raises(UsageError):
         checked_dump_name(name)
+
+
+@pytest.mark.parametrize("task", ["../up", "sst2/../..", "", "sst2\n"])
+def test_task_names_that_could_leave_their_folder_are_refused(task):
+    home = BertHome(directory="nowhere")
+    for place in (home.task_data, home.finetuning):
+        with pytest.raises(UsageError, match="is not known"):
+            place("enwiki-1", task)
 
 
 def test_sample_dumps_carry_their_seed():

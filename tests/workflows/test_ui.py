@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from bert_pipeline.manifest import load_manifest
 from workflows.instance import open_instance
+from workflows.launcher import LAUNCH_VARIABLE
 from workflows.phases import ASSETS
 from workflows.resources import BertHome
 
@@ -36,17 +38,32 @@ STATUS = "query Status($id: ID!) { runOrError(runId: $id) { ... on Run { status 
 GRAPH = "{ assetNodes { assetKey { path } groupName description repository { name location { name } } } }"
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+TERMINATE = """
+mutation Terminate($id: String!) {
+  terminateRun(runId: $id) { __typename ... on TerminateRunFailure { message } ... on PythonError { message } }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> BertHome:
+    """The server's home."""
+    return BertHome(directory=str(tmp_path_factory.mktemp("ui") / "home"))
+
+
+@pytest.fixture(scope="module")
+def server(home: BertHome) -> Iterator[str]:
     """Webserver and daemon of a fresh home whose launchpad defaults are the miniature preset; yields its address."""
-    home = tmp_path / "home"
+    tmp_path = home.path.parent
     environment = {
-        **miniature.environment(home),
+        **miniature.environment(home.path),
         "BERT_PRESET": str(miniature.write_preset(tmp_path)),
-        "DAGSTER_HOME": str(home / "dagster"),
+        "DAGSTER_HOME": str(home.path / "dagster"),
     }
-    monkeypatch.setenv("DAGSTER_HOME", environment["DAGSTER_HOME"])
-    open_instance(BertHome(directory=str(home))).dispose()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("DAGSTER_HOME", "BERT_HOME"):
+            patch.setenv(name, environment[name])
+        open_instance(home).dispose()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -96,29 +113,81 @@ def wait_until(condition, process: "subprocess.Popen[bytes]", seconds: float = 2
         time.sleep(0.3)
 
 
-def test_ui_serves_the_graph_and_a_run_launched_without_configuration_succeeds(server, tmp_path):
-    nodes = ask(server, GRAPH)["assetNodes"]
-    assert {node["assetKey"]["path"][-1] for node in nodes} == set(ASSETS)
-    assert all(node["description"] for node in nodes)
-    repository = nodes[0]["repository"]
+def launch(address: str, *assets: str) -> str:
+    """Launch a run of assets on the sample, as the UI's button does; returns its id."""
+    repository = ask(address, GRAPH)["assetNodes"][0]["repository"]
     params = {
         "selector": {
             "repositoryLocationName": repository["location"]["name"],
             "repositoryName": repository["name"],
             "jobName": "__ASSET_JOB",
-            "assetSelection": [{"path": [name]} for name in ("dump", "corpus")],
+            "assetSelection": [{"path": [name]} for name in assets],
         },
         "executionMetadata": {"tags": [{"key": "dagster/partition", "value": miniature.DUMP}]},
     }
-    launched = ask(server, LAUNCH, {"params": params})["launchRun"]
+    launched = ask(address, LAUNCH, {"params": params})["launchRun"]
     assert launched["__typename"] == "LaunchRunSuccess", launched
-    run_id = launched["run"]["runId"]
-    deadline = time.monotonic() + 240
+    return str(launched["run"]["runId"])
+
+
+def status_at_end(address: str, run_id: str, seconds: float = 420.0) -> str:
+    deadline = time.monotonic() + seconds
     status = ""
     while status not in ("SUCCESS", "FAILURE", "CANCELED"):
         assert time.monotonic() < deadline, status
         time.sleep(0.5)
-        status = ask(server, STATUS, {"id": run_id})["runOrError"]["status"]
-    assert status == "SUCCESS"
-    corpus = load_manifest(BertHome(directory=str(tmp_path / "home")).corpus(miniature.DUMP), kind="corpus")
+        status = ask(address, STATUS, {"id": run_id})["runOrError"]["status"]
+    return status
+
+
+def test_ui_serves_the_graph_and_a_run_launched_without_configuration_succeeds(server, home):
+    nodes = ask(server, GRAPH)["assetNodes"]
+    assert {node["assetKey"]["path"][-1] for node in nodes} == set(ASSETS)
+    assert all(node["description"] for node in nodes)
+    assert status_at_end(server, launch(server, "dump", "corpus")) == "SUCCESS"
+    corpus = load_manifest(home.corpus(miniature.DUMP), kind="corpus")
     assert corpus.counts["documents"] > 100
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")
+def test_terminated_run_is_cancelled_and_kills_even_a_rank_that_hears_no_signal(server, home, finished_home):
+    for name in ("dump", "corpus", "vocabulary", "instances"):
+        shutil.copytree(
+            finished_home.of_dump(miniature.DUMP) / name, home.of_dump(miniature.DUMP) / name, dirs_exist_ok=True
+        )
+    run_id = launch(server, "pretrained_model")
+    deadline = time.monotonic() + 240
+    while not (ranks := ranks_of(home)):
+        assert time.monotonic() < deadline, "no rank was started"
+        time.sleep(0.05)
+    for rank in ranks:
+        os.kill(rank, signal.SIGSTOP)  # it can neither save, nor stop, nor ignore: it hangs
+    try:
+        answer = ask(server, TERMINATE, {"id": run_id})["terminateRun"]
+        assert answer["__typename"] == "TerminateRunSuccess", answer
+        assert status_at_end(server, run_id) == "CANCELED"
+        while training_processes(home):
+            assert time.monotonic() < deadline, f"left behind: {training_processes(home)}"
+            time.sleep(0.2)
+    finally:
+        for process_id, _ in training_processes(home):
+            os.kill(process_id, signal.SIGKILL)
+
+
+def ranks_of(home: BertHome) -> list[int]:
+    return [pid for pid, words in training_processes(home) if "torch.distributed.run" not in words]
+
+
+def training_processes(home: BertHome) -> list[tuple[int, str]]:
+    """Processes of this home's trainings, with their command lines."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                marked = LAUNCH_VARIABLE.encode() in (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if marked and str(home.path) in words and "bert_model.pretraining" in words:
+                found.append((int(entry.name), words))
+    return found

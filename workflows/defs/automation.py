@@ -1,76 +1,94 @@
 """Jobs, the monthly retraining, and the sensors that notice new dumps: real, and off until switched on in the UI."""
 
-import datetime
-import os
 import re
-from typing import Any
 
 import dagster as dg
 
-from workflows.configuration import asset_configs, launchpad_preset
+from workflows import retraining
 from workflows.partitions import dump_partitions
-from workflows.phases import DUMP_ASSETS, TASK_ASSETS
+from workflows.phases import DUMP_ASSETS, PHASE_ASSETS, TASK_ASSETS
 from workflows.resources import BertHome
+from workflows.retraining import MAX_RETRIES_TAG, MAX_RUNTIME_TAG, SECONDS_PER_HOUR, known_dumps, retraining_run
 
 PRETRAINING_JOB = "retrain"
 FINETUNING_JOB = "evaluate_tasks"
 REPORT_JOB = "write_report"
 RETRAINING_SCHEDULE = "monthly_retraining"
-NEW_DUMP_SENSOR = "new_dump_in_folder"
+SITE_SENSOR = "new_dump_on_site"
+FOLDER_SENSOR = "new_dump_in_folder"
 AUTOMATION_SENSOR = "tasks_after_pretraining"
 
-WIKI_VARIABLE = "BERT_WIKI"
-DEFAULT_WIKI = "simplewiki"
 DUMP_FILE = re.compile(r"(?P<wiki>[a-z][a-z_]*)-(?P<date>\d{8}|latest)-pages-articles.*\.xml(-p\d+p\d+)?(\.bz2|\.gz)?")
+SETTLING_SECONDS = 30.0
 
 retrain = dg.define_asset_job(
     PRETRAINING_JOB,
     selection=dg.AssetSelection.assets(*DUMP_ASSETS),
     description="From a dump to a registered pre-trained model.",
-    tags={"dagster/max_runtime": str(14 * 24 * 3600)},
+    tags={MAX_RUNTIME_TAG: str(14 * 24 * SECONDS_PER_HOUR), MAX_RETRIES_TAG: "2"},
 )
 evaluate_tasks = dg.define_asset_job(
     FINETUNING_JOB,
     selection=dg.AssetSelection.assets(*TASK_ASSETS),
     description="Fine-tune one task on one dump's model, register it, and promote it if the gates let it pass.",
-    tags={"dagster/max_runtime": str(2 * 24 * 3600)},
+    tags={MAX_RUNTIME_TAG: str(2 * 24 * SECONDS_PER_HOUR), MAX_RETRIES_TAG: "2"},
 )
 write_report = dg.define_asset_job(
     REPORT_JOB,
-    selection=dg.AssetSelection.assets("report"),
-    description="Write the table and the pictures of one dump's results.",
+    selection=dg.AssetSelection.assets(*PHASE_ASSETS["report"]),
+    description="Write one dump's results and decide whether its pre-trained model becomes champion.",
+    tags={MAX_RUNTIME_TAG: str(2 * SECONDS_PER_HOUR)},
 )
-
-
-def retraining_run(dump: str, sources: list[str] | None = None) -> dg.RunRequest:
-    """The run that takes a new dump from its files (or the dump site) to a registered model, once for each dump."""
-    configs = asset_configs(launchpad_preset(), sources=sources or [])
-    return dg.RunRequest(
-        run_key=f"retrain:{dump}",
-        partition_key=dump,
-        run_config={"ops": {name: {"config": configs[name]} for name in DUMP_ASSETS if name in configs}},
-        tags={"bert/preset": launchpad_preset().name},
-    )
 
 
 @dg.schedule(
     name=RETRAINING_SCHEDULE,
-    cron_schedule="0 3 5 * *",
+    cron_schedule="0 3 5-28 * *",
     execution_timezone="UTC",
     job=retrain,
     default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="On the fifth of each month: the dump of the first of that month (of the wiki in BERT_WIKI) "
-    "becomes a partition and is trained on.",
+    description="Once a month: looks each day from the fifth on whether the dump of the first of that month (of the "
+    "wiki in BERT_WIKI) is finished; then it becomes a partition and is trained on.",
 )
-def monthly_retraining(context: dg.ScheduleEvaluationContext) -> Any:
-    wiki = os.environ.get(WIKI_VARIABLE) or DEFAULT_WIKI
-    name = f"{wiki}-{context.scheduled_execution_time:%Y%m}01"
-    _add_partition(context.instance, name)
-    yield retraining_run(name)
+def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) -> dg.RunRequest | dg.SkipReason:
+    from bert_pipeline.download import why_unfinished
+
+    wiki, date = retraining.wiki(), f"{context.scheduled_execution_time:%Y%m}01"
+    name = f"{wiki}-{date}"
+    if name in known_dumps(context.instance):
+        return dg.SkipReason(f"{name} is a partition already: this month's retraining was started")
+    reason = why_unfinished(wiki, date, sites=retraining.dump_sites())
+    if reason:
+        return dg.SkipReason(reason)
+    request = retraining_run(name, start=retraining.starting_model(home))
+    context.instance.add_dynamic_partitions(str(dump_partitions.name), [name])
+    return request
 
 
 @dg.sensor(
-    name=NEW_DUMP_SENSOR,
+    name=SITE_SENSOR,
+    job=retrain,
+    minimum_interval_seconds=6 * SECONDS_PER_HOUR,
+    default_status=dg.DefaultSensorStatus.STOPPED,
+    description="Asks the dump site every six hours for the newest finished dump of the wiki in BERT_WIKI: one that is "
+    "no partition yet becomes one and is trained on.",
+)
+def new_dump_on_site(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
+    from bert_pipeline.download import newest_finished_dump
+    from bert_pipeline.errors import InputError
+
+    try:
+        date = newest_finished_dump(retraining.wiki(), sites=retraining.dump_sites())
+    except InputError as error:
+        return dg.SkipReason(str(error))
+    name = f"{retraining.wiki()}-{date}"
+    if name in known_dumps(context.instance):
+        return dg.SkipReason(f"{name}, the newest finished dump, is a partition already")
+    return _start(home, {name: []})
+
+
+@dg.sensor(
+    name=FOLDER_SENSOR,
     job=retrain,
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.STOPPED,
@@ -80,35 +98,37 @@ def monthly_retraining(context: dg.ScheduleEvaluationContext) -> Any:
 def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
     folder = home.dumps
     found: dict[str, list[str]] = {}
-    settled = datetime.datetime.now().timestamp() - 30
-    waiting = 0
+    arriving: set[str] = set()
     for path in sorted(folder.glob("*")) if folder.is_dir() else []:
         match = DUMP_FILE.fullmatch(path.name)
         if match is None:
             continue
-        if path.stat().st_mtime > settled:  # still being copied, perhaps
-            waiting += 1
-            continue
-        found.setdefault(f"{match['wiki']}-{match['date']}", []).append(str(path))
-    known = set(context.instance.get_dynamic_partitions(str(dump_partitions.name)))
-    new = {name: files for name, files in found.items() if name not in known}
+        name = f"{match['wiki']}-{match['date']}"
+        found.setdefault(name, []).append(str(path))
+        if path.stat().st_mtime > retraining.now() - SETTLING_SECONDS:  # still being copied, perhaps
+            arriving.add(name)
+    known = known_dumps(context.instance)
+    new = {name: files for name, files in found.items() if name not in known and name not in arriving}
     if not new:
-        note = f"; {waiting} file(s) changed within the last 30 seconds" if waiting else ""
+        waiting = ", ".join(sorted(arriving - known))
+        note = f"; files of {waiting} changed within the last {SETTLING_SECONDS:.0f} seconds" if waiting else ""
         return dg.SkipReason(f"no new dump in {folder}{note}")
-    return dg.SensorResult(
-        run_requests=[retraining_run(name, files) for name, files in new.items()],
-        dynamic_partitions_requests=[dump_partitions.build_add_request(list(new))],
-    )
+    return _start(home, new)
 
 
 tasks_after_pretraining = dg.AutomationConditionSensorDefinition(
     name=AUTOMATION_SENSOR,
-    target=dg.AssetSelection.assets(*TASK_ASSETS, "report"),
+    target=dg.AssetSelection.assets(*TASK_ASSETS, *PHASE_ASSETS["report"]),
     default_status=dg.DefaultSensorStatus.STOPPED,
-    description="A new pre-trained model leads to its fine-tunings, their registration, and the report.",
+    run_tags={MAX_RUNTIME_TAG: str(2 * 24 * SECONDS_PER_HOUR), MAX_RETRIES_TAG: "2"},
+    description="A new pre-trained model leads to its fine-tunings, their registration, the report, and the decision "
+    "on its promotion.",
 )
 
 
-def _add_partition(instance: dg.DagsterInstance, name: str) -> None:
-    if not instance.has_dynamic_partition(str(dump_partitions.name), name):
-        instance.add_dynamic_partitions(str(dump_partitions.name), [name])
+def _start(home: BertHome, dumps: dict[str, list[str]]) -> dg.SensorResult:
+    start = retraining.starting_model(home)
+    return dg.SensorResult(
+        run_requests=[retraining_run(name, files, start=start) for name, files in dumps.items()],
+        dynamic_partitions_requests=[dump_partitions.build_add_request(list(dumps))],
+    )

@@ -20,6 +20,7 @@ from workflows.configuration import config_class, from_launchpad, launchpad_pres
 from workflows.metadata import manifest_metadata, readable_failures, shortened, table
 from workflows.partitions import dump_partitions, sample_seed
 from workflows.resources import BertHome
+from workflows.retraining import dump_sites
 from workflows.reuse import made_or_reused, recipe
 from workflows.versions import source_version
 
@@ -152,7 +153,7 @@ def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionC
             said = time.monotonic()
             context.log.info(f"{size / 1e6:,.0f} MB")
 
-    return download_wikipedia(wiki, date, directory, progress=progress)
+    return download_wikipedia(wiki, date, directory, sites=dump_sites(), progress=progress)
 
 
 def split_source(source: str) -> tuple[str, Path]:

@@ -12,6 +12,7 @@ from bert_model.run_preset import TaskRunsConfig
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtefactError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing, write_text_durably
+from workflows.conditions import AFTER_CANDIDATE, AFTER_INPUTS
 from workflows.configuration import config_class, from_launchpad, launchpad_preset
 from workflows.defs.corpus import OWNERS as DATA_OWNERS
 from workflows.defs.corpus import dump
@@ -24,10 +25,14 @@ from workflows.reuse import made_or_reused, recipe
 from workflows.versions import source_version
 
 FINETUNING_CODE = source_version(
+    "bert_model/activations.py",
+    "bert_model/answers.py",
     "bert_model/batching.py",
     "bert_model/encoding.py",
+    "bert_model/extraction.py",
     "bert_model/featurization.py",
     "bert_model/finetuning.py",
+    "bert_model/finetuning_session.py",
     "bert_model/heads.py",
     "bert_model/metrics",
     "bert_model/modeling.py",
@@ -35,6 +40,7 @@ FINETUNING_CODE = source_version(
     "bert_model/search.py",
     "bert_model/tagger.py",
     "bert_model/trial.py",
+    "bert_model/windows.py",
 )
 RESULTS_NAME = "results.json"
 TASK_SOURCE_NAME = "source.json"
@@ -67,7 +73,7 @@ FinetuningLaunchpad: Any = config_class(
     owners=DATA_OWNERS,
     partitions_def=dump_task_partitions,
     output_required=False,
-    automation_condition=dg.AutomationCondition.eager(),
+    automation_condition=AFTER_INPUTS,
     code_version=source_version("bert_pipeline/tasks"),
 )
 def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home: BertHome) -> Any:
@@ -83,7 +89,7 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
         task = get_task(task_name)
         path = task_path(home, name, task_name, config)
         if path is None:
-            reason = f"no folder is given for {task.title}"
+            reason = f"no folder is given for {task.title}, and BERT_TASKS is not set"
         else:
             reason = missing_task_data(task, path, config.dev_fraction)
         if reason or path is None:
@@ -117,8 +123,8 @@ def suite_of(task_name: str) -> str:
 
 
 def task_path(home: BertHome, dump_name: str, task_name: str, config: TaskDataLaunchpad) -> Path | None:
-    """Where a task's files are: the folder given, else the generated sample; None when there is neither."""
-    given = getattr(config, suite_of(task_name))
+    """Where a task's files are: the folder given, BERT_TASKS, else the generated sample; None when there is none."""
+    given = getattr(config, suite_of(task_name)) or home.tasks
     if given:
         return Path(given)
     return home.dump(dump_name) if sample_seed(dump_name) is not None else None
@@ -186,13 +192,13 @@ def _sample_examples(examples: list[Any], count: int = 5) -> list[dict[str, Any]
 
 
 @dg.asset(
-    deps=[task_data, pretrained_model],
+    deps=[task_data, pretrained_model, "registered_pretrained_model"],
     group_name="finetuning",
     kinds={"pytorch", "huggingface"},
     owners=OWNERS,
     partitions_def=dump_task_partitions,
     pool=TRAINING_POOL,
-    automation_condition=dg.AutomationCondition.eager(),
+    automation_condition=AFTER_CANDIDATE,
     code_version=FINETUNING_CODE,
 )
 def finetuned_model(

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -26,6 +25,9 @@ INSTANCES_CODE = source_version(
     "bert_pipeline/masking.py",
     "bert_pipeline/randomness.py",
     "bert_pipeline/tokenization.py",
+    "bert_pipeline/sentence_encoder.py",
+    "bert_pipeline/formats/parquet.py",
+    "bert_pipeline/formats/tfrecord.py",
     "bert_pipeline/jobs/instances.py",
 )
 
@@ -107,13 +109,15 @@ def instances_for_length(settings: InstancesConfig, length: int) -> InstancesCon
 
 def sample_instances(manifest: Manifest, count: int = 5) -> list[dict[str, Any]]:
     """The first training instances as text."""
+    from bert_pipeline.formats.instance_directory import open_shard, shard_paths
     from bert_pipeline.tokenization import Tokenizer
 
-    paths = [path for path in manifest.file_paths("train/") if path.suffix == ".parquet"]
+    paths = shard_paths(manifest, "train")
     if not paths:
         return []
     tokenizer = Tokenizer.from_directory(manifest.path)
-    columns = _first_row_group(paths[0])
+    with open_shard(paths[0]) as shard:
+        columns = shard.read_row_group(0)
     rows = []
     for index in range(min(count, len(columns.is_random_next))):
         ids = columns.input_ids[columns.offsets[index] : columns.offsets[index + 1]]
@@ -126,9 +130,3 @@ def sample_instances(manifest: Manifest, count: int = 5) -> list[dict[str, Any]]
             }
         )
     return rows
-
-
-def _first_row_group(path: Path) -> Any:
-    from bert_pipeline.formats.parquet import open_instances
-
-    return open_instances(path).read_row_group(0)

@@ -1,5 +1,6 @@
 """Pre-training: torchrun over the instances, watched from here, and the model that it leaves."""
 
+import dataclasses
 import datetime
 import json
 from pathlib import Path
@@ -14,6 +15,7 @@ from bert_model.run_preset import LaunchConfig, with_phases_in
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ArtefactError, BertError
 from bert_pipeline.manifest import Manifest, load_manifest, write_text_durably
+from workflows.conditions import MONTHLY
 from workflows.configuration import config_class, from_launchpad, launchpad_preset
 from workflows.defs.instances import instances
 from workflows.launcher import Launch, read_metrics, run_training
@@ -25,7 +27,7 @@ from workflows.versions import source_version
 
 OWNERS = ["team:modelling"]
 TRAINING_POOL = "training"
-"""One training at a time, as long as the pool's limit is 1."""
+"""One training at a time, as long as the pool's limit is 1: each takes every GPU that it sees."""
 
 SHOWN_METRICS = {
     "train/mlm_loss": ("MLM loss", 3),
@@ -57,6 +59,7 @@ PretrainingLaunchpad: Any = config_class(
     owners=OWNERS,
     partitions_def=dump_partitions,
     pool=TRAINING_POOL,
+    freshness_policy=MONTHLY,
     code_version=source_version(
         "bert_model/modeling.py", "bert_model/optimizer.py", "bert_model/pretraining.py", "bert_pipeline/masking.py"
     ),
@@ -76,6 +79,11 @@ def pretrained_model(
         settings = from_launchpad(PretrainingConfig, config)
         directories = {phase.max_seq_length: home.instances(name, phase.max_seq_length) for phase in settings.phases}
         settings = with_phases_in(settings, directories)
+        if settings.initial_model:  # an alias may move while ranks start: from here on it is a directory
+            from bert_model.weights import resolve_model
+
+            context.log.info(f"continuing from {settings.initial_model}")
+            settings = dataclasses.replace(settings, initial_model=str(resolve_model(settings.initial_model)))
         output, training = _training_directory(home, name, settings)
         manifest = _finished(output)
         if manifest is None:
@@ -91,7 +99,9 @@ def pretrained_model(
         "training_id": training,
         "training_directory": dg.MetadataValue.path(str(output)),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),
-        "curves": picture(training_curves(events, training_title(name, settings)), "loss and accuracy against steps"),
+        "curves": picture(
+            training_curves(events, training_title(settings.model.preset, name)), "loss and accuracy against steps"
+        ),
         "evaluations": table(evaluation_rows(events)),
         "mlflow": dg.MetadataValue.text(home.tracking_uri),
     }
@@ -109,10 +119,17 @@ def current_model(home: BertHome, dump: str) -> Path:
     return home.pretraining(dump, training) / "model"
 
 
-def training_title(dump: str, settings: PretrainingConfig) -> str:
+def training_picture(model: Path, dump: str) -> bytes | None:
+    """The curves of the training that left a model, as PNG; None where its record is gone."""
+    events = read_metrics(model.parent / "metrics.jsonl")
+    preset = load_manifest(model, kind="pretrained_model").configuration["model"]["preset"]
+    return training_curves(events, training_title(preset, dump)) if events else None
+
+
+def training_title(preset: str, dump: str) -> str:
     """What stands over the curves."""
     mark = f" ({SAMPLE_MARK})" if sample_seed(dump) is not None else ""
-    return f"BERT-{settings.model.preset} on {dump}{mark}"
+    return f"BERT-{preset} on {dump}{mark}"
 
 
 def last_metrics(events: list[dict[str, Any]]) -> dict[str, Any]:
@@ -188,7 +205,7 @@ def _train(
             rendezvous_endpoint=launch.rendezvous_endpoint,
             rendezvous_id=output.name,
             threads_per_process=launch.threads_per_process,
-            environment={**home.environment(), "BERT_DAGSTER_RUN_ID": context.run_id},
+            environment={**home.environment(), "BERT_DAGSTER_RUN_ID": context.run.run_id},
         ),
         report=report,
         say=context.log.info,

@@ -6,24 +6,60 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from bert_model.promotion import GateConfig
-from bert_pipeline.manifest import load_manifest
-from workflows.configuration import config_class, from_launchpad
+from bert_model.promotion import Decision, GateConfig
+from bert_pipeline.errors import ArtefactError
+from bert_pipeline.manifest import content_sha256, load_manifest
+from workflows.conditions import AFTER_INPUTS, MONTHLY, after_last_of
+from workflows.configuration import config_class, from_launchpad, launchpad_preset
+from workflows.defs.corpus import dump_sources
 from workflows.defs.finetuning import finetuned_model
-from workflows.defs.pretraining import OWNERS, current_model, pretrained_model
+from workflows.defs.pretraining import OWNERS, current_model, pretrained_model, training_picture
+from workflows.defs.report import report
+from workflows.lineage import lineage_tags, text_licence
 from workflows.metadata import readable_failures, table
-from workflows.partitions import dump_and_task, dump_partitions, dump_task_partitions, sample_seed
+from workflows.partitions import dump_and_task, dump_partitions, dump_task_partitions
 from workflows.resources import BertHome
 from workflows.versions import source_version
 
 REGISTRY_POOL = "registry"
 """Promotions one after the other: aliases are last-writer-wins."""
 
+REGISTRY_RETRIES = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EXPONENTIAL)
+"""A registry that does not answer may do so later; a refusal stays one."""
+
+REGISTRY_CODE = source_version(
+    "bert_model/registry.py",
+    "bert_model/stored_model.py",
+    "bert_model/promotion.py",
+    "bert_model/version_tags.py",
+    "bert_model/model_card.py",
+)
+
+LICENCE = Field(
+    default="",
+    description="Licence of the weights. Empty: that of the text, where it is known (Wikipedia, the generated sample).",
+)
 PROMOTE = (
     bool,
-    Field(default=True, description="Hold the version against the gates; off: register it as candidate only."),
+    Field(
+        default=True, description="Move the alias where every gate passes; off: print the decision and move nothing."
+    ),
 )
-PromotionLaunchpad: Any = config_class(GateConfig, name="PromotionLaunchpad", extra={"promote": PROMOTE})
+PromotionLaunchpad: Any = config_class(
+    GateConfig, name="PromotionLaunchpad", defaults=launchpad_preset().promotion, extra={"promote": PROMOTE}
+)
+TaskRegistrationLaunchpad: Any = config_class(
+    GateConfig,
+    name="TaskRegistrationLaunchpad",
+    defaults=launchpad_preset().promotion,
+    extra={"promote": PROMOTE, "licence": (str, LICENCE)},
+)
+
+
+class RegistrationLaunchpad(dg.Config):
+    """What a version says of itself beyond what was computed."""
+
+    licence: str = LICENCE
 
 
 @dg.asset(
@@ -33,20 +69,23 @@ PromotionLaunchpad: Any = config_class(GateConfig, name="PromotionLaunchpad", ex
     owners=OWNERS,
     partitions_def=dump_partitions,
     pool=REGISTRY_POOL,
-    code_version=source_version("bert_model/registry.py", "bert_model/promotion.py"),
+    retry_policy=REGISTRY_RETRIES,
+    code_version=REGISTRY_CODE,
 )
 def registered_pretrained_model(
-    context: dg.AssetExecutionContext, config: PromotionLaunchpad, home: BertHome
+    context: dg.AssetExecutionContext, config: RegistrationLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
-    """A version of `bert-<preset>` in the MLflow registry.
+    """A version of `bert-<preset>` in the MLflow registry, with its card and lineage, as `candidate`.
 
-    It becomes `champion` when its held-out loss beats the champion's on the same data; otherwise the gate that
-    refuses is named and the champion stays.
+    Whether it becomes champion is decided after its fine-tunings, in `promotion_decision`.
     """
     name = context.partition_key
     with readable_failures():
         directory = current_model(home, name)
-        return _register(context, config, home, directory, directory, dump=name, task=None)
+        version = _register(context, config.licence, home, directory, directory, dump=name, task=None)
+    return dg.MaterializeResult(
+        metadata=_version_metadata(version, home), data_version=dg.DataVersion(version.facts.content_sha256)
+    )
 
 
 @dg.asset(
@@ -56,11 +95,12 @@ def registered_pretrained_model(
     owners=OWNERS,
     partitions_def=dump_task_partitions,
     pool=REGISTRY_POOL,
-    automation_condition=dg.AutomationCondition.eager(),
-    code_version=source_version("bert_model/registry.py", "bert_model/promotion.py"),
+    retry_policy=REGISTRY_RETRIES,
+    automation_condition=AFTER_INPUTS,
+    code_version=REGISTRY_CODE,
 )
 def registered_task_model(
-    context: dg.AssetExecutionContext, config: PromotionLaunchpad, home: BertHome
+    context: dg.AssetExecutionContext, config: TaskRegistrationLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
     """A version of `bert-<preset>-<task>` in the MLflow registry.
 
@@ -70,9 +110,52 @@ def registered_task_model(
     """
     name, task = dump_and_task(context.partition_key)
     with readable_failures():
-        return _register(
-            context, config, home, home.finetuning(name, task), current_model(home, name), dump=name, task=task
-        )
+        pretrained = current_model(home, name)
+        directory = home.finetuning(name, task)
+        version = _register(context, config.licence, home, directory, pretrained, dump=name, task=task)
+        decision = _decide(context, config, version)
+    return dg.MaterializeResult(
+        metadata=_version_metadata(version, home) | decision_metadata(decision),
+        data_version=dg.DataVersion(version.facts.content_sha256),
+    )
+
+
+@dg.asset(
+    deps=[registered_pretrained_model, registered_task_model, report],
+    group_name="registry",
+    kinds={"mlflow"},
+    owners=OWNERS,
+    partitions_def=dump_partitions,
+    pool=REGISTRY_POOL,
+    retry_policy=REGISTRY_RETRIES,
+    automation_condition=after_last_of("report"),
+    freshness_policy=MONTHLY,
+    code_version=REGISTRY_CODE,
+)
+def promotion_decision(
+    context: dg.AssetExecutionContext, config: PromotionLaunchpad, home: BertHome
+) -> dg.MaterializeResult[None]:
+    """Whether this dump's pre-trained model becomes champion, judged by its fine-tunings beside the champion's.
+
+    The table of tasks and gates is printed and stored with the version; where every gate passes the alias moves and
+    the former champion stays as `previous`. The job `rollback` undoes it.
+    """
+    from bert_model.registry import list_models
+
+    home.apply_environment()
+    with readable_failures():
+        directory = current_model(home, context.partition_key)
+        name = registered_name(directory, None)
+        content = load_manifest(directory, kind="pretrained_model").sha256
+        version = next((v for v in reversed(list_models(name)) if v.facts.content_sha256 == content), None)
+        if version is None:
+            raise ArtefactError(f"{name}: {directory} is not registered; materialize registered_pretrained_model")
+        decision = _decide(context, config, version)
+    context.log.info(f"the decision:\n{decision.table()}")
+    metadata = {"name": name, "version": version.version, **decision_metadata(decision)}
+    return dg.MaterializeResult(
+        metadata=metadata, data_version=dg.DataVersion(content_sha256({"decision": decision.to_json()}))
+    )
 
 
 def registered_name(pretrained: Path, task: str | None) -> str:
@@ -83,61 +166,68 @@ def registered_name(pretrained: Path, task: str | None) -> str:
     return model_name(preset, task)
 
 
+def decision_metadata(decision: Decision) -> dict[str, Any]:
+    """What a materialization shows of a decision: the outcome, the tasks, the gates."""
+    metadata: dict[str, Any] = {
+        "outcome": decision.outcome(),
+        "promoted": decision.promoted,
+        "refused_by": ", ".join(decision.refused_by) or "none",
+        "tasks": table(decision.task_rows()),
+        "gates": table(decision.gate_rows()),
+    }
+    averages = decision.averages()
+    if averages:
+        metadata |= {"average": averages[0], "average_of_champion": averages[1]}
+    return metadata
+
+
 def _register(
     context: dg.AssetExecutionContext,
-    config: Any,
+    licence: str,
     home: BertHome,
     directory: Path,
     pretrained: Path,
     *,
     dump: str,
     task: str | None,
-) -> dg.MaterializeResult[None]:
-    from bert_model.registry import get_version, promote, register
+) -> Any:
+    from bert_model.registry import register
 
     home.apply_environment()
-    name = registered_name(pretrained, task)
-    version = register(directory, name, tags=lineage_tags(context, home, dump))
+    tags = lineage_tags(home, dump, run_id=context.run.run_id)
+    licence = licence or text_licence(dump_sources(home.dump(dump)), dump)
+    if licence:
+        tags["licence"] = licence
+    curves = training_picture(pretrained, dump) if task is None else None
+    version = register(directory, registered_name(pretrained, task), tags=tags, curves=curves)
+    context.log.info(f"{version.name} version {version.version}: {', '.join(version.aliases) or 'no alias'}")
+    return version
+
+
+def _decide(context: dg.AssetExecutionContext, config: Any, version: Any) -> Decision:
+    """Hold a version against the gates; the champion itself is not judged again."""
+    from bert_model.registry import CHAMPION, promote
+
+    already = CHAMPION in version.aliases
+    gates = from_launchpad(GateConfig, config)
+    decision = promote(version.name, version.version, dry_run=already or not config.promote, config=gates)
+    if already:
+        context.log.info(f"{version.name} version {version.version} is champion already")
+    else:
+        context.log.info(decision.outcome())
+    return decision
+
+
+def _version_metadata(version: Any, home: BertHome) -> dict[str, Any]:
     metadata: dict[str, Any] = {
-        "name": name,
+        "name": version.name,
         "version": version.version,
-        "uri": f"models:/{name}/{version.version}",
+        "uri": f"models:/{version.name}/{version.version}",
+        "licence": version.tags.get("licence", ""),
         "mlflow": dg.MetadataValue.text(home.tracking_uri),
+        "card": dg.MetadataValue.md(version.description),
+        "lineage": dg.MetadataValue.json({k: v for k, v in version.tags.items() if len(v) <= 200}),
     }
-    if version.facts.score is not None:
-        metadata |= {"metric": version.facts.metric, "score": version.facts.score}
-    if config.promote:
-        already = "champion" in version.aliases
-        decision = promote(name, version.version, dry_run=already, config=from_launchpad(GateConfig, config))
-        if already:
-            context.log.info(f"{name} version {version.version} is champion already")
-        elif decision.promoted:
-            context.log.info(f"{name} version {version.version} is champion now")
-        else:
-            context.log.info(f"{name} version {version.version} is not promoted: {', '.join(decision.refused_by)}")
-        metadata |= {
-            "promoted": decision.promoted,
-            "refused_by": ", ".join(() if already else decision.refused_by) or "none",
-            "gates": table(
-                [{"gate": gate.name, "passed": gate.passed, "found": gate.detail} for gate in decision.gates]
-            ),
-        }
-        version = get_version(f"models:/{name}/{version.version}")
-    metadata["aliases"] = ", ".join(version.aliases) or "none"
-    return dg.MaterializeResult(
-        metadata=metadata, data_version=dg.DataVersion(version.facts.content_sha256 or str(version.version))
-    )
-
-
-def lineage_tags(context: dg.AssetExecutionContext, home: BertHome, dump: str) -> dict[str, str]:
-    """Where a version comes from: the dump, the hashes of what was made of it, and the Dagster run."""
-    tags = {
-        "dump": dump,
-        "generated_sample": str(sample_seed(dump) is not None).lower(),
-        "dagster_run_id": context.run_id,
-        "code_version": source_version("bert_pipeline", "bert_model"),
-    }
-    for artefact, directory in (("corpus", home.corpus(dump)), ("vocabulary", home.vocabulary(dump))):
-        if (directory / "manifest.json").is_file():
-            tags[f"{artefact}_sha256"] = load_manifest(directory, kind=artefact).sha256
-    return tags
+    if version.tags.get("score"):
+        metadata |= {"metric": version.tags["metric"], "score": float(version.tags["score"])}
+    return metadata

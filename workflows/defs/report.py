@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from bert_pipeline.manifest import load_manifest
+from workflows.conditions import MONTHLY, after_last_of
 from workflows.defs.finetuning import finetuned_model
 from workflows.defs.pretraining import OWNERS, current_model, pretrained_model
 from workflows.launcher import read_metrics
@@ -23,7 +24,8 @@ from workflows.versions import source_version
     kinds={"markdown", "csv", "mlflow"},
     owners=OWNERS,
     partitions_def=dump_partitions,
-    automation_condition=dg.AutomationCondition.eager(),
+    automation_condition=after_last_of("finetuned_model"),
+    freshness_policy=MONTHLY,
     code_version=source_version("workflows/report.py", "workflows/plots.py"),
 )
 def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeResult[None]:
@@ -41,7 +43,7 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
     scores = {f"{row['task']}/{row['metric']}": float(row["score"]) for row in results.rows}
     run_id = home.log_report(
         run_name=f"report-{name}",
-        tags={"dump": name, "generated_sample": str(results.generated), "dagster_run_id": context.run_id},
+        tags={"dump": name, "generated_sample": str(results.generated), "dagster_run_id": context.run.run_id},
         metrics={**scores, **{f"average/{key}": value for key, value in results.averages().items()}},
         directory=manifest.path,
     )

@@ -1,0 +1,48 @@
+"""A small training of two phases, for tests of what can happen to one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from instances_fixture import write_instances
+
+SMALL_MODEL = {
+    "preset": "tiny",
+    "overrides": {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+    },
+}
+
+
+def write_data(folder: Path) -> dict[str, str]:
+    """Write instances of two lengths; returns their directories."""
+    write_instances(folder / "short", max_seq_length=16, shards=(48, 32), held_out=21, rows_per_write=16)
+    write_instances(folder / "long", max_seq_length=32, shards=(40,), held_out=10, rows_per_write=16)
+    return {"short": str(folder / "short"), "long": str(folder / "long")}
+
+
+def configuration(data: dict[str, str], **changes: Any) -> dict[str, Any]:
+    """Two phases with dropout, dynamic masks and accumulation; the first goes over the end of an epoch."""
+    phases = [
+        {"max_seq_length": 16, "steps": 8, "global_batch_size": 16, "warmup_steps": 2, "instances": data["short"]},
+        {"max_seq_length": 32, "steps": 6, "global_batch_size": 8, "warmup_steps": 1, "instances": data["long"]},
+    ]
+    return {
+        "model": SMALL_MODEL,
+        "phases": [phase | {"learning_rate": 1e-3} for phase in phases],
+        "micro_batch_size": 3,
+        "shuffle_row_groups": 2,
+        "log_interval_steps": 1,
+        "evaluation_interval_steps": 0,
+        "checkpoint_interval_steps": 3,
+        "timeout_seconds": 30,
+    } | changes
+
+
+def train_events(output: Path) -> dict[int, dict[str, float]]:
+    """The losses of every step; of a repeated step the last ones."""
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    kept = ("train/loss", "train/mlm_loss", "train/nsp_loss", "train/gradient_norm", "train/learning_rate")
+    return {line["step"]: {key: line["metrics"][key] for key in kept} for line in lines if line.get("event") == "train"}

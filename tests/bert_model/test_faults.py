@@ -1,0 +1,224 @@
+"""What happens to a training when ranks are killed, hang, compute nonsense or lose a machine."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from instances_fixture import write_instances
+from small_training import configuration, train_events, write_data
+from two_ranks import run_pretraining
+
+from bert_model.data import InstanceReader, InstanceSplit, rank_slice
+from bert_model.distributed import process_group
+from bert_pipeline.errors import TrainingError
+from bert_pipeline.manifest import load_manifest, publishing
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Instances of two lengths."""
+    return write_data(tmp_path_factory.mktemp("instances"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training of two ranks that nothing disturbed."""
+    output = tmp_path_factory.mktemp("undisturbed") / "training"
+    codes, reports, _ = run_pretraining(configuration(data), output)
+    assert codes == [0, 0], reports
+    return output
+
+
+def test_a_rank_killed_in_the_middle_of_a_save_leaves_the_checkpoint_before(
+    data: dict[str, str], undisturbed: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "training"
+    codes, reports, _ = run_pretraining(configuration(data), output, fail=(0, 5, "kill in save"))
+    assert codes[0] == -signal.SIGKILL
+    assert codes[1] == 1
+    assert sorted(path.name for path in (output / "checkpoints").glob("step-*")) == ["step-00000003"]
+    assert list((output / "checkpoints").glob(".step-00000006.partial-*"))
+    assert "step-00000003" in reports[1]["error"]
+    codes, reports, _ = run_pretraining(configuration(data), output, resume=True)
+    assert codes == [0, 0], reports
+    assert not list((output / "checkpoints").glob(".step-*"))
+    assert train_events(output) == train_events(undisturbed)
+    assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
+
+
+def test_a_rank_that_hangs_is_named_and_the_wait_is_bounded(data: dict[str, str], tmp_path: Path) -> None:
+    settings = configuration(data, timeout_seconds=4)
+    codes, reports, warnings = run_pretraining(settings, tmp_path / "training", fail=(1, 5, "hang"))
+    assert codes[0] == 1
+    assert "rank 0 lost the other ranks at step 5" in reports[0]["error"]
+    assert "it waited for rank 1 (process " in reports[0]["error"]
+    assert "last seen at step 4)" in reports[0]["error"]
+    assert "step-00000003; start again with --resume" in reports[0]["error"]
+    assert "rank 0 has stood at step 5" in warnings
+    assert "rank 1 has stood at step 4" in warnings
+    assert "no other rank is behind it" in warnings
+
+
+def test_a_loss_that_one_rank_finds_not_finite_stops_all_before_the_update(
+    data: dict[str, str], tmp_path: Path
+) -> None:
+    settings = configuration(data, checkpoint_interval_steps=4)
+    codes, reports, _ = run_pretraining(settings, tmp_path / "training", fail=(1, 5, "poison"))
+    assert codes == [1, 1]
+    for report in reports:
+        assert "step 5: loss nan (MLM), nan (NSP)" in report["error"]
+        assert "the update was not made; the batch is samples 80 to 95 of" in report["error"]
+        assert "step-00000004" in report["error"]
+    split = InstanceSplit(data["short"], "train")
+    rows = InstanceReader(split, seed=12345, groups_per_window=2).take(80, 16).sample_indices
+    assert f": rows {', '.join(map(str, sorted(rows.tolist())))};" in reports[0]["error"]
+    assert max(train_events(tmp_path / "training")) == 5
+
+
+def test_ranks_that_do_not_find_each_other_give_up_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    meeting = {"RANK": 0, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for name, value in meeting.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(TrainingError, match="did not find each other within 1 s"), process_group(1, "cpu"):
+        pass
+
+
+@pytest.mark.parametrize("sizes", [(2, 1), (1, 2), (2, 4, 1)])
+def test_every_sample_is_seen_exactly_once_however_often_the_number_of_ranks_changes(
+    data: dict[str, str], sizes: tuple[int, ...]
+) -> None:
+    split = InstanceSplit(data["short"], "train")
+    batch, seen = 16, []
+    for step in range(10):  # two epochs of 80
+        world_size = sizes[min(step // 3, len(sizes) - 1)]
+        for rank in range(world_size):  # each with a reader of its own, as after a resume
+            samples = InstanceReader(split, seed=7, groups_per_window=2).take(step * batch, batch)
+            mine = rank_slice(samples, rank=rank, world_size=world_size)
+            seen += list(zip(mine.epochs.tolist(), mine.sample_indices.tolist()))
+    assert sorted(seen) == [(epoch, row) for epoch in (0, 1) for row in range(80)]
+
+
+@pytest.mark.slow
+def test_a_reader_takes_no_more_memory_for_fifty_shards_than_for_one(tmp_path: Path) -> None:
+    one = write_instances(tmp_path / "one", max_seq_length=512, shards=(4096,), held_out=8, rows_per_write=4096).path
+    code = (
+        "import sys\n"
+        "import torch\n"
+        "from bert_model.data import InstanceReader, InstanceSplit\n"
+        "from bert_model.trainer import peak_memory\n"
+        "split = InstanceSplit(sys.argv[1], 'train')\n"
+        "reader = InstanceReader(split, seed=1, groups_per_window=8)\n"
+        "for position in range(0, split.num_instances, 4096):\n"
+        "    reader.take(position, 256)\n"
+        "print(split.num_instances, peak_memory(torch.device('cpu')))\n"
+    )
+    peaks = {}
+    for count in (1, 50):
+        with publishing(tmp_path / f"of-{count}", kind="instances", configuration={}, inputs={}) as draft:
+            (draft.path / "train").mkdir()
+            for index in range(count):
+                name = f"train/instances-{index:05d}.parquet"
+                os.link(one / "train" / "instances-00000.parquet", draft.path / name)
+                draft.rows[name] = 4096
+        command = [sys.executable, "-c", code, str(tmp_path / f"of-{count}")]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        instances, peaks[count] = map(int, printed.split())
+        assert instances == count * 4096
+    assert peaks[50] < 500_000_000, peaks
+    assert peaks[50] - peaks[1] < 8 * 4096 * 512 * 4 * 3, peaks  # the eight row groups of a window, and copies of them
+
+
+def agent(settings: Path, output: Path, *, nodes: int, ranks: int, port: int) -> subprocess.Popen[str]:
+    """Start what a scheduler starts on one machine: a torchrun agent with its ranks, in a session of its own."""
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={ranks}"]
+    command += ["--max-restarts=0", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=test"]
+    command += ["-m", "bert_model.pretraining", "--config", str(settings), "--output", str(output)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.Popen(
+        [*command, "--experiment", "", "--resume"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def process_tree(root: int) -> list[int]:
+    """The process ids of a process and all below it."""
+    children: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(status.parent.name))
+    found = [root]
+    for process in found:
+        found += children.get(process, [])
+    return found
+
+
+@pytest.mark.slow
+def test_of_two_machines_one_dies_and_the_other_resumes_alone(data: dict[str, str], tmp_path: Path) -> None:
+    settings, output = tmp_path / "run.yaml", tmp_path / "training"
+    values = configuration(data, checkpoint_interval_steps=10, evaluation_max_instances=2)
+    values["phases"][0]["steps"] = 150
+    settings.write_text(yaml.safe_dump(values))
+    metrics, port = output / "metrics.jsonl", free_port()
+    machines = [agent(settings, output, nodes=2, ranks=1, port=port) for _ in range(2)]
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and max(losses(metrics), default=0) < 13:
+            time.sleep(0.05)
+        for process in process_tree(machines[1].pid):
+            os.kill(process, signal.SIGKILL)
+        said, _ = machines[0].communicate(timeout=120)
+        assert machines[0].returncode not in (0, None), said
+        assert not (output / "model").exists()
+        machines.append(agent(settings, output, nodes=1, ranks=2, port=free_port()))
+        said, _ = machines[2].communicate(timeout=120)
+        assert machines[2].returncode == 0, said
+    finally:
+        for machine in machines:
+            if machine.poll() is None:
+                for process in process_tree(machine.pid):
+                    os.kill(process, signal.SIGKILL)
+            machine.wait()
+    events = [json.loads(line) for line in metrics.read_text().splitlines()]
+    resumed = [event["step"] for event in events if event["event"] == "resume"]
+    assert len(resumed) == 1
+    assert resumed[0] >= 10
+    assert resumed[0] % 10 == 0
+    found = losses(metrics)
+    assert sorted(found) == list(range(1, 157))
+    repeated = {step: values for step, values in found.items() if len(values) > 1}
+    assert all(step > resumed[0] for step in repeated)
+    assert all(len(set(values)) == 1 for values in repeated.values())  # on one machine the same bits as on two
+    assert load_manifest(output / "model").counts["steps"] == 156
+
+
+def losses(metrics: Path) -> dict[int, list[float]]:
+    """Every loss that was logged for each step."""
+    found: dict[int, list[float]] = {}
+    for line in metrics.read_text().splitlines() if metrics.is_file() else ():
+        event = json.loads(line)
+        if event["event"] == "train":
+            found.setdefault(event["step"], []).append(event["metrics"]["train/loss"])
+    return found

@@ -1,0 +1,102 @@
+"""A user's TFRecord files, as BERT's own script wrote them, are trained on as they are."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from instances_fixture import make_tokenizer, write_instances
+
+from bert_model.config import PretrainingConfig
+from bert_model.data import InstanceReader, InstanceSplit
+from bert_model.pretraining import pretrain
+from bert_pipeline.configuration import from_mapping
+from bert_pipeline.errors import ConfigurationError, InputError, UsageError
+from bert_pipeline.formats.tfrecord import open_tfrecords
+from bert_pipeline.tokenization import Tokenizer
+
+SMALL_MODEL = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 128}
+
+
+def train(
+    directory: Path, output: Path, *, max_seq_length: int = 24, steps: int = 2, **changes: Any
+) -> dict[str, float]:
+    phase = {"max_seq_length": max_seq_length, "steps": steps, "global_batch_size": 8, "warmup_steps": 0}
+    mapping = {
+        "model": {"preset": "tiny", "overrides": SMALL_MODEL},
+        "phases": [phase | {"learning_rate": 1e-3, "instances": str(directory)}],
+        "micro_batch_size": 4,
+        **changes,
+    }
+    result = pretrain(from_mapping(PretrainingConfig, mapping), output, experiment="", device="cpu")
+    assert result.status == "finished"
+    return result.metrics
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """Files as a user has them: without a manifest, in parts, under the script's own names."""
+    write_instances(tmp_path / "ours", shards=(40, 30), file_format="tfrecord")
+    directory = tmp_path / "foreign"
+    (directory / "held_out").mkdir(parents=True)
+    for index in range(2):
+        name = f"tf_examples.tfrecord-{index:05d}-of-00002"
+        shutil.copy(tmp_path / f"ours/train/instances-{index:05d}.tfrecord", directory / name)
+    shutil.copy(tmp_path / "ours/held_out/instances-00000.tfrecord", directory / "held_out/tf_examples.tfrecord")
+    make_tokenizer(60).save(directory)
+    return directory
+
+
+def test_foreign_files_are_read_as_our_own_are(foreign: Path, tmp_path: Path) -> None:
+    for split, count in (("train", 70), ("held_out", 30)):
+        theirs, ours = (InstanceSplit(tmp_path / name, split) for name in ("foreign", "ours"))
+        assert theirs.num_instances == ours.num_instances == count
+        left, right = (InstanceReader(s, seed=1, groups_per_window=4).take(0, 100).columns for s in (theirs, ours))
+        for field in left.__dataclass_fields__:
+            assert np.array_equal(getattr(left, field), getattr(right, field)), field
+
+
+def test_foreign_files_are_trained_on(foreign: Path, tmp_path: Path) -> None:
+    metrics = train(foreign, tmp_path / "training")
+    assert metrics["held_out/instances"] == 30
+    assert metrics == train(tmp_path / "ours", tmp_path / "same")
+
+
+def test_foreign_files_need_their_vocabulary_and_its_case(foreign: Path, tmp_path: Path) -> None:
+    (foreign / "tokenizer_config.json").unlink()
+    with pytest.raises(UsageError, match="do_lower_case is not stated"):
+        train(foreign, tmp_path / "training")
+    make_tokenizer(20).save(foreign)
+    with pytest.raises(InputError, match="the vocabulary beside it has 20 tokens"):
+        train(foreign, tmp_path / "training")
+
+
+def test_the_case_of_the_data_must_be_that_of_the_model(foreign: Path, tmp_path: Path) -> None:
+    train(foreign, tmp_path / "first", steps=1)
+    tokens = make_tokenizer(60).tokens
+    Tokenizer.from_tokens(tokens, do_lower_case=False).save(foreign)
+    with pytest.raises(ConfigurationError) as caught:
+        train(foreign, tmp_path / "second", steps=1, initial_model=str(tmp_path / "first/model"))
+    message = str(caught.value)
+    assert f"has {Tokenizer.from_tokens(tokens, do_lower_case=True)}" in message
+    assert f"has {Tokenizer.from_tokens(tokens, do_lower_case=False)}" in message
+
+
+def test_foreign_files_of_longer_sequences_than_the_phase_has_are_refused(foreign: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="were made for max_seq_length=24, the phase has 16"):
+        train(foreign, tmp_path / "training", max_seq_length=16)
+
+
+@pytest.mark.real_data
+def test_googles_own_file_is_trained_on(real_data: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "google"
+    directory.mkdir()
+    (directory / "tf_examples.tfrecord").symlink_to(real_data / "golden/pretraining-instances.tfrecord")
+    (directory / "vocab.txt").symlink_to(real_data / "vocab/bert-base-uncased-vocab.txt")
+    (directory / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    with open_tfrecords(real_data / "golden/pretraining-instances.tfrecord") as shard:
+        expected = shard.read_row_group(0)
+    split = InstanceSplit(directory, "train")
+    assert np.array_equal(split.read(split.groups[0]).input_ids, expected.input_ids)
+    assert train(directory, tmp_path / "training", max_seq_length=128, steps=1) == {}  # nothing is held out

@@ -1,0 +1,177 @@
+"""A task of one's own is a YAML file and data files: each kind is fine-tuned, asked and scored without code."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+import tiny_tasks
+import yaml
+
+from bert_model.cli import main
+from bert_pipeline.configuration import from_mapping
+from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.tasks.description import Task
+
+NAME = "my_task"
+COMMON = {"name": NAME, "title": "My task", "folder": "mine"}
+
+
+def rows_of(example, count):
+    return [tiny_tasks.example(example, index) for index in range(count)]
+
+
+def write_classification(folder):
+    words = {"0": "pleasant", "1": "unpleasant"}
+    for name, count in (("train.tsv", 48), ("dev.tsv", 24)):
+        lines = [f"{words[e.label]}\t{e.text_a}\t{e.text_b}" for e in rows_of("mrpc", count)]
+        (folder / name).write_text("verdict\tclaim\treason\n" + "\n".join(lines) + "\n")
+    return {
+        "kind": "classification",
+        "labels": ["pleasant", "unpleasant"],
+        "metrics": ["macro_f1", "accuracy"],
+        "main_metric": "macro_f1",
+        "pair": True,
+        "columns": {"text_a": "claim", "text_b": "reason", "label": "verdict"},
+    }
+
+
+def write_regression(folder):
+    for name, count in (("train.tsv", 48), ("dev.tsv", 24)):
+        lines = [f"{e.text_a}\t{e.label * 20}" for e in rows_of("stsb", count)]
+        (folder / name).write_text("review\tstars\n" + "\n".join(lines) + "\n")
+    return {
+        "kind": "regression",
+        "metrics": ["pearson"],
+        "main_metric": "pearson",
+        "label_range": [0, 100],
+        "columns": {"text_a": "review", "label": "stars"},
+    }
+
+
+def write_span(folder):
+    for name, count in (("train.json", 48), ("dev.json", 24)):
+        paragraphs = [
+            {
+                "context": e.context,
+                "qas": [
+                    {
+                        "id": e.example_id,
+                        "question": e.question,
+                        "answers": [{"text": answer.text, "answer_start": answer.start} for answer in e.answers],
+                    }
+                ],
+            }
+            for e in rows_of("squad1", count)
+        ]
+        (folder / name).write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
+    return {
+        "kind": "span",
+        "reader": "squad",
+        "metrics": ["exact_match", "f1"],
+        "main_metric": "f1",
+        "pair": True,
+        "train_file": "train.json",
+        "dev_files": {"dev": "dev.json"},
+    }
+
+
+def write_choice(folder):
+    """Three endings, in columns of other names than SWAG's."""
+    for name, count in (("train.csv", 48), ("dev.csv", 24)):
+        with open(folder / name, "w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["begin", "a", "b", "c", "right"])
+            for e in rows_of("swag", count):
+                right = e.label % 3
+                endings = [e.endings[(e.label + 1) % 4]] * 3
+                endings[right] = e.endings[e.label]
+                writer.writerow([e.context, *endings, right])
+    return {
+        "kind": "choice",
+        "reader": "swag",
+        "metrics": ["accuracy"],
+        "main_metric": "accuracy",
+        "pair": True,
+        "train_file": "train.csv",
+        "dev_files": {"dev": "dev.csv"},
+        "columns": {"text_a": "begin", "label": "right", "endings": ["a", "b", "c"]},
+    }
+
+
+def write_tagging(folder):
+    kinds = {"B-PER": "B-who", "B-LOC": "B-where", "O": "O"}
+    for name, count in (("train.txt", 48), ("dev.txt", 24)):
+        sentences = ["\n".join(f"{w} {kinds[t]}" for w, t in zip(e.words, e.tags)) for e in rows_of("ner", count)]
+        (folder / name).write_text("\n\n".join(sentences) + "\n")
+    return {
+        "kind": "tagging",
+        "reader": "conll",
+        "labels": ["O", "B-who", "I-who", "B-where", "I-where"],
+        "metrics": ["f1", "accuracy"],
+        "main_metric": "f1",
+        "train_file": "train.txt",
+        "dev_files": {"dev": "dev.txt"},
+    }
+
+
+ASKED = {
+    write_classification: ("the film was lovely .\ta song .\n", {"label": "pleasant"}),
+    write_regression: ("the film was lovely .\n", {}),
+    write_span: ("where does anna live ?\tBoris was in Oslo. Anna lives in Rome.\n", {"answer": "Rome"}),
+    write_choice: ("anna lives .\tthe film was dull .\tthe film was great .\tthe film was sour .\n", {"ending": 1}),
+    write_tagging: ("Anna lives in Oslo.\n", {"tags": ["B-who", "O", "O", "B-where", "O"]}),
+}
+
+
+@pytest.mark.parametrize("write", ASKED, ids=lambda write: write.__name__.removeprefix("write_"))
+def test_task_of_ones_own_is_fine_tuned_asked_and_scored(write, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    description = {**COMMON, **write(tmp_path / "mine")}
+    (tmp_path / "task.yaml").write_text(yaml.safe_dump(description))
+    tiny_tasks.make_model(tmp_path / "tiny")
+    settings = [f"{key}={json.dumps(value)}" for key, value in {**tiny_tasks.QUICK, "epochs": [8.0]}.items()]
+    finetune = ["finetune", "task.yaml", "--data", "mine", "--model", "tiny", "--output", "out", "--workers", "0"]
+    assert main([*finetune, *settings]) == 0
+    main_key = f"{NAME}/dev/{description['main_metric']}"
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (entry,) = (line for line in lines if line["metric"] == main_key)
+    assert entry["mean"] > entry["majority"] + 20
+
+    question, expected = ASKED[write]
+    (tmp_path / "in.txt").write_text(question)
+    assert main(["predict", "task.yaml", "--model", "out", "--input", "in.txt", "--output", "answers.jsonl"]) == 0
+    answer = json.loads((tmp_path / "answers.jsonl").read_text())
+    assert {key: answer[key] for key in expected} == expected
+
+    (data,) = description.get("dev_files", {"dev": "dev.tsv"}).values()
+    suffix = "json" if description["kind"] == "span" else "jsonl"
+    capsys.readouterr()
+    score = ["score", "task.yaml", "--data", f"mine/{data}", "--predictions", f"out/predictions/dev.{suffix}"]
+    assert main(score) == 0
+    assert json.loads(capsys.readouterr().out)[description["main_metric"]] == pytest.approx(entry["mean"], abs=1e-5)
+
+
+def test_the_example_in_the_documentation_is_a_task():
+    text = (Path(__file__).parents[2] / "docs" / "finetuning.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    task = from_mapping(Task, yaml.safe_load(block), where="docs/finetuning.md")
+    assert (task.name, task.num_labels, task.columns.label) == ("tickets", 3, "queue")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "span", "metrics": ["f1"], "main_metric": "f1"}, "reader: found 'tsv', expected 'squad' for span"),
+        ({"columns": {"endings": ["a", "b"]}}, "columns.endings: found some for classification"),
+        ({"feature_based": True}, "feature_based: found true for classification"),
+        ({"lables": ["a", "b"]}, "lables"),
+    ],
+)
+def test_option_that_would_be_ignored_is_refused(change, message):
+    good = {**COMMON, "kind": "classification", "labels": ["a", "b"], "metrics": ["accuracy"]}
+    with pytest.raises(ConfigurationError, match=message):
+        from_mapping(Task, {**good, "main_metric": "accuracy", **change}, where="task.yaml")

@@ -1,0 +1,55 @@
+"""Fine-tuned models answer the official test files and the diagnostics, and `bert submission` makes the zip of them."""
+
+import dataclasses
+import json
+import zipfile
+
+import pytest
+import tiny_tasks
+
+from bert_model.cli import main
+from bert_model.finetuning import finetune
+from bert_model.trial_pool import TrialPool
+from bert_pipeline.tasks.submission import OFFICIAL_ROWS
+
+NUM_TEST = 7
+
+
+@pytest.fixture(scope="module")
+def finetuned(tmp_path_factory):
+    root = tmp_path_factory.mktemp("submission")
+    base = tiny_tasks.make_model(root / "base")
+    with TrialPool(num_workers=0) as pool:
+        for name in ("mnli", "stsb"):
+            data = tiny_tasks.task_data(name)
+            unlabelled = [dataclasses.replace(tiny_tasks.example(name, index), label=None) for index in range(NUM_TEST)]
+            data = dataclasses.replace(data, test=dict.fromkeys(data.task.test_files, unlabelled))
+            finetune(data, base, root / name, tiny_tasks.configuration(epochs=[2.0]), pool=pool, experiment="")
+    return root
+
+
+def test_zip_has_eleven_files_with_the_models_answers_and_the_diagnostics_by_the_mnli_model(
+    finetuned, tmp_path, capsys
+):
+    target = tmp_path / "submission.zip"
+    assert main(["submission", str(finetuned / "mnli"), str(finetuned / "stsb"), "--output", str(target)]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.strip() == str(target)
+    assert "WNLI.tsv holds the majority class" in captured.err
+    assert "RTE.tsv: no predictions" in captured.err
+    with zipfile.ZipFile(target) as container:
+        tables = {name: container.read(name).decode().splitlines() for name in container.namelist()}
+    assert set(tables) == set(OFFICIAL_ROWS)
+    for split, file in (("test_matched", "MNLI-m"), ("test_mismatched", "MNLI-mm"), ("ax", "AX")):
+        stored = (finetuned / "mnli" / "predictions" / f"{split}.jsonl").read_text().splitlines()
+        expected = [f"{line['id']}\t{line['prediction']}" for line in map(json.loads, stored)]
+        assert tables[f"{file}.tsv"] == ["index\tprediction", *expected]
+        assert len(expected) == NUM_TEST
+    assert all(0 <= float(line.split("\t")[1]) <= 5 for line in tables["STS-B.tsv"][1:])
+
+
+def test_two_models_of_one_task_are_refused(finetuned, tmp_path, capsys):
+    directory = str(finetuned / "mnli")
+    assert main(["submission", directory, directory, "--output", str(tmp_path / "s.zip")]) == 2
+    assert "another directory already answers mnli/" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,49 @@
+"""The operations of a step are those that torch counts."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from bert_model.config import BertConfig
+from bert_model.modeling import BertForPreTraining, new_model
+from bert_model.utilization import StepCounts, matrix_product_rate, training_flops
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_without_padding_the_operations_are_those_that_torch_counts(layers: int) -> None:
+    config = BertConfig.from_preset(
+        "tiny", vocab_size=90, num_hidden_layers=layers, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
+    model = new_model(BertForPreTraining, config, seed=0).double()  # products that torch's counter knows
+    ids = torch.randint(5, 90, (4, 24), generator=torch.Generator().manual_seed(0))
+    positions = torch.arange(1, 6).expand(4, 5)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        losses = model.loss_sums(
+            ids,
+            None,
+            None,
+            masked_lm_positions=positions,
+            labels=ids[:, 1:6],
+            next_sentence_label=torch.zeros(4, dtype=torch.long),
+        )
+        sum(losses).backward()
+    counts = StepCounts(instances=4, tokens=4 * 24, squared_lengths=4 * 24**2, predictions=20)
+    # The next-sentence classifier, two outputs wide, is what is left out.
+    assert training_flops(config, counts) == pytest.approx(counter.get_total_flops(), rel=2e-3)
+
+
+def test_padding_adds_no_operations() -> None:
+    config = BertConfig.from_preset("base")
+    lengths = np.array([128.0, 64.0, 20.0])
+    one = StepCounts(instances=3, tokens=lengths.sum(), squared_lengths=(lengths**2).sum(), predictions=30)
+    parts = [StepCounts(instances=1, tokens=n, squared_lengths=n**2, predictions=30 * n / 212) for n in lengths]
+    assert training_flops(config, one) == pytest.approx(sum(training_flops(config, part) for part in parts), rel=1e-3)
+
+
+def test_the_matrix_product_rate_is_measured_apart_from_dropouts_generator() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    assert matrix_product_rate(torch.device("cpu"), "float32") > 1e8
+    assert torch.equal(torch.rand(2), expected)

@@ -1,0 +1,91 @@
+"""A failed run is told to people, with its cause and without secrets."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from bert_pipeline.errors import TrainingError, UnavailableError
+from workflows.defs import failures
+from workflows.metadata import readable_failures
+
+
+@dg.op
+def stopping() -> None:
+    with readable_failures():
+        raise TrainingError("rank 1 was ended by SIGKILL; step-00000200 is intact")
+
+
+@dg.job
+def failing_job() -> None:
+    stopping()
+
+
+@pytest.fixture
+def failed(caplog) -> Iterator[dg.RunFailureSensorContext]:
+    """The context of a run that has really failed."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = failing_job.execute_in_process(
+            instance=instance, raise_on_error=False, tags={"dagster/partition": "enwiki-20261101"}
+        )
+        with dg.build_run_status_sensor_context(
+            sensor_name=failures.FAILURE_SENSOR,
+            dagster_instance=instance,
+            dagster_run=result.dagster_run,
+            dagster_event=result.get_run_failure_event(),
+        ) as context:
+            yield context.for_run_failure()
+
+
+@pytest.fixture
+def webhook(monkeypatch) -> Iterator[list[dict[str, Any]]]:
+    """What was posted to a webhook on loopback."""
+    posted: list[dict[str, Any]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv(failures.WEBHOOK_VARIABLE, f"http://127.0.0.1:{server.server_address[1]}/services/s3cret")
+    yield posted
+    server.shutdown()
+    server.server_close()
+
+
+def test_failure_is_posted_with_job_partition_step_and_cause(failed, webhook):
+    failures.failed_runs(failed)
+    (message,) = webhook
+    assert message["text"].startswith("failing_job of enwiki-20261101 failed (run ")
+    assert message["text"].endswith("stopping: rank 1 was ended by SIGKILL; step-00000200 is intact")
+
+
+def test_failure_is_logged_without_a_webhook(failed, monkeypatch, capfd):
+    monkeypatch.delenv(failures.WEBHOOK_VARIABLE, raising=False)
+    failures.failed_runs(failed)
+    assert "rank 1 was ended by SIGKILL" in capfd.readouterr().err
+
+
+def test_webhook_that_is_gone_is_a_warning_that_does_not_tell_its_address(failed, monkeypatch, capfd):
+    monkeypatch.setenv(failures.WEBHOOK_VARIABLE, "http://127.0.0.1:9/services/s3cret")
+    failures.failed_runs(failed)
+    said = capfd.readouterr().err
+    assert "was not reached (URLError)" in said
+    assert "s3cret" not in said
+
+
+@pytest.mark.parametrize(("error", "retried"), [(UnavailableError("no answer"), True), (TrainingError("nan"), False)])
+def test_only_a_server_that_did_not_answer_is_worth_another_try(error, retried):
+    with pytest.raises(dg.Failure) as failure, readable_failures():
+        raise error
+    assert failure.value.allow_retries is retried

@@ -1,0 +1,150 @@
+"""A month later: a new dump, trained on from the champion, judged by its fine-tunings, promoted, and undone."""
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from typing import Any
+
+import dagster as dg
+import miniature
+import pytest
+
+from bert_model.promotion import GateConfig
+from bert_model.registry import list_models, promote
+from bert_model.run_preset import preset_from_mapping
+from bert_pipeline.tokenization import Tokenizer
+from workflows.configuration import asset_configs
+from workflows.definitions import defs
+from workflows.defs.pretraining import current_model
+from workflows.instance import open_instance
+from workflows.model_inspection import held_out_reproduces
+from workflows.partitions import dump_task_key
+from workflows.phases import DUMP_ASSETS, PHASE_ASSETS, TASK_ASSETS
+from workflows.resources import TASKS_VARIABLE, BertHome
+from workflows.retraining import START_VARIABLE, retraining_run, starting_model
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run is in the first test's time
+
+NEXT_DUMP = "samplewiki-2"
+
+
+@pytest.fixture
+def home(finished_home: BertHome, tmp_path, monkeypatch) -> BertHome:
+    """A copy of the finished run's home, its registry included, with the tasks of the first dump as everyone's."""
+    copy = BertHome(directory=str(tmp_path / "home"))
+    shutil.copytree(finished_home.path, copy.path, ignore=shutil.ignore_patterns("dagster", "cache"))
+    relocate(copy.path / "mlflow.db", str(finished_home.path), str(copy.path))
+    for variable in ("DAGSTER_HOME", "MLFLOW_TRACKING_URI"):
+        monkeypatch.setenv(variable, "")  # what the runs set is put back at the end
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("BERT_HOME", str(copy.path))
+    monkeypatch.setenv(TASKS_VARIABLE, str(copy.dump(miniature.DUMP)))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return copy
+
+
+def relocate(database, old: str, new: str) -> None:
+    """MLflow's store knows artefacts by their absolute paths: let it find them in a copy."""
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
+        for table in tables:
+            for column in connection.execute(f"pragma table_info({table})").fetchall():
+                if "CHAR" in column[2].upper() or "TEXT" in column[2].upper():
+                    connection.execute(
+                        f"update {table} set {column[1]} = replace({column[1]}, ?, ?) where {column[1]} like ?",
+                        (old, new, f"%{old}%"),
+                    )
+
+
+def run_configuration(assets: tuple[str, ...], **changes: dict[str, Any]) -> dict[str, Any]:
+    """The miniature preset with fewer steps and one start, as a run's configuration."""
+    mapping = miniature.preset()
+    for phase, steps in zip(mapping["pretraining"]["phases"], (20, 5), strict=True):
+        phase["steps"] = steps
+    mapping["finetuning"]["comparison"] = False
+    configs = asset_configs(preset_from_mapping(mapping, name="miniature"))
+    return {"ops": {name: {"config": configs[name] | changes.get(name, {})} for name in assets if name in configs}}
+
+
+def test_new_dump_is_trained_on_from_the_champion_judged_promoted_and_undone(home, monkeypatch):
+    name = "bert-tiny"
+    (first,) = list_models(name)
+    assert promote(name, 1, config=GateConfig(max_degenerate_tasks=len(miniature.TASKS))).require().promoted
+    monkeypatch.setenv(START_VARIABLE, "champion")
+    start = starting_model(home)
+    assert start == f"models:/{name}/1"
+    asked = retraining_run(NEXT_DUMP, start=start).run_config["ops"]
+    changes = {
+        "vocabulary": {"from_model": asked["vocabulary"]["config"]["from_model"]},
+        "pretrained_model": {"initial_model": asked["pretrained_model"]["config"]["initial_model"]},
+    }
+    job = defs().resolve_implicit_global_asset_job_def()
+
+    def run(assets: tuple[str, ...], partition: Any, **given: dict[str, Any]) -> dg.ExecuteInProcessResult:
+        result = job.execute_in_process(
+            instance=instance,
+            partition_key=partition,
+            asset_selection=[dg.AssetKey(asset) for asset in assets],
+            run_config=run_configuration(assets, **given),
+        )
+        assert result.success
+        return result
+
+    with open_instance(home, dumps=(NEXT_DUMP,)) as instance:
+        result = run(DUMP_ASSETS, NEXT_DUMP, **changes)
+        messages = [record.user_message for record in instance.all_logs(result.run_id)]
+        assert any(f"continuing from {start}" in message for message in messages)
+        old, new = (Tokenizer.from_directory(home.vocabulary(dump)) for dump in (miniature.DUMP, NEXT_DUMP))
+        assert new.sha256 == old.sha256  # weights go on with their own vocabulary
+        first, second = list_models(name)
+        assert second.tags["dump"] == NEXT_DUMP
+        assert second.tags["corpus_sha256"] != first.tags["corpus_sha256"]
+        assert "input.initial_model" in second.tags
+        assert held_out_reproduces(current_model(home, NEXT_DUMP)).passed
+
+        for task in miniature.TASKS:
+            run(TASK_ASSETS, dump_task_key(NEXT_DUMP, task))
+        strict = {"margin": 100.0, "tolerance": 100.0, "max_degenerate_tasks": 2}
+        result = run(PHASE_ASSETS["report"], NEXT_DUMP, promotion_decision=strict)
+        decided = decision_of(result)
+        assert decided["refused_by"].value == "better"  # and not for want of something to compare
+        assert {row["task"] for row in rows(decided["tasks"])} == {*miniature.TASKS, "average"}
+        lenient = strict | {"margin": -100.0}
+        assert decision_of(run(PHASE_ASSETS["report"], NEXT_DUMP, promotion_decision=lenient))["promoted"].value
+        assert aliases(name) == {"candidate": 2, "champion": 2, "previous": 1}
+
+        undone = (
+            defs()
+            .resolve_job_def("rollback")
+            .execute_in_process(
+                instance=instance, run_config={"ops": {"give_champion_back": {"config": {"name": name}}}}
+            )
+        )
+        assert undone.success
+        assert aliases(name) == {"candidate": 2, "champion": 1, "previous": 2}
+        asked = {"name": name, "dry_run": True, **lenient}
+        run_config = {"ops": {"hold_against_gates": {"config": asked}}}
+        assert defs().resolve_job_def("promote").execute_in_process(instance=instance, run_config=run_config).success
+        run_config["ops"]["hold_against_gates"]["config"] = asked | {"dry_run": False}
+        refused = (
+            defs()
+            .resolve_job_def("promote")
+            .execute_in_process(instance=instance, run_config=run_config, raise_on_error=False)
+        )
+        assert not refused.success
+        assert "not_rolled_back" in refused.failure_data_for_node("hold_against_gates").user_failure_data.description
+    os.environ.pop("DAGSTER_HOME", None)
+
+
+def decision_of(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    (event,) = result.asset_materializations_for_node("promotion_decision")
+    return dict(event.metadata)
+
+
+def rows(value: Any) -> list[dict[str, Any]]:
+    return [dict(record.data) for record in value.records]
+
+
+def aliases(name: str) -> dict[str, int]:
+    return {alias: version.version for version in list_models(name) for alias in version.aliases}
