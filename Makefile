@@ -12,7 +12,7 @@ NAME ?= $(firstword $(subst -, ,$(notdir $(DUMP))))-1
 DEV_FRACTION ?= 0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo demo-full real ui test check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning constraints graph clean
+.PHONY: help install install-dev demo demo-full real ui test check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning constraints clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'

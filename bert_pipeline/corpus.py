@@ -6,11 +6,9 @@ runner. Only numbers leave a unit (hashes, lengths, counts); once all are known,
 without the duplicates.
 """
 
-import contextlib
 import dataclasses
 import functools
 import os
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bert_pipeline.attempt import written_whole
 from bert_pipeline.audit import SUSPECT, count_residue, count_scars
 from bert_pipeline.documents import (
     Document,
@@ -241,17 +240,6 @@ _NUMBERS = np.dtype(
 """What is known of a document across units: 40 bytes each, whatever its length."""
 
 
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Write under a name of this attempt, then rename: a repeated or killed attempt leaves no torn file."""
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 class _UnitWriter:
     """Collects the documents and numbers of one unit after another."""
 
@@ -289,7 +277,7 @@ class _UnitWriter:
         """Write the unit; the next one starts empty."""
         stem = f"unit-{self._split.index:06d}-{self._number:06d}"
         documents = self._documents
-        with _replacing(self._directory / f"{stem}.parquet") as path:
+        with written_whole(self._directory / f"{stem}.parquet") as path:
             write_documents(path, documents)
         numbers = np.zeros(len(documents), dtype=_NUMBERS)
         for row, (document, revision) in enumerate(zip(documents, self._revisions)):
@@ -301,9 +289,9 @@ class _UnitWriter:
                 int.from_bytes(digest[8:], "big"),
                 sum(map(len, document.sentences)),
             )
-        with _replacing(self._directory / f"{stem}.npy") as path, open(path, "wb") as stream:
+        with written_whole(self._directory / f"{stem}.npy") as path, open(path, "wb") as stream:
             np.save(stream, numbers)
-        with _replacing(self._directory / f"{stem}{_DROPPED}") as path:
+        with written_whole(self._directory / f"{stem}{_DROPPED}") as path:
             path.write_text("".join(self._listed), encoding="utf-8")
         unit = Unit(
             split=self._split.index,
@@ -395,7 +383,7 @@ def write_shard(shard: Shard, units: Path, output: Path) -> WrittenShard:
     split_column = DOCUMENT_SCHEMA.get_field_index("split")
     labels = pa.array(_CODES)
     duplicates: list[str] = []
-    with _replacing(output / name) as path:
+    with written_whole(output / name) as path:
         with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd") as writer:
             for stem, codes in zip(shard.stems, shard.splits):
                 with pq.ParquetFile(units / f"{stem}.parquet") as file:
@@ -416,7 +404,7 @@ def write_shard(shard: Shard, units: Path, output: Path) -> WrittenShard:
                         rows += table.num_rows
                         _count_table(table, part[is_kept], counts)
         sha256 = file_sha256(path)
-    with _replacing(units / f"shard-{shard.index:06d}{_DROPPED}") as path:
+    with written_whole(units / f"shard-{shard.index:06d}{_DROPPED}") as path:
         path.write_text("".join(duplicates), encoding="utf-8")
     return WrittenShard(name=name, rows=rows, sha256=sha256, counts=dict(counts))
 

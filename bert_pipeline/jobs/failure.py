@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_pipeline import errors
+from bert_pipeline.attempt import written_whole
 from bert_pipeline.errors import ArtefactError, BertError
-from bert_pipeline.jobs.attempt import written_whole
 from bert_pipeline.manifest import file_sha256
 
 _NAME = "failure.json"

@@ -17,6 +17,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
+from bert_pipeline.attempt import written_whole
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import InputError
 from bert_pipeline.formats.columns import InstanceColumns
@@ -30,7 +31,6 @@ from bert_pipeline.instances import (
     make_instances,
     make_pairs,
 )
-from bert_pipeline.jobs.attempt import written_whole
 from bert_pipeline.jobs.failure import check_shard, has_failed, raised_from, recorded_in
 from bert_pipeline.jobs.options import num_workers, pipeline_options
 from bert_pipeline.jobs.progress import Progress, reporting

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bert_pipeline.attempt import written_whole
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.formats.parquet import read_sentences
-from bert_pipeline.jobs.attempt import written_whole
 from bert_pipeline.jobs.failure import check_shard, has_failed, raised_from, recorded_in
 from bert_pipeline.jobs.options import num_workers, pipeline_options
 from bert_pipeline.jobs.progress import Progress, reporting

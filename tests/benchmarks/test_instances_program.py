@@ -13,32 +13,6 @@ from bert_pipeline.documents import Document
 from bert_pipeline.formats.parquet import read_documents, write_documents
 from bert_pipeline.manifest import load_manifest, publishing
 
-DUMP = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
-  <siteinfo>
-    <dbname>smallwiki</dbname>
-  </siteinfo>
-{}</mediawiki>
-"""
-PAGE = """  <page>
-    <title>Town {0}</title>
-    <ns>0</ns>
-    <id>{0}</id>
-    <revision>
-      <id>{0}</id>
-      <model>wikitext</model>
-      <text bytes="1" xml:space="preserve">{1}</text>
-    </revision>
-  </page>
-"""
-
-
-@pytest.fixture
-def dump(tmp_path):
-    path = tmp_path / "smallwiki.xml"
-    sentences = " ".join(f"The river of the old town {word} is long and wide." for word in ("Aba", "Bel", "Cor", "Dun"))
-    path.write_text(DUMP.format("".join(PAGE.format(n, f"Town {n} is on a river. {sentences}") for n in range(1, 9))))
-    return path
-
 
 def test_a_target_is_met_or_missed_in_the_direction_that_it_has():
     def verdict(**values):

@@ -17,32 +17,6 @@ from benchmarks.training_case import TrainingCase
 from bert_pipeline.errors import InputError
 from bert_pipeline.wikipedia.dump import ReadReport, open_dump, read_pages
 
-DUMP = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
-  <siteinfo>
-    <dbname>smallwiki</dbname>
-  </siteinfo>
-{}</mediawiki>
-"""
-PAGE = """  <page>
-    <title>Town {0}</title>
-    <ns>0</ns>
-    <id>{0}</id>
-    <revision>
-      <id>{0}</id>
-      <model>wikitext</model>
-      <text bytes="1" xml:space="preserve">{1}</text>
-    </revision>
-  </page>
-"""
-
-
-@pytest.fixture
-def dump(tmp_path):
-    path = tmp_path / "smallwiki.xml"
-    sentences = " ".join(f"The river of the old town {word} is long and wide." for word in ("Aba", "Bel", "Cor", "Dun"))
-    path.write_text(DUMP.format("".join(PAGE.format(n, f"Town {n} is on a river. {sentences}") for n in range(1, 9))))
-    return path
-
 
 def test_a_repeated_dump_has_other_titles_and_ids_and_the_same_pages_when_compressed(dump, tmp_path):
     plain = repeat_dump(dump, tmp_path / "many.xml", 0.05)

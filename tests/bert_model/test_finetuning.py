@@ -10,10 +10,8 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from bert_model.answers import SpanAnswer, choose_answers, is_collapsed, span_answers, tune_threshold
-from bert_model.batching import num_training_steps, prediction_batches, training_batches
 from bert_model.evaluation import evaluate
-from bert_model.featurization import EncodingConfig, encode_examples
+from bert_model.featurization import encode_examples
 from bert_model.finetuning import finetune, task_configuration
 from bert_model.finetuning_session import trial_directory
 from bert_model.metrics import score
@@ -24,7 +22,6 @@ from bert_model.tracking import open_client
 from bert_model.trial_pool import TrialPool
 from bert_pipeline.errors import ConfigurationError, InputError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.tasks.example import Answer, SpanExample
 from bert_pipeline.tasks.task import TASKS, get_task
 
 
@@ -337,82 +334,6 @@ def test_papers_settings_are_the_default_of_each_task():
     assert task_configuration("squad1").max_seq_length == 384
     assert task_configuration("swag", {"seeds": [7]}).learning_rates == (2e-5,)
     assert task_configuration("cola").learning_rates == (5e-5, 4e-5, 3e-5, 2e-5)
-
-
-def test_training_batches_hold_every_row_once_and_depend_on_seed_and_epoch_only():
-    lengths = np.random.default_rng(0).integers(5, 60, 103)
-    batches = training_batches(lengths, 8, seed=1, epoch=0)
-    assert sorted(np.concatenate(batches).tolist()) == list(range(103))
-    assert len(batches) == num_training_steps(103, 8, 1.0) == 13
-    again = training_batches(lengths, 8, seed=1, epoch=0)
-    assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in again]
-    assert np.concatenate(batches).tolist() != np.concatenate(training_batches(lengths, 8, seed=1, epoch=1)).tolist()
-
-
-def test_length_bucketing_pads_far_less_than_chance():
-    lengths = np.random.default_rng(0).integers(5, 60, 1000)
-
-    def padded(batches):
-        return sum(len(batch) * lengths[batch].max() for batch in batches)
-
-    bucketed = padded(training_batches(lengths, 16, seed=1, epoch=0))
-    shuffled = padded(np.array_split(np.random.default_rng(1).permutation(1000), 63))
-    assert bucketed < 1.1 * lengths.sum() < shuffled
-
-
-def test_prediction_batches_hold_every_row_once_within_the_budget_of_tokens():
-    lengths = np.random.default_rng(0).integers(1, 60, 200)
-    batches = prediction_batches(lengths, 128)
-    assert sorted(np.concatenate(batches).tolist()) == list(range(200))
-    assert all(len(batch) * lengths[batch].max() <= 128 for batch in batches)
-
-
-def _answers(odds_and_texts):
-    return {
-        str(i): SpanAnswer(texts=(text,), scores=(0.0,), starts=(0,), null_score=odds)
-        for i, (odds, text) in enumerate(odds_and_texts)
-    }
-
-
-def test_threshold_is_the_one_that_no_other_beats():
-    rng = np.random.default_rng(3)
-    examples = [
-        SpanExample(str(i), "t", "x y", "q", () if rng.random() < 0.5 else (Answer("x", 0),)) for i in range(60)
-    ]
-    answers = _answers([(float(rng.normal() + (not e.answers)), "x" if rng.random() < 0.8 else "y") for e in examples])
-    f1 = {e.example_id: float(bool(e.answers) and answers[e.example_id].texts[0] == "x") for e in examples}
-
-    def mean_at(threshold):
-        chosen = choose_answers(answers, threshold)
-        return sum(f1[e.example_id] if chosen[e.example_id] else float(not e.answers) for e in examples)
-
-    best = mean_at(tune_threshold(answers, examples, f1))
-    assert best == max(mean_at(t) for t in [-9.0, *(a.null_odds + d for a in answers.values() for d in (-1e-9, 1e-9))])
-
-
-def test_answer_is_taken_where_it_has_its_maximum_context_and_is_no_longer_than_allowed():
-    context = "anna lives in rome and boris lives in oslo and clara lives in lima"
-    example = SpanExample("0", "t", context, "who ?", (Answer("rome", context.index("rome")),))
-    tokenizer = tiny_tasks.tokenizer()
-    config = EncodingConfig(max_seq_length=14, doc_stride=4, max_query_length=4)
-    encoded = encode_examples(get_task("squad1"), [example], tokenizer, config)
-    logits = np.zeros((len(encoded.input_ids), 2), dtype=np.float32)
-    start = encoded.token_columns["character_start"] == context.index("oslo")
-    logits[start & (encoded.token_columns["is_max_context"] == 0), 0] = 50.0  # the best start, but out of context
-    logits[start & (encoded.token_columns["is_max_context"] == 1), 0] = 9.0
-    logits[encoded.token_columns["character_end"] == context.index("lima") + 4, 1] = 9.5
-    logits[encoded.token_columns["character_end"] == context.index("oslo") + 4, 1] = 9.0
-    answer = span_answers([example], encoded, logits, max_answer_length=3)["0"]
-    assert answer.texts[0] == "oslo"
-    assert answer.scores[0] == pytest.approx(18.0)
-
-
-def test_collapse_is_the_same_answer_to_everything():
-    task = get_task("sst2")
-    assert is_collapsed(task, {"0": "1", "1": "1", "2": "1"})
-    assert not is_collapsed(task, {"0": "1", "1": "1", "2": "0"})
-    assert is_collapsed(get_task("stsb"), {"0": 2.5, "1": 2.5, "2": 2.50001})
-    assert is_collapsed(get_task("ner"), {"0": ("O",), "1": ("O", "O"), "2": ("O",)})
 
 
 def test_collapsed_winner_is_published_as_degenerate(model, tmp_path, pool):

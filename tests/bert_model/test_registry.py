@@ -14,12 +14,11 @@ from bert_model import reference_logits as stored_model_logits
 from bert_model import registry
 from bert_model.cli import main
 from bert_model.finetuning import finetune
-from bert_model.model_card import card_problem, description_of, with_scores
-from bert_model.promotion import GateConfig, Inspection, decide
+from bert_model.model_card import card_problem, description_of
+from bert_model.promotion import GateConfig
 from bert_model.trial_pool import TrialPool
-from bert_model.version_facts import FINETUNED, PRETRAINED, TaskScore, VersionFacts
 from bert_model.weights import resolve_model
-from bert_pipeline.errors import ArtefactError, ConfigurationError, PromotionError, UsageError
+from bert_pipeline.errors import ArtefactError, PromotionError, UsageError
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 
 
@@ -283,144 +282,6 @@ def test_version_without_a_licence_or_whose_card_or_code_has_changed_is_refused(
 
 def stored_beside(home, version, file):
     return next(home.glob(f"artifacts/models/{version.model_id}/artifacts/{file}"))
-
-
-def _score(task="sst2", mean=80.0, **changes):
-    values = {
-        "task": task,
-        "metric": f"{task}/dev/accuracy",
-        "mean": mean,
-        "sd": 1.0,
-        "num_seeds": 3,
-        "num_examples": 300,
-        "data_sha256": "t" * 64,
-        "dev_sha256": "d" * 64,
-        "configuration_sha256": "c" * 64,
-        "degenerate": False,
-        "version": 1,
-    }
-    return TaskScore(**{**values, **changes})
-
-
-def _facts(*scores, version=2, kind=FINETUNED, **changes):
-    values = {"name": "bert-tiny", "version": version, "kind": kind, "licence": "Apache-2.0", **changes}
-    return VersionFacts(scores=scores, **values)
-
-
-SOUND = Inspection()
-
-
-@pytest.mark.parametrize(
-    ("candidate", "champion", "inspection", "gate"),
-    [
-        (_facts(), None, SOUND, "scored"),
-        (_facts(_score(mean=float("nan"))), None, SOUND, "scored"),
-        (_facts(_score(num_seeds=1)), None, SOUND, "scored"),
-        (_facts(_score(dev_sha256="")), None, SOUND, "scored"),
-        (_facts(_score(), kind=PRETRAINED), None, SOUND, "scored"),  # two tasks are asked for
-        (_facts(_score("wnli"), _score("rte"), kind=PRETRAINED), None, SOUND, "scored"),  # wnli does not count
-        (_facts(_score()), None, Inspection(damage="a file is gone"), "intact"),
-        (_facts(_score()), None, Inspection(logits="logit 0 is 1, 2 was recorded"), "reproduces_logits"),
-        (_facts(_score()), None, Inspection(card="it has no model_card.md"), "documented"),
-        (_facts(_score(), licence=""), None, SOUND, "licensed"),
-        (_facts(_score(), rolled_back=True), None, SOUND, "not_rolled_back"),
-        (_facts(_score(degenerate=True)), None, SOUND, "not_degenerate"),
-        (_facts(_score()), _facts(_score()), SOUND, "new"),
-        (_facts(_score()), _facts(_score(dev_sha256="e" * 64), version=1), SOUND, "comparable"),
-        (_facts(_score()), _facts(_score(metric="sst2/dev/f1"), version=1), SOUND, "comparable"),
-        (_facts(_score()), _facts(_score(), version=1), SOUND, "better"),
-        (_facts(_score()), _facts(_score(mean=79.9), version=1), SOUND, "better"),
-        (_facts(_score()), _facts(_score(mean=90.0), version=1), SOUND, "no_task_worse"),
-    ],
-)
-def test_gate_refuses(candidate, champion, inspection, gate):
-    config = GateConfig(margin=0.5, min_seeds=2, min_tasks=2)
-    decision = decide(candidate, champion, inspection=inspection, config=config)
-    assert gate in decision.refused_by
-    assert not decision.passed
-    assert gate in decision.table()
-
-
-def _pair(mine, theirs):
-    """A pre-trained candidate and its champion, from task -> mean."""
-    return (
-        _facts(*(_score(task, mean) for task, mean in mine.items()), kind=PRETRAINED),
-        _facts(*(_score(task, mean) for task, mean in theirs.items()), kind=PRETRAINED, version=1),
-    )
-
-
-def test_average_over_the_shared_tasks_decides_and_no_task_may_fall_far():
-    candidate, champion = _pair({"sst2": 85.0, "rte": 58.0, "cola": 99.0}, {"sst2": 80.0, "rte": 60.0})
-    decision = decide(candidate, champion)
-    assert decision.passed
-    assert decision.averages() == (71.5, 70.0)  # cola, which the champion has not done, is shown and does not count
-    assert "the champion has no score" in decision.table()
-    assert decide(candidate, champion, config=GateConfig(tolerance=1.0)).refused_by == ("no_task_worse",)
-    assert decide(candidate, champion, config=GateConfig(margin=1.6)).refused_by == ("better",)
-
-
-def test_candidate_that_skips_a_task_of_the_champion_is_refused_unless_told_otherwise():
-    candidate, champion = _pair({"sst2": 85.0}, {"sst2": 80.0, "rte": 60.0})
-    decision = decide(candidate, champion)
-    assert decision.refused_by == ("covers_champion",)
-    assert "lacking: rte" in decision.table()
-    assert decide(candidate, champion, config=GateConfig(min_coverage=0.5)).passed
-    assert decide(candidate, champion, config=GateConfig(ignored_tasks=("rte",))).passed
-    assert decide(candidate, champion, config=GateConfig(min_tasks=2)).refused_by[:2] == ("scored", "comparable")
-
-
-def test_negative_margin_lets_a_slightly_worse_newer_model_pass_and_zero_asks_for_more():
-    candidate, champion = _pair({"sst2": 79.6}, {"sst2": 80.0})
-    assert decide(candidate, champion).refused_by == ("better",)
-    assert decide(candidate, champion, config=GateConfig(margin=-0.5)).passed
-    assert decide(*_pair({"sst2": 80.0}, {"sst2": 80.0})).refused_by == ("better",)
-
-
-def test_more_training_data_is_a_merit_of_a_task_model_but_not_of_a_pretrained_one():
-    more = _score(data_sha256="more", mean=90.0)
-    assert decide(_facts(more), _facts(_score(), version=1)).passed
-    decision = decide(_facts(more, kind=PRETRAINED), _facts(_score(), kind=PRETRAINED, version=1))
-    assert "comparable" in decision.refused_by
-
-
-def test_waived_gate_is_shown_and_does_not_refuse():
-    candidate, champion = _pair({"sst2": 70.0}, {"sst2": 80.0})
-    decision = decide(candidate, champion, config=GateConfig(waived_gates=("better", "no_task_worse")))
-    assert decision.passed
-    assert [gate.name for gate in decision.gates if gate.waived] == ["better", "no_task_worse"]
-    assert json.loads(decision.to_json())["config"]["waived_gates"] == ["better", "no_task_worse"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"waived_gates": ("betterr",)}, "did you mean 'better'"),
-        ({"waived_gates": ("intact",)}, "always holds"),
-        ({"min_coverage": 2.0}, "min_coverage: found 2.0"),
-        ({"tolerance": -1.0}, "tolerance: found -1.0"),
-        ({"min_seeds": 0}, "min_seeds: found 0"),
-    ],
-)
-def test_gates_cannot_be_configured_into_nonsense(changes, words):
-    with pytest.raises(ConfigurationError, match=words):
-        GateConfig(**changes)
-
-
-def test_long_card_is_cut_at_a_line_and_says_where_the_rest_is():
-    card = "# bert\n\n![curves](curves.png)\n\n" + "a line of configuration\n" * 400
-    description = description_of(card)
-    assert len(description) <= 5000
-    assert description.rstrip().endswith("(The whole card is the artefact model_card.md.)")
-    assert "a line of configuration\n\n(The whole" in description
-    assert "curves.png" not in description  # a link to a file that stands beside the card alone
-
-
-def test_scores_in_a_card_are_replaced_and_the_rest_stays():
-    card = "# bert\n\n## Scores\n\nNone yet.\n\n## Data\n\n- a dump\n"
-    scored = with_scores(card, [_score(majority=50.0)])
-    assert "80.0 ± 1.0 | 50.0 |" in scored
-    assert scored.endswith("\n\n## Data\n\n- a dump\n")
-    assert with_scores(scored, [_score(majority=50.0)]) == scored
 
 
 def test_champion_that_another_machine_moves_meanwhile_is_noticed(home, trained, monkeypatch):

@@ -1,6 +1,7 @@
 """Fixtures of the workflow tests."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -36,6 +37,14 @@ def finished_home(finished_base: Path, finished_log: str) -> BertHome:
     """The home of a finished run; tests that change something copy first."""
     assert finished_log.rstrip().endswith("exit code 0"), finished_log[-6000:]
     return BertHome(directory=str(finished_base / "home"))
+
+
+@pytest.fixture
+def home(finished_home: BertHome, tmp_path: Path) -> BertHome:
+    """A copy of the finished run's data, to be spoiled."""
+    copy = BertHome(directory=str(tmp_path / "home"))
+    shutil.copytree(finished_home.of_dump(miniature.DUMP), copy.of_dump(miniature.DUMP))
+    return copy
 
 
 @pytest.fixture

@@ -1,0 +1,58 @@
+"""Answers from logits: the threshold of no answer, maximum context, and collapse."""
+
+import numpy as np
+import pytest
+import tiny_tasks
+
+from bert_model.answers import SpanAnswer, choose_answers, is_collapsed, span_answers, tune_threshold
+from bert_model.featurization import EncodingConfig, encode_examples
+from bert_pipeline.tasks.example import Answer, SpanExample
+from bert_pipeline.tasks.task import get_task
+
+
+def _answers(odds_and_texts):
+    return {
+        str(i): SpanAnswer(texts=(text,), scores=(0.0,), starts=(0,), null_score=odds)
+        for i, (odds, text) in enumerate(odds_and_texts)
+    }
+
+
+def test_threshold_is_the_one_that_no_other_beats():
+    rng = np.random.default_rng(3)
+    examples = [
+        SpanExample(str(i), "t", "x y", "q", () if rng.random() < 0.5 else (Answer("x", 0),)) for i in range(60)
+    ]
+    answers = _answers([(float(rng.normal() + (not e.answers)), "x" if rng.random() < 0.8 else "y") for e in examples])
+    f1 = {e.example_id: float(bool(e.answers) and answers[e.example_id].texts[0] == "x") for e in examples}
+
+    def mean_at(threshold):
+        chosen = choose_answers(answers, threshold)
+        return sum(f1[e.example_id] if chosen[e.example_id] else float(not e.answers) for e in examples)
+
+    best = mean_at(tune_threshold(answers, examples, f1))
+    assert best == max(mean_at(t) for t in [-9.0, *(a.null_odds + d for a in answers.values() for d in (-1e-9, 1e-9))])
+
+
+def test_answer_is_taken_where_it_has_its_maximum_context_and_is_no_longer_than_allowed():
+    context = "anna lives in rome and boris lives in oslo and clara lives in lima"
+    example = SpanExample("0", "t", context, "who ?", (Answer("rome", context.index("rome")),))
+    tokenizer = tiny_tasks.tokenizer()
+    config = EncodingConfig(max_seq_length=14, doc_stride=4, max_query_length=4)
+    encoded = encode_examples(get_task("squad1"), [example], tokenizer, config)
+    logits = np.zeros((len(encoded.input_ids), 2), dtype=np.float32)
+    start = encoded.token_columns["character_start"] == context.index("oslo")
+    logits[start & (encoded.token_columns["is_max_context"] == 0), 0] = 50.0  # the best start, but out of context
+    logits[start & (encoded.token_columns["is_max_context"] == 1), 0] = 9.0
+    logits[encoded.token_columns["character_end"] == context.index("lima") + 4, 1] = 9.5
+    logits[encoded.token_columns["character_end"] == context.index("oslo") + 4, 1] = 9.0
+    answer = span_answers([example], encoded, logits, max_answer_length=3)["0"]
+    assert answer.texts[0] == "oslo"
+    assert answer.scores[0] == pytest.approx(18.0)
+
+
+def test_collapse_is_the_same_answer_to_everything():
+    task = get_task("sst2")
+    assert is_collapsed(task, {"0": "1", "1": "1", "2": "1"})
+    assert not is_collapsed(task, {"0": "1", "1": "1", "2": "0"})
+    assert is_collapsed(get_task("stsb"), {"0": 2.5, "1": 2.5, "2": 2.50001})
+    assert is_collapsed(get_task("ner"), {"0": ("O",), "1": ("O", "O"), "2": ("O",)})

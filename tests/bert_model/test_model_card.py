@@ -1,0 +1,22 @@
+"""The model card's description fits MLflow, and its scores can be replaced."""
+
+from judged_versions import task_score
+
+from bert_model.model_card import description_of, with_scores
+
+
+def test_long_card_is_cut_at_a_line_and_says_where_the_rest_is():
+    card = "# bert\n\n![curves](curves.png)\n\n" + "a line of configuration\n" * 400
+    description = description_of(card)
+    assert len(description) <= 5000
+    assert description.rstrip().endswith("(The whole card is the artefact model_card.md.)")
+    assert "a line of configuration\n\n(The whole" in description
+    assert "curves.png" not in description  # a link to a file that stands beside the card alone
+
+
+def test_scores_in_a_card_are_replaced_and_the_rest_stays():
+    card = "# bert\n\n## Scores\n\nNone yet.\n\n## Data\n\n- a dump\n"
+    scored = with_scores(card, [task_score(majority=50.0)])
+    assert "80.0 ± 1.0 | 50.0 |" in scored
+    assert scored.endswith("\n\n## Data\n\n- a dump\n")
+    assert with_scores(scored, [task_score(majority=50.0)]) == scored

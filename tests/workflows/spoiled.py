@@ -1,0 +1,37 @@
+"""What spoils a copy of a run (a changed content under a fresh manifest, a flipped byte), and the verdict then due."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from bert_pipeline.manifest import load_manifest, publishing
+from workflows.inspection import Verdict
+
+
+def republish(directory: Path, change: Callable[[Path], None]) -> None:
+    """Make a directory anew with a change in it, manifest and all: only its content is wrong then."""
+    old = load_manifest(directory)
+    saved = directory.parent / f"{directory.name}-old"
+    shutil.copytree(directory, saved)
+    with publishing(directory, kind=old.kind, configuration=old.configuration, inputs=old.inputs) as draft:
+        for name in old.files:
+            (draft.path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(saved / name, draft.path / name)
+        change(draft.path)
+        draft.counts = old.counts
+    shutil.rmtree(saved)
+
+
+def flip_byte(path: Path, offset: int = -100) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0x40
+    path.write_bytes(bytes(data))
+
+
+def refused(verdict: Verdict, words: str) -> None:
+    assert not verdict.passed
+    assert words in verdict.description
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
