@@ -1,5 +1,6 @@
 """Fine-tuning a task: encode, search, compare the starts, and publish the best model with its scores."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -14,13 +15,21 @@ from bert_model.finetuning_config import FinetuningConfig, task_configuration
 from bert_model.finetuning_record import FinetuningRecord
 from bert_model.finetuning_session import OUTPUT_SUFFIX, Progress, Session, trial_directory
 from bert_model.results import results_document
-from bert_model.search import arms_of, search
+from bert_model.search import ArmResult, arms_of, search
 from bert_model.task_model import TaskModel, write_predictions, write_task_model
 from bert_model.trial_pool import TrialPool
 from bert_model.weights import weight_files
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
-from bert_pipeline.manifest import MANIFEST_NAME, Manifest, content_sha256, file_sha256, load_manifest, publishing
+from bert_pipeline.manifest import (
+    MANIFEST_NAME,
+    Draft,
+    Manifest,
+    content_sha256,
+    file_sha256,
+    load_manifest,
+    publishing,
+)
 from bert_pipeline.tasks.description import Task
 from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.tokenization import Tokenizer
@@ -73,8 +82,6 @@ def finetune(
     task = data.task
     tokenizer = Tokenizer.from_directory(model)
     check_fit(task, data, tokenizer, BertConfig.from_directory(model), config, model)
-    own_pool = pool is None
-    pool = pool or TrialPool()
     configuration = {"task": task.name, **to_mapping(config)}
     identity = model_identity(model)
     inputs = {"model": identity, "data": {name: {"sha256": h} for name, h in sorted(data.sha256.items())}}
@@ -84,86 +91,85 @@ def finetune(
         "configuration_sha256": content_sha256(configuration),
         "model_sha256": identity.get("content_sha256") or identity["sha256"],
     }
-    machine = {"device": pool.devices[0].partition(":")[0], "threads": pool.threads_per_worker}
-    trials_identity = content_sha256({**hashes, **machine, "task": to_mapping(task)})
-    record: FinetuningRecord | None = None
-    try:
-        with (
-            trial_directory(Path(output), trials_identity) as scratch,
-            publishing(output, kind=KIND, configuration=configuration, inputs=inputs) as draft,
-        ):
-            if experiment:
-                record = FinetuningRecord(
-                    Path(output),
-                    experiment=experiment,
-                    task=task.name,
-                    identity=content_sha256({"configuration": configuration, "inputs": inputs}),
-                    tags={"input.model": next(reversed(identity.values())), "own_split": str(data.own_split).lower()},
-                    params=configuration,
-                    resumed=any(scratch.glob(f"*{OUTPUT_SUFFIX}")),
-                )
+    with contextlib.ExitStack() as stack:
+        pool = pool or stack.enter_context(TrialPool())
+        machine = {"device": pool.devices[0].partition(":")[0], "threads": pool.threads_per_worker}
+        trials_identity = content_sha256({**hashes, **machine, "task": to_mapping(task)})
+        scratch = stack.enter_context(trial_directory(Path(output), trials_identity))
+        record: FinetuningRecord | None = None
+        if experiment:
+            record = FinetuningRecord(
+                Path(output),
+                experiment=experiment,
+                task=task.name,
+                identity=content_sha256({"configuration": configuration, "inputs": inputs}),
+                tags={"input.model": next(reversed(identity.values())), "own_split": str(data.own_split).lower()},
+                params=configuration,
+                resumed=any(scratch.glob(f"*{OUTPUT_SUFFIX}")),
+            )
+            stack.callback(record.fail)  # unless it is finished by then
+        with publishing(output, kind=KIND, configuration=configuration, inputs=inputs) as draft:
             session = Session(data, model, tokenizer, config, pool, scratch, progress, record)
             arms = search(config, arms_of(config), session.learning_rates, session.run_trials, session.variants)
             results = results_document(data, config, arms, hashes=hashes)
-            winner = session.winner(arms[0].best)
-            published = write_task_model(
-                draft.path,
-                trial=winner.trial,
-                task=task,
-                tokenizer=tokenizer,
-                facts={
-                    **hashes,
-                    "own_split": data.own_split,
-                    "null_threshold": winner.evaluations[session.main_split].null_threshold,
-                    "degenerate": arms[0].degenerate,
-                    "seed": arms[0].best.seed,
-                    "setting": arms[0].setting.describe(),
-                    "main_key": results["main_key"],
-                    "scores": {
-                        f"{task.name}/{split}/{metric}": value
-                        for split, values in arms[0].best.scores.items()
-                        for metric, value in values.items()
-                    },
-                },
-            )
-            for split, examples in data.dev.items():
-                draft.rows |= write_predictions(draft.path, split, examples, winner.evaluations[split])
-            published.to(pool.devices[0])
-            for split, examples in data.test.items():
-                evaluation = predict_split(published, task, examples, tokenizer, config, pool)
-                draft.rows |= write_predictions(draft.path, split, examples, evaluation)
+            _write(draft, data, session, arms, {**hashes, "main_key": results["main_key"]})
             text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
             (draft.path / "results.json").write_text(text, encoding="utf-8")
-            draft.counts |= {
-                "train_examples": len(data.train),
-                **{f"{split}_examples": len(examples) for split, examples in data.dev.items()},
-                "train_rows": session.train.num_rows,
-                "train_tokens": len(session.train.input_ids),
-                "runs": sum(len(arm.runs) for arm in arms),
-                "collapsed_runs": sum(run.collapsed for arm in arms for run in arm.runs),
-                "diverged_runs": sum(run.diverged for arm in arms for run in arm.runs),
-                "defects": dict(data.counts),
-            }
-            draft.provenance |= {
-                "workers": pool.num_workers,
-                "training_seconds": round(session.training_seconds, 3),
-                "training_tokens": session.training_tokens,
-                "resumed_trials": session.resumed_trials,
-            }
             if record is not None:
                 draft.provenance["mlflow_run_id"] = record.run_id
         manifest = load_manifest(output, kind=KIND)
         if record is not None:
             record.finish(arms, results, manifest.path)
-            record = None
-    finally:
-        if record is not None:
-            record.fail()
-        if own_pool:
-            pool.close()
     return FinetuningResult(
         path=Path(output), manifest=manifest, results=results, seconds=float(manifest.provenance["seconds"])
     )
+
+
+def _write(draft: Draft, data: TaskData, session: Session, arms: Sequence[ArmResult], facts: Mapping[str, Any]) -> None:
+    """Write the winner of the given weights: the model, its answers to dev and test, and what the search took."""
+    task, config, pool, given = data.task, session.config, session.pool, arms[0]
+    winner = session.winner(given.best)
+    model = write_task_model(
+        draft.path,
+        trial=winner.trial,
+        task=task,
+        tokenizer=session.tokenizer,
+        facts={
+            **facts,
+            "own_split": data.own_split,
+            "null_threshold": winner.evaluations[session.main_split].null_threshold,
+            "degenerate": given.degenerate,
+            "seed": given.best.seed,
+            "setting": given.setting.describe(),
+            "scores": {
+                f"{task.name}/{split}/{metric}": value
+                for split, values in given.best.scores.items()
+                for metric, value in values.items()
+            },
+        },
+    )
+    for split, examples in data.dev.items():
+        draft.rows |= write_predictions(draft.path, split, examples, winner.evaluations[split])
+    model.to(pool.devices[0])
+    for split, examples in data.test.items():
+        evaluation = predict_split(model, task, examples, session.tokenizer, config, pool)
+        draft.rows |= write_predictions(draft.path, split, examples, evaluation)
+    draft.counts |= {
+        "train_examples": len(data.train),
+        **{f"{split}_examples": len(examples) for split, examples in data.dev.items()},
+        "train_rows": session.train.num_rows,
+        "train_tokens": len(session.train.input_ids),
+        "runs": sum(len(arm.runs) for arm in arms),
+        "collapsed_runs": sum(run.collapsed for arm in arms for run in arm.runs),
+        "diverged_runs": sum(run.diverged for arm in arms for run in arm.runs),
+        "defects": dict(data.counts),
+    }
+    draft.provenance |= {
+        "workers": pool.num_workers,
+        "training_seconds": round(session.training_seconds, 3),
+        "training_tokens": session.training_tokens,
+        "resumed_trials": session.resumed_trials,
+    }
 
 
 def check_fit(
