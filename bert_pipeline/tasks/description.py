@@ -102,6 +102,13 @@ class Task:
             raise ConfigurationError(f"feature_based: found true for {self.kind}, expected it with tagging only")
         if not self.dev_files:
             raise ConfigurationError("dev_files: found none, expected at least one split that models are chosen on")
+        splits = [*self.dev_files, *self.test_files]  # they become names of files
+        for split in splits:
+            if not NAME_PATTERN.fullmatch(split) or split == "train" or splits.count(split) > 1:
+                raise ConfigurationError(
+                    f"dev_files, test_files: found the split {split!r}, expected different names of small letters, "
+                    'digits and underscores, none of them "train"'
+                )
 
     @property
     def num_labels(self) -> int:

@@ -7,8 +7,10 @@ from bert_pipeline.wikipedia.languages import WIKIPEDIA_CODES
 from bert_pipeline.wikipedia.marks import MARK, SEAM
 from bert_pipeline.wikipedia.siteinfo import CATEGORY_NAMESPACE, FILE_NAMESPACE, Site
 
-_PLAIN = re.compile(r"\[\[(?:[^|\[\]{}<>:\n]*+\||(?![^|\[\]{}:\n]*+:))([^|\[\]{}\n]++)\]\]")
-"""A link without brackets inside, with at most one pipe and no colon before it: nine in ten of all links."""
+_PLAIN = re.compile(r"\[\[(?:[^|\[\]{}<>:\n]*+\||(?![^|\[\]{}:\n]*+:))([^|\[\]{}=\n]++)\]\]")
+"""A link without brackets inside, with at most one pipe and no colon before it: nine in ten of all links.
+
+Nor has its text a "=", which would be read as the name of an argument where the link stands in a template."""
 
 _INTERWIKI = frozenset(
     {"w", "wikt", "wiktionary", "s", "wikisource", "b", "wikibooks", "q", "wikiquote", "n", "wikinews", "v", "d",

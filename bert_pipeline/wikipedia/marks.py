@@ -3,20 +3,23 @@
 import re
 
 MARK = "\ue000"
-"""Stands where inline markup was dropped: a reference, a formula, a template without prose."""
+"""Stands where inline markup was dropped: a reference, a template without prose."""
 PIPE = "\ue001"
 """A "|" that is text, as {{!}} writes it: it parts no arguments."""
 SEAM = "\ue002"
 """Keeps apostrophes apart that only the taking off of a tag or link brings together: ''x''<sub>''i''</sub>."""
 VOID = "\ue003"
 """Stands where a value is not known, as one that depends on today; a bracket that holds it goes whole."""
+FORMULA = "\ue004"
+"""Stands where a formula was dropped."""
 PARAGRAPH = f"\n\n{MARK}"
 """Parts passages; the mark says that a space after it does not open the line."""
 
 _PROTECTED = "[]{}|<>'=*#:;&_-!~ \n"
 _PROTECT = str.maketrans({char: chr(0xE010 + index) for index, char in enumerate(_PROTECTED)})
 _UNPROTECT = str.maketrans(
-    {chr(0xE010 + index): char.replace("\n", " ") for index, char in enumerate(_PROTECTED)} | {PIPE: "|", SEAM: ""}
+    {chr(0xE010 + index): char.replace("\n", " ") for index, char in enumerate(_PROTECTED)}
+    | {PIPE: "|", SEAM: "", VOID: "", FORMULA: ""}
 )
 _PRIVATE = re.compile("[\ue000-\ue02f]")
 _HAS_PROTECTED = re.compile("[\ue001-\ue02f]")
@@ -46,11 +49,9 @@ _SERIES = re.compile(rf"{MARK}(?:[ ]*+(?:[,;:/–~]?[ ]*+(?:(?:and|or|to|with|fr
 
 def mend(text: str) -> str:
     """Remove the marks of one passage, and what their loss leaves behind: "( ; born 1950)", "Greek , that is"."""
-    if VOID in text:
-        text = _drop_void_brackets(text)
     if MARK not in text:
         return text
-    first, *rest = _SERIES.sub(MARK, text).split(MARK)
+    first, *rest = _SERIES.sub(_as_one, text).split(MARK)
     pieces = [first]  # only the last piece is ever looked at or changed, so the work is linear
     for part in rest:
         if not part:
@@ -75,8 +76,11 @@ def mend(text: str) -> str:
                 if left[-1:] and left[-1] in _OPENING:
                     pieces[-1], part = left[:-1].rstrip(), right[1:]
                     continue
-            elif before == '"' and part[0] == '"' == pieces[-1][-1:]:
-                pieces[-1], part = left[:-1].rstrip(), part[1:]
+            elif not before and len(pieces) == 1 and after and after in ",;:.":
+                pieces[-1], part = "", right if right[:2] == ".." or right[1:2].isalnum() else right.lstrip(",;:. ")
+            elif before and before in "\"'" and part[0] == before == pieces[-1][-1:]:
+                if before == '"' or not (left[-2:-1] + part[1:2]).strip().isalnum():  # no two apostrophes of words
+                    pieces[-1], part = left[:-1].rstrip(), part[1:]
             elif _is_doubled(left, right):
                 pieces[-1], part = left, right[1:]
             elif after and after in ".!?" and before and before in ",;:":
@@ -94,6 +98,12 @@ def mend(text: str) -> str:
         if part:
             pieces.append(part)
     return "".join(pieces)
+
+
+def _as_one(series: re.Match[str]) -> str:
+    """One mark for several; a space between them stays where a word follows: "one.MARK MARKTwo"."""
+    follows = series.string[series.end() : series.end() + 1]
+    return f"{MARK} " if " " in series[0] and follows.isalnum() else MARK
 
 
 def _is_doubled(left: str, right: str) -> bool:
@@ -124,28 +134,3 @@ def _drop_leading_words(left: str, least: int) -> str:
     while not least and (word := _DANGLING.search(left, max(0, len(left) - 8))):
         left = left[: word.start()].rstrip(_SEPARATORS)
     return left
-
-
-_BRACKET_OR_VOID = re.compile(f"([(){VOID}])")
-
-
-def _drop_void_brackets(text: str) -> str:
-    """Replace by a mark every innermost bracket that holds a void, and voids outside of brackets."""
-    pieces: list[str] = []
-    opened: list[list[int]] = []  # [place in pieces, whether it holds a void]
-    for part in _BRACKET_OR_VOID.split(text):
-        if part == "(":
-            opened.append([len(pieces), 0])
-        elif part == VOID:
-            part = MARK
-            if opened:
-                opened[-1][1] = 1
-            else:
-                pieces[-1:] = [piece.rstrip("$£€¥₹ ") for piece in pieces[-1:]]
-        elif part == ")" and opened:
-            place, is_void = opened.pop()
-            if is_void:
-                del pieces[place:]
-                part = MARK
-        pieces.append(part)
-    return "".join(pieces)

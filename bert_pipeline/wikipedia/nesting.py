@@ -4,25 +4,23 @@ import bisect
 import re
 from collections import Counter
 
-from bert_pipeline.wikipedia import (  # noqa: F401 (they register their renderers)
-    chemistry,
-    coordinates,
-    dates,
-    foreign_words,
-    gauges,
-    names,
-    pronunciation,
-    quantities,
-    templates,
-)
 from bert_pipeline.wikipedia.links import is_dropped_link, link_label
-from bert_pipeline.wikipedia.marks import MARK, VOID
-from bert_pipeline.wikipedia.registry import IN_CONTEXT, PARSER_FUNCTIONS, Arguments, find_renderer, normalize_name
+from bert_pipeline.wikipedia.marks import FORMULA, MARK, VOID, protect
 from bert_pipeline.wikipedia.siteinfo import Site
+from bert_pipeline.wikipedia.templates.registry import (
+    IN_CONTEXT,
+    LOCAL,
+    PARSER_FUNCTIONS,
+    Arguments,
+    find_renderer,
+    normalize_name,
+)
 
 MAX_DEPTH = 40
 """MediaWiki itself stops expanding templates at this depth."""
 
+_EQUALS = protect("=")
+"""A "=" that is text, as {{=}} writes it: it names no argument."""
 _EDGE = re.compile(r"\{\{+|\}\}+|\[\[|\]\]")
 _NAME = re.compile(r"[^|{}\[\]<>\n]*+\n?")
 
@@ -70,6 +68,7 @@ class Expander:
     def __init__(self, text: str, site: Site, title: str, dropped: Counter[str], unknown: Counter[str] | None) -> None:
         self.text = text
         self.site = site
+        self.local = LOCAL.get(site.language.partition("-")[0], {})
         self.title = title
         self.dropped = dropped
         self.unknown = unknown
@@ -121,7 +120,7 @@ class Expander:
 
     def _template(self, start: int, end: int, index: int, depth: int) -> str:
         name = normalize_name(_NAME.match(self.text, start, end)[0])  # type: ignore[index]
-        renderer = find_renderer(name)
+        renderer = self.local.get(name) or find_renderer(name)
         is_function = False
         if renderer is None:
             renderer = PARSER_FUNCTIONS.get(name.partition(":")[0]) if ":" in name else None
@@ -139,7 +138,7 @@ class Expander:
             rendered = renderer(Arguments(name, parts[1:], self.title, self.site.language, before))
         except (ValueError, ArithmeticError):  # arguments that no one foresaw lose one template, not the job
             rendered = None
-        if rendered is None or rendered == VOID:
+        if rendered is None or rendered in (VOID, FORMULA):
             self.dropped["template"] += 1
             return rendered or MARK
         return rendered
@@ -147,14 +146,16 @@ class Expander:
     def _line_before(self, position: int) -> str:
         """The line up to here, its last 300 characters at most."""
         start = self.text.rfind("\n", max(0, position - 300), position) + 1
-        return self.text[start or max(0, position - 300) : position].rstrip(f" \xa0{MARK}")
+        return self.text[start or max(0, position - 300) : position]
 
     def _arguments(self, start: int, end: int, index: int, depth: int, maxsplit: int = -1) -> list[str]:
         """Split at the "|" of this level, children replaced."""
         arguments: list[list[str]] = [[]]
         pieces = self._render(start, end, index, depth + 1)
         for number, piece in enumerate(pieces):
-            if number % 2 or "|" not in piece:  # odd pieces are replaced children: their pipes are text
+            if number % 2 and "=" in piece and "<" not in piece:  # in tags it parts attributes
+                piece = piece.replace("=", _EQUALS)
+            if number % 2 or "|" not in piece:  # odd pieces are replaced children: their signs are text
                 arguments[-1].append(piece)
                 continue
             first, *rest = piece.split("|", maxsplit if maxsplit < 0 else max(0, maxsplit + 1 - len(arguments)))

@@ -4,7 +4,7 @@ import html
 import re
 from collections import Counter
 
-from bert_pipeline.wikipedia.marks import MARK, PARAGRAPH, SEAM, protect
+from bert_pipeline.wikipedia.marks import FORMULA, MARK, PARAGRAPH, SEAM, protect
 
 _OPAQUE_KINDS = {
     "ref": "reference",
@@ -19,10 +19,10 @@ _OPAQUE_KINDS = {
     "syntaxhighlight": "code",
     "score": "code",
     "timeline": "code",
-    "hiero": "code",
+    "hiero": "hieroglyphs",
     "graph": "code",
     "mapframe": "code",
-    "maplink": "code",
+    "maplink": "map",
     "templatedata": "invisible",
     "templatestyles": "invisible",
     "inputbox": "code",
@@ -34,7 +34,14 @@ _OPAQUE_KINDS = {
 }
 """Extension tags whose content MediaWiki does not read as wikitext in place, and the kind each is counted under."""
 
-_INLINE_KINDS = {"reference", "formula", "invisible"}
+_LEFT_BEHIND = {"reference": MARK, "formula": FORMULA, "invisible": MARK, "hieroglyphs": MARK, "map": MARK}
+"""What stands where an inline element was; others part passages."""
+_INLINE_CODE = re.compile(r"\s(?:inline\b|enclose\s*+=\s*+[\"']?none)", re.IGNORECASE)
+"""https://www.mediawiki.org/wiki/Extension:SyntaxHighlight"""
+_TEXT_OF_MAP = re.compile(r"""\stext\s*+=\s*+(?:"([^"]*+)"|'([^']*+)')""")
+"""https://www.mediawiki.org/wiki/Help:Extension:Kartographer"""
+_ALONE = re.compile(rf"\n(?<=[^\n]\n)([{MARK}{FORMULA}]++)\n(?=[^\W_]|[\"'(\[])")
+"""A formula or reference on a line of its own amid a paragraph, which it does not part."""
 
 _SHORT_REFERENCE = re.compile(r"<ref(?=[\s>/])[^<>]*+(?:(?<=/)>|(?<!/)>[^<]*+</ref>)")
 """A reference without tags inside: most of them, and found without leaving the expression."""
@@ -63,6 +70,7 @@ def drop_opaque_tags(text: str, dropped: Counter[str]) -> str:
             break
         pieces.append(text[position:start])
         kind = _OPAQUE_KINDS[name]
+        tag = text[match.end() : tag_end]
         if text[tag_end - 1] == "/":
             content, position = "", tag_end + 1
         else:
@@ -72,13 +80,21 @@ def drop_opaque_tags(text: str, dropped: Counter[str]) -> str:
             else:  # never closed: a slip of the writer, and what follows may be prose
                 exhausted.add(name)
                 content, position = "", tag_end + 1
-        if kind:
+                kind = "invisible" if kind == "formula" else kind
+        if kind == "map" and (label := _TEXT_OF_MAP.search(tag)):
+            pieces.append(label[1] or label[2] or MARK)
+        elif kind == "code" and name in ("source", "syntaxhighlight") and _INLINE_CODE.search(tag):
+            pieces.append(protect(content.strip()))
+        elif kind:
             dropped[kind] += 1
-            pieces.append(MARK if kind in _INLINE_KINDS else PARAGRAPH)
+            pieces.append(_LEFT_BEHIND.get(kind, PARAGRAPH))
+            if kind == "formula" and "block" in tag:  # one that is set off ends its line
+                pieces.append(" ")
         else:
             pieces.append(protect(html.unescape(content)) or SEAM)
     pieces.append(text[position:])
-    return "".join(pieces)
+    text = "".join(pieces)
+    return _ALONE.sub(r"\n\1 ", text) if f"\n{MARK}" in text or f"\n{FORMULA}" in text else text
 
 
 def _end_of_comment(text: str, start: int) -> int:

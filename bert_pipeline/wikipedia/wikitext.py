@@ -11,8 +11,10 @@ import html
 import re
 from collections import Counter
 
+from bert_pipeline.wikipedia.apparatus import is_bold_heading, is_pointer, is_source, is_source_heading
 from bert_pipeline.wikipedia.links import keep_apart, replace_external_links, replace_plain_links
-from bert_pipeline.wikipedia.marks import MARK, mend, protect, remove_private, unprotect
+from bert_pipeline.wikipedia.losses import settle_losses
+from bert_pipeline.wikipedia.marks import FORMULA, MARK, VOID, mend, protect, remove_private, unprotect
 from bert_pipeline.wikipedia.nesting import Expander
 from bert_pipeline.wikipedia.quotes import remove_emphasis
 from bert_pipeline.wikipedia.siteinfo import Site
@@ -56,11 +58,11 @@ def extract(text: str, site: Site, title: str = "", *, count_templates: bool = F
         text = _MAGIC_WORD.sub("", text)
     if "&" in text:
         text = html.unescape(_MARKUP_BY_ENTITY.sub(lambda match: protect(html.unescape(match[0])), text))
-    return Extraction(passages=_passages(text, dropped), dropped=dropped, templates=templates)
+    return Extraction(passages=_passages(text, dropped, site.language), dropped=dropped, templates=templates)
 
 
 _VARIANT = re.compile(r"-\{([^{}\n]*+)\}-")
-_MAGIC_WORD = re.compile(r"__[^\W\d_a-z]{3,}+__")
+_MAGIC_WORD = re.compile(r"__[^\W\d_a-z]{3,}+(?:_[^\W\d_a-z]++)*+__")
 _MARKUP_BY_ENTITY = re.compile(
     r"&(?:#(?:0*+(?:10|32|33|35|39|42|45|58|59|61|95|124)|[xX]0*+(?:[0aA]|2[01379aAdD]|3[aAbBdD]|5[fF]|7[cC]))"
     r"|apos|ast|num|equals|excl|colon|semi|verbar|vert|lowbar);"
@@ -84,17 +86,27 @@ def _choose_variant(match: re.Match[str]) -> str:
     return text.strip() if colon and code.strip().replace("-", "").isalnum() else rest
 
 
-def _passages(text: str, dropped: Counter[str]) -> list[str]:
+def _passages(text: str, dropped: Counter[str], language: str) -> list[str]:
     passages: list[str] = []
     paragraph: list[str] = []
     indented: list[str] = []
+    source_level = 0  # of the heading of the list of sources that is open, 0 where none is
 
     def close() -> None:
         if not paragraph:
             return
-        passage = finish_passage(" ".join(paragraph))
+        raw = " ".join(paragraph)
         paragraph.clear()
-        if is_prose(passage):
+        if "'''" in raw[:16] and is_bold_heading(raw):
+            dropped["heading"] += 1
+            return
+        if is_pointer(raw, language):
+            dropped["pointer"] += 1
+            return
+        passage = finish_passage(raw, dropped)
+        if source_level and is_source(passage):
+            dropped["reference"] += 1
+        elif is_prose(passage):
             passages.append(passage)
         elif passage:
             dropped["fragment"] += 1
@@ -125,11 +137,16 @@ def _passages(text: str, dropped: Counter[str]) -> list[str]:
                 dropped["debris"] += 1
                 close()
                 continue
-            if first in "=*#:;|!" and (first != "=" or stripped[-1] == "="):
+            is_continued = first in ":;" and line[0] in MARK + FORMULA  # the sign stands behind a formula
+            if first in "=*#:;|!" and (first != "=" or stripped[-1] == "=") and not is_continued:
                 if indented:
                     close_indented()
                 dropped[_LINE_KINDS[first]] += 1
                 close()
+                if first == "=":
+                    level = len(stripped) - len(stripped.lstrip("="))
+                    if not source_level or level <= source_level:
+                        source_level = level if is_source_heading(stripped) else 0
                 continue
         if indented:
             close_indented()
@@ -143,21 +160,26 @@ def _passages(text: str, dropped: Counter[str]) -> list[str]:
     return passages
 
 
-_BLANKS = " \t\xa0" + MARK
-_SPECIAL_STARTS = frozenset(("", " ", "\t", "\xa0", MARK, "=", "*", "#", ":", ";", "|", "!", "}"))
+_BLANKS = " \t\xa0" + MARK + FORMULA
+_SPECIAL_STARTS = frozenset(("", " ", "\t", "\xa0", MARK, FORMULA, "=", "*", "#", ":", ";", "|", "!", "}"))
 _LINE_KINDS = {"=": "heading", "*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table"}
 
 
 def _is_running_text(line: str) -> bool:
     words = line.split()
+    if line.isupper():
+        return False
     return len(words) >= 8 or len(words) >= 2 and words[-1][-1] in ".:,"
 
 
-def finish_passage(text: str) -> str:
+def finish_passage(text: str, dropped: Counter[str]) -> str:
     """Emphasis, marks and white space of one passage."""
     if "''" in text:
         text = remove_emphasis(text)
-    text = mend(" ".join(text.split())).strip()
+    text = " ".join(text.split())
+    if FORMULA in text or VOID in text:
+        text = settle_losses(text, dropped)
+    text = mend(text).strip()
     if not text.isascii():
         text = unprotect(text)
         if _HAS_INVISIBLE.search(text):

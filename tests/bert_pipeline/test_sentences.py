@@ -21,6 +21,35 @@ def test_every_language_code_works(language: str) -> None:
     assert split_sentences("Eins. Zwei.", language) == ["Eins.", "Zwei."]
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "ABBA's music was adapted into the successful musical Mamma Mia! that toured worldwide.",
+        "He appeared in a Got Milk? advertisement in 2002.",
+        "They released the album Greatest Hits Vol. 2, which sold well.",
+        "(Others can be produced, but not by reacting the elements at standard conditions.)",
+        "The claim is adequate; 2. the claim is of constitutional magnitude.",
+        "2. The motion must be proposed by at least one tenth of the deputies.",
+    ],
+)
+def test_a_sentence_goes_on_behind_titles_numbers_and_within_brackets(sentence: str) -> None:
+    assert split_sentences(f"It was so. {sentence} It ended.", "en") == ["It was so.", sentence, "It ended."]
+
+
+def test_a_sentence_in_brackets_is_one() -> None:
+    text = "It is old. (Some (of it) have survived.) Perhaps he refers to these. (U.S.) Army men came. (It is so.) Yes."
+    assert split_sentences(text, "en") == [
+        "It is old.", "(Some (of it) have survived.)", "Perhaps he refers to these.", "(U.S.) Army men came.",
+        "(It is so.) Yes.",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", ["a! ", "2. ", "(A b c d. ", "(A b c d.) ", ") ", "vol. 2. "])
+def test_no_passage_makes_the_work_grow_out_of_proportion(unit: str) -> None:
+    text = unit * 20_000
+    assert "".join("".join(split_sentences(text, "en")).split()) == "".join(text.split())
+
+
 def test_no_character_is_lost() -> None:
     text = 'He said: "Go!" (And went.) Then… he came back?! "Yes." No'
     assert "".join("".join(split_sentences(text, "en")).split()) == "".join(text.split())

@@ -230,6 +230,9 @@ def test_task_of_ones_own_is_a_yaml_entry_and_files(tmp_path):
         ({"labels": ("a",)}, r"labels: found \('a',\), expected two or more"),
         ({"labels": ("a", "a")}, r"labels: found"),
         ({"dev_files": {}}, r"dev_files: found none"),
+        ({"dev_files": {"../dev": "dev.tsv"}}, r"found the split '../dev'"),
+        ({"dev_files": {"train": "dev.tsv"}}, r"found the split 'train'"),
+        ({"test_files": {"dev": "test.tsv"}}, r"found the split 'dev'"),
     ],
 )
 def test_task_that_does_not_fit_together_is_refused(change, message):

@@ -5,41 +5,15 @@ import time
 from pathlib import Path
 
 import pytest
+from template_cases import read_cases, show
 
-from bert_pipeline.wikipedia import dates
-from bert_pipeline.wikipedia.convert import format_value, parse_number
-from bert_pipeline.wikipedia.registry import RENDERERS, Arguments, normalize_name
-from bert_pipeline.wikipedia.siteinfo import read_site
-from bert_pipeline.wikipedia.wikitext import extract
-
-DATA = Path(__file__).parent.parent / "data" / "wikitext"
-SITE = read_site("")
-
-
-def read_calls(name: str) -> list[tuple[str, str, str]]:
-    """The cases of a file: "call => text" lines, each below its "@ address" line; "#" lines are comments."""
-    cases = []
-    address = ""
-    for line in (DATA / name).read_text(encoding="utf-8").splitlines():
-        if line.startswith("@ "):
-            address = line[2:]
-        elif line and not line.startswith("#"):
-            call, arrow, expected = line.partition(" =>")
-            assert arrow, f"{name}: no arrow in {line!r}"
-            cases.append((call, expected.strip(), address))
-    return cases
+from bert_pipeline.wikipedia.templates import dates
+from bert_pipeline.wikipedia.templates.figures import format_value, parse_number
+from bert_pipeline.wikipedia.templates.registry import RENDERERS, Arguments, normalize_name
 
 
 def cases(name: str) -> list[object]:
-    return [pytest.param(call, expected, id=call) for call, expected, _ in read_calls(name)]
-
-
-def show(call: str) -> str:
-    """What a reader sees of a call in the middle of a sentence."""
-    (passage,) = extract(f"It is said that {call} was the whole of it.", SITE, "Some Title").passages
-    assert passage.startswith("It is said that ")
-    assert passage.endswith(" was the whole of it.")
-    return passage.removeprefix("It is said that ").removesuffix("was the whole of it.").strip()
+    return [pytest.param(case.call, case.text, id=case.call) for case in read_cases(name)]
 
 
 @pytest.mark.parametrize(("call", "expected"), cases("convert.txt"))
@@ -54,11 +28,20 @@ def test_template_shows_what_its_documentation_says(call: str, expected: str) ->
 
 @pytest.mark.parametrize("name", ["convert.txt", "templates.txt"])
 def test_every_case_names_its_documentation(name: str) -> None:
-    assert [call for call, _, address in read_calls(name) if not address.startswith("https://")] == []
+    assert [case.call for case in read_cases(name) if not case.address.startswith("https://")] == []
+
+
+_KINDS = ("documentation", "module source", "module tests", "live page", "peer tests", "rule", "knowledge")
+"""What a text is known from, as the head of templates.txt explains them."""
+
+
+@pytest.mark.parametrize("name", ["convert.txt", "templates.txt", "local_templates.txt"])
+def test_every_source_is_of_a_known_kind(name: str) -> None:
+    assert [case.call for case in read_cases(name) if case.source and not case.source.startswith(_KINDS)] == []
 
 
 def test_more_than_a_hundred_inline_templates_have_cases() -> None:
-    assert len({address for _, _, address in read_calls("templates.txt")}) > 100
+    assert len({case.address for case in read_cases("templates.txt")}) > 100
 
 
 def test_what_a_template_shows_does_not_depend_on_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,11 +49,11 @@ def test_what_a_template_shows_does_not_depend_on_the_day(monkeypatch: pytest.Mo
         raise AssertionError("the clock was read")
 
     monkeypatch.setattr(time, "time", fail)
-    for module in ("dates", "quantities", "templates", "names"):
-        source = (Path(dates.__file__).parent / f"{module}.py").read_text(encoding="utf-8")
-        assert not re.search(r"\.(?:now|today|utcnow)\(|\btime\.", source), module
-    for call, expected, _ in read_calls("templates.txt"):
-        assert show(call) == expected
+    for module in Path(dates.__file__).parent.rglob("*.py"):
+        source = module.read_text(encoding="utf-8")
+        assert not re.search(r"\.(?:now|today|utcnow)\(|\b(?:import|from) time\b", source), module
+    for case in read_cases("templates.txt"):
+        assert show(case.call) == case.text
 
 
 def test_names_are_found_whatever_their_case_spaces_and_prefix() -> None:

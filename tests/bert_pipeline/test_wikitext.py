@@ -91,11 +91,43 @@ def test_pages_that_are_no_articles_are_dropped_by_reason(text: str, title: str,
 
 @pytest.mark.parametrize(
     ("language", "template"),
-    [("de", "Begriffsklärung"), ("nl", "dp"), ("ru", "неоднозначность"), ("bg", "пояснение"), ("de-AT", "Disambig")],
+    [
+        ("de", "Begriffsklärung"),
+        ("nl", "dp"),
+        ("ru", "неоднозначность"),
+        ("bg", "пояснение"),
+        ("de-AT", "Disambig"),
+        ("fr", "Patronyme"),
+        ("fr", "Homonymie de clubs sportifs"),
+        ("ja", "人名の曖昧さ回避"),
+        ("ca", "Desambiguació"),
+        ("uk", "DisambigG"),
+        ("sr", "Вишезначна одредница"),
+        ("sk", "Rozlišovacia stránka"),
+        ("sv", "Efternamn"),
+        ("be-tarask", "Неадназначнасьць"),
+        ("cs", "Rozcestník - příjmení"),
+        ("zh-yue", "搞清楚"),
+        ("en", "Surname disambiguation"),
+    ],  # fmt: skip
 )
 def test_disambiguation_pages_are_known_by_the_templates_of_their_language(language: str, template: str) -> None:
     site = read_site(f'<mediawiki xml:lang="{language}">')
     assert drop_reason(Page("T", 1, 0, 1, False, "wikitext", f"{{{{{template}}}}}"), site) == "disambiguation"
+
+
+@pytest.mark.parametrize(
+    ("language", "template"),
+    [
+        ("fr", "Voir homonymes|Foo"),
+        ("fr", "Confusion homonymie|Foo"),
+        ("de", "Begriffsklärungshinweis"),
+        ("en", "Dab needed"),
+    ],
+)
+def test_notes_that_lead_to_disambiguation_pages_make_none(language: str, template: str) -> None:
+    site = read_site(f'<mediawiki xml:lang="{language}">')
+    assert drop_reason(Page("T", 1, 0, 1, False, "wikitext", f"{{{{{template}}}}} Prose."), site) == ""
 
 
 def test_redirects_other_namespaces_and_other_models_are_dropped() -> None:

@@ -5,7 +5,7 @@ https://en.wikipedia.org/wiki/Template:Track_gauge
 
 import re
 
-from bert_pipeline.wikipedia.registry import Arguments, register
+from bert_pipeline.wikipedia.templates.registry import Arguments, register
 
 _GAUGES = {
     "1435mm": "1,435 mm (4 ft 8+1⁄2 in) standard gauge", "1000mm": "1,000 mm (3 ft 3+3⁄8 in) metre gauge",

@@ -1,9 +1,10 @@
 """Templates that show dates and spans of time; none of them depends on the date of the run."""
 
 import datetime
+import re
 
 from bert_pipeline.wikipedia.marks import VOID
-from bert_pipeline.wikipedia.registry import Arguments, register, shows
+from bert_pipeline.wikipedia.templates.registry import RENDERERS, Arguments, register, shows
 
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -40,7 +41,7 @@ def _as_of(arguments: Arguments) -> str | None:
         return arguments.get("alt")
     date = _date(arguments.get(1), arguments.get(2), arguments.get(3), day_first=arguments.get("df").lower() != "us")
     if VOID in date:
-        return VOID
+        date = VOID
     if not date:
         return None
     start = "As of" if arguments.get("since").lower() not in ("y", "yes", "1") else "Since"
@@ -66,7 +67,8 @@ def _floruit(arguments: Arguments) -> str:
 @register("reign, r.")
 def _reign(arguments: Arguments) -> str | None:
     values = [value for value in arguments.positional() if value]
-    return f"r. {'–'.join(values)}" if values else None
+    dash = " – " if any(" " in value for value in values) or arguments.get("era") else "–"
+    return " ".join(filter(None, ("r.", dash.join(values[:2]), arguments.get("era"))))
 
 
 @register("born, b., died, d.")
@@ -79,11 +81,26 @@ def _birth(arguments: Arguments) -> str | None:
     return _full_date(arguments)
 
 
-@register("death date and age, dda")
+@register("death date and age, dda, event date and age")
 def _death(arguments: Arguments) -> str | None:
-    """The age at death depends on no day but those given."""
-    shown, age = _full_date(arguments), _age_at(arguments.positional())
-    return f"{shown} (aged {age})" if shown and age is not None else shown
+    """The age at death depends on no day but those given; where the birthday is not known it may be one of two."""
+    shown = _full_date(arguments)
+    year, month, day, *born = [*arguments.positional(), "", "", ""]
+    age = _age_between(born[:3], [year, month, day])
+    return f"{shown} (aged {age})" if shown and age else shown
+
+
+@register("death-date and age")
+def _death_in_words(arguments: Arguments) -> str | None:
+    died, born = _parts_of(arguments.get(1)), _parts_of(arguments.get(2))
+    age = _age_between(born, died) if born and died else None
+    return f"{arguments.get(3, 1)} (aged {age})" if age else arguments.get(3, 1) or None
+
+
+@register("death date and given age")
+def _death_and_given_age(arguments: Arguments) -> str | None:
+    shown = _full_date(arguments)
+    return f"{shown} (aged {arguments.get(4)})" if shown and arguments.get(4) else shown
 
 
 @register(
@@ -101,9 +118,9 @@ def _birth_year(arguments: Arguments) -> str | None:
 @register("death year and age")
 def _death_year(arguments: Arguments) -> str | None:
     year, born = arguments.get(1), arguments.get(2)
-    if year.isdigit() and born.isdigit():
-        return f"{year} (aged {int(year) - int(born) - 1}–{int(year) - int(born)})"
-    return year or None
+    age = _age_between([born], [year])
+    shown = _date(year, arguments.get(3), "", day_first=True)
+    return f"{shown} (aged {age})" if age else shown or None
 
 
 def _full_date(arguments: Arguments) -> str | None:
@@ -126,27 +143,73 @@ def _iso_date(text: str) -> str:
     return f"{date.day} {_MONTHS[date.month - 1]} {date.year}"
 
 
-@register("age, age in years, age nts")
+@register("age, age in years, age nts, age in years and days, ayd, aymd")
 def _age(arguments: Arguments) -> str | None:
-    """Only between two given dates: the age today depends on today."""
+    """Only between two given dates: the age today depends on today. https://en.wikipedia.org/wiki/Template:Age"""
     values = arguments.positional()
-    age = _age_at([*values[3:6], *values[:3]])
-    return VOID if age is None else str(age)
+    if values and not values[0].isdigit():
+        dates = [_parts_of(value) for value in values[:2]]
+    else:
+        dates = [[part.lstrip("0") for part in values[place : place + 3]] for place in (0, 3)]
+    if len(dates) < 2 or not all(date and date[0] for date in dates):
+        return VOID
+    if arguments.name in ("age", "age in years", "age nts"):
+        return _age_between(*dates) or VOID
+    return _span(*dates, with_months="month" in arguments.name or arguments.name == "aymd")
 
 
-def _age_at(values: list[str]) -> int | None:
-    """Years from the second of two dates (year, month, day) to the first."""
+RENDERERS["age in years, months and days"] = _age  # a comma parts the names that `register` takes
+
+
+def _span(start: list[str], end: list[str], *, with_months: bool) -> str:
+    """ "14 years, 1 day", or "7 years, 7 months and 21 days"."""
     try:
-        year2, month2, day2, year, month, day = (int(value) for value in values[:6])
-    except ValueError:
+        first, last = (datetime.date(*map(int, date)) for date in (start, end))
+    except (TypeError, ValueError):
+        return VOID
+    num_months = (last.year - first.year) * 12 + last.month - first.month - (last.day < first.day)
+    if not with_months:
+        num_months -= num_months % 12
+    year, month = divmod(first.year * 12 + first.month - 1 + num_months, 12)
+    length = (datetime.date(year + month // 11, (month + 1) % 12 + 1, 1) - datetime.timedelta(1)).day
+    num_days = (last - datetime.date(year, month + 1, min(first.day, length))).days
+    counts = ((num_months // 12, "year"), (num_months % 12, "month"), (num_days, "day"))
+    parts = [f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count]
+    return (" and " if with_months else ", ").join(filter(None, (", ".join(parts[:-1]), *parts[-1:]))) or "0 days"
+
+
+def _age_between(born: list[str], died: list[str]) -> str | None:
+    """Years from one date (year, month, day) to a later one: "51", or "51–52" where the days are not known."""
+    if not all(date and date[0].isdigit() for date in (born, died)):
         return None
-    return year2 - year - ((month2, day2) < (month, day))
+    years = int(died[0]) - int(born[0])
+    for later, earlier in zip(died[1:], born[1:]):
+        if not (later.isdigit() and earlier.isdigit()):
+            break
+        if later != earlier and int(later) != int(earlier):
+            return str(years - (int(later) < int(earlier)))
+    else:
+        if len(born) > 2 and len(died) > 2:
+            return str(years)
+    return f"{years - 1}–{years}" if years else "0"
+
+
+_IN_WORDS = re.compile(r"(?:(\d{1,2}) )?(?:([A-Z][a-z]+),? )?(?:(\d{1,2}), )?(\d{3,4})")
+
+
+def _parts_of(text: str) -> list[str]:
+    """Year, month and day of "24 February 1993", "February 24, 1993" or "1993"; [] for what is no date."""
+    match = _IN_WORDS.fullmatch(text)
+    if match is None:
+        return text.split("-") if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text) else []
+    month = str(_MONTHS.index(match[2]) + 1) if match[2] in _MONTHS else ""
+    return [match[4], month, match[1] or match[3] or ""]
 
 
 shows(
     "currentyear, currentmonth, currentmonthname, currentmonthabbrev, currentday, currentday2, currentdayname,"
     " localyear, localmonth, localmonthname, localday, localdayname, today, years ago, years or months ago, time ago,"
-    " numberofarticles, age in years and days, age in days, age in months, age in years and months, age in years nts",
+    " numberofarticles, age in days, age in months, age in years and months, age in years nts",
     VOID,
 )
 
@@ -158,8 +221,7 @@ def _old_style(arguments: Arguments) -> str | None:
         return None
     if arguments.name == "oldstyledatedy":
         return f"{day} {year} [O.S. {old}]"
-    comma = "," if day[:1].isalpha() and year else ""
-    return f"{day} [O.S. {old}]{comma} {year}".strip()
+    return f"{day} [O.S. {old}] {year}".strip()
 
 
 @register("old style to new style, os2ns")
@@ -185,7 +247,12 @@ def _years_ago(arguments: Arguments) -> str | None:
     return f"{'–'.join(values[:2])} {unit}" if values else None
 
 
-@register("decade link, centuries, century, decade, year, year in, year nav text")
+@register("decade link")
+def _decade(arguments: Arguments) -> str | None:
+    return f"{arguments.get(1)}s" if arguments.get(1) else None
+
+
+@register("centuries, century, decade, year, year in, year nav text")
 def _named_time(arguments: Arguments) -> str | None:
     return arguments.get(1) or None
 

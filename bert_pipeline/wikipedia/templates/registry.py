@@ -1,16 +1,17 @@
 """Which templates show text, by name, and the arguments of a call."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 
 class Arguments:
     """The arguments of one template call: positional ones by number from 1, named ones by name; all stripped."""
 
-    __slots__ = ("before", "language", "name", "title", "values")
+    __slots__ = ("before", "language", "name", "parts", "title", "values")
 
-    def __init__(self, name: str, parts: Iterable[str], title: str = "", language: str = "", before: str = "") -> None:
+    def __init__(self, name: str, parts: Sequence[str], title: str = "", language: str = "", before: str = "") -> None:
         self.name = name
+        self.parts = parts
         self.language = language
         self.before = before
         self.title = title
@@ -23,6 +24,11 @@ class Arguments:
             else:
                 number += 1
                 self.values[str(number)] = part.strip()
+
+    @property
+    def is_english(self) -> bool:
+        """Whether the page is of a wiki in English; where the dump does not say it is taken to be."""
+        return self.language.partition("-")[0] in ("", "en", "simple")
 
     def get(self, *keys: str | int) -> str:
         """The first of `keys` that is given and not empty; "" otherwise."""
@@ -39,6 +45,10 @@ class Arguments:
             found.append(value)
         return found
 
+    def unstripped(self) -> list[str]:
+        """The positional arguments that bear no number, with the spaces around them."""
+        return [part for part in self.parts if "=" not in part]
+
     def named(self) -> dict[str, str]:
         """The arguments with names."""
         return {key: value for key, value in self.values.items() if not key.isdigit()}
@@ -49,6 +59,9 @@ Renderer = Callable[[Arguments], "str | None"]
 
 RENDERERS: dict[str, Renderer] = {}
 """By normalized name, see `normalize_name`."""
+
+LOCAL: dict[str, dict[str, Renderer]] = {}
+"""Language of a wiki -> names that mean something of their own there; they come first."""
 
 IN_CONTEXT: set[str] = set()
 """Names whose text depends on the line before the call: it is given to them as `Arguments.before`."""

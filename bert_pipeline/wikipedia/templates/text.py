@@ -1,12 +1,7 @@
-"""Inline templates that carry prose: name -> what the reader sees.
-
-A template that is not registered is dropped, which is right for infoboxes, navigation, notices and citations. Nothing
-depends on the date of the run. What each template shows is taken from its documentation on the English Wikipedia,
-https://en.wikipedia.org/wiki/Template:NAME.
-"""
+"""Templates that show their own text: styled, quoted, in brackets; signs, spaces and magic words."""
 
 from bert_pipeline.wikipedia.marks import PARAGRAPH, PIPE
-from bert_pipeline.wikipedia.registry import PARSER_FUNCTIONS, Arguments, Renderer, register, shows
+from bert_pipeline.wikipedia.templates.registry import PARSER_FUNCTIONS, Arguments, Renderer, register, shows
 
 # Text that is only styled
 
@@ -15,15 +10,20 @@ nowrap, nobr, nobreak, no break, nwr, nowraplinks, j, small, smaller, smalldiv, 
 strong, bold, italic, bdi, mvar, math, var, bigmath, serif, sans-serif, monospace, mono, tt, codett, kbd, samp, char,
 button, overline, underline, strikethrough, noitalic, no italic, nobold, no bold, normal, small caps, smallcaps,
 smallcaps2, smallcaps all, sc, sc1, sc2, tsc, smcaps, aut, allcaps, caps, lower, raise, unicode, iast, iso 15919, pie,
-polytonic, hebrew, nastaliq, naskh, mongolunicode, bo-textonly, visible anchor, vanchor, clarify span, cl-span, cns,
-citation needed span, dubious span, better source span, which span, nq, tq, xt, dfn, dfni, vec, blue, red, green,
-gray, highlight, raw, no wrap, text, lcons
+polytonic, hebrew, nastaliq, naskh, mongolunicode, bo-textonly, clarify span, cl-span, cns, citation needed span,
+dubious span, better source span, which span, nq, tq, xt, dfn, dfni, vec, blue, red, green, gray, highlight, raw,
+no wrap, text, lcons, varserif, var serif
 """
 
 
 @register(_STYLED)
 def _first(arguments: Arguments) -> str | None:
     return arguments.get(1, "text") or None
+
+
+@register("visible anchor, vanchor")
+def _anchor(arguments: Arguments) -> str | None:
+    return arguments.get("text", 1) or None
 
 
 @register("abbr, abbrv, tooltip, abbreviation, abbrlink, code, codes")
@@ -48,7 +48,9 @@ def _in_parts(arguments: Arguments) -> str | None:
 
 @register("key press, keypress, key, kbd press")
 def _key_press(arguments: Arguments) -> str | None:
-    return "+".join(value for value in arguments.positional() if value) or None
+    chain = arguments.values.get("chain", "+")
+    chain = f" {chain} " if any(part.startswith("chain= ") for part in arguments.parts) else chain
+    return chain.join(value for value in arguments.positional() if value) or None
 
 
 @register("sup, superscript")
@@ -100,9 +102,10 @@ def _sic(arguments: Arguments) -> str:
 
 for _names, _text in {
     "!": PIPE, "pipe": PIPE, "!!": PIPE * 2, "=, equals": "=", "((": "{{", "))": "}}", "(, lb": "{", "), rb": "}",
-    "nbsp, spaces, space, nbs": "\u00a0", "thinsp, thin space, thinspace, hair space, hairsp, hsp, nnbsp": " ",
+    "nbsp, spaces, space, nbs": "\u00a0",
     "sp, indent, in5": " ",
-    "shy, zwj, zwnj, wbr, zwsp, 0": "", "nowrap begin, nobr begin, nowrap end, nobr end": "", "br, break, crlf": " ",
+    "0": "", "nowrap begin, nobr begin, nowrap end, nobr end, wrap": "",
+    "br, break, crlf": " ",
     "ndash, endash, en dash, –": "–",
     "mdash, em dash, emdash, —, mdashb": "—", "snd, spnd, snds, spndash, sndash, spaced ndash, spaced en dash": " – ",
     "spacedndash, spaced endash, spaced en dash space, dash": " – ", "spaced mdash, spaced em dash, smdash": " — ",
@@ -122,6 +125,19 @@ for _names, _text in {
     shows(_names, _text)
 
 
+@register("shy, soft hyphen, zwsp, zero width space, wbr, zwj, zwnj, word joiner, wj")
+def _invisible_sign(arguments: Arguments) -> str:
+    """https://en.wikipedia.org/wiki/Template:Zero_width_space: it may part its arguments."""
+    return "".join(arguments.positional())
+
+
+@register("thinsp, thin space, thinspace, hair space, hairsp, hsp, nnbsp")
+def _thin_space(arguments: Arguments) -> str:
+    """https://en.wikipedia.org/wiki/Template:Thin_space: between its arguments, around a single one."""
+    parts = arguments.positional()
+    return " ".join(parts) if len(parts) > 1 else f" {parts[0]} " if parts else " "
+
+
 @register("music")
 def _music(arguments: Arguments) -> str | None:
     sign = arguments.get(1).lower()
@@ -129,11 +145,12 @@ def _music(arguments: Arguments) -> str | None:
     signs |= {"doublesharp": "𝄪", "##": "𝄪", "x": "𝄪", "treble": "𝄞", "bass": "𝄢", "scale": "", "hat": "^", "dot": "."}
     if sign in ("time", "time signature"):
         return f"{arguments.get(2)}/{arguments.get(3)}"
-    return signs.get(sign)
+    return signs.get(sign) or (sign if sign in signs.values() else None)
 
 
 _BRACKETS = {
-    "angle bracket": "⟨⟩", "angbr": "⟨⟩", "anglebracket": "⟨⟩", "angbr ipa": "⟨⟩", "grapheme": "⟨⟩", "vr": "⟨⟩",
+    "angle bracket": "⟨⟩", "angbr": "⟨⟩", "anglebracket": "⟨⟩", "angbr ipa": "⟨⟩", "grapheme": "⟨⟩", "gpm": "⟨⟩",
+    "vr": "⟨⟩", "gph": PIPE * 2, "graphetic unit": PIPE * 2,
     "orth": "⟨⟩", "angle": "⟨⟩", "bracket": "[]", "brackets": "[]", "parentheses": "()", "pars": "()",
     "abs": PIPE * 2, "ket": f"{PIPE}⟩", "bra": f"⟨{PIPE}", "norm": "‖‖",
     "floor": "⌊⌋", "ceil": "⌈⌉", "mset": "{}",

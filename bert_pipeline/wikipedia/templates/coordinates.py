@@ -5,7 +5,7 @@ https://en.wikipedia.org/wiki/Template:Coord. In the title line, which is no pro
 
 import re
 
-from bert_pipeline.wikipedia.registry import Arguments, register
+from bert_pipeline.wikipedia.templates.registry import Arguments, register
 
 _NUMBER = re.compile(r"[-−+]?\d{1,3}(?:\.\d+)?")
 _SIGNS = ("°", "′", "″")

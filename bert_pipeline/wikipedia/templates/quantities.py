@@ -2,9 +2,11 @@
 
 import re
 
-from bert_pipeline.wikipedia.convert import convert, format_value, group_thousands, parse_number, raise_figures
 from bert_pipeline.wikipedia.marks import MARK, VOID
-from bert_pipeline.wikipedia.registry import PARSER_FUNCTIONS, Arguments, register, shows
+from bert_pipeline.wikipedia.templates.convert import convert
+from bert_pipeline.wikipedia.templates.figures import format_value, group_thousands, parse_number, raise_figures
+from bert_pipeline.wikipedia.templates.local.numbers import write_number
+from bert_pipeline.wikipedia.templates.registry import PARSER_FUNCTIONS, Arguments, register, shows
 
 _DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
@@ -12,43 +14,17 @@ _DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
 @register("convert, cvt, conv, convert/2, convinfobox, convert2, cnv")
 def _convert(arguments: Arguments) -> str | None:
     options = arguments.named()
-    values = arguments.positional()
-    if arguments.name == "cvt":
+    if arguments.name in ("cvt", "cnv") or not arguments.is_english:  # the names of units would be English ones
         options.setdefault("abbr", "on")
-    if "sing" in options:  # the option's older name
-        options.setdefault("adj", options["sing"])
-    adjective = options.get("adj", "")
-    if adjective in ("mid", "pre") and values:
-        words = values[-1]
-        if adjective == "mid" and words.startswith("-") and parse_number(words) is None:
-            options["_middle"] = words
-            values = values[:-1]
+    is_spaced = options.get("disp") in ("x", "preunit")
+    values = arguments.unstripped() if is_spaced else arguments.positional()
     shown = convert(values, options)
     if shown is not None:
-        spelling = options.get("spell", "")
-        shown = _spell_out(shown, values[0]) if spelling.lower() in ("in", "on") else shown
-        return shown[:1].upper() + shown[1:] if spelling[:1] == "I" else shown
+        return shown
     for index, value in enumerate(values[:-1]):  # an unknown unit: at least what the writer typed
         if parse_number(value) is None and index:
             return f"{' '.join(values[:index])} {value}"
     return " ".join(values[:2]) if len(values) > 1 and parse_number(values[0]) else None
-
-
-_SMALL_NUMBERS = """
-zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
-nineteen
-"""
-_ONES = _SMALL_NUMBERS.split()
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-
-
-def _spell_out(shown: str, number: str) -> str:
-    """ "5 kilometres (3.1 mi)" -> "five kilometres (3.1 mi)": the first number, up to ninety-nine, in words."""
-    if not number.isdigit() or int(number) > 99 or not shown.startswith(number):
-        return shown
-    tens, ones = divmod(int(number), 10)
-    word = _ONES[int(number)] if int(number) < 20 else _TENS[tens - 2] + (f"-{_ONES[ones]}" if ones else "")
-    return word + shown[len(number) :]
 
 
 def _simple_conversion(source: str, target: str) -> None:
@@ -60,6 +36,22 @@ def _simple_conversion(source: str, target: str) -> None:
 
 for _source, _target in (("km", "mi"), ("mi", "km"), ("ft", "m"), ("m", "ft"), ("kg", "lb"), ("lb", "kg"), ("c", "f")):
     _simple_conversion(_source, _target)
+
+
+@register("hands")
+def _hands(arguments: Arguments) -> str | None:
+    """The height of a horse: https://en.wikipedia.org/wiki/Template:Hands"""
+    values = [value for value in arguments.positional() if value]
+    shown = convert([*values, "hand", "in cm"], {})
+    if shown is None:
+        return f"{' '.join(values)} hands" if values else None
+    unit = arguments.get("abbr") if arguments.get("abbr") in ("h", "hh") else "hands"
+    return shown.replace("; ", ", ").replace(" hands ", f" {unit} ")
+
+
+@register("pow")
+def _power(arguments: Arguments) -> str | None:
+    return arguments.get(1) + raise_figures(arguments.get(2)) or None
 
 
 @register("height, weight")
@@ -134,30 +126,36 @@ def _power_of_ten(arguments: Arguments) -> str | None:
     return f"10{raised}" if arguments.name == "10^" else raised if arguments.name == "esp" else f"×10{raised}"
 
 
-@register("frac, fraction, frac2, fract, ifrac, vulgar fraction")
+def _joins_number(arguments: Arguments) -> str:
+    """A plus sign where a whole number stands right before a fraction: 3{{frac|1|2}} is no 31⁄2."""
+    return "+" if arguments.before[-1:].isdigit() else ""
+
+
+@register("frac, fraction, frac2, fract, ifrac, vulgar fraction", in_context=True)
 def _fraction(arguments: Arguments) -> str | None:
     values = [value for value in arguments.positional() if value]
-    if len(values) == 1:
-        return f"1⁄{values[0]}"
+    if len(values) < 2:
+        return f"{_joins_number(arguments)}1⁄{values[0]}" if values else "⁄"
     if len(values) == 2:
-        return f"{values[0]}⁄{values[1]}"
+        return f"{_joins_number(arguments)}{values[0]}⁄{values[1]}"
     return f"{values[0]}+{values[1]}⁄{values[2]}" if len(values) == 3 else None
 
 
-@register("sfrac, intmath fraction, tfrac, sfraction, mfrac, simple fraction")
+@register("sfrac, intmath fraction, tfrac, sfraction, mfrac, simple fraction", in_context=True)
 def _stacked_fraction(arguments: Arguments) -> str | None:
     values = [value for value in arguments.positional() if value]
     if len(values) == 1:
-        return f"1/{values[0]}"
+        return f"{_joins_number(arguments)}1/{values[0]}"
     if len(values) == 2:
-        return f"{values[0]}/{values[1]}"
+        return f"{_joins_number(arguments)}{values[0]}/{values[1]}"
     return f"{values[0]}+{values[1]}/{values[2]}" if len(values) == 3 else None
 
 
 @register("radic, sqrt, surd")
 def _root(arguments: Arguments) -> str | None:
-    index = {"3": "∛", "4": "∜"}.get(arguments.get(2), "√")
-    return f"{index}{arguments.get(1)}" if arguments.get(1) else None
+    index = arguments.get(2)
+    sign = {"": "√", "2": "√", "3": "∛", "4": "∜"}.get(index) or f"{raise_figures(index)}√"
+    return sign + arguments.get(1) if arguments.get(1) else None
 
 
 @register("gaps")
@@ -169,21 +167,20 @@ def _gaps(arguments: Arguments) -> str | None:
     return f"{arguments.get('lhs')} = {shown}" if arguments.get("lhs") else shown
 
 
-@register("formatnum, number, nts, format number, ntsh text, ntc, nformat, fmtn, format num")
+@register("formatnum, number, nts, number table sorting, format number, ntsh text, ntc, nformat, fmtn, format num")
 def _number(arguments: Arguments) -> str | None:
-    return _grouped(arguments.get(1)) or None
+    number = arguments.get(1)
+    shown = number if arguments.get("format") == "no" else _grouped(number)
+    return " ".join(filter(None, (arguments.get("prefix"), shown))) if shown else None
 
 
-def _grouped(text: str) -> str:
-    number = text.strip()
-    if MARK in number or VOID in number:  # the number was to come from a template that is not known
+def _grouped(text: str, language: str = "en") -> str:
+    if MARK in text or VOID in text:  # the number was to come from a template that is not known
         return VOID
-    sign = "−" if number[:1] in "-−" and len(number) > 1 else ""
-    digits = number.lstrip("-−").replace(",", "")
-    return sign + group_thousands(digits) if _DIGITS.fullmatch(digits) else number
+    return write_number(text, language)
 
 
-PARSER_FUNCTIONS["formatnum"] = lambda arguments: _grouped(arguments.get(1))
+PARSER_FUNCTIONS["formatnum"] = lambda arguments: _grouped(arguments.get(1), arguments.language)
 
 
 shows("inflation, inflation/year, inflation year, to usd, to eur, to usd text", VOID)
@@ -196,23 +193,30 @@ def _price(arguments: Arguments) -> str | None:
 
 @register("ordinal, ord, suffix, ordinal suffix, nth")
 def _ordinal(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:Ordinal"""
     number = arguments.get(1)
-    if not number.isdigit():
+    digits = number.lstrip("-−")
+    if not digits.isdecimal() or 10 < int(digits[-2:]) < 20:
         return f"{number}th" if number else None
-    last, tens = int(number) % 10, int(number) % 100
-    ending = "th" if 10 < tens < 20 else {1: "st", 2: "nd", 3: "rd"}.get(last, "th")
-    return number + ending
+    endings = {"1": "st", "2": "nd", "3": "rd"} | ({"2": "d", "3": "d"} if arguments.get(2) == "d" else {})
+    return number + endings.get(digits[-1], "th")
 
 
 @register("percentage, pct, percent, percentage change")
 def _percentage(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:Percentage: zeros after the decimal point are cut off unless padded."""
     part, whole = parse_number(arguments.get(1)), parse_number(arguments.get(2))
     if part is None:
         return None
+    padding = arguments.get("pad")
+    decimals = padding if padding.isdecimal() else arguments.get(3)
+    sign = arguments.get("%") or "%"
     if whole is None or not whole.value:
-        return f"{part.text}%"
-    decimals = arguments.get(3)
-    return format_value(100 * part.value / whole.value, int(decimals) if decimals.isdigit() else 0) + "%"
+        return part.text + sign
+    shown = format_value(100 * part.value / whole.value, int(decimals) if decimals.isdecimal() else 0)
+    if "." in shown and not padding:
+        shown = shown.rstrip("0").rstrip(".")
+    return shown + sign
 
 
 @register("pop density, density, population density")
@@ -261,6 +265,8 @@ def _currency(arguments: Arguments) -> str:
     sign = _CURRENCIES[arguments.name]
     if arguments.get("long").lower() == "no":
         sign = sign[-1]
+    elif sign == "£" and arguments.get("long").lower() == "yes":
+        sign = "GB£"
     return sign + (_grouped(amount) if amount not in ("link=no", "nolink=yes") else "")
 
 
@@ -275,8 +281,8 @@ def _any_currency(arguments: Arguments) -> str | None:
 def _converted_currency(arguments: Arguments) -> str | None:
     scale = {"k": " thousand", "m": " million", "b": " billion", "t": " trillion", "l": " lakh", "c": " crore"}
     scale |= {"lc": " lakh crore"}
-    amount = _grouped(arguments.get(1))
-    return f"₹{amount}{scale.get(arguments.get(2), '')}" if amount and arguments.name.startswith("inr") else None
+    amount, word = _grouped(arguments.get(1)), scale.get(arguments.get(2).lower(), "")
+    return f"₹{amount}{word}" if amount and arguments.name.startswith("inr") else None
 
 
 @register("duration, time duration")

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from bert_pipeline.wikipedia.registry import Arguments, register
+from bert_pipeline.wikipedia.templates.registry import Arguments, register
 
 
 @register("sortname, sort name")
@@ -24,7 +24,7 @@ def _flag(arguments: Arguments) -> str | None:
 _SHIP_PREFIXES = (
     "uss, hms, hmas, hmcs, hmnzs, ss, ms, mv, rms, usns, uscgc, uscs, usat, css, ins, hnoms, hdms, hswms, orp, jds,"
     " rfa, sms, tss, ps, mts, pns, rss, hmt, hmhs, hmy, hsv, frv, rv, sv, nrp, hnlms, bap, roks, tcg, htms, bns, lé,"
-    " usrc, sas"
+    " usrc, sas, smu, hmsas, ara, arm, brp, kri, kd, js, fgs, icgv"
 )
 _SHIP_NAMES = {"lé": "LÉ", "hnoms": "HNoMS", "hdms": "HDMS", "hswms": "HSwMS", "hnlms": "HNLMS"}
 
@@ -68,7 +68,11 @@ def _orbiter(arguments: Arguments) -> str | None:
 
 @register("mpl, mp, mpl-, minor planet")
 def _minor_planet(arguments: Arguments) -> str | None:
-    return f"{arguments.get(1)}{' ' if arguments.get(2)[:1].isalpha() else ''}{arguments.get(2)}" or None
+    """https://en.wikipedia.org/wiki/Template:Minor_planet: a catalogue number, in brackets, may stand first."""
+    number, *parts = [*arguments.positional(), ""]
+    if number.isdecimal() and parts[:1] != [""]:
+        return f"({number}) {''.join(parts)}"
+    return number + (" " if parts and parts[0][:1].isalpha() else "") + "".join(parts) or None
 
 
 @register("dp, dwarf planet, planet")
@@ -113,7 +117,10 @@ def _patent(arguments: Arguments) -> str | None:
 
 @register("url")
 def _url(arguments: Arguments) -> str | None:
-    return arguments.get(2) or arguments.get(1).removeprefix("http://").removeprefix("https://") or None
+    """https://en.wikipedia.org/wiki/Template:URL: the address without scheme, and without a path that is only "/"."""
+    host, _, path = arguments.get(1).rpartition("://")[2].partition("/")
+    path = f"/{path}" if path and path[0] not in "?#" else path
+    return arguments.get(2) or host + path or None
 
 
 @register("24hlm")
@@ -156,8 +163,12 @@ def _airport_codes(arguments: Arguments) -> str | None:
 
 @register("ussc")
 def _case_of_the_supreme_court(arguments: Arguments) -> str | None:
-    volume, page, year = arguments.get(1), arguments.get(2), arguments.get(3)
-    return f"{volume} U.S. {page}{f' ({year})' if year else ''}" if page else None
+    """https://en.wikipedia.org/wiki/Template:Ussc"""
+    volume, page, year = arguments.get("volume", 1), arguments.get("page", 2), arguments.get("year", "date", 3)
+    if not page:
+        return arguments.get("name") or None
+    shown = f"{volume} U.S. {page}{f' ({year})' if year else ''}"
+    return ", ".join(filter(None, (arguments.get("name"), shown)))
 
 
 @register("usc, uscsub, unitedstatescode, usc-title-chap")
@@ -175,20 +186,31 @@ def _character(arguments: Arguments) -> str | None:
         return None
     char = chr(int(code, 16))
     name = arguments.get(2) or unicodedata.name(char, "")
-    return f"U+{code.zfill(4)} {char if char.isprintable() else ''} {name}".strip()
+    note = f"({arguments.get('note')})" if arguments.get("note") else ""
+    return " ".join(filter(None, (f"U+{code.zfill(4)}", char if char.isprintable() else "", name, note)))
 
 
 _NAMES_A_PLACE = re.compile(r"\b(?:at|near|as|from|to|and|between|around|is|are|was|were|of|by|about|coordinates)$")
 
 
-@register("stnlnk, stn, rws")
+@register("stnlnk, stn, rws, station, tubestation, lus, subway, tram, tstop, metro, metrod")
 def _railway_station(arguments: Arguments) -> str | None:
     return arguments.get("t", 1) or None
+
+
+@register("station link, stl")
+def _station_of_a_system(arguments: Arguments) -> str | None:
+    return arguments.get(2) or None
 
 
 @register("cfb link, cbb link, cfb, cbb")
 def _team_of_a_year(arguments: Arguments) -> str | None:
     return arguments.get("title") or f"{arguments.get('year')} {arguments.get('team')}".strip() or None
+
+
+@register("p., pp., vol.")
+def _part_of_book(arguments: Arguments) -> str | None:
+    return f"{arguments.name} {arguments.get(1)}" if arguments.get(1) else None
 
 
 @register("no., number sign")

@@ -2,8 +2,8 @@
 
 import re
 
-from bert_pipeline.wikipedia.convert import raise_figures
-from bert_pipeline.wikipedia.registry import Arguments, register
+from bert_pipeline.wikipedia.templates.figures import raise_figures
+from bert_pipeline.wikipedia.templates.registry import Arguments, register
 
 _CHARGE = re.compile(r"\d*[+\-−]")
 _LOWERED = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -23,10 +23,11 @@ def _formula(arguments: Arguments) -> str | None:
     return shown or None
 
 
-_SIGNS = {r"\s": "−", r"\d": "=", r"\t": "≡", r"\q": "≣", r"\h": "η", r"\m": "μ", r"\-": "-", r"\*": "*", "*": "·",
-          "<->": "⇌", "->": "→", "<-": "←"}  # fmt: skip
+_SIGNS = {r"\s": "−", r"\d": "=", r"\t": "≡", r"\q": "≣", r"\h": "η", r"\m": "μ", r"\-": "-", r"\*": "*", "\\\\": "\\",
+          "*": "·", "<->": " ⇌ ", "->": " → ", "<-": " ← "}  # fmt: skip
 _TOKEN = re.compile(
-    r"\\[sdtqhm*-]|\*|<?->|<-|\((\d*[+−-])\)|(?<=[A-Za-z0-9\])])([+−-])(?![A-Za-z0-9])|\^\{([^{}]*)\}|_\{([^{}]*)\}"
+    r"\\([hm])\{(\d+)\}|\\[\\sdtqhm*-]|\*| ?(<?->|<-) ?|\((\d*[+−-])\)|(?<=[A-Za-z0-9\])])([+−-])(?![A-Za-z0-9])"
+    r"|\^\{([^{}]*)\}|_\{([^{}]*)\}"
 )
 
 
@@ -35,10 +36,12 @@ def _written_formula(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:Chem2"""
 
     def show(match: re.Match[str]) -> str:
-        raised = match[1] or match[2] or match[3]
+        if match[1]:  # hapticity, and number of metals bridged
+            return f"η{raise_figures(match[2])}-" if match[1] == "h" else f"μ{match[2]}-"
+        raised = match[4] or match[5] or match[6]
         if raised:
             return raise_figures(raised)
-        return _SIGNS.get(match[0], match[4] or "")
+        return _SIGNS.get(match[3] or match[0], (match[7] or "").replace("-", "−"))
 
     return _TOKEN.sub(show, arguments.get(1)) or None
 

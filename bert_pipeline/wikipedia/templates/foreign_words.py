@@ -1,7 +1,9 @@
 """Templates that show words of other languages, their names, romanizations and meanings."""
 
+import re
+
 from bert_pipeline.wikipedia.languages import LANGUAGE_NAMES
-from bert_pipeline.wikipedia.registry import Arguments, Renderer, register, register_prefix
+from bert_pipeline.wikipedia.templates.registry import Arguments, Renderer, register, register_prefix
 
 
 @register("lang, rtl-lang, ltr-lang, lang-x2, script")
@@ -26,17 +28,24 @@ def _label_and_text(name: str, arguments: Arguments, values: list[str]) -> str |
     text = arguments.get("text") or (values[0] if values else "")
     if not text:
         return None
-    if arguments.language.partition("-")[0] not in ("", "en", "simple"):
+    if not arguments.is_english:
         return text  # there the label is another word
     label = arguments.get("label", "labels") or name
-    shown = text if label.lower() in ("none", "no", "") else f"{label}: {text}"
+    is_labelled = arguments.get("label", "labels").lower() not in ("none", "no")
+    shown = f"{label}: {text}" if is_labelled and label else text
     romanized = arguments.get("translit", "tr", "r") or (values[1] if len(values) > 1 else "")
     meaning = arguments.get("lit", "translation", "literal") or (values[2] if len(values) > 2 else "")
-    if romanized:
-        shown += f", romanized: {romanized}"
+    if romanized and _HAS_OTHER_SCRIPT.search(text):
+        shown += f", romanized: {romanized}" if is_labelled else f", {romanized}"
     if meaning:
-        shown += f", lit. '{meaning}'"
+        shown += f", lit. '{meaning}'" if is_labelled else f", '{meaning}'"
     return shown
+
+
+_HAS_OTHER_SCRIPT = re.compile(
+    "[\u0370-\u1dff\u1f00-\u1fff\u2c00-\u2c5f\u2c80-\ua71f\ua800-\uab2f\uab70-\ufaff\ufb13-\U0010ffff]"
+)
+"""Letters that are not Latin, whose words alone have a romanization. https://en.wikipedia.org/wiki/Module:Lang"""
 
 
 for _code, _name in LANGUAGE_NAMES.items():
@@ -139,6 +148,18 @@ def _gloss(arguments: Arguments) -> str | None:
     return text if arguments.name == "gloss" else f"lit. {text}"
 
 
+@register("etymology, ety")
+def _etymology(arguments: Arguments) -> str | None:
+    """Threes of language, word and meaning: https://en.wikipedia.org/wiki/Template:Etymology"""
+    values = [*arguments.positional(), "", ""]
+    shown = ""
+    for language, word, meaning in zip(values[::3], values[1::3], values[2::3]):
+        name = LANGUAGE_NAMES.get(language, language)
+        part = " ".join(filter(None, (name and f"from {name}", word, meaning and f"'{meaning}'")))
+        shown += (", " if name else " and ") + part if shown and part else part
+    return shown or None
+
+
 @register("linktext")
 def _linked_words(arguments: Arguments) -> str | None:
     return "".join(arguments.positional()) or None
@@ -149,7 +170,7 @@ def _interlanguage(arguments: Arguments) -> str | None:
     first = arguments.get(1)
     if first in LANGUAGE_NAMES and arguments.get(2) and (arguments.name in ("ill", "ill2") or arguments.get(3)):
         return arguments.get("lt", 3, 2)  # the older order: language, title there, text
-    return arguments.get("lt") or first.partition(" (")[0] or None
+    return arguments.get("lt") or first or None
 
 
 @register_prefix("script/")

@@ -1,0 +1,20 @@
+"""Inline templates that carry prose: name -> what the reader sees.
+
+A template that is not registered is dropped, which is right for infoboxes, navigation, notices and citations. Nothing
+depends on the date of the run. What each template shows is taken from its documentation on the English Wikipedia,
+https://en.wikipedia.org/wiki/Template:NAME; what other Wikipedias have instead stands in `local`. Importing this
+package registers them all.
+"""
+
+from bert_pipeline.wikipedia.templates import (  # noqa: F401 (they register their renderers)
+    chemistry,
+    coordinates,
+    dates,
+    foreign_words,
+    gauges,
+    names,
+    pronunciation,
+    quantities,
+    text,
+)
+from bert_pipeline.wikipedia.templates.local import templates as _local_templates  # noqa: F401

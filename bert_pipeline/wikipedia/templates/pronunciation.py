@@ -1,0 +1,66 @@
+"""Templates of the International Phonetic Alphabet.
+
+A pronunciation that is given beside a word, in brackets or between commas, is dropped; a sound that the sentence speaks
+of ("the letter represents the vowel /a/") is one of its words and stays.
+"""
+
+import re
+
+from bert_pipeline.wikipedia.marks import MARK
+from bert_pipeline.wikipedia.templates.registry import IN_CONTEXT, Arguments, register, register_prefix
+
+_ASIDE = re.compile(
+    r"(?:[,;([]|''|\bpronunciation:?|\bIPA(?:\]\])?:?"
+    r"|(?:^|[,;(–—-] ?)(?:also |usually |often |commonly )?pronounced:?)$",
+    re.IGNORECASE,
+)
+"""What stands before a pronunciation that could be left out: a comma, a bracket, a word in italics or bold."""
+_BLANKS = f" \xa0{MARK}"
+_FOREIGN_WORD = re.compile(
+    r"\{\{(?:lang|rtl-lang|transl|tlit|nihongo|script|wikt-lang|zh\b)[^{}]*+\}\}$", re.IGNORECASE
+)
+_LAST_OF_ASIDE = "':]adnADN"
+"""The last characters of its longer matches; other lines need no search."""
+_BEFORE_IN_SERIES = re.compile(r"(?:\{\{ipa[^{}]*+\}\}[ \ue000]*+[,;/~]?+ ?+(?:or|and|to)?+ ?+)++$", re.IGNORECASE)
+"""Sounds in a series go the way of the first."""
+
+
+IN_CONTEXT.add("ipa-")
+
+
+@register_prefix("ipa-")
+def _sound_of_a_language(arguments: Arguments) -> str | None:
+    """With a second argument that is empty, the sound stands without the name of the language.
+
+    Longer ones are whole words, which stand beside their spelling.
+    """
+    before, sound = arguments.before.rstrip(_BLANKS), arguments.get(1)
+    if arguments.values.get("2") != "" or not 1 <= len(sound) <= 4 or _is_aside(before) or _is_in_brackets(before):
+        return None
+    return f"[{sound}]"
+
+
+@register("ipa, ipaslink, ipablink, ipalink, ipa link, ipa-link", in_context=True)
+def _sound(arguments: Arguments) -> str | None:
+    values = [value for value in arguments.positional() if value]
+    is_linked = "link" in arguments.name  # its second argument is what is shown of the link
+    if len(values) not in (1, 1 + is_linked) or _is_aside(arguments.before.rstrip(_BLANKS)):
+        return None
+    slashes = {"ipaslink": "/", "ipablink": "["}.get(arguments.name, "")
+    return f"{slashes}{values[-1]}{slashes.replace('[', ']')}"
+
+
+def _is_aside(before: str) -> bool:
+    """Whether what follows the line `before` could be left out: it is a pronunciation given beside a word."""
+    if before.rstrip(" ,;/~andort\ue000").endswith("}}"):
+        before = _BEFORE_IN_SERIES.sub("", before).rstrip()
+    last = before[-1:] or "."
+    if last in ",;([" or last in _LAST_OF_ASIDE and _ASIDE.search(before[-32:]):
+        return True
+    if last == "}" and _FOREIGN_WORD.search(before[-200:]):
+        return True
+    return before.endswith(("}}", "]]")) and _is_in_brackets(before)
+
+
+def _is_in_brackets(before: str) -> bool:
+    return before.rfind("(") > before.rfind(")")
