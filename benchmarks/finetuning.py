@@ -3,11 +3,15 @@
 Both sides train the same model from the same weights on the same encoded rows, batch size, precision, dropout,
 schedule and clipping, and then predict the same rows. The Trainer runs with what it does by
 default (batches in random order, padded to their longest) and with batches of like lengths. It needs `accelerate`.
+The seed is the number of the round, so on the whole of a task the scores of both sides stand beside each other with
+their spread.
 """
 
 import argparse
 import dataclasses
 import importlib.util
+import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +28,7 @@ from benchmarks.working_directory import working_directory
 from bert_model.config import BertConfig
 from bert_model.distributed import keep_freed_memory
 from bert_model.encoding import EncodedSet
+from bert_model.evaluation import evaluate
 from bert_model.featurization import EncodingConfig, encode_examples
 from bert_model.finetuning_config import FinetuningConfig, task_configuration
 from bert_model.modeling import BertForPreTraining, new_model
@@ -31,12 +36,20 @@ from bert_model.trial import Trial, predict_logits, starting_model, train_model
 from bert_model.weights import save_model
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.sample import generate_sample
+from bert_pipeline.tasks.description import Task
 from bert_pipeline.tasks.task import get_task, read_examples
 from bert_pipeline.tokenization import Tokenizer
 
 PEER = "transformers' Trainer"
 UNIT = "examples/s"
-LEARNING_RATE = 5e-5
+TARGETS = {
+    ("training", "random order"): 1.8,
+    ("training", "like lengths"): 1.1,
+    ("predicting", "random order"): 1.5,
+}
+"""How many times the peer's rate ours is meant to be on a CPU."""
+WINDOWS_TARGET = 1500.0
+"""Question windows that a core is meant to encode in a second."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,19 +57,22 @@ class FinetuningCase:
     """What both sides train and predict."""
 
     title: str
+    task: Task
     model: Path
     tokenizer: Tokenizer
-    labels: tuple[str, ...]
     train: EncodedSet
     dev: EncodedSet
+    dev_examples: Sequence[Any]
     batch_size: int
+    learning_rate: float
     epochs: float
     precision: str
     device: str
 
-    def accuracy(self, logits: np.ndarray) -> float:
-        """Percentage of the dev rows that the largest logit names rightly."""
-        return 100.0 * float((logits.argmax(axis=-1) == self.dev.row_columns["labels"]).mean())
+    def score(self, logits: np.ndarray) -> float:
+        """The task's main metric of outputs for the dev rows."""
+        config = FinetuningConfig(precision=self.precision)  # type: ignore[arg-type]
+        return evaluate(self.task, self.dev_examples, self.dev, logits, config).scores[self.task.main_metric]
 
 
 class OurFinetuning:
@@ -66,12 +82,12 @@ class OurFinetuning:
         self.case = case
         self.trial = Trial(
             kind="classification",
-            labels=case.labels,
+            labels=case.task.labels,
             data="",
             dev_splits=(),
             model=str(case.model),
             start="pretrained",
-            learning_rate=LEARNING_RATE,
+            learning_rate=case.learning_rate,
             batch_size=case.batch_size,
             epochs=case.epochs,
             seed=1,
@@ -79,75 +95,92 @@ class OurFinetuning:
             pad_id=case.tokenizer.pad_id,
         )
         self.model = starting_model(self.trial).to(case.device)
-        self.accuracy = 0.0
+        self.scores: list[float] = []
 
     def train(self) -> float:
-        """Train from the first weights; returns examples a second."""
-        self.model = starting_model(self.trial).to(self.case.device)
-        _, _, seconds = train_model(self.model, self.trial, self.case.train, None)
+        """Train from the first weights with the next seed, and score; returns examples a second of the training."""
+        trial = dataclasses.replace(self.trial, seed=1 + len(self.scores))
+        torch.manual_seed(trial.seed)
+        self.model = starting_model(trial).to(self.case.device)
+        _, _, seconds = train_model(self.model, trial, self.case.train, None)
+        self.scores.append(self.case.score(self._logits()))
         return self.case.epochs * self.case.train.num_examples / seconds
 
     def predict(self) -> float:
         """Predict the dev rows; returns examples a second."""
         started = time.perf_counter()
+        self._logits()
+        return self.case.dev.num_examples / (time.perf_counter() - started)
+
+    def _logits(self) -> np.ndarray:
         pad_id = self.case.tokenizer.pad_id
-        logits = predict_logits(self.model, self.case.dev, pad_id=pad_id, precision=self.case.precision)
-        seconds = time.perf_counter() - started
-        self.accuracy = self.case.accuracy(logits)
-        return self.case.dev.num_examples / seconds
+        return predict_logits(self.model, self.case.dev, pad_id=pad_id, precision=self.case.precision)
+
+
+class ItsFinetuning:
+    """The Trainer's, with batches in random order or of like lengths."""
+
+    def __init__(self, case: FinetuningCase, *, grouped: bool) -> None:
+        from benchmarks.transformers_finetuning import EncodedDataset, TransformersFinetuning
+
+        self.case = case
+        self.data, self.dev = EncodedDataset(case.train), EncodedDataset(case.dev)
+        self.peer = TransformersFinetuning(
+            case.model,
+            num_labels=len(case.task.labels),
+            batch_size=case.batch_size,
+            learning_rate=case.learning_rate,
+            epochs=case.epochs,
+            precision=case.precision,
+            device=case.device,
+            grouped=grouped,
+        )
+        self.scores: list[float] = []
+
+    def train(self) -> float:
+        """As ours."""
+        seconds = self.peer.train(self.data, seed=1 + len(self.scores))
+        self.scores.append(self.case.score(self.peer.logits(self.dev)))
+        return self.case.epochs * len(self.data) / seconds
+
+    def predict(self) -> float:
+        """As ours."""
+        return len(self.dev) / self.peer.predict(self.dev)
 
 
 def measure(case: FinetuningCase, rounds: int) -> list[Row]:
     """Train and predict with every contestant, in alternating rounds."""
     ours = OurFinetuning(case)
-    train: dict[str, Contestant] = {"ours": ours.train}
-    predict: dict[str, Contestant] = {"ours": ours.predict}
-    accuracies: dict[str, float] = {}
+    peers: dict[str, ItsFinetuning] = {}
     if importlib.util.find_spec("transformers") and importlib.util.find_spec("accelerate"):
-        for name, grouped in (("random order", False), ("like lengths", True)):
-            _add_peer(case, f"{PEER}, {name}", grouped, train, predict, accuracies)
+        peers = {name: ItsFinetuning(case, grouped=name == "like lengths") for name in ("random order", "like lengths")}
+    train: dict[str, Contestant] = {"ours": ours.train, **{name: peer.train for name, peer in peers.items()}}
+    predict: dict[str, Contestant] = {"ours": ours.predict, **{name: peer.predict for name, peer in peers.items()}}
     rows = []
     for what, contestants in (("training", train), ("predicting", predict)):
         rates = medians(contestants, rounds, what)
-        peers = [name for name in rates if name != "ours"]
-        for name in peers or [PEER]:
-            note = f"accuracy {ours.accuracy:.1f}" if what == "predicting" else ""
-            if note and name in accuracies:
-                note += f", the peer's {accuracies[name]:.1f}"
-            row = Row(what=f"{what}, {case.title}", unit=UNIT, ours=rates["ours"], peer=name, theirs=rates.get(name))
-            rows.append(dataclasses.replace(row, note=note))
+        for name in peers or ("",):
+            note = ""
+            if what == "training":
+                note = f"{case.task.main_metric} {_spread(ours.scores)}"
+                note += f", the peer's {_spread(peers[name].scores)}" if peers else ""
+            rows.append(
+                Row(
+                    what=f"{what}, {case.title}",
+                    unit=UNIT,
+                    ours=rates["ours"],
+                    peer=f"{PEER}, {name}" if name else PEER,
+                    theirs=rates.get(name),
+                    note=note,
+                    target_ratio=TARGETS.get((what, name)) if case.device == "cpu" else None,
+                )
+            )
     return rows
 
 
-def _add_peer(
-    case: FinetuningCase,
-    name: str,
-    grouped: bool,
-    train: dict[str, Contestant],
-    predict: dict[str, Contestant],
-    accuracies: dict[str, float],
-) -> None:
-    from benchmarks.transformers_finetuning import EncodedDataset, TransformersFinetuning
-
-    peer = TransformersFinetuning(
-        case.model,
-        num_labels=len(case.labels),
-        batch_size=case.batch_size,
-        learning_rate=LEARNING_RATE,
-        epochs=case.epochs,
-        precision=case.precision,
-        device=case.device,
-        grouped=grouped,
-    )
-    data, dev = EncodedDataset(case.train), EncodedDataset(case.dev)
-
-    def predict_dev() -> float:
-        logits, seconds = peer.predict(dev)
-        accuracies[name] = case.accuracy(logits)
-        return len(dev) / seconds
-
-    train[name] = lambda: case.epochs * len(data) / peer.train(data)
-    predict[name] = predict_dev
+def _spread(scores: Sequence[float]) -> str:
+    deviation = f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""
+    return f"{statistics.fmean(scores):.1f}{deviation}"
 
 
 def featurization_rate(examples: Sequence[Any], tokenizer: Tokenizer, task_name: str) -> float:
@@ -159,9 +192,10 @@ def featurization_rate(examples: Sequence[Any], tokenizer: Tokenizer, task_name:
     return encoded.num_rows / (time.perf_counter() - started)
 
 
-def _case(args: argparse.Namespace, device: str) -> FinetuningCase:
+def case_of(args: argparse.Namespace, device: str) -> FinetuningCase:
+    """Read, choose and encode the examples that the arguments ask for."""
     root = _task_files(args)
-    model = args.model or _fresh_model(args.size)
+    model = args.model or fresh_model(args.size)
     tokenizer = Tokenizer.from_directory(model)
     task = get_task(args.task)
     if task.kind != "classification":
@@ -171,21 +205,23 @@ def _case(args: argparse.Namespace, device: str) -> FinetuningCase:
         (f for f in (root / "glue" / task.folder, root / task.folder, root) if (f / "dev.tsv").is_file()), root
     )
     rng = np.random.default_rng(1)
-    sets = []
-    for name, count in ((task.train_file, args.examples), (next(iter(task.dev_files.values())), args.examples)):
+    chosen: list[list[Any]] = []
+    for name in (task.train_file, next(iter(task.dev_files.values()))):
         examples = read_examples(task, folder / name)
-        chosen = rng.permutation(len(examples))[:count]
-        sets.append(encode_examples(task, [examples[index] for index in chosen], tokenizer, config.encoding))
+        chosen.append([examples[index] for index in rng.permutation(len(examples))[: args.examples]])
+    train, dev = (encode_examples(task, examples, tokenizer, config.encoding) for examples in chosen)
     shape = BertConfig.from_directory(model)
     size = f"{shape.num_hidden_layers} layers of {shape.hidden_size}"
     return FinetuningCase(
         title=f"{task.title}, {size}, {args.precision}",
+        task=task,
         model=model,
         tokenizer=tokenizer,
-        labels=task.labels,
-        train=sets[0],
-        dev=sets[1],
+        train=train,
+        dev=dev,
+        dev_examples=chosen[1],
         batch_size=args.batch_size,
+        learning_rate=args.learning_rate,
         epochs=args.epochs,
         precision=args.precision,
         device=device,
@@ -193,15 +229,18 @@ def _case(args: argparse.Namespace, device: str) -> FinetuningCase:
 
 
 def _task_files(args: argparse.Namespace) -> Path:
-    if args.data:
-        return args.data
+    return args.data or generated_tasks()
+
+
+def generated_tasks() -> Path:
+    """Task files over a generated encyclopaedia, made where they are missing."""
     directory = working_directory("finetuning") / "sample"
     if not (directory / "manifest.json").is_file():
         generate_sample(directory, num_articles=1200)
     return directory
 
 
-def _fresh_model(size: str) -> Path:
+def fresh_model(size: str) -> Path:
     """A model of random weights with a vocabulary of the generated encyclopaedia: speed does not depend on weights."""
     directory = working_directory("finetuning") / f"model-{size}"
     if not (directory / "config.json").is_file():
@@ -213,9 +252,8 @@ def _fresh_model(size: str) -> Path:
     return directory
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmark and print its table."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+def argument_parser(device: str) -> argparse.ArgumentParser:
+    """The program's arguments."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.finetuning", description=__doc__)
     parser.add_argument("--data", type=Path, help="a folder of task files (default: generated ones)")
     parser.add_argument("--task", default="qnli", help="a classification task (default: %(default)s)")
@@ -225,17 +263,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--examples", type=int, default=512, help="examples trained on and predicted in a round")
     parser.add_argument("--epochs", type=float, default=1.0, help="epochs of a round (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument(
         "--precision", default="bfloat16" if device == "cuda" else "float32", choices=["float32", "bfloat16"]
     )
     parser.add_argument("--rounds", type=int, default=5, help="rounds; medians are printed")
     parser.add_argument("--quick", action="store_true", help="one short round: shows that it runs")
-    args = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark and print its table."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    args = argument_parser(device).parse_args(arguments)
     if args.quick:
         args.rounds, args.examples = 1, 64
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # windows are counted for one core
     keep_freed_memory()  # as the workers of `bert finetune` do; in one process it serves both sides
     try:
-        case = _case(args, device)
+        case = case_of(args, device)
         squad = read_examples(get_task("squad1"), args.squad or _task_files(args) / "squad" / "dev-v1.1.json")
         head = describe(
             ("torch", "transformers", "accelerate"), torch.cuda.get_device_name() if device == "cuda" else ""
@@ -243,14 +289,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = measure(case, args.rounds)
         encode: Callable[[], float] = lambda: featurization_rate(squad, case.tokenizer, "squad1")  # noqa: E731
         rate = medians({"ours": encode}, args.rounds, "SQuAD windows")["ours"]
-        rows.append(Row(what="SQuAD questions to windows of 384", unit="windows/s", ours=rate))
+        rows.append(Row(what="SQuAD questions to windows of 384", unit="windows/s", ours=rate, target=WINDOWS_TARGET))
     except BertError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     lengths = case.train.lengths()
     print(f"{head}; {torch.get_num_threads()} threads")
     print(f"{case.title}: batch {case.batch_size}, {lengths.mean():.1f} tokens an example, the longest {lengths.max()}")
-    print(f"medians of {args.rounds} rounds of {case.train.num_examples} examples\n\n{render(rows)}")
+    print(f"medians of {args.rounds} rounds (seeds 1 to {args.rounds}) of {case.train.num_examples} examples\n")
+    print(render(rows))
     return 0
 
 

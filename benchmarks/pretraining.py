@@ -23,7 +23,7 @@ from benchmarks.sample_instances import sample_instances
 from benchmarks.table import Contestant, Row, medians, render
 from benchmarks.training_case import TrainingCase
 from benchmarks.working_directory import working_directory
-from bert_model.data import InstanceSplit
+from bert_model.data import InstanceReader, InstanceSplit, rank_slice, split_micro_batches
 from bert_model.distributed import keep_freed_memory
 from bert_model.utilization import matrix_product_rate
 from bert_pipeline.errors import BertError, ConfigurationError
@@ -80,10 +80,20 @@ def measure(case: TrainingCase, *, compiled: bool, rounds: int, seconds: float) 
     ]
 
 
-def mean_instance_length(instances: Manifest) -> float:
-    """Tokens of an instance, in the first row group of the training split."""
-    split = InstanceSplit(instances.path, "train")
-    return float(split.read(split.groups[0]).lengths.mean())
+def lengths_and_padding(case: TrainingCase, num_batches: int = 40) -> tuple[float, float]:
+    """Return the mean tokens of an instance, and the share of padding in batches of like lengths, of all positions."""
+    config = case.pretraining_config(compiled=False)
+    split = InstanceSplit(case.instances.path, "train")
+    reader = InstanceReader(split, seed=config.seed, groups_per_window=config.shuffle_row_groups)
+    instances = tokens = positions = 0
+    for number in range(num_batches):
+        samples = reader.take(number * case.global_batch_size, case.global_batch_size)
+        for part in split_micro_batches(rank_slice(samples, rank=0, world_size=1), case.micro_batch_size):
+            lengths = part.columns.lengths
+            instances += len(lengths)
+            tokens += int(lengths.sum())
+            positions += len(lengths) * int(lengths.max())
+    return tokens / instances, 1 - tokens / positions
 
 
 def profile(case: TrainingCase) -> str:
@@ -155,7 +165,10 @@ def _batch_sizes(size: str, length: int, device: torch.device) -> tuple[int, int
     if device.type == "cuda":
         micro = max(1, 128 * 128 // length)
         return micro, 4 * micro
-    micro = max(1, (8 if size in ("base", "large") else 32) * 128 // length)
+    if size in ("base", "large"):  # two of these take as long as ten of the small ones
+        micro = max(1, 8 * 128 // length)
+        return micro, 2 * micro
+    micro = max(1, 32 * 128 // length)
     return micro, 4 * micro
 
 
@@ -172,7 +185,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--precisions", nargs="+", default=["bfloat16"] if on_gpu else ["float32"], choices=["float32", "bfloat16"]
     )
     parser.add_argument("--dropouts", nargs="+", type=float, default=[0.1, 0.0] if on_gpu else [0.1], metavar="SHARE")
-    parser.add_argument("--global-batch-size", type=int, default=0, help="instances in a step (default: four micro)")
+    parser.add_argument(
+        "--global-batch-size", type=int, default=0, help="instances in a step (default: two or four micro)"
+    )
     parser.add_argument("--micro-batch-size", type=int, default=0)
     parser.add_argument("--instances", nargs="+", type=Path, help="instance directories (default: generated ones)")
     parser.add_argument("--articles", type=int, default=1200, help="size of the generated encyclopaedia")
@@ -203,15 +218,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for row in measure(case, compiled=not args.no_compile, rounds=args.rounds, seconds=args.seconds)
         ]
         if not on_gpu and not args.no_ranks:
-            rows.append(measure_ranks(cases[0], rounds=args.rounds, seconds=args.seconds))
+            rows += measure_ranks(cases[0], rounds=args.rounds, seconds=args.seconds)
         growth = "" if args.no_growth else _growth(args, cases[0])
     except BertError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     print(f"{head}; {torch.get_num_threads()} threads")
     for path, case in {case.instances.path: case for case in cases}.items():
-        mean = mean_instance_length(case.instances)
-        print(f"{path.name}: {mean:.1f} tokens an instance, of {case.max_seq_length}")
+        mean, padding = lengths_and_padding(case)
+        print(
+            f"{path.name}: {mean:.1f} tokens an instance, of {case.max_seq_length}; in batches of like lengths "
+            f"{padding:.1%} of all positions are padding: our attention computes on them, our dense layers do not"
+        )
     batches = {f"{case.global_batch_size} in micro-batches of {case.micro_batch_size}" for case in cases}
     print(f"batches of {' and '.join(sorted(batches))}; medians of {args.rounds} rounds\n\n{render(rows)}")
     if growth:

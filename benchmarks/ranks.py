@@ -1,12 +1,13 @@
 """Two gloo ranks beside one, each with one thread: what a second process adds on the same global batch.
 
+How much two processes can add on a machine at all is measured beside it: two such trainings that share nothing.
+
 python -m benchmarks.ranks CASE      one rank of a measurement, as torchrun would start it
 """
 
 import dataclasses
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,66 +19,67 @@ import torch
 from benchmarks.our_training import OurTraining
 from benchmarks.table import Row, medians
 from benchmarks.training_case import TrainingCase
-from bert_model.distributed import keep_freed_memory, process_group
+from bert_model.distributed import environments_of_ranks, keep_freed_memory, process_group
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import load_manifest
 
 TIMEOUT_SECONDS = 600
+ALONE = "1 process"
 
 
-def measure_ranks(case: TrainingCase, *, rounds: int, seconds: float, world_size: int = 2) -> Row:
-    """Measure `world_size` ranks beside one, alternating, each time in fresh processes."""
-    rates = medians(
-        {
-            f"{world_size} ranks": lambda: run_ranks(case, world_size, seconds),
-            "1 rank": lambda: run_ranks(case, 1, seconds),
-        },
-        rounds,
-        case.title,
-    )
-    return Row(
-        what=f"{case.title}: {world_size} gloo ranks",
-        unit="real tokens/s",
-        ours=rates[f"{world_size} ranks"],
-        peer="1 rank",
-        theirs=rates["1 rank"],
-        note="one thread each",
-    )
+def measure_ranks(case: TrainingCase, *, rounds: int, seconds: float) -> list[Row]:
+    """Measure two ranks, and two processes apart, beside one process, alternating and each time in fresh processes.
 
-
-def run_ranks(case: TrainingCase, world_size: int, seconds: float) -> float:
-    """Train as several processes for at least so long; returns the real tokens a second of all of them together."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    processes = []
-    for rank in range(world_size):
-        environment = {
-            "RANK": rank,
-            "LOCAL_RANK": rank,
-            "WORLD_SIZE": world_size,
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-            "OMP_NUM_THREADS": 1,
-        }
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.ranks", json.dumps(_to_document(case) | {"seconds": seconds})],
-                env=os.environ | {name: str(value) for name, value in environment.items()},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+    All on twice the case's batch, so that each of the ranks has as many instances as the case's one process.
+    """
+    case = dataclasses.replace(case, global_batch_size=2 * case.global_batch_size)
+    trainings = {
+        ALONE: lambda: run_trainings(case, [1], seconds),
+        "2 gloo ranks": lambda: run_trainings(case, [2], seconds),
+        "2 processes apart": lambda: run_trainings(case, [1, 1], seconds),
+    }
+    rates = medians(trainings, rounds, case.title)
+    notes = {
+        "2 gloo ranks": f"one thread each, batches of {case.global_batch_size}",
+        "2 processes apart": "they share nothing: what the machine gives",
+    }
+    return [
+        Row(
+            what=f"{case.title}: {name}",
+            unit="real tokens/s",
+            ours=rates[name],
+            peer=ALONE,
+            theirs=rates[ALONE],
+            note=note,
         )
+        for name, note in notes.items()
+    ]
+
+
+def run_trainings(case: TrainingCase, world_sizes: Sequence[int], seconds: float) -> float:
+    """Run trainings of so many ranks each at once, for at least so long; returns the real tokens a second of all."""
+    document = json.dumps(_to_document(case) | {"seconds": seconds})
+    environments = [environment for world_size in world_sizes for environment in environments_of_ranks(world_size)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.ranks", document],
+            env=os.environ | environment | {"OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for environment in environments
+    ]
     try:
         ends = [process.communicate(timeout=TIMEOUT_SECONDS) for process in processes]
     finally:
         for process in processes:
             process.kill()
-    for rank, (process, (_, errors)) in enumerate(zip(processes, ends)):
+    for environment, process, (_, errors) in zip(environments, processes, ends):
         if process.returncode:
-            raise BertError(f"rank {rank} of {world_size} ended with {process.returncode}: {errors.strip()[-500:]}")
-    return float(ends[0][0])
+            which = f"rank {environment['RANK']} of {environment['WORLD_SIZE']}"
+            raise BertError(f"{which} ended with {process.returncode}: {errors.strip()[-500:]}")
+    return sum(float(said) for environment, (said, _) in zip(environments, ends) if environment["RANK"] == "0")
 
 
 def _to_document(case: TrainingCase) -> dict[str, Any]:

@@ -22,6 +22,8 @@ class Row:
     target: float | None = None
     """What ours is meant to reach: at least this, or with `less_is_better` at most this."""
     less_is_better: bool = False
+    target_ratio: float | None = None
+    """How many times the peer's rate ours is meant to be, in the place of `target`."""
 
     @property
     def ratio(self) -> float | None:
@@ -31,6 +33,8 @@ class Row:
     @property
     def verdict(self) -> str:
         """The target and whether it is met; "" without one."""
+        if self.target_ratio is not None and self.ratio is not None:
+            return f"RATIO ≥ {_number(self.target_ratio)} {'met' if self.ratio >= self.target_ratio else 'MISSED'}"
         if self.target is None or self.ours is None:
             return ""
         met = self.ours <= self.target if self.less_is_better else self.ours >= self.target

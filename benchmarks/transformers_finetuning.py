@@ -68,7 +68,6 @@ class TransformersFinetuning:
         device: str,
         grouped: bool,
         epochs: float,
-        seed: int = 1,
     ) -> None:
         self.directory = model
         self.num_labels = num_labels
@@ -81,7 +80,6 @@ class TransformersFinetuning:
             "learning_rate": learning_rate,
             "weight_decay": 0.01,
             "warmup_steps": 0.1,  # a share, where it is below 1
-            "seed": seed,
             "bf16": precision == "bfloat16",
             "use_cpu": device == "cpu",
             "train_sampling_strategy": "group_by_length" if grouped else "random",
@@ -92,16 +90,16 @@ class TransformersFinetuning:
         }
         self.trainer: Any = None
 
-    def train(self, data: EncodedDataset) -> float:
+    def train(self, data: EncodedDataset, *, seed: int) -> float:
         """Train from the first weights; returns the seconds of the loop."""
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
-        torch.manual_seed(self.settings["seed"])
+        torch.manual_seed(seed)
         model = transformers.BertForSequenceClassification.from_pretrained(self.directory, num_labels=self.num_labels)
         clock = _Clock()
         self.trainer = transformers.Trainer(
             model=model,
-            args=transformers.TrainingArguments(**self.settings),
+            args=transformers.TrainingArguments(**self.settings, seed=seed),
             train_dataset=data,
             processing_class=self.tokenizer,  # makes padding to the longest of a batch its collator
             callbacks=[clock],
@@ -110,8 +108,17 @@ class TransformersFinetuning:
         self.trainer.train()
         return clock.seconds
 
-    def predict(self, data: EncodedDataset) -> tuple[np.ndarray, float]:
-        """Return the logits of a set, by the model trained last, and the seconds it took."""
+    def predict(self, data: EncodedDataset) -> float:
+        """Predict a set by the model trained last; returns the seconds it took."""
         started = time.perf_counter()
-        output = self.trainer.predict(data)
-        return np.asarray(output.predictions), time.perf_counter() - started
+        self.trainer.predict(data)
+        return time.perf_counter() - started
+
+    def logits(self, data: EncodedDataset) -> np.ndarray:
+        """Return the outputs of the model trained last in the order of the set: by length it would mix them."""
+        strategy = self.trainer.args.train_sampling_strategy
+        self.trainer.args.train_sampling_strategy = "random"  # which predicts in order
+        try:
+            return np.asarray(self.trainer.predict(data).predictions)
+        finally:
+            self.trainer.args.train_sampling_strategy = strategy

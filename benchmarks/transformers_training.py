@@ -20,6 +20,7 @@ from bert_model.data import (
     rank_slice,
     split_micro_batches,
 )
+from bert_model.trainer import ALIGNED_LENGTH
 from bert_pipeline.tokenization import Tokenizer
 
 
@@ -93,7 +94,7 @@ class TransformersTraining:
                 vocabulary=self.tokenizer,
                 masking=self.masking,
                 seed=self.config.seed,
-                pad_to_multiple=1 if self.case.device.type == "cpu" else 16,
+                pad_to_multiple=1 if self.case.device.type == "cpu" else ALIGNED_LENGTH,
             )
             for part in split_micro_batches(samples, self.case.micro_batch_size)
         ]

@@ -16,23 +16,40 @@ NULL_LOGIT_DIFFERENCE = 0.0
 """τ before it is tuned: the null score must be beaten outright."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SpanCandidate:
+    """A text that may answer a question, or with an empty text the statement that none does."""
+
+    text: str
+    start: int
+    """Character offset in the context."""
+    start_logit: float
+    end_logit: float
+
+    @property
+    def score(self) -> float:
+        """What candidates are ranked by."""
+        return self.start_logit + self.end_logit
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanAnswer:
     """The best answers to one question over all its windows."""
 
-    texts: tuple[str, ...]
-    """Candidate texts, best first; never empty ("" where no span can be formed)."""
-    scores: tuple[float, ...]
-    """Start logit plus end logit of each candidate."""
-    starts: tuple[int, ...]
-    """Character offset of each candidate in the context."""
-    null_score: float
-    """The lowest start plus end logit at [CLS] over the windows (google's run_squad.py)."""
+    candidates: tuple[SpanCandidate, ...]
+    """Different texts, best first; never empty (one of no text where no span can be formed)."""
+    null: SpanCandidate
+    """No answer: the start and end logit at [CLS] of the window where their sum is lowest (google's run_squad.py)."""
+
+    @property
+    def best(self) -> SpanCandidate:
+        """The best text."""
+        return self.candidates[0]
 
     @property
     def null_odds(self) -> float:
         """How far "no answer" is ahead of the best text: above τ the prediction is no answer."""
-        return self.null_score - self.scores[0]
+        return self.null.score - self.best.score
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -58,12 +75,13 @@ def span_answers(
     character_start = encoded.token_columns["character_start"]
     character_end = encoded.token_columns["character_end"]
     is_max_context = encoded.token_columns["is_max_context"]
-    candidates: dict[int, list[tuple[float, int, int]]] = {index: [] for index in range(len(examples))}
-    null_scores = np.full(len(examples), np.inf)
+    candidates: dict[int, list[SpanCandidate]] = {index: [] for index in range(len(examples))}
+    nulls: dict[int, SpanCandidate] = {}
     for row in range(encoded.num_rows):
         begin, end = int(encoded.offsets[row]), int(encoded.offsets[row + 1])
         owner = int(encoded.example_index[row])
-        null_scores[owner] = min(null_scores[owner], float(logits[begin].sum()))
+        null = SpanCandidate(text="", start=0, start_logit=float(logits[begin, 0]), end_logit=float(logits[begin, 1]))
+        nulls[owner] = min(nulls.get(owner, null), null, key=lambda candidate: candidate.score)
         first = begin + int(encoded.segment_b_start[row])
         if first >= end - 1:
             continue
@@ -74,30 +92,26 @@ def span_answers(
         span = ends[None, :] - starts[:, None]  # (starts, ends)
         valid_start, valid_end = np.nonzero((span >= 0) & (span < max_answer_length))
         scores = start_logits[starts[valid_start]] + end_logits[ends[valid_end]]
+        context = examples[owner].context
         for index in np.argsort(-scores, kind="stable")[:n_best_size]:
+            one, last = int(starts[valid_start[index]]), int(ends[valid_end[index]])
+            character = int(character_start[first + one])
             candidates[owner].append(
-                (
-                    float(scores[index]),
-                    int(character_start[first + starts[valid_start[index]]]),
-                    int(character_end[first + ends[valid_end[index]]]),
+                SpanCandidate(
+                    text=context[character : int(character_end[first + last])],
+                    start=character,
+                    start_logit=float(start_logits[one]),
+                    end_logit=float(end_logits[last]),
                 )
             )
     answers = {}
     for index, example in enumerate(examples):
-        ranked = sorted(candidates[index], key=lambda candidate: -candidate[0])
-        best: dict[str, tuple[float, int]] = {}
-        for score, start, end in ranked:
-            best.setdefault(example.context[start:end], (score, start))
+        best: dict[str, SpanCandidate] = {}
+        for candidate in sorted(candidates[index], key=lambda candidate: -candidate.score):
+            best.setdefault(candidate.text, candidate)
             if len(best) == n_best_size:
                 break
-        if not best:
-            best = {"": (float(null_scores[index]), 0)}
-        answers[example.example_id] = SpanAnswer(
-            texts=tuple(best),
-            scores=tuple(score for score, _ in best.values()),
-            starts=tuple(start for _, start in best.values()),
-            null_score=float(null_scores[index]),
-        )
+        answers[example.example_id] = SpanAnswer(candidates=tuple(best.values()) or (nulls[index],), null=nulls[index])
     return answers
 
 
@@ -107,7 +121,7 @@ def choose_answers(answers: Mapping[str, SpanAnswer], threshold: float | None) -
     Without a threshold (SQuAD 1.1) every question has an answer.
     """
     return {
-        example_id: answer.texts[0] if threshold is None or answer.null_odds <= threshold else ""
+        example_id: answer.best.text if threshold is None or answer.null_odds <= threshold else ""
         for example_id, answer in answers.items()
     }
 

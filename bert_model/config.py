@@ -126,6 +126,8 @@ class BertConfig:
         values = {name: document[name] for name in names if name in document}
         id2label = document.get("id2label") or {}
         values["labels"] = [id2label[key] for key in sorted(id2label, key=int)]
+        if document.get("is_decoder"):
+            values["attention"] = "causal"  # what transformers' language models from left to right see
         return from_mapping(cls, {**values, **overrides}, where=str(path))
 
     def to_json(self, architecture: str) -> str:
@@ -146,7 +148,7 @@ def _refuse_other_models(document: Any, path: Path) -> None:
     expected = {
         "model_type": "bert",
         "position_embedding_type": "absolute",
-        "is_decoder": document.get("attention") == "causal",
+        "is_decoder": document["attention"] == "causal" if "attention" in document else document.get("is_decoder"),
         "add_cross_attention": False,
     }
     for key, value in expected.items():

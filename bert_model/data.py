@@ -78,10 +78,14 @@ class Batch(NamedTuple):
     """(B, S) int64."""
     attention_mask: Tensor | None
     """(B, S) bool, None when nothing is padded."""
+    token_rows: Tensor | None
+    """(T,) int64: places of the real tokens among the B * S, None when nothing is padded."""
     token_type_ids: Tensor
     """(B, S) int64."""
     masked_lm_positions: Tensor
     """(B, M) int64, zero padded."""
+    prediction_rows: Tensor
+    """(P,) int64: places of the predictions among the B * M."""
     labels: Tensor
     """(B, M) int64: the original tokens; -100 in the padding."""
     next_sentence_label: Tensor
@@ -92,11 +96,26 @@ class Batch(NamedTuple):
     """Sum of the instances' tokens squared, which attention grows with."""
 
     def to(self, device: torch.device) -> "Batch":
-        """Move the tensors to a device."""
+        """Move the tensors to a device; from pinned memory a GPU takes them while it computes."""
         if device.type == "cpu":
             return self
         moved = [item.to(device, non_blocking=True) if isinstance(item, Tensor) else item for item in self]
         return Batch(*moved)  # type: ignore[arg-type]
+
+    def mark_lengths(self) -> None:
+        """Tell torch.compile which sizes are others in each padded batch: it then makes one graph for all of these."""
+        if self.token_rows is None:
+            return
+        for tensor in (self.input_ids, self.attention_mask, self.token_type_ids, self.masked_lm_positions, self.labels):
+            torch._dynamo.maybe_mark_dynamic(tensor, 1)
+        for rows in (self.token_rows, self.prediction_rows):
+            torch._dynamo.maybe_mark_dynamic(rows, 0)
+
+    def pinned(self, device: torch.device) -> "Batch":
+        """Copy the tensors to memory that a GPU reads by itself."""
+        with torch.cuda.device(device):  # a thread that prepares batches would turn to the first GPU
+            pinned = [item.pin_memory() if isinstance(item, Tensor) else item for item in self]
+        return Batch(*pinned)  # type: ignore[arg-type]
 
 
 class InstanceSplit:
@@ -300,14 +319,17 @@ def collate(
     if extra:
         positions, labels = (np.pad(item, ((0, 0), (0, extra))) for item in (positions, labels))
         most += extra
-    labels = np.where(np.arange(most) < counts[:, None], labels, IGNORED_LABEL)
-    columns_of = np.arange(width)
-    is_padded = bool((lengths < width).any())
+    is_prediction = np.arange(most) < counts[:, None]  # (B, M)
+    labels = np.where(is_prediction, labels, IGNORED_LABEL)
+    is_token = np.arange(width) < lengths[:, None]  # (B, S)
+    is_padded = not is_token.all()
     return Batch(
         input_ids=torch.from_numpy(input_ids.astype(np.int64)),
-        attention_mask=torch.from_numpy(columns_of < lengths[:, None]) if is_padded else None,
+        attention_mask=torch.from_numpy(is_token) if is_padded else None,
+        token_rows=torch.from_numpy(np.flatnonzero(is_token)) if is_padded else None,
         token_type_ids=torch.from_numpy(_segments(columns.segment_b_start, lengths, width)),
         masked_lm_positions=torch.from_numpy(positions.astype(np.int64)),
+        prediction_rows=torch.from_numpy(np.flatnonzero(is_prediction)),
         labels=torch.from_numpy(labels.astype(np.int64)),
         next_sentence_label=torch.from_numpy(columns.is_random_next.astype(np.int64)),
         num_tokens=int(lengths.sum()),

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import datetime
 import os
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -29,6 +30,10 @@ BUCKET_BYTES = 32 * 2**20
 
 class OtherRankError(BertError):
     """Rank 0 failed; it has said why, so the other ranks end without repeating it."""
+
+
+class LostRanksError(TrainingError):
+    """This rank cannot reach the others: one of them failed, and may have said why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +90,21 @@ class Group:
                 dist.broadcast(tensor, src=0)
 
 
+def environments_of_ranks(world_size: int) -> list[dict[str, str]]:
+    """Return what torchrun would tell each rank of a training on this machine; they meet at a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world_size)]
+
+
 @contextlib.contextmanager
 def process_group(timeout_seconds: int, device: str = "") -> Iterator[Group]:
     """Join the group that torchrun's environment describes: gloo on CPUs, nccl on GPUs.
 
-    A rank waits for the others at most `timeout_seconds`. `device` overrides the choice between "cuda" and "cpu".
+    A rank waits for the others at most `timeout_seconds`; LostRanksError when one does not come. `device` overrides
+    the choice between "cuda" and "cpu".
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -107,8 +122,19 @@ def process_group(timeout_seconds: int, device: str = "") -> Iterator[Group]:
         raise TrainingError(f"the ranks did not find each other within {timeout_seconds} s ({error})") from error
     try:
         yield Group(rank=dist.get_rank(), world_size=world_size, device=chosen)
+    except RuntimeError as error:
+        if not is_lost_connection(error):
+            raise
+        raise LostRanksError(f"rank {dist.get_rank()} lost the other ranks ({str(error).splitlines()[0]})") from error
     finally:
         dist.destroy_process_group()
+
+
+def is_lost_connection(error: Exception) -> bool:
+    """Tell whether torch raised this because another rank, or the store of them all, did not answer."""
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and ("gloo" in str(error).lower() or "Connection" in str(error))
+    )
 
 
 def resolve_precision(precision: str, device: torch.device) -> Literal["float32", "bfloat16"]:

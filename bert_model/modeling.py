@@ -1,7 +1,8 @@
 """BERT as in the paper (sections 3 and 3.1) and google's modeling.py, under Hugging Face's parameter names.
 
 Shapes: B sequences, S positions, Q positions that are read after the last block, H hidden size, A heads, D = H / A,
-V vocabulary, M masked positions of each sequence.
+V vocabulary, M masked positions of each sequence. T real tokens of all sequences stand in the place of B, S where a
+batch is packed.
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -12,8 +13,10 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from bert_model.config import BertConfig
-from bert_model.cross_entropy import IGNORED_LABEL, cross_entropy_sum
+from bert_model.cross_entropy import cross_entropy_sum
+from bert_model.dropout import Dropout, drop_out
 from bert_model.linear import Linear, linear
+from bert_model.packing import Packing
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -47,36 +50,10 @@ def activate(hidden: Tensor, name: str) -> Tensor:
     return functional.gelu(hidden, approximate="tanh" if name == "gelu_new" else "none")
 
 
-def drop_out(hidden: Tensor, probability: float, training: bool) -> Tensor:
-    """Set values to 0 with a probability and scale the others up, while training.
-
-    torch's dropout on a CPU draws its numbers one by one and takes a tenth of a small model's step: there, 16 random
-    bits decide on each value, which rounds the probability to 1/65536.
-    """
-    if not training or probability == 0.0:
-        return hidden
-    if hidden.device.type != "cpu" or torch.compiler.is_compiling():
-        return functional.dropout(hidden, probability)
-    count = hidden.numel()
-    words = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)  # 64 bits each: 4 values
-    threshold = round(probability * 65536) - 32768
-    kept = (words.view(torch.int16)[:count] >= threshold).view(hidden.shape)
-    return hidden * kept.to(hidden.dtype).mul_(1.0 / (1.0 - probability))
-
-
-class Dropout(nn.Module):
-    """Dropout as a module without parameters."""
-
-    def __init__(self, probability: float) -> None:
-        super().__init__()
-        self.probability = probability
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return drop_out(hidden, self.probability, self.training)
-
-
-def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Take the vectors of (B, S, H) at positions (B, Q): (B, Q, H)."""
+def gather_positions(hidden: Tensor, positions: Tensor, packing: Packing | None = None) -> Tensor:
+    """Take the vectors of (B, S, H), or of packed ones (T, H), at positions (B, Q): (B, Q, H)."""
+    if packing is not None:
+        return packing.at(hidden, positions)
     rows = torch.arange(hidden.shape[0], device=hidden.device).unsqueeze(1)  # (B, 1)
     return hidden[rows, positions]  # (B, Q, H)
 
@@ -92,7 +69,7 @@ class BertEmbeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, packing: Packing | None) -> Tensor:
         length = input_ids.shape[1]
         hidden = self.word_embeddings(input_ids)  # (B, S, H)
         if token_type_ids is None:
@@ -100,7 +77,22 @@ class BertEmbeddings(nn.Module):
         else:
             hidden = hidden + self.token_type_embeddings(token_type_ids)
         hidden = hidden + self.position_embeddings.weight[:length]
+        if packing is not None:
+            hidden = packing.pack(hidden)  # (T, H)
         return self.dropout(self.LayerNorm(hidden))  # (B, S, H)
+
+
+class Attended(NamedTuple):
+    """What the queries of a block see."""
+
+    hidden: Tensor
+    """(B, S, H), or (T, H): what keys and values are made of."""
+    mask: Tensor | None
+    """Which keys each query may see, bool, broadcastable to (B, A, Q, S); None when it is all of them."""
+    packing: Packing | None
+    """Where `hidden` is packed."""
+    packs_queries: bool
+    """Whether the queries are packed as well: they are not where they stand at some positions only."""
 
 
 class BertSelfAttention(nn.Module):
@@ -114,12 +106,12 @@ class BertSelfAttention(nn.Module):
         self.value = Linear(config.hidden_size, config.hidden_size)
         self.dropout_prob = config.attention_probs_dropout_prob
 
-    def forward(
-        self, queried: Tensor, hidden: Tensor, mask: Tensor | None, output_attentions: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        query = self._split(self.query(queried))  # (B, A, Q, D)
-        key = self._split(self.key(hidden))  # (B, A, S, D)
-        value = self._split(self.value(hidden))  # (B, A, S, D)
+    def forward(self, queried: Tensor, attended: Attended, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+        packing, mask = attended.packing, attended.mask
+        packing_of_queries = packing if attended.packs_queries else None
+        query = self._split(self.query(queried), packing_of_queries)  # (B, A, Q, D)
+        key = self._split(self.key(attended.hidden), packing)  # (B, A, S, D)
+        value = self._split(self.value(attended.hidden), packing)  # (B, A, S, D)
         dropout = self.dropout_prob if self.training else 0.0
         probabilities = None
         # torch's fused attention on a CPU knows no dropout: its own way out is what stands here, with slower dropout
@@ -131,9 +123,15 @@ class BertSelfAttention(nn.Module):
             context = drop_out(probabilities, dropout, self.training) @ value  # (B, A, Q, D)
         else:
             context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-        return context.transpose(1, 2).flatten(2), probabilities if output_attentions else None  # (B, Q, H)
+        if packing_of_queries is None:
+            joined = context.transpose(1, 2).flatten(2)  # (B, Q, H)
+        else:
+            joined = packing_of_queries.pack_heads(context)  # (T, H)
+        return joined, probabilities if output_attentions else None
 
-    def _split(self, projected: Tensor) -> Tensor:
+    def _split(self, projected: Tensor, packing: Packing | None) -> Tensor:
+        if packing is not None:
+            return packing.pad_heads(projected)  # (B, A, S, D)
         return projected.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, A, S, D)
 
 
@@ -158,10 +156,8 @@ class BertAttention(nn.Module):
         self.self = BertSelfAttention(config)
         self.output = BertSelfOutput(config.hidden_size, config)
 
-    def forward(
-        self, queried: Tensor, hidden: Tensor, mask: Tensor | None, output_attentions: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        context, probabilities = self.self(queried, hidden, mask, output_attentions)
+    def forward(self, queried: Tensor, attended: Attended, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+        context, probabilities = self.self(queried, attended, output_attentions)
         return self.output(context, queried), probabilities
 
 
@@ -186,11 +182,9 @@ class BertLayer(nn.Module):
         self.intermediate = BertIntermediate(config)
         self.output = BertSelfOutput(config.intermediate_size, config)
 
-    def forward(
-        self, queried: Tensor, hidden: Tensor, mask: Tensor | None, output_attentions: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        attended, probabilities = self.attention(queried, hidden, mask, output_attentions)
-        return self.output(self.intermediate(attended), attended), probabilities  # (B, Q, H)
+    def forward(self, queried: Tensor, attended: Attended, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+        context, probabilities = self.attention(queried, attended, output_attentions)
+        return self.output(self.intermediate(context), context), probabilities  # (B, Q, H) or (T, H)
 
 
 class BertEncoder(nn.Module):
@@ -228,29 +222,38 @@ class BertModel(nn.Module):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         *,
+        token_rows: Tensor | None = None,
         output_positions: Tensor | None = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> BertOutput:
         """Encode (B, S) ids; `attention_mask` (B, S) is 1 at tokens and 0 at padding, None where nothing is padded.
 
+        With `token_rows` (T,), the places of the real tokens among the B * S, all but attention is computed on these
+        alone; hidden states of padding are then zeros.
+
         With `output_positions` (B, Q) the last block is computed at these positions only, which is all that a loss
         over some positions needs; the pooler then reads the first of them.
         """
-        hidden = self.embeddings(input_ids, token_type_ids)  # (B, S, H)
-        mask = self._attention_mask(input_ids.shape[1], attention_mask, None, input_ids.device)
+        (batch_size, length), heads = input_ids.shape, self.config.num_attention_heads
+        packing = None if token_rows is None else Packing(token_rows, batch_size, length, heads)
+        hidden = self.embeddings(input_ids, token_type_ids, packing)  # (B, S, H) or (T, H)
+        mask = self._attention_mask(length, attention_mask, None, input_ids.device)
         hidden_states, attentions = [hidden], []
         last = len(self.encoder.layer) - 1
         for index, layer in enumerate(self.encoder.layer):
-            queried = hidden
+            queried, is_whole = hidden, True
             if index == last and output_positions is not None:
-                queried = gather_positions(hidden, output_positions)  # (B, Q, H)
-                mask = self._attention_mask(input_ids.shape[1], attention_mask, output_positions, input_ids.device)
-            hidden, probabilities = layer(queried, hidden, mask, output_attentions)
+                queried, is_whole = gather_positions(hidden, output_positions, packing), False  # (B, Q, H)
+                mask = self._attention_mask(length, attention_mask, output_positions, input_ids.device)
+            hidden, probabilities = layer(queried, Attended(hidden, mask, packing, is_whole), output_attentions)
             if output_hidden_states:
                 hidden_states.append(hidden)
             if probabilities is not None:
                 attentions.append(probabilities)
+        if packing is not None:
+            hidden_states = [packing.pad(states) if states.dim() == 2 else states for states in hidden_states]
+            hidden = packing.pad(hidden) if hidden.dim() == 2 else hidden
         return BertOutput(
             sequence_output=hidden,
             pooled_output=self.pooler(hidden) if self.pooler is not None else None,
@@ -320,16 +323,21 @@ class BertForPreTraining(nn.Module):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         *,
+        token_rows: Tensor | None = None,
         masked_lm_positions: Tensor | None = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> PreTrainingOutput:
-        """Return the logits of both heads; with `masked_lm_positions` (B, M) only those positions are computed."""
+        """Return the logits of both heads; with `masked_lm_positions` (B, M) only those positions are computed.
+
+        `token_rows` is `BertModel`'s.
+        """
         positions = None if masked_lm_positions is None else _with_first(masked_lm_positions)
         output = self.bert(
             input_ids,
             attention_mask,
             token_type_ids,
+            token_rows=token_rows,
             output_positions=positions,
             output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
@@ -348,19 +356,26 @@ class BertForPreTraining(nn.Module):
         attention_mask: Tensor | None,
         token_type_ids: Tensor | None,
         *,
+        token_rows: Tensor | None,
         masked_lm_positions: Tensor,
+        prediction_rows: Tensor,
         labels: Tensor,
         next_sentence_label: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the summed cross-entropies of masked tokens and of next sentences, each a scalar in float32.
 
-        `masked_lm_positions` and `labels` are (B, M), with the label -100 where there is no prediction.
+        `masked_lm_positions` and `labels` are (B, M); `prediction_rows` (P,) are the places of the predictions among
+        the B * M: nothing is computed for the others. `token_rows` is `BertModel`'s.
         """
-        output = self.bert(input_ids, attention_mask, token_type_ids, output_positions=_with_first(masked_lm_positions))
-        predicted, labels = output.sequence_output[:, 1:].flatten(0, 1), labels.flatten()  # (B * M, H), (B * M,)
-        if labels.device.type == "cpu" and not torch.compiler.is_compiling():
-            chosen = (labels != IGNORED_LABEL).nonzero().squeeze(1)
-            predicted, labels = predicted[chosen], labels[chosen]
+        output = self.bert(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            token_rows=token_rows,
+            output_positions=_with_first(masked_lm_positions),
+        )
+        predicted = output.sequence_output[:, 1:].flatten(0, 1)[prediction_rows]  # (P, H)
+        labels = labels.flatten()[prediction_rows]  # (P,)
         predictions = self.cls.predictions
         masked_lm = cross_entropy_sum(
             predictions.transform(predicted), self.bert.embeddings.word_embeddings.weight, predictions.bias, labels

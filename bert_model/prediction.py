@@ -42,7 +42,11 @@ def predict(task: str, models: Sequence[str], input_path: str = "-", output_path
 
     Several models answer together, by the mean of their probabilities. A file of output appears whole or not at all.
     """
-    predictor = load_predictor(task, [resolve_model(model) for model in models])
+    return answer_file(load_predictor(task, [resolve_model(model) for model in models]), input_path, output_path)
+
+
+def answer_file(predictor: Predictor, input_path: str, output_path: str) -> int:
+    """Answer every input of a file with models that are loaded already; the same file, and count, as of `predict`."""
     count = 0
     with reading(input_path) as (lines, where), writing(output_path) as output:
         records = read_records(lines, predictor.form, where)

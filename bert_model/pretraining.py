@@ -8,16 +8,23 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from bert_model.checkpoint import BackgroundSaver, CheckpointDirectory
 from bert_model.config import INITIAL_SIZE, PretrainingConfig
 from bert_model.data import InstanceSplit
-from bert_model.distributed import Group, OtherRankError, keep_freed_memory, process_group, resolve_precision
+from bert_model.distributed import (
+    Group,
+    LostRanksError,
+    OtherRankError,
+    is_lost_connection,
+    keep_freed_memory,
+    process_group,
+    resolve_precision,
+)
 from bert_model.pretraining_arguments import add_arguments
 from bert_model.starting_point import build, describe_difference
 from bert_model.tracking import Tracker
@@ -40,6 +47,9 @@ __all__ = ["PretrainingResult", "load_configuration", "main", "pretrain", "train
 logger = logging.getLogger(__name__)
 
 PRESET_DIRECTORY = Path(__file__).parent / "presets"
+
+CAUSE_SECONDS = 5
+"""The failure of one rank shows on the others within this time."""
 
 EXIT_PREEMPTED = 75
 """Exit code of a training that was asked to stop and has saved its state (EX_TEMPFAIL: try again later)."""
@@ -267,13 +277,12 @@ def _explain(error: Exception, checkpoints: CheckpointDirectory, watchdog: Watch
         return TrainingError(f"{error}; {safe}")
     if isinstance(error, BertError):
         return error
-    if isinstance(error, (torch.distributed.DistBackendError, torch.distributed.DistNetworkError)) or (
-        isinstance(error, RuntimeError) and ("gloo" in str(error).lower() or "Connection" in str(error))
-    ):
-        missing = watchdog.missing()
-        return TrainingError(
+    if is_lost_connection(error):
+        missing = watchdog.missing(is_lost=True)
+        return LostRanksError(
             f"rank {watchdog.group.rank} lost the other ranks at step {watchdog.step} ({str(error).splitlines()[0]})"
-            f"{f'; it waited for {missing}' if missing else ''}; {safe}; start again with --resume"
+            f"{f'; it waited for {missing}' if missing else ''}; {safe}; start again with --resume, on the machines "
+            "that are left where one is lost"
         )
     raise error
 
@@ -363,7 +372,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.debug:
             raise
         print(f"error: {error}", file=sys.stderr, flush=True)
+        _tell_torchrun(error)
         return error.exit_code
+
+
+def _tell_torchrun(error: BertError) -> None:
+    """Leave the error where torchrun looks for it: the report that ends its output on each machine shows it."""
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        # torchrun calls the earliest failure the cause: whoever only lost the others must not come before their own
+        when = int(time.time()) + (CAUSE_SECONDS if isinstance(error, LostRanksError) else 0)
+        document = {"message": {"message": str(error), "extraInfo": {"timestamp": str(when)}}}
+        with contextlib.suppress(OSError):
+            Path(path).write_text(json.dumps(document), encoding="utf-8")
 
 
 if __name__ == "__main__":

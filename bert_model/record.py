@@ -8,12 +8,13 @@ import json
 import os
 import re
 import tempfile
+import urllib.parse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_pipeline.errors import BertError
-from bert_pipeline.manifest import MANIFEST_NAME
+from bert_pipeline.manifest import MANIFEST_NAME, Manifest
 
 METRICS_NAME = "metrics.jsonl"
 STATE_NAME = "tracking.json"
@@ -21,10 +22,30 @@ STATE_NAME = "tracking.json"
 PARAM_LENGTH = 6000  # MLflow's own limit
 SECRET_NAMES = re.compile(r"password|passwd|secret|token$|api_?key|credential", re.IGNORECASE)
 
+SERVER_WITH_CREDENTIALS = re.compile(
+    r"(?P<scheme>https?://)(?P<user>[^/@:]*)(?::(?P<password>[^/@]*))?@(?P<rest>.*)", re.DOTALL
+)
+
 
 def tracking_uri() -> str:
-    """Return where MLflow's runs and models are: MLFLOW_TRACKING_URI, or SQLite under BERT_HOME (./.bert)."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{bert_home() / 'mlflow.db'}"
+    """Return where MLflow's runs and models are: MLFLOW_TRACKING_URI, or SQLite under BERT_HOME (./.bert).
+
+    A server's address comes back without user and password: `credentials_apart` says where they go.
+    """
+    return credentials_apart(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{bert_home() / 'mlflow.db'}")
+
+
+def credentials_apart(uri: str) -> str:
+    """Take user and password out of a server's address, into the two variables from which MLflow reads them.
+
+    What MLflow says of a server, in errors, links and logs, repeats its address.
+    """
+    match = SERVER_WITH_CREDENTIALS.fullmatch(uri)
+    if match is None:
+        return uri
+    os.environ.setdefault("MLFLOW_TRACKING_USERNAME", urllib.parse.unquote(match["user"]))
+    os.environ.setdefault("MLFLOW_TRACKING_PASSWORD", urllib.parse.unquote(match["password"] or ""))
+    return match["scheme"] + match["rest"]
 
 
 def bert_home() -> Path:
@@ -80,6 +101,18 @@ def read_state(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise BertError(f"{path}: not a tracking record ({error}); remove it to start a new MLflow run") from error
     return state
+
+
+def mlflow_run_id(manifest: Manifest) -> str | None:
+    """Return the MLflow run that a model was trained in, as far as this tracking store has it."""
+    noted = manifest.provenance.get("mlflow_run_id")
+    if noted:
+        return str(noted)
+    with contextlib.suppress(BertError):
+        state = read_state(manifest.path.parent / STATE_NAME)
+        if state.get("tracking_uri") == without_password(tracking_uri()):
+            return state.get("run_id")
+    return None
 
 
 def end_torn_line(path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bert_model.model_card import CARD_NAME, CURVES_NAME, description_of, model_card, with_scores
 from bert_model.promotion import Decision, GateConfig, decide
-from bert_model.record import METRICS_NAME, read_lines
+from bert_model.record import METRICS_NAME, mlflow_run_id, read_lines
 from bert_model.registered_name import check_name, model_name, parse_uri
 from bert_model.registry_client import (
     RegisteredVersion,
@@ -196,7 +196,8 @@ def _new_version(
     created = client.create_model_version(
         name,
         source=f"models:/{model_id}",
-        run_id=manifest.provenance.get("mlflow_run_id"),
+        model_id=model_id,  # a server refuses the source without it, MLflow's own store does not
+        run_id=mlflow_run_id(manifest),
         tags=all_tags,
         description=description_of(card),
     )

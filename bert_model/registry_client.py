@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bert_model.record import first_line
+from bert_model.record import first_line, without_password
 from bert_model.registered_name import NAME_PATTERN
 from bert_model.tracking import bert_home, open_client, tracking_uri
 from bert_model.version_facts import PRETRAINED, TaskScore, VersionFacts
@@ -59,7 +59,9 @@ def registry_client() -> Iterator["MlflowClient"]:
     try:
         yield client
     except mlflow.MlflowException as error:
-        raise UnavailableError(f"the registry at {uri} refused or cannot be reached: {first_line(error)}") from error
+        raise UnavailableError(
+            f"the registry at {without_password(uri)} refused or cannot be reached: {first_line(error)}"
+        ) from error
     finally:
         mlflow.set_tracking_uri("")
         for name, value in variables.items():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_model.model_card import CARD_NAME, card_problem
 from bert_model.promotion import Inspection
-from bert_model.record import first_line
+from bert_model.record import first_line, mlflow_run_id
 from bert_model.registry_client import RegisteredVersion, quiet
 from bert_model.tracking import bert_home, experiment_id
 from bert_model.version_tags import KINDS, refuse_other_files
@@ -53,7 +53,7 @@ def upload(
         logged = client.create_logged_model(
             experiment_id=experiment_id(client, EXPERIMENT),
             name=name,
-            source_run_id=manifest.provenance.get("mlflow_run_id"),
+            source_run_id=mlflow_run_id(manifest),
             tags=dict(tags),
             model_type=manifest.kind,
         )

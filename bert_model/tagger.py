@@ -9,6 +9,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from bert_model.heads import OutputLayer
+
 
 class Tagger(nn.Module):
     """A BiLSTM of two layers over one of the six inputs of Table 7, and a classifier for every token."""
@@ -24,7 +26,7 @@ class Tagger(nn.Module):
             width if weighted else states * width, hidden_size, num_layers=2, batch_first=True, bidirectional=True
         )
         self.dropout = nn.Dropout(dropout)
-        self.classifier = nn.Linear(2 * hidden_size, num_labels)
+        self.classifier = OutputLayer(2 * hidden_size, num_labels)
 
     @classmethod
     def fresh(

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from bert_model.activations import compute_activations
-from bert_model.answers import SpanAnswer, softmax
+from bert_model.answers import SpanAnswer, SpanCandidate, softmax
 from bert_model.config import BertConfig
 from bert_model.encoding import EncodedSet
 from bert_model.evaluation import Evaluation
@@ -216,7 +216,10 @@ def write_predictions(directory: Path, split: str, examples: Sequence[Any], eval
             stream.writelines(lines)
         return {f"{PREDICTIONS}/{split}.jsonl": len(examples)}
     documents: dict[str, Any] = {f"{split}.json": evaluation.predictions}
-    documents[f"{split}.nbest.json"] = {key: n_best(answer) for key, answer in evaluation.span_answers.items()}
+    documents[f"{split}.nbest.json"] = {
+        key: official_n_best(answer, with_null=evaluation.null_threshold is not None)
+        for key, answer in evaluation.span_answers.items()
+    }
     if evaluation.null_threshold is not None:
         documents[f"{split}.null_odds.json"] = {
             key: round(answer.null_odds, 6) for key, answer in evaluation.span_answers.items()
@@ -227,12 +230,32 @@ def write_predictions(directory: Path, split: str, examples: Sequence[Any], eval
 
 
 def n_best(answer: SpanAnswer) -> list[dict[str, Any]]:
-    """Return the candidates with their probabilities among each other, best first."""
-    probabilities = softmax(np.asarray(answer.scores))
+    """Return the candidates with their probabilities among each other and where they stand, best first."""
     return [
-        {"text": text, "probability": round(float(probability), 6), "score": round(score, 6), "start": start}
-        for text, probability, score, start in zip(answer.texts, probabilities, answer.scores, answer.starts)
+        {"text": c.text, "probability": probability, "score": round(c.score, 6), "start": c.start}
+        for c, probability in _with_probabilities(answer.candidates)
     ]
+
+
+def official_n_best(answer: SpanAnswer, *, with_null: bool) -> list[dict[str, Any]]:
+    """Return the candidates as google's run_squad.py writes them, for SQuAD 2.0 with "no answer" among them."""
+    candidates = list(answer.candidates)
+    if with_null and all(candidate.text for candidate in candidates):
+        candidates = sorted([*candidates, answer.null], key=lambda candidate: -candidate.score)
+    return [
+        {
+            "text": c.text,
+            "probability": probability,
+            "start_logit": round(c.start_logit, 6),
+            "end_logit": round(c.end_logit, 6),
+        }
+        for c, probability in _with_probabilities(candidates)
+    ]
+
+
+def _with_probabilities(candidates: Sequence[SpanCandidate]) -> list[tuple[SpanCandidate, float]]:
+    probabilities = softmax(np.asarray([candidate.score for candidate in candidates]))
+    return [(candidate, round(float(value), 6)) for candidate, value in zip(candidates, probabilities)]
 
 
 def _tagger(

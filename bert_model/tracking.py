@@ -226,8 +226,7 @@ class _Mirror:
         self._client: Any = None
         self._experiment_id = ""
         self._save()
-        for line in read_lines(self.directory, stop=state["copied_lines"]):
-            self._metrics_of(line, None)
+        self._remember()
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
 
     def start(self) -> None:
@@ -307,6 +306,7 @@ class _Mirror:
                         self.directory / METRICS_NAME,
                     )
                 self._down = first_line(error)
+                self._remember()
             with self._changed:
                 self._attempts += 1
                 if not self._down:
@@ -341,6 +341,12 @@ class _Mirror:
             self.state["status_sent"] = status
             self._save()
 
+    def _remember(self) -> None:
+        """Take for sent what stands in the lines that were copied, and nothing that a failed request was to bring."""
+        self._seen.clear()
+        for line in read_lines(self.directory, stop=self.state["copied_lines"]):
+            self._metrics_of(line, None)
+
     def _connect(self, closing: bool) -> None:
         """Find or make the run and describe it."""
         if self._client is None:
@@ -354,11 +360,8 @@ class _Mirror:
             tags = {KEY_TAG: self.state["key"]}
             if self.state.get("parent_run_id"):
                 tags["mlflow.parentRunId"] = self.state["parent_run_id"]
-            run = (
-                found[0]
-                if found
-                else self._client.create_run(self._experiment_id, run_name=self.state["run_name"], tags=tags)
-            )
+            make = self._client.create_run
+            run = found[0] if found else make(self._experiment_id, run_name=self.state["run_name"], tags=tags)
             self.state.update(run_id=run.info.run_id, described=False)
             self._save()
             with self._changed:
@@ -413,19 +416,15 @@ class _Mirror:
             return
         name = f"step-{step:08d}"
         known = f"source_run_id = '{self.state['run_id']}' AND name = '{name}'"
-        found = list(self._client.search_logged_models([self._experiment_id], filter_string=known))
+        found = self._client.search_logged_models([self._experiment_id], filter_string=known)
         tags = {"step": str(step), "path": str(directory), **self.state["tags"], **lineage(directory)}
-        model = (
-            found[0]
-            if found
-            else self._client.create_logged_model(
-                self._experiment_id,
-                name=name,
-                source_run_id=self.state["run_id"],
-                tags=tags,
-                params={"step": str(step)},
-                model_type="checkpoint",
-            )
+        model = next(iter(found), None) or self._client.create_logged_model(
+            self._experiment_id,
+            name=name,
+            source_run_id=self.state["run_id"],
+            tags=tags,
+            params={"step": str(step)},
+            model_type="checkpoint",
         )
         if self.state["upload_checkpoints"] and directory.is_dir():
             with weights_alone(directory) as folder:

@@ -44,6 +44,9 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL_SECONDS = 5.0
 
+ALIGNED_LENGTH = 8
+"""On a GPU sequences are padded to a multiple of this, which its fast kernels need."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
@@ -173,13 +176,15 @@ class Trainer:
                 yield batches, time.perf_counter() - started
 
     def _collate(self, samples: Any, phase: Phase, seed: int) -> Batch:
-        return collate(
+        on_cpu = self.group.device.type == "cpu"
+        batch = collate(
             samples,
             vocabulary=self.vocabulary,
             masking=phase.masking,
             seed=seed,
-            pad_to_multiple=1 if self.group.device.type == "cpu" else 16,
+            pad_to_multiple=1 if on_cpu else ALIGNED_LENGTH,
         )
+        return batch if on_cpu else batch.pinned(self.group.device)
 
     def _train_step(self, step: int, phase: Phase, batches: list[Batch], counts: StepCounts) -> dict[str, float]:
         """Make one update; TrainingError on every rank, before the update, when a loss or gradient is not finite."""
@@ -231,12 +236,16 @@ class Trainer:
         return InstanceReader(phase.train, seed=self.config.seed, groups_per_window=self.config.shuffle_row_groups)
 
     def _loss_sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        if self.config.compile:
+            batch.mark_lengths()
         with self._autocast():
             return self.loss_sums(
                 batch.input_ids,
                 batch.attention_mask,
                 batch.token_type_ids,
+                token_rows=batch.token_rows,
                 masked_lm_positions=batch.masked_lm_positions,
+                prediction_rows=batch.prediction_rows,
                 labels=batch.labels,
                 next_sentence_label=batch.next_sentence_label,
             )
@@ -313,6 +322,7 @@ class Trainer:
                 batch.input_ids,
                 batch.attention_mask,
                 batch.token_type_ids,
+                token_rows=batch.token_rows,
                 masked_lm_positions=batch.masked_lm_positions,
             )
         logits = output.prediction_logits.flatten(0, 1).float()  # (B * M, V)

@@ -59,7 +59,7 @@ class TrialPool:
             pass
 
     def _run_on_workers(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
-        futures: list[Future[Any]] = [self._submit(job) for job in jobs]
+        futures: list[Future[Any]] = [self.workers().submit(_run_in_worker, job) for job in jobs]
         try:
             for index, future in enumerate(futures):
                 yield index, future.result()
@@ -85,7 +85,8 @@ class TrialPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _submit(self, job: Job) -> "Future[Any]":
+    def workers(self) -> ProcessPoolExecutor:
+        """The processes, started where they are not there yet, each with a device: one after the other, in turn."""
         if self._executor is None:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(["bert_model.trial"])
@@ -98,7 +99,7 @@ class TrialPool:
                 initializer=_start_worker,
                 initargs=(devices, self.threads_per_worker),
             )
-        return self._executor.submit(_run_in_worker, job)
+        return self._executor
 
 
 _shared: dict[tuple[int | None, int], TrialPool] = {}

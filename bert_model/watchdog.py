@@ -49,11 +49,15 @@ class Watchdog:
         """Note that this rank is alive: evaluation, say, takes longer than a step."""
         self._moved, self._warned = time.monotonic(), False
 
-    def missing(self) -> str:
-        """Describe the ranks that have not come to this rank's step; empty when all have, or when nobody knows."""
+    def missing(self, *, is_lost: bool = False) -> str:
+        """Describe the ranks that have not come to this rank's step; empty when all have, or when nobody knows.
+
+        With `is_lost` some rank is gone: where all had come to the step, it is one of all the others.
+        """
         if self._store is None:
             return ""
-        behind = []
+        behind: list[str] = []
+        level: list[str] = []
         usual = self._store.timeout
         try:
             self._store.set_timeout(datetime.timedelta(seconds=ANSWER_SECONDS))
@@ -62,13 +66,16 @@ class Watchdog:
                     behind.append(f"rank {rank} (has not begun)")
                     continue
                 step, host, process = json.loads(self._store.get(_key(rank)))
+                where = f"rank {rank} (process {process} on {host}, last seen at step {step})"
                 if step < self.step:
-                    behind.append(f"rank {rank} (process {process} on {host}, last seen at step {step})")
+                    behind.append(where)
+                elif rank != self.group.rank:
+                    level.append(where)
         except (RuntimeError, ValueError):  # whatever torch raises when the store has gone
-            return "the machine of rank 0, which does not answer"
+            return f"the machine of rank 0 ({os.environ.get('MASTER_ADDR', 'unknown')}), which does not answer"
         finally:
             self._store.set_timeout(usual)
-        return ", ".join(behind)
+        return ", ".join(behind) or (" or ".join(level) if is_lost else "")
 
     def _watch(self) -> None:
         while not self._ended.wait(min(self.timeout_seconds / 10, 5.0)):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=nn.Module)
 
 WEIGHTS_NAME = "model.safetensors"
+PICKLED_NAME = "pytorch_model.bin"
 
 # What each architecture has beyond embeddings and encoder. A head is taken over where both architectures have it
 # with the same meaning; a task's classifier means something else in every architecture.
@@ -33,6 +34,7 @@ HEADS: dict[str, tuple[str, ...]] = {
     "BertModel": (POOLER,),
     "BertForPreTraining": (POOLER, MASKED_LM, NEXT_SENTENCE),
     "BertForMaskedLM": (MASKED_LM,),
+    "BertLMHeadModel": (MASKED_LM,),
     "BertForNextSentencePrediction": (POOLER, NEXT_SENTENCE),
     "BertForSequenceClassification": (POOLER, "classifier."),
     "BertForMultipleChoice": (POOLER, "classifier."),
@@ -141,24 +143,27 @@ def write_weights(tensors: Mapping[str, Tensor], config: BertConfig, architectur
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """Return the files that hold a directory's weights: safetensors in one file or several, else a `.bin`."""
-    single, index, pickled = (
-        directory / name for name in (WEIGHTS_NAME, f"{WEIGHTS_NAME}.index.json", "pytorch_model.bin")
-    )
-    if single.is_file():
-        return [single]
-    if index.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{index}: not an index of weights ({type(error).__name__}: {error})") from error
-        for name in names:
-            if Path(name).name != name:
-                raise InputError(f"{index}: names the file {name!r} outside its own directory")
-        return [directory / name for name in names]
-    if pickled.is_file():
-        return [pickled]
-    raise InputError(f"{directory}: holds neither {WEIGHTS_NAME} nor pytorch_model.bin; give a model directory")
+    """Return the files that hold a directory's weights: safetensors, else a `.bin`, each whole or in shards."""
+    for name in (WEIGHTS_NAME, PICKLED_NAME):
+        if (directory / name).is_file():
+            return [directory / name]
+        if (index := directory / f"{name}.index.json").is_file():
+            return _shards(index, Path(name).suffix)
+    raise InputError(f"{directory}: holds neither {WEIGHTS_NAME} nor {PICKLED_NAME}; give a model directory")
+
+
+def _shards(index: Path, suffix: str) -> list[Path]:
+    """Return the files that an index of tensors names, each of which must lie beside it."""
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{index}: not an index of weights ({type(error).__name__}: {error})") from error
+    for name in names:
+        if Path(name).name != name:
+            raise InputError(f"{index}: names the file {name!r} outside its own directory")
+        if Path(name).suffix != suffix or not (index.parent / name).is_file():
+            raise InputError(f"{index}: names the file {name!r}, expected a {suffix} file beside it")
+    return [index.parent / name for name in names]
 
 
 def read_tensors(directory: Path) -> dict[str, Tensor]:
@@ -241,7 +246,7 @@ def resolve_model(reference: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    patterns = ["config.json", "*.safetensors", "*.safetensors.index.json", "pytorch_model.bin", "vocab.txt", "*.json"]
+    patterns = ["config.json", "*.safetensors", "pytorch_model*.bin", "vocab.txt", "*.json"]
     try:
         return Path(snapshot_download(reference, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:

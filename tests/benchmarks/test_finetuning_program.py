@@ -53,6 +53,20 @@ def test_both_samplers_of_the_peer_stand_beside_ours(inputs, capsys):
     assert "not available" not in table
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("accelerate") is None, reason="accelerate, which the peer needs, is absent"
+)
+def test_peers_outputs_are_scored_in_the_order_of_the_examples(inputs):
+    case = finetuning.case_of(finetuning.argument_parser("cpu").parse_args([*inputs, "--examples", "40"]), "cpu")
+    peer = finetuning.ItsFinetuning(case, grouped=True)
+    peer.train()
+    together = peer.peer.logits(peer.dev)
+    for row in (0, 17, 39):
+        alone = peer.peer.logits([peer.dev[row]])
+        assert together[row].tolist() == pytest.approx(alone[0].tolist(), abs=1e-5)
+    assert len(peer.scores) == 1
+
+
 def test_task_that_is_no_classification_is_refused(inputs, capsys):
     assert finetuning.main(["--quick", "--task", "stsb", *inputs]) == 2
     assert "found regression, expected a classification" in capsys.readouterr().err

@@ -22,6 +22,9 @@ def test_a_target_is_met_or_missed_in_the_direction_that_it_has():
     assert verdict(ours=1.799, target=1.8) == "≥ 1.80 MISSED"
     assert verdict(ours=600.0, target=700, less_is_better=True) == "≤ 700.0 met"
     assert verdict(ours=701.0, target=700, less_is_better=True) == "≤ 700.0 MISSED"
+    assert verdict(ours=18.0, theirs=10.0, target_ratio=1.8) == "RATIO ≥ 1.80 met"
+    assert verdict(ours=17.9, theirs=10.0, target_ratio=1.8) == "RATIO ≥ 1.80 MISSED"
+    assert verdict(ours=17.9, target_ratio=1.8) == ""  # the peer is missing
     assert verdict(ours=1.0) == ""
     assert "target" not in render([Row(what="x", unit="s", ours=1.0)])
 
@@ -78,12 +81,13 @@ def test_job_rows_judge_rates_a_second_worker_and_memory(dump, tmp_path, monkeyp
 
     def job(name, corpus, workers, *options):
         working = 0.0 if corpus is inputs.few else 10.0 / workers
-        timing = Timing(seconds=1.0 + working, cpu_seconds=0.0, peak_bytes=0, output="")
+        timing = Timing(seconds=1.0 + working, cpu_seconds=20.0 + workers, peak_bytes=0, output="")
         return timing, {"made": 300_000, "worker_bytes": 800e6, "parent_bytes": 300e6}
 
     monkeypatch.setattr(jobs, "_job", job)
     verdicts = {row.what: (row.ours, row.verdict) for row in jobs.speed_rows() + jobs.memory_rows()}
     assert verdicts["whole job, Parquet, 1 worker"] == (30_000.0, "≥ 20,000 met")
     assert verdicts["whole job, 2 workers over one"] == (2.0, "≥ 1.80 met")
+    assert verdicts["processor time of the whole job, Parquet, 2 workers"] == (22.0, "")
     assert verdicts["peak memory, whole job, worker"] == (800.0, "≤ 700.0 MISSED")
     assert verdicts["memory, vocabulary, parent, 10 times the text"] == (1.0, "≤ 1.10 met")

@@ -129,9 +129,9 @@ def test_growth_is_measured_along_batch_length_and_size(case):
     assert render_growth(rows).count("\n| batch") == 2
 
 
-def test_two_ranks_are_measured_beside_one(case, monkeypatch):
+def test_two_ranks_and_two_processes_apart_are_measured_beside_one(case, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    row = measure_ranks(case, rounds=1, seconds=0.0)
-    assert row.ratio is not None
-    assert row.ratio > 0
-    assert "2 gloo ranks" in row.what
+    rows = measure_ranks(case, rounds=1, seconds=0.0)
+    assert [row.what.rpartition(": ")[2] for row in rows] == ["2 gloo ranks", "2 processes apart"]
+    assert all(row.ratio is not None and row.ratio > 0 for row in rows)
+    assert "batches of 16" in rows[0].note

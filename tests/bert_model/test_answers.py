@@ -1,18 +1,21 @@
 """Answers from logits: the threshold of no answer, maximum context, and collapse."""
 
 import numpy as np
-import pytest
 import tiny_tasks
 
-from bert_model.answers import SpanAnswer, choose_answers, is_collapsed, span_answers, tune_threshold
+from bert_model.answers import SpanAnswer, SpanCandidate, choose_answers, is_collapsed, span_answers, tune_threshold
 from bert_model.featurization import EncodingConfig, encode_examples
 from bert_pipeline.tasks.example import Answer, SpanExample
 from bert_pipeline.tasks.task import get_task
 
 
+def _candidate(text, score):
+    return SpanCandidate(text=text, start=0, start_logit=score / 2, end_logit=score / 2)
+
+
 def _answers(odds_and_texts):
     return {
-        str(i): SpanAnswer(texts=(text,), scores=(0.0,), starts=(0,), null_score=odds)
+        str(i): SpanAnswer(candidates=(_candidate(text, 0.0),), null=_candidate("", odds))
         for i, (odds, text) in enumerate(odds_and_texts)
     }
 
@@ -23,7 +26,7 @@ def test_threshold_is_the_one_that_no_other_beats():
         SpanExample(str(i), "t", "x y", "q", () if rng.random() < 0.5 else (Answer("x", 0),)) for i in range(60)
     ]
     answers = _answers([(float(rng.normal() + (not e.answers)), "x" if rng.random() < 0.8 else "y") for e in examples])
-    f1 = {e.example_id: float(bool(e.answers) and answers[e.example_id].texts[0] == "x") for e in examples}
+    f1 = {e.example_id: float(bool(e.answers) and answers[e.example_id].best.text == "x") for e in examples}
 
     def mean_at(threshold):
         chosen = choose_answers(answers, threshold)
@@ -46,8 +49,8 @@ def test_answer_is_taken_where_it_has_its_maximum_context_and_is_no_longer_than_
     logits[encoded.token_columns["character_end"] == context.index("lima") + 4, 1] = 9.5
     logits[encoded.token_columns["character_end"] == context.index("oslo") + 4, 1] = 9.0
     answer = span_answers([example], encoded, logits, max_answer_length=3)["0"]
-    assert answer.texts[0] == "oslo"
-    assert answer.scores[0] == pytest.approx(18.0)
+    assert answer.best.text == "oslo"
+    assert (answer.best.start_logit, answer.best.end_logit) == (9.0, 9.0)
 
 
 def test_collapse_is_the_same_answer_to_everything():

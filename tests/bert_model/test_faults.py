@@ -12,28 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 from instances_fixture import write_instances
-from small_training import configuration, train_events, write_data
-from two_ranks import run_pretraining
+from small_training import configuration, train_events
+from two_ranks import run_pretraining, run_ranks
 
 from bert_model.data import InstanceReader, InstanceSplit, rank_slice
-from bert_model.distributed import process_group
+from bert_model.distributed import LostRanksError, environments_of_ranks, process_group
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.manifest import load_manifest, publishing
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Instances of two lengths."""
-    return write_data(tmp_path_factory.mktemp("instances"))
-
-
-@pytest.fixture(scope="module")
-def undisturbed(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training of two ranks that nothing disturbed."""
-    output = tmp_path_factory.mktemp("undisturbed") / "training"
-    codes, reports, _ = run_pretraining(configuration(data), output)
-    assert codes == [0, 0], reports
-    return output
 
 
 def test_a_rank_killed_in_the_middle_of_a_save_leaves_the_checkpoint_before(
@@ -54,7 +39,7 @@ def test_a_rank_killed_in_the_middle_of_a_save_leaves_the_checkpoint_before(
 
 
 def test_a_rank_that_hangs_is_named_and_the_wait_is_bounded(data: dict[str, str], tmp_path: Path) -> None:
-    settings = configuration(data, timeout_seconds=4)
+    settings = configuration(data, timeout_seconds=6)
     codes, reports, warnings = run_pretraining(settings, tmp_path / "training", fail=(1, 5, "hang"))
     assert codes[0] == 1
     assert "rank 0 lost the other ranks at step 5" in reports[0]["error"]
@@ -83,14 +68,26 @@ def test_a_loss_that_one_rank_finds_not_finite_stops_all_before_the_update(
 
 
 def test_ranks_that_do_not_find_each_other_give_up_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    meeting = {"RANK": 0, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    for name, value in meeting.items():
-        monkeypatch.setenv(name, str(value))
+    for name, value in environments_of_ranks(2)[0].items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(TrainingError, match="did not find each other within 1 s"), process_group(1, "cpu"):
         pass
+
+
+def leave_before_the_first_meeting(report: Path) -> None:
+    """What a rank of two does when the other ends before they have met."""
+    try:
+        with process_group(60, "cpu") as group:
+            if group.rank == 1:
+                os._exit(3)
+            group.sum_numbers(1.0)
+    except LostRanksError as error:
+        report.write_text(str(error))
+
+
+def test_a_rank_that_ends_before_the_training_begins_is_an_error_of_the_others(tmp_path: Path) -> None:
+    assert run_ranks(2, leave_before_the_first_meeting, tmp_path / "report") == [0, 3]
+    assert (tmp_path / "report").read_text().startswith("rank 0 lost the other ranks (")
 
 
 @pytest.mark.parametrize("sizes", [(2, 1), (1, 2), (2, 4, 1)])
@@ -175,11 +172,23 @@ def process_tree(root: int) -> list[int]:
     return found
 
 
+def ranks_of(machine: subprocess.Popen[str]) -> set[str]:
+    """The ranks that run on a machine, by what its processes were started with."""
+    found = set()
+    for process in process_tree(machine.pid):
+        variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+        found |= {item[5:].decode() for item in variables if item.startswith(b"RANK=")}
+    return found
+
+
 @pytest.mark.slow
-def test_of_two_machines_one_dies_and_the_other_resumes_alone(data: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", ["0", "1"])
+def test_of_two_machines_one_dies_and_is_named_and_the_other_resumes_alone(
+    data: dict[str, str], tmp_path: Path, lost: str
+) -> None:
     settings, output = tmp_path / "run.yaml", tmp_path / "training"
     values = configuration(data, checkpoint_interval_steps=10, evaluation_max_instances=2)
-    values["phases"][0]["steps"] = 150
+    values["phases"][0]["steps"] = 60
     settings.write_text(yaml.safe_dump(values))
     metrics, port = output / "metrics.jsonl", free_port()
     machines = [agent(settings, output, nodes=2, ranks=1, port=port) for _ in range(2)]
@@ -187,10 +196,16 @@ def test_of_two_machines_one_dies_and_the_other_resumes_alone(data: dict[str, st
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and max(losses(metrics), default=0) < 13:
             time.sleep(0.05)
-        for process in process_tree(machines[1].pid):
+        dead, alive = sorted(machines, key=lambda machine: ranks_of(machine) != {lost})
+        for process in process_tree(dead.pid):
             os.kill(process, signal.SIGKILL)
-        said, _ = machines[0].communicate(timeout=120)
-        assert machines[0].returncode not in (0, None), said
+        said, _ = alive.communicate(timeout=120)
+        assert alive.returncode not in (0, None), said
+        report = said.rpartition("Root Cause")[2]  # torchrun's last words
+        assert f"rank {1 - int(lost)} lost the other ranks at step " in report, said
+        assert ("it waited for the machine of rank 0 (" if lost == "0" else "it waited for rank 1 (process ") in report
+        assert f"the last checkpoint is {output / 'checkpoints' / 'step-'}" in report
+        assert "start again with --resume" in report
         assert not (output / "model").exists()
         machines.append(agent(settings, output, nodes=1, ranks=2, port=free_port()))
         said, _ = machines[2].communicate(timeout=120)
@@ -207,11 +222,11 @@ def test_of_two_machines_one_dies_and_the_other_resumes_alone(data: dict[str, st
     assert resumed[0] >= 10
     assert resumed[0] % 10 == 0
     found = losses(metrics)
-    assert sorted(found) == list(range(1, 157))
+    assert sorted(found) == list(range(1, 67))
     repeated = {step: values for step, values in found.items() if len(values) > 1}
     assert all(step > resumed[0] for step in repeated)
     assert all(len(set(values)) == 1 for values in repeated.values())  # on one machine the same bits as on two
-    assert load_manifest(output / "model").counts["steps"] == 156
+    assert load_manifest(output / "model").counts["steps"] == 66
 
 
 def losses(metrics: Path) -> dict[int, list[float]]:

@@ -36,6 +36,19 @@ def pool():
         yield pool
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """One MLflow store for the tests that need one: making it takes seconds."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def recorded(home, monkeypatch):
+    """What a fine-tuning of this test records goes to the store."""
+    monkeypatch.setenv("BERT_HOME", str(home))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
 def tune(name, model, output, pool, data=None, **overrides):
     data = data or tiny_tasks.task_data(name)
     return finetune(data, model, output, tiny_tasks.configuration(**overrides), pool=pool, experiment="")
@@ -192,9 +205,7 @@ def test_same_fine_tuning_twice_at_a_time_is_refused(tmp_path):
         pass
 
 
-def test_resumed_search_is_one_mlflow_run_with_every_trial_once(model, tmp_path, monkeypatch):
-    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+def test_resumed_search_is_one_mlflow_run_with_every_trial_once(model, tmp_path, recorded):
     config = tiny_tasks.configuration(seeds=[1, 2, 3], epochs=[1.0])
     data = tiny_tasks.task_data("sst2")
     with pytest.raises(KeyboardInterrupt):
@@ -336,9 +347,24 @@ def test_papers_settings_are_the_default_of_each_task():
     assert task_configuration("cola").learning_rates == (5e-5, 4e-5, 3e-5, 2e-5)
 
 
-def test_collapsed_winner_is_published_as_degenerate(model, tmp_path, pool):
-    result = tune("sst2", model, tmp_path / "out", pool, learning_rates=[1e-9], classifier_dropout=0.0)
-    assert result.results["degenerate"] is (len(set(_labels(tmp_path / "out"))) == 1)
+def test_collapsed_winner_is_published_as_degenerate(model, tmp_path, pool, recorded):
+    data = tiny_tasks.task_data("sst2")
+    one_class = [dataclasses.replace(example, label="0") for example in data.train]
+    data = dataclasses.replace(data, train=one_class)
+    config = tiny_tasks.configuration(seeds=[1, 2])
+    result = finetune(data, model, tmp_path / "out", config, pool=pool, experiment="collapsed")
+    assert {example.label for example in data.dev["dev"]} == {"0", "1"}
+    assert _labels(tmp_path / "out") == ["0"] * 24
+    assert result.results["degenerate"] is True
+    assert [run["collapsed"] for run in result.results["starts"]["pretrained"]["runs"]] == [True, True]
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["degenerate"] is True
+    assert json.loads((tmp_path / "out" / "task.json").read_text())["degenerate"] is True
+    assert load_manifest(tmp_path / "out").counts["collapsed_runs"] == 2
+    run = open_client().get_run(result.manifest.provenance["mlflow_run_id"])
+    assert run.data.tags["degenerate"] == "true"
+    sound = tune("sst2", model, tmp_path / "sound", pool)
+    assert len(set(_labels(tmp_path / "sound"))) == 2
+    assert sound.results["degenerate"] is False
 
 
 def _labels(directory):
@@ -355,11 +381,16 @@ def test_official_files_of_squad2_give_the_official_script_the_score_that_is_rep
         json.loads((folder / f"dev{kind}.json").read_text()) for kind in ("", ".nbest", ".null_odds")
     )
     assert predictions.keys() == candidates.keys() == odds.keys() == {e.example_id for e in examples}
-    for answers in candidates.values():
+    for key, answers in candidates.items():
         assert sum(answer["probability"] for answer in answers) == pytest.approx(1, abs=1e-4)
+        assert all(set(answer) == {"text", "probability", "start_logit", "end_logit"} for answer in answers)
+        scores = {answer["text"]: answer["start_logit"] + answer["end_logit"] for answer in answers}
+        assert list(scores.values()) == sorted(scores.values(), reverse=True)
+        null = scores.pop("")
+        assert odds[key] == pytest.approx(null - max(scores.values()), abs=1e-5)
     reported = result.metrics["squad2/dev/f1"]["best"]
     assert score("squad2", examples, predictions)["f1"] == pytest.approx(reported, abs=1e-5)
-    answered = {key: answers[0]["text"] for key, answers in candidates.items()}
+    answered = {key: next(a["text"] for a in answers if a["text"]) for key, answers in candidates.items()}
     best = score("squad2", examples, answered, odds, na_threshold=result.results["winner"]["null_threshold"])
     assert best["best_f1"] == pytest.approx(best["f1"], abs=1e-5) == pytest.approx(reported, abs=1e-5)
 

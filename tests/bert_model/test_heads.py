@@ -16,6 +16,7 @@ from bert_model.heads import (
 )
 from bert_model.modeling import BertForPreTraining, new_model
 from bert_model.optimizer import is_decayed
+from bert_model.tagger import Tagger
 from bert_model.weights import load_model, save_model
 
 transformers = pytest.importorskip("transformers")
@@ -98,3 +99,35 @@ def test_a_classifier_has_as_many_outputs_as_labels_and_its_own_dropout() -> Non
     model = new_model(BertForSequenceClassification, config, seed=0)
     assert model.classifier.weight.shape == (1, 128)
     assert model.dropout.probability == 0.3
+
+
+@pytest.mark.parametrize(
+    "model_class",
+    [
+        BertForSequenceClassification,
+        BertForTokenClassification,
+        BertForQuestionAnswering,
+        BertForMultipleChoice,
+        Tagger,
+    ],
+)
+def test_logits_are_computed_in_float32_under_bfloat16(model_class: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs: tuple[torch.Tensor, ...]
+    if model_class is Tagger:
+        model: Any = Tagger.fresh((2, 16), 3, feature_input="last", hidden_size=8, dropout=0.0, seed=1)
+        inputs = (torch.randn(4, 12, 2, 16, generator=generator), torch.ones(4, 12))
+    else:
+        config = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32, labels=("a", "b", "c"))
+        model = new_model(model_class, config, seed=1)
+        inputs = (torch.randint(5, 60, (2, 3, 12)[model_class is not BertForMultipleChoice :], generator=generator),)
+    last = model.qa_outputs if model_class is BertForQuestionAnswering else model.classifier
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+    last.register_forward_hook(lambda _, given, output: seen.append((given[0], output)))
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        output = model.eval()(*inputs)
+    ((hidden, logits),) = seen
+    assert (output[0] if isinstance(output, tuple) else output).dtype == logits.dtype == torch.float32
+    exact = hidden.double() @ last.weight.double().T + last.bias.double()
+    torch.testing.assert_close(logits.double(), exact, atol=1e-6, rtol=1e-6)
+    assert not torch.equal(logits, logits.to(torch.bfloat16).float())

@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional
 
 from bert_model.config import BertConfig
-from bert_model.modeling import BertForPreTraining, drop_out, gather_positions, new_model
+from bert_model.dropout import drop_out
+from bert_model.modeling import BertForPreTraining, gather_positions, new_model
 
 transformers = pytest.importorskip("transformers")
 
@@ -88,9 +89,16 @@ def test_without_a_mask_everything_is_seen() -> None:
         )
 
 
+def token_rows(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The places of the real tokens, as a packed batch names them."""
+    return inputs["attention_mask"].flatten().nonzero().squeeze(1)
+
+
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
-@pytest.mark.parametrize("padded", [False, True])
-def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(padded: bool, hidden_act: str) -> None:
+@pytest.mark.parametrize(("padded", "packed"), [(False, False), (True, False), (True, True)])
+def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(
+    padded: bool, packed: bool, hidden_act: str
+) -> None:
     ours, theirs = pair(small_config(hidden_act=hidden_act))
     inputs = batch(padded)
     positions = torch.tensor([[1, 5, 7], [2, 3, 16], [1, 2, 0], [4, 9, 20]])
@@ -103,7 +111,8 @@ def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(pa
                 labels[row, position] = target
     expected = theirs(**inputs, labels=labels, next_sentence_label=next_sentence)
     expected.loss.backward()
-    found = ours(**inputs, masked_lm_positions=positions)
+    rows = token_rows(inputs) if packed else None
+    found = ours(**inputs, token_rows=rows, masked_lm_positions=positions)
     loss = functional.cross_entropy(found.prediction_logits.flatten(0, 1), targets.flatten())
     loss = loss + functional.cross_entropy(found.seq_relationship_logits, next_sentence)
     loss.backward()
@@ -113,16 +122,56 @@ def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(pa
         torch.testing.assert_close(parameter.grad, gradients[name], atol=TOLERANCE, rtol=1e-4, msg=name)
         parameter.grad = None
     counts = (targets != -100).sum(), len(next_sentence)  # training's own way: sums, without logits in between
-    sums = ours.loss_sums(**inputs, masked_lm_positions=positions, labels=targets, next_sentence_label=next_sentence)
+    sums = ours.loss_sums(
+        **inputs,
+        token_rows=rows,
+        masked_lm_positions=positions,
+        prediction_rows=(targets.flatten() != -100).nonzero().squeeze(1),
+        labels=targets,
+        next_sentence_label=next_sentence,
+    )
     torch.testing.assert_close(sums[0] / counts[0] + sums[1] / counts[1], loss, atol=TOLERANCE, rtol=TOLERANCE)
     (sums[0] / counts[0] + sums[1] / counts[1]).backward()
     for name, parameter in ours.named_parameters():
         torch.testing.assert_close(parameter.grad, gradients[name], atol=TOLERANCE, rtol=1e-4, msg=name)
 
 
-def test_the_compiled_graph_is_one_and_has_the_same_losses_and_gradients() -> None:
+@pytest.mark.parametrize("attention", ["bidirectional", "causal"])
+def test_a_packed_batch_gives_what_a_padded_one_gives_and_zeros_in_the_padding(attention: str) -> None:
+    model, _ = pair(small_config(attention=attention))
+    inputs = batch(True)
+    tokens = inputs["attention_mask"].bool()
+    with torch.no_grad():
+        padded = model(**inputs, output_hidden_states=True, output_attentions=True)
+        packed = model(**inputs, token_rows=token_rows(inputs), output_hidden_states=True, output_attentions=True)
+    for one, other in zip(packed.hidden_states, padded.hidden_states, strict=True):
+        torch.testing.assert_close(one[tokens], other[tokens], atol=TOLERANCE, rtol=TOLERANCE)
+        assert one[~tokens].eq(0).all()
+    for one, other in zip(packed.attentions, padded.attentions, strict=True):
+        torch.testing.assert_close(one.transpose(1, 2)[tokens], other.transpose(1, 2)[tokens], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        packed.prediction_logits[tokens], padded.prediction_logits[tokens], atol=TOLERANCE, rtol=TOLERANCE
+    )
+    torch.testing.assert_close(packed.seq_relationship_logits, padded.seq_relationship_logits, atol=1e-5, rtol=1e-5)
+
+
+def test_a_packed_batch_computes_its_dense_layers_on_real_tokens_alone() -> None:
+    model = new_model(BertForPreTraining, small_config(), seed=1)
+    inputs = batch(True)
+    seen = set()
+    for block in model.bert.encoder.layer:
+        for layer in (block.attention.self.key, block.attention.output.dense, block.intermediate.dense):
+            layer.register_forward_pre_hook(lambda _, given: seen.add(given[0].shape[:-1].numel()))
+    model(**inputs, token_rows=token_rows(inputs))
+    assert seen == {24 + 17 + 8 + 21}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_compiled_graph_is_one_and_has_the_same_losses_and_gradients(packed: bool) -> None:
     model, _ = pair(small_config())
     inputs = batch(True)
+    inputs["token_rows"] = token_rows(inputs) if packed else None  # type: ignore[assignment]
+    inputs["prediction_rows"] = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11])
     inputs["masked_lm_positions"] = torch.tensor([[1, 5, 7], [2, 3, 16], [1, 2, 0], [4, 9, 20]])
     inputs["labels"] = torch.tensor([[11, 12, 13], [14, 15, 16], [17, 18, -100], [19, 20, 21]])
     inputs["next_sentence_label"] = torch.tensor([0, 1, 1, 0])
@@ -172,6 +221,37 @@ def test_dropout_acts_in_training_alone_and_follows_the_generator() -> None:
     assert torch.equal(outputs[0], outputs[1])
     assert not torch.equal(outputs[0], outputs[2])
     assert torch.equal(model.eval()(**inputs).prediction_logits, model(**inputs).prediction_logits)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_attention_drops_out_by_itself(packed: bool) -> None:
+    model = new_model(BertForPreTraining, small_config(hidden_dropout_prob=0.0), seed=1).train()
+    inputs = batch(True)
+    rows = token_rows(inputs) if packed else None
+    torch.manual_seed(1)
+    one, other = (model(**inputs, token_rows=rows).prediction_logits for _ in range(2))
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_no_kernel_of_attention_is_called_without_the_dropout_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, training: bool
+) -> None:
+    """On all devices but the CPU, whose fused kernel has none: there it is called where nothing is dropped."""
+    asked: list[float] = []
+    fused = functional.scaled_dot_product_attention
+
+    def recorded(*given: Any, dropout_p: float, **named: Any) -> torch.Tensor:
+        asked.append(dropout_p)
+        return fused(*given, dropout_p=dropout_p, **named)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", recorded)
+    model = new_model(BertForPreTraining, small_config(attention_probs_dropout_prob=0.2), seed=1).train(training)
+    model(**batch(True))
+    assert asked == ([] if training else [0.0, 0.0])
+    asked.clear()
+    model.to("meta")(**{name: item.to("meta") for name, item in batch(True).items()})
+    assert asked == ([0.2, 0.2] if training else [0.0, 0.0])
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5])

@@ -1,5 +1,6 @@
 """Plain input is answered for every task, by one model or several, and bad input is named by its line."""
 
+import dataclasses
 import io
 import json
 import shutil
@@ -9,9 +10,12 @@ import pytest
 import tiny_tasks
 import torch
 
+from bert_model.answers import span_answers
+from bert_model.featurization import encode_examples
 from bert_model.finetuning import finetune
-from bert_model.prediction import load_predictor, predict
+from bert_model.prediction import TaskPredictor, load_predictor, predict
 from bert_model.prediction_input import read_records
+from bert_model.task_model import load_task_model
 from bert_model.trial_pool import TrialPool
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.tasks.task import get_task
@@ -38,8 +42,9 @@ def models(tmp_path_factory):
             finetune(tiny_tasks.task_data(name), base, root / name, config, pool=pool, experiment="")
             found[name] = root / name
         config = tiny_tasks.configuration(seeds=[2])
-        finetune(tiny_tasks.task_data("sst2"), base, root / "second", config, pool=pool, experiment="")
-        found["second"] = root / "second"
+        for name, task in (("second", "sst2"), ("squad2 again", "squad2")):
+            finetune(tiny_tasks.task_data(task), base, root / name, config, pool=pool, experiment="")
+            found[name] = root / name
     return found
 
 
@@ -99,6 +104,44 @@ def test_ensemble_averages_probabilities(models, tmp_path):
     )
     assert one != two
     assert both == pytest.approx((one + two) / 2, abs=2e-6)
+
+
+def test_ensemble_of_squad_models_averages_start_and_end_logits_and_thresholds(models, tmp_path):
+    pair = [load_task_model(models[name], "squad2") for name in ("squad2", "squad2 again")]
+    thresholds = [model.facts["null_threshold"] for model in pair]
+    examples = tiny_tasks.task_data("squad2").dev["dev"]
+    encoded = encode_examples(pair[0].task, examples, pair[0].tokenizer, pair[0].config.encoding)
+    one, other = (model.logits(encoded) for model in pair)
+    assert not np.allclose(one, other, atol=0.1)
+    expected = span_answers(examples, encoded, (one + other) / 2)
+    text = "".join(f"{e.question}\t{e.context}\n" for e in examples)
+    answers = answers_to("squad2", [models["squad2"], models["squad2 again"]], text, tmp_path)
+    for example, answer in zip(examples, answers, strict=True):
+        mean = expected[example.example_id]
+        assert answer["null_threshold"] == pytest.approx(np.mean(thresholds), abs=1e-5)
+        assert answer["null_odds"] == pytest.approx(mean.null_odds, abs=1e-3)
+        assert answer["answer"] == (mean.best.text if mean.null_odds <= np.mean(thresholds) else "")
+
+
+def test_ensemble_of_models_that_cut_windows_otherwise_is_refused(models):
+    model = load_task_model(models["squad2"], "squad2")
+    other = dataclasses.replace(model, config=dataclasses.replace(model.config, doc_stride=8))
+    with pytest.raises(UsageError, match="must share vocabulary, max_seq_length, doc_stride"):
+        TaskPredictor([model, other])
+
+
+def test_model_of_the_hub_is_taken_from_the_cache_without_network(models, tmp_path, monkeypatch):
+    cached = tmp_path / "cache" / "models--someone--sentiment"
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    shutil.copytree(models["sst2"], cached / "snapshots" / commit)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    by_name = answers_to("sst2", ["someone/sentiment"], INPUTS["sst2"], tmp_path)
+    assert by_name == answers_to("sst2", [models["sst2"]], INPUTS["sst2"], tmp_path)
+    with pytest.raises(UsageError, match="someone/else: no such directory here, and the Hugging Face hub did not give"):
+        answers_to("sst2", ["someone/else"], INPUTS["sst2"], tmp_path)
 
 
 @pytest.mark.parametrize("name", sorted(INPUTS))

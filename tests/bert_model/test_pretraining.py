@@ -14,7 +14,7 @@ import torch
 import yaml
 from instances_fixture import make_tokenizer, write_instances
 from safetensors.torch import load_file
-from small_training import SMALL_MODEL, configuration, train_events, write_data
+from small_training import SMALL_MODEL, configuration, train_events
 from two_ranks import run_pretraining
 
 from bert_model.config import PretrainingConfig
@@ -33,27 +33,12 @@ from bert_pipeline.errors import ArtefactError, ConfigurationError, TrainingErro
 from bert_pipeline.manifest import load_manifest
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Instances of two lengths."""
-    return write_data(tmp_path_factory.mktemp("instances"))
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training of two ranks that nothing disturbed."""
-    output = tmp_path_factory.mktemp("uninterrupted") / "training"
-    codes, reports, _ = run_pretraining(configuration(data), output)
-    assert codes == [0, 0], reports
-    return output
-
-
 @pytest.mark.parametrize(
     ("rank", "step"),
     [pytest.param(1, 7, id="in the first phase, second epoch"), pytest.param(0, 10, id="second phase")],
 )
 def test_a_killed_and_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
-    data: dict[str, str], uninterrupted: Path, tmp_path: Path, rank: int, step: int
+    data: dict[str, str], undisturbed: Path, tmp_path: Path, rank: int, step: int
 ) -> None:
     output = tmp_path / "training"
     codes, reports, _ = run_pretraining(configuration(data), output, fail=(rank, step, "kill"))
@@ -65,15 +50,15 @@ def test_a_killed_and_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
 
     codes, reports, _ = run_pretraining(configuration(data), output, resume=True)
     assert codes == [0, 0], reports
-    assert train_events(output) == train_events(uninterrupted)
-    weights, expected = (load_file(path / "model" / "model.safetensors") for path in (output, uninterrupted))
+    assert train_events(output) == train_events(undisturbed)
+    weights, expected = (load_file(path / "model" / "model.safetensors") for path in (output, undisturbed))
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
-    assert load_manifest(output / "model").sha256 == load_manifest(uninterrupted / "model").sha256
+    assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
 def test_terminating_one_rank_saves_on_all_and_resumes_bit_for_bit(
-    data: dict[str, str], uninterrupted: Path, tmp_path: Path
+    data: dict[str, str], undisturbed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "training"
     codes, reports, _ = run_pretraining(configuration(data), output, fail=(1, 4, "terminate"))
@@ -82,11 +67,11 @@ def test_terminating_one_rank_saves_on_all_and_resumes_bit_for_bit(
     assert (output / "checkpoints" / "step-00000004" / "manifest.json").is_file()
     codes, reports, _ = run_pretraining(configuration(data), output, resume=True)
     assert reports == [{"status": "finished", "step": 14}] * 2
-    assert load_manifest(output / "model").sha256 == load_manifest(uninterrupted / "model").sha256
+    assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
 def test_a_flipped_bit_and_a_torn_checkpoint_are_skipped_with_a_warning(
-    data: dict[str, str], uninterrupted: Path, tmp_path: Path
+    data: dict[str, str], undisturbed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "training"
     run_pretraining(configuration(data), output, fail=(0, 13, "terminate"))
@@ -103,11 +88,11 @@ def test_a_flipped_bit_and_a_torn_checkpoint_are_skipped_with_a_warning(
     assert "checkpoint of step 12 is skipped" in warnings
     resumed = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines() if '"resume"' in line]
     assert [event["step"] for event in resumed] == [9]
-    assert load_manifest(output / "model").sha256 == load_manifest(uninterrupted / "model").sha256
+    assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
 def test_resuming_with_another_number_of_ranks_goes_on_at_the_same_sample(
-    data: dict[str, str], uninterrupted: Path, tmp_path: Path
+    data: dict[str, str], undisturbed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "training"
     run_pretraining(configuration(data), output, fail=(1, 4, "terminate"))
@@ -115,7 +100,7 @@ def test_resuming_with_another_number_of_ranks_goes_on_at_the_same_sample(
     assert codes == [0], reports
     assert "had 2 ranks, now it has 1" in warnings
     # Only dropout and the order of sums differ: losses stay close to those of two ranks, step by step.
-    ours, theirs = train_events(output), train_events(uninterrupted)
+    ours, theirs = train_events(output), train_events(undisturbed)
     assert ours.keys() == theirs.keys()
     for step, metrics in theirs.items():
         assert ours[step]["train/loss"] == pytest.approx(metrics["train/loss"], rel=0.05)
@@ -146,8 +131,8 @@ def single(data: dict[str, str], **changes: Any) -> PretrainingConfig:
     return from_mapping(PretrainingConfig, configuration(data, **changes))
 
 
-def test_each_step_is_logged_with_its_losses_rates_and_utilization(uninterrupted: Path) -> None:
-    events = [json.loads(line) for line in (uninterrupted / "metrics.jsonl").read_text().splitlines()]
+def test_each_step_is_logged_with_its_losses_rates_and_utilization(undisturbed: Path) -> None:
+    events = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
     assert events[0]["event"] == "start"
     assert events[0]["matrix_product_rate"] > 1e9
     steps = [event for event in events if event["event"] == "train"]
@@ -173,41 +158,39 @@ def test_mlflow_gets_the_weights_of_checkpoints_or_their_path_alone(
 
 
 def test_a_finished_training_is_left_alone(
-    data: dict[str, str], uninterrupted: Path, caplog: pytest.LogCaptureFixture
+    data: dict[str, str], undisturbed: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*") if path.is_file()}
+    before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
     caplog.set_level("INFO")
-    result = pretrain(single(data), uninterrupted, resume=True, experiment="", device="cpu")
+    result = pretrain(single(data), undisturbed, resume=True, experiment="", device="cpu")
     assert result.status == "already_finished"
     assert result.step == 14
     assert result.metrics["held_out/instances"] == 10
     assert "nothing is left to do" in caplog.text
-    after = {path: path.stat().st_mtime_ns for path in uninterrupted.rglob("*") if path.is_file()}
+    after = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
     changed = {path.name for path in after if before.get(path) != after[path]}
     assert changed <= {".lock"}
 
 
-def test_a_second_training_in_a_directory_is_refused_unless_it_resumes(
-    data: dict[str, str], uninterrupted: Path
-) -> None:
+def test_a_second_training_in_a_directory_is_refused_unless_it_resumes(data: dict[str, str], undisturbed: Path) -> None:
     with pytest.raises(UsageError, match="add --resume"):
-        pretrain(single(data), uninterrupted, experiment="", device="cpu")
+        pretrain(single(data), undisturbed, experiment="", device="cpu")
 
 
-def test_resuming_with_a_changed_configuration_lists_the_keys(data: dict[str, str], uninterrupted: Path) -> None:
+def test_resuming_with_a_changed_configuration_lists_the_keys(data: dict[str, str], undisturbed: Path) -> None:
     changed = single(data, seed=1, micro_batch_size=4)
     with pytest.raises(ConfigurationError) as caught:
-        pretrain(changed, uninterrupted, resume=True, experiment="", device="cpu")
+        pretrain(changed, undisturbed, resume=True, experiment="", device="cpu")
     assert "configuration.micro_batch_size: was 3, is 4" in str(caught.value)
     assert "configuration.seed: was 12345, is 1" in str(caught.value)
 
 
-def test_resuming_with_changed_data_names_the_hashes(data: dict[str, str], uninterrupted: Path, tmp_path: Path) -> None:
+def test_resuming_with_changed_data_names_the_hashes(data: dict[str, str], undisturbed: Path, tmp_path: Path) -> None:
     other = write_instances(tmp_path / "other", max_seq_length=32, shards=(40,), held_out=10, rows_per_write=16, seed=9)
     changed = configuration(data)
     changed["phases"][1]["instances"] = str(tmp_path / "other")
     with pytest.raises(ConfigurationError, match=f"inputs.instances_1.content_sha256: was .*, is '{other.sha256}'"):
-        pretrain(from_mapping(PretrainingConfig, changed), uninterrupted, resume=True, experiment="", device="cpu")
+        pretrain(from_mapping(PretrainingConfig, changed), undisturbed, resume=True, experiment="", device="cpu")
 
 
 def test_watching_a_training_otherwise_does_not_make_it_another_one(data: dict[str, str]) -> None:
@@ -264,10 +247,10 @@ def test_static_masks_train_from_both_formats(tmp_path: Path, file_format: str) 
 
 
 def test_training_goes_on_from_another_model_and_says_so(
-    data: dict[str, str], uninterrupted: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    data: dict[str, str], undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    newest = uninterrupted / "checkpoints" / "step-00000014"
+    newest = undisturbed / "checkpoints" / "step-00000014"
     config = configuration(data, initial_model=str(newest), initial_optimizer="restored")
     config["phases"] = [config["phases"][1] | {"steps": 1, "warmup_steps": 0, "learning_rate": 0.0}]
     result = pretrain(from_mapping(PretrainingConfig, config), tmp_path / "more", experiment="", device="cpu")

@@ -182,6 +182,40 @@ def test_a_copy_that_broke_off_anywhere_is_taken_up_without_duplicates(
     assert store.get_run(run_id).info.status == "FINISHED"
 
 
+def test_metrics_whose_request_failed_are_sent_again_by_the_same_training(
+    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = tracking.open_client
+    broken: list[bool] = []
+
+    class Breaking:
+        """A client whose server goes away when a run is known already: requests with metrics do not arrive."""
+
+        def __init__(self, uri: str) -> None:
+            self.client = real(uri)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.client, name)
+
+        def log_batch(self, *arguments: Any, **settings: Any) -> None:
+            if broken and settings.get("metrics"):
+                raise ConnectionError("connection refused")
+            self.client.log_batch(*arguments, **settings)
+
+    monkeypatch.setattr(tracking, "open_client", Breaking)
+    run = open_tracker(tmp_path / "run")
+    run.record("train", 1, {"train/loss": 3.0})
+    assert run.flush(20)
+    broken.append(True)
+    run.record("train", 2, {"train/loss": 2.0})
+    assert not run.flush(20)
+    broken.clear()
+    run.record("train", 3, {"train/loss": 1.0})
+    run.close()
+    run_id = json.loads((tmp_path / "run" / "tracking.json").read_text())["run_id"]
+    assert history(store, run_id, "train/loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
+
+
 def test_a_server_that_is_down_costs_no_metrics_and_the_rest_is_replayed(
     down: None, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

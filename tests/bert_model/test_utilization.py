@@ -23,7 +23,9 @@ def test_without_padding_the_operations_are_those_that_torch_counts(layers: int)
             ids,
             None,
             None,
+            token_rows=None,
             masked_lm_positions=positions,
+            prediction_rows=torch.arange(20),
             labels=ids[:, 1:6],
             next_sentence_label=torch.zeros(4, dtype=torch.long),
         )

@@ -80,6 +80,64 @@ def test_a_directory_of_transformers_is_read(tmp_path: Path, as_bin: bool) -> No
     assert report.source_architecture == "BertForPreTraining"
 
 
+def shard(theirs: Any, directory: Path, as_bin: bool) -> int:
+    """Save a model of transformers in several files with an index; returns how many."""
+    if as_bin:
+        from huggingface_hub import save_torch_state_dict
+
+        theirs.config.architectures = [type(theirs).__name__]
+        theirs.config.save_pretrained(directory)
+        # the tied copy has a file's line of its own, as older releases of transformers wrote it
+        save_torch_state_dict(theirs.state_dict(), directory, safe_serialization=False, max_shard_size="50kB")
+        return len(list(directory.glob("pytorch_model-*.bin")))
+    theirs.save_pretrained(directory, max_shard_size="50kB")
+    return len(list(directory.glob("model-*.safetensors")))
+
+
+@pytest.mark.parametrize("as_bin", [False, True])
+def test_weights_in_several_files_are_read_by_their_index(tmp_path: Path, as_bin: bool) -> None:
+    transformers = pytest.importorskip("transformers")
+    shape = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    theirs = transformers.BertForPreTraining(transformers.BertConfig(**shape, intermediate_size=64))
+    assert shard(theirs, tmp_path, as_bin) > 2
+    ours, report = load_model(BertForPreTraining, tmp_path)
+    expected = dict(theirs.named_parameters())
+    assert all(torch.equal(parameter, expected[name]) for name, parameter in ours.named_parameters())
+    assert (report.created, report.dropped) == ((), ())
+    lost = sorted(tmp_path.glob("*-00002-of-*"))[0]
+    lost.unlink()
+    index = f"{'pytorch_model.bin' if as_bin else 'model.safetensors'}.index.json"
+    with pytest.raises(InputError, match=f"{index}: names the file '{lost.name}'"):
+        load_model(BertForPreTraining, tmp_path)
+
+
+def test_code_in_a_shard_of_a_bin_is_not_run(saved: Path, tmp_path: Path) -> None:
+    (saved / "model.safetensors").unlink()
+    (saved / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": {"x": "pytorch_model-1.bin"}}))
+    torch.save({"x": Planted(tmp_path / "planted")}, saved / "pytorch_model-1.bin")
+    with pytest.raises(InputError, match="not a file of tensors alone"):
+        load_model(BertForPreTraining, saved)
+    assert not (tmp_path / "planted").exists()
+
+
+def test_every_architecture_of_transformers_is_known() -> None:
+    transformers = pytest.importorskip("transformers")
+    named = {name for name in dir(transformers) if name.startswith("Bert") and name.endswith(ARCHITECTURE_ENDS)}
+    assert named == set(HEADS)
+
+
+ARCHITECTURE_ENDS = (
+    "BertModel",
+    "BertLMHeadModel",
+    "PreTraining",
+    "MaskedLM",
+    "NextSentencePrediction",
+    "Classification",
+    "QuestionAnswering",
+    "MultipleChoice",
+)
+
+
 @pytest.mark.parametrize("architecture", sorted(HEADS))
 def test_every_architecture_of_transformers_gives_the_same_hidden_states(architecture: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
@@ -95,6 +153,20 @@ def test_every_architecture_of_transformers_gives_the_same_hidden_states(archite
         with torch.no_grad():
             found = model.eval().bert(ids).sequence_output
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_language_model_from_left_to_right_is_read_as_causal(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    shape = {"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+    settings = transformers.BertConfig(**shape, intermediate_size=40, is_decoder=True)
+    theirs = transformers.BertLMHeadModel(settings).eval()
+    theirs.save_pretrained(tmp_path)
+    ours, report = load_model(BertForPreTraining, tmp_path)
+    assert ours.config.attention == "causal"
+    assert all(name.startswith(("bert.pooler.", "cls.seq_relationship.")) for name in report.created)
+    ids = torch.randint(5, 60, (2, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(ours.eval()(ids).prediction_logits, theirs(ids).logits, atol=1e-5, rtol=1e-5)
 
 
 def test_names_of_older_releases_are_understood(saved: Path) -> None:
@@ -171,8 +243,8 @@ def test_a_classifier_with_another_number_of_labels_is_refused(tmp_path: Path) -
 
 def test_an_unknown_architecture_is_refused(saved: Path) -> None:
     document = json.loads((saved / "config.json").read_text())
-    (saved / "config.json").write_text(json.dumps(document | {"architectures": ["BertLMHeadModel"]}))
-    with pytest.raises(InputError, match="BertLMHeadModel"):
+    (saved / "config.json").write_text(json.dumps(document | {"architectures": ["BertForEverything"]}))
+    with pytest.raises(InputError, match="BertForEverything"):
         load_model(BertForPreTraining, saved)
 
 

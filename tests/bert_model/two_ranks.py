@@ -5,7 +5,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from bert_model import checkpoint
+from bert_model.distributed import environments_of_ranks
 from bert_model.pretraining import pretrain
 from bert_model.trainer import Trainer
 from bert_pipeline.configuration import from_mapping
@@ -26,18 +26,8 @@ _CONTEXT.set_forkserver_preload(["bert_model.pretraining", "torch._dynamo"])
 
 def run_ranks(world_size: int, function: Callable[..., None], *arguments: Any, timeout_seconds: int = 120) -> list[int]:
     """Run `function(*arguments)` on every rank as under torchrun; returns the exit codes, negative for signals."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     processes = []
-    for rank in range(world_size):
-        environment = {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(world_size),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-        }
+    for environment in environments_of_ranks(world_size):
         process = _CONTEXT.Process(target=_rank, args=(environment, function, arguments))
         process.start()
         processes.append(process)

@@ -1,0 +1,248 @@
+"""A registered model behind `mlflow models serve`, in requests a second with their p50 and p99, beside its peer.
+
+Both servers are MLflow's, on loopback, with one worker, and answer the same texts with the same weights: ours the
+registered pyfunc, the peer's transformers' pipeline in MLflow's own flavour for it. Clients are threads of this process
+on the same machine. The rows without a server call the models here, and are what the servers could reach at most.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.finetuning import fresh_model, generated_tasks
+from benchmarks.machine import describe
+from benchmarks.served_model import Load, ModelServer, ask, measure_clients, serving
+from benchmarks.table import Contestant, Row, medians, render
+from benchmarks.working_directory import working_directory
+from bert_pipeline.errors import BertError
+
+TASK = "sst2"
+PEER = "transformers' pipeline"
+UNIT = "requests/s"
+WARM_UP = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServingCase:
+    """What is served, and what it is asked."""
+
+    model: Path
+    """A fine-tuned model's directory."""
+    name: str
+    """Its registered name."""
+    texts: tuple[str, ...]
+    scratch: Path
+    """Home of the registry, and place of logs."""
+
+    def groups(self, size: int) -> list[tuple[str, ...]]:
+        """The texts in groups of one size; the last one is left out where it is smaller."""
+        return [tuple(self.texts[at : at + size]) for at in range(0, len(self.texts) - size + 1, size)]
+
+    def environment(self) -> dict[str, str]:
+        """What makes MLflow look into the registry of this benchmark."""
+        return {
+            "BERT_HOME": str(self.scratch),
+            "MLFLOW_TRACKING_URI": f"sqlite:///{self.scratch / 'mlflow.db'}",
+            "MLFLOW_REGISTRY_URI": f"sqlite:///{self.scratch / 'mlflow.db'}",
+        }
+
+
+def our_body(texts: Sequence[str]) -> bytes:
+    """A request to ours."""
+    return json.dumps({"dataframe_records": [{"text": text} for text in texts]}).encode()
+
+
+def peer_body(texts: Sequence[str]) -> bytes:
+    """A request to the peer."""
+    return json.dumps({"inputs": list(texts)}).encode()
+
+
+def make_case(size: str, num_texts: int) -> ServingCase:
+    """Fine-tune a model of random weights for a moment, and make it champion of a registry of its own."""
+    from bert_model.finetuning import finetune
+    from bert_model.finetuning_config import task_configuration
+    from bert_model.promotion import GateConfig
+    from bert_model.registry import model_name, promote, register
+    from bert_model.trial_pool import TrialPool
+    from bert_pipeline.tasks.task import load_task_data
+
+    scratch = working_directory("serving") / "home"
+    data = load_task_data(TASK, generated_tasks())
+    directory, name = scratch / f"{TASK}-{size}", model_name(size, TASK)
+    examples = [example.text_a for example in next(iter(data.dev.values()))]
+    texts = tuple(itertools.islice(itertools.cycle(examples), num_texts))
+    case = ServingCase(model=directory, name=name, texts=texts, scratch=scratch)
+    if not (directory / "manifest.json").is_file():
+        few = dataclasses.replace(data, train=data.train[:64], test={})
+        settings = {"epochs": [1.0], "seeds": [1], "learning_rates": [5e-5], "batch_sizes": [32]}
+        config = task_configuration(TASK, {**settings, "compare_starts": False})
+        with TrialPool(num_workers=0) as pool:
+            finetune(few, fresh_model(size), directory, config, pool=pool, experiment="")
+    with variables(case.environment()):
+        version = register(directory, name, tags={"licence": "Apache-2.0"})
+        if "champion" not in version.aliases:  # one that says the same of all texts answers as fast as any other
+            waived = ("not_degenerate", "comparable", "covers_champion", "better", "no_task_worse")
+            promote(name, version.version, config=GateConfig(waived_gates=waived)).require()
+    return case
+
+
+@contextlib.contextmanager
+def variables(values: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for a while."""
+    before = {key: os.environ.get(key) for key in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            os.environ.pop(key, None)
+            if value is not None:
+                os.environ[key] = value
+
+
+def peer_pipeline(case: ServingCase) -> Any:
+    """The same weights in transformers' pipeline."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+    tokenizer = AutoTokenizer.from_pretrained(case.model)
+    model = AutoModelForSequenceClassification.from_pretrained(case.model)
+    return pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+
+
+def save_peer(case: ServingCase, batch_size: int) -> Path:
+    """Store the pipeline in MLflow's flavour for transformers, to take a large request as one batch."""
+    import mlflow
+
+    path = case.scratch / f"peer-{case.model.name}-{batch_size}"
+    settings = {"batch_size": batch_size}
+    if not path.is_dir():
+        mlflow.transformers.save_model(
+            peer_pipeline(case), str(path), pip_requirements=[], input_example=[case.texts[0]], model_config=settings
+        )
+    return path
+
+
+def measure_served(
+    case: ServingCase, ours: ModelServer, peer: ModelServer | None, arguments: argparse.Namespace
+) -> list[Row]:
+    """Requests of one text and of a batch, by one client and by several, in alternating rounds."""
+    rows = []
+    for size, clients in itertools.product((1, arguments.batch), (1, arguments.clients)):
+        sides: list[tuple[str, ModelServer, Callable[[Sequence[str]], bytes]]] = [("ours", ours, our_body)]
+        if peer is not None:
+            sides.append((PEER, peer, peer_body))
+        loads = {name: Load() for name, _, _ in sides}
+        contestants: dict[str, Contestant] = {}
+        for name, server, body in sides:
+            bodies = [body(texts) for texts in case.groups(size)]
+            _warm_up(server, bodies, size)
+            contestants[name] = _contestant(server, bodies, clients, arguments.seconds, loads[name])
+        what = f"{'one text' if size == 1 else f'{size} texts'} a request, {clients} client{'s' * (clients > 1)}"
+        rates = medians(contestants, arguments.rounds, what)
+        note = str(loads["ours"]) + (f"; the peer's {loads[PEER]}" if peer is not None else "")
+        rows.append(Row(what=what, unit=UNIT, ours=rates["ours"], peer=PEER, theirs=rates.get(PEER), note=note))
+    return rows
+
+
+def _contestant(server: ModelServer, bodies: Sequence[bytes], clients: int, seconds: float, load: Load) -> Contestant:
+    return lambda: measure_clients(server, bodies, clients, seconds, load)
+
+
+def _warm_up(server: ModelServer, bodies: Sequence[bytes], expected: int) -> None:
+    with contextlib.closing(server.connect()) as connection:
+        for body in bodies[:WARM_UP]:
+            answers = ask(connection, body)
+            if len(answers) != expected:
+                raise BertError(f"the server gave {len(answers)} answers, expected {expected}")
+
+
+def measure_here(case: ServingCase, arguments: argparse.Namespace, *, with_peer: bool) -> list[Row]:
+    """The same models called in this process, one request after another."""
+    from bert_model.prediction import load_predictor
+
+    predictor = load_predictor(TASK, [case.model])
+    models: dict[str, Callable[[Sequence[str]], Any]] = {
+        "ours": lambda texts: predictor.answer([{"text": text} for text in texts])
+    }
+    if with_peer:
+        asked = peer_pipeline(case)
+        models[PEER] = lambda texts: asked(list(texts), batch_size=len(texts))
+    rows = []
+    for size in (1, arguments.batch):
+        loads = {name: Load() for name in models}
+        contestants = {
+            name: _caller(model, case.groups(size), arguments.seconds, loads[name]) for name, model in models.items()
+        }
+        what = f"{'one text' if size == 1 else f'{size} texts'} a call, no server"
+        rates = medians(contestants, arguments.rounds, what)
+        note = str(loads["ours"]) + (f"; the peer's {loads[PEER]}" if with_peer else "")
+        rows.append(Row(what=what, unit=UNIT, ours=rates["ours"], peer=PEER, theirs=rates.get(PEER), note=note))
+    return rows
+
+
+def _caller(
+    model: Callable[[Sequence[str]], Any], groups: Sequence[Sequence[str]], seconds: float, load: Load
+) -> Contestant:
+    def call() -> float:
+        for texts in groups[:WARM_UP]:
+            model(texts)
+        started = time.perf_counter()
+        count = 0
+        while count == 0 or time.perf_counter() - started < seconds:
+            before = time.perf_counter()
+            model(groups[count % len(groups)])
+            load.seconds.append(time.perf_counter() - before)
+            count += 1
+        return count / (time.perf_counter() - started)
+
+    return call
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark and print its table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
+    parser.add_argument("--size", default="mini", help="the model's size (default: %(default)s)")
+    parser.add_argument("--clients", type=int, default=4, help="how many several clients are (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=32, help="texts of a large request (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of a measurement (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds; medians are printed")
+    parser.add_argument("--no-peer", action="store_true", help="measure ours alone")
+    parser.add_argument("--quick", action="store_true", help="one short round: shows that it runs")
+    args = parser.parse_args(arguments)
+    if args.quick:
+        args.rounds, args.seconds = 1, 0.2
+    with_peer = not args.no_peer and find_spec("transformers") is not None
+    try:
+        case = make_case(args.size, num_texts=256)
+        environment = case.environment()
+        logs = case.scratch
+        with contextlib.ExitStack() as stack:
+            ours = stack.enter_context(serving(f"models:/{case.name}@champion", logs / "ours.log", environment))
+            peer = (
+                stack.enter_context(serving(str(save_peer(case, args.batch)), logs / "peer.log", environment))
+                if with_peer
+                else None
+            )
+            head = describe(("mlflow", "torch", "transformers"))
+            rows = measure_served(case, ours, peer, args)
+        rows += measure_here(case, args, with_peer=with_peer)
+    except BertError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    words = sum(len(text.split()) for text in case.texts) / len(case.texts)
+    print(f"{head}\n{case.name} behind `mlflow models serve`, {words:.1f} words a text")
+    print(f"medians of {args.rounds} rounds of {args.seconds:g} s; p50 and p99 over all of them\n\n{render(rows)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The serving benchmark starts MLflow's server, asks it, ends it, and lives without its peer."""
+
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import serving
+from benchmarks.served_model import Load
+from benchmarks.served_model import serving as served
+from bert_pipeline.errors import BertError
+
+
+def test_percentiles_are_of_all_requests():
+    load = Load(seconds=[number / 1000 for number in range(1, 101)])
+    assert str(load) == "p50 50.5 ms, p99 100.0 ms"
+
+
+def test_a_model_that_cannot_be_served_is_an_error_with_the_servers_last_words(tmp_path):
+    with (
+        pytest.raises(BertError, match="the server did not start"),
+        served(str(tmp_path / "none"), tmp_path / "log", {}),
+    ):
+        pass
+
+
+@pytest.mark.slow
+def test_the_serving_program_measures_one_and_several_clients_and_ends_its_server(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    started = []
+    popen = subprocess.Popen
+
+    def note(*arguments, **settings):
+        started.append(popen(*arguments, **settings))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", note)
+    assert serving.main(["--quick", "--no-peer", "--size", "tiny", "--clients", "2", "--batch", "4"]) == 0
+    printed = capsys.readouterr().out
+    for what in ("one text a request, 1 client", "one text a request, 2 clients", "4 texts a request, 2 clients"):
+        assert re.search(rf"\| {what} +\| requests/s \| +[\d.]+ \| not available \|.* p50 [\d.]+ ms, p99", printed)
+    assert "no server" in printed
+    assert started
+    assert all(process.poll() is not None for process in started)
+    assert no_process_of(tmp_path)
+
+
+def no_process_of(home: Path) -> bool:
+    """Whether nothing is left that was started for this home."""
+    deadline = time.monotonic() + 20
+    mark = f"BERT_HOME={home}/benchmarks/serving/home".encode()
+    while time.monotonic() < deadline:
+        left = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if int(entry.name) != os.getpid() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                    left.append(entry.name)
+            except OSError:
+                continue
+        if not left:
+            return True
+        time.sleep(0.2)
+    return False

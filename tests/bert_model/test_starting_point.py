@@ -1,0 +1,34 @@
+"""A training that would start from a model with another vocabulary, or with too few embeddings, is refused."""
+
+import pytest
+import tiny_tasks
+import torch
+
+from bert_model.config import ModelConfig, PhaseConfig, PretrainingConfig
+from bert_model.distributed import Group
+from bert_model.starting_point import build
+from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.tokenization import Tokenizer
+
+ALONE = Group(rank=0, world_size=1, device=torch.device("cpu"))
+PHASE = PhaseConfig(max_seq_length=32, steps=2, warmup_steps=1, instances="instances")
+
+
+def test_vocabulary_that_is_not_the_initial_models_is_refused_with_both_sizes_and_hashes(tmp_path):
+    model = tiny_tasks.make_model(tmp_path / "model")
+    config = PretrainingConfig(model=ModelConfig(preset="initial"), phases=(PHASE,), initial_model=str(model))
+    own = Tokenizer.from_directory(model)
+    other = Tokenizer.from_tokens((*tiny_tasks.TOKENS[:-1], "##ing", "##est"), True)
+    with pytest.raises(ConfigurationError) as refused:
+        build(config, None, other, ALONE)
+    for tokenizer in (own, other):
+        assert f"{tokenizer.vocab_size} tokens, lower-casing ({tokenizer.sha256[:12]}…)" in str(refused.value)
+    assert build(config, None, own, ALONE)[4].startswith(f"continuing from {model}")
+
+
+def test_model_with_fewer_embeddings_than_the_vocabulary_has_tokens_is_refused():
+    tokenizer = Tokenizer.from_tokens(tiny_tasks.TOKENS, True)
+    size = tokenizer.vocab_size
+    config = PretrainingConfig(model=ModelConfig(preset="tiny", overrides={"vocab_size": size - 1}), phases=(PHASE,))
+    with pytest.raises(ConfigurationError, match=f"found {size - 1}, but the data's vocabulary has {size} tokens"):
+        build(config, None, tokenizer, ALONE)

@@ -1,0 +1,42 @@
+"""Trials spread over the devices, a worker to each, and a worker that dies is an error with a reason."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_model import trial_pool
+from bert_model.trial_pool import TrialPool, WorkerDied
+
+
+def device_of_this_worker(meeting: Path, number: int) -> tuple[str, int]:
+    """Wait until so many workers have come to the meeting, so that none answers twice."""
+    (meeting / str(os.getpid())).touch()
+    while len(list(meeting.iterdir())) < number:
+        time.sleep(0.01)
+    return trial_pool._worker["device"], trial_pool._worker["threads"]
+
+
+class Deadly:
+    """A job that ends its process, as a kill for memory does."""
+
+    @property
+    def seed(self):
+        os._exit(9)
+
+
+def test_every_worker_has_a_device_of_its_own_in_turn(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with TrialPool(num_workers=3, threads_per_worker=2) as pool:
+        assert pool.devices == ["cuda:0", "cuda:1"]
+        answers = [pool.workers().submit(device_of_this_worker, tmp_path, 3) for _ in range(3)]
+        found = sorted(answer.result(timeout=60) for answer in answers)
+    assert found == [("cuda:0", 2), ("cuda:0", 2), ("cuda:1", 2)]
+
+
+def test_worker_that_dies_is_an_error_and_the_pool_may_be_used_again(tmp_path):
+    with TrialPool(num_workers=1) as pool:
+        with pytest.raises(WorkerDied, match="most likely killed for memory"):
+            list(pool.run([Deadly()]))
+        assert pool.workers().submit(device_of_this_worker, tmp_path, 1).result(timeout=60) == ("cpu", 1)
