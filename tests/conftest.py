@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+ON_REQUEST = ("services", "browser")
+"""Markers of tests that start real servers: they run where `-m` asks for them, as `make test-services` does."""
+
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
@@ -17,10 +20,17 @@ def real_data() -> Path:
     return path
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that reads real data carries the marker, so that `-m 'not real_data'` means what it says."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests of real servers out unless they are asked for; see that those of real data carry their marker."""
     for item in items:
         uses_real_data = "real_data" in getattr(item, "fixturenames", ())
         marked = item.get_closest_marker("real_data") is not None
         if uses_real_data and not marked:
             raise pytest.UsageError(f"{item.nodeid} reads real data but lacks @pytest.mark.real_data")
+    asked_for = config.getoption("markexpr")
+    left_out = [
+        item for item in items if any(item.get_closest_marker(name) and name not in asked_for for name in ON_REQUEST)
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]

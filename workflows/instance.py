@@ -17,6 +17,8 @@ _DAGSTER_YAML = """\
 # Written once; edit at will. Storage is SQLite in this directory unless a `storage:` section says otherwise.
 telemetry:
   enabled: false
+nux:
+  enabled: false  # no invitation to newsletters at the first visit
 concurrency:
   runs:
     max_concurrent_runs: 2
@@ -38,12 +40,17 @@ freshness:
 """
 
 
+def dagster_directory(home: BertHome) -> Path:
+    """DAGSTER_HOME, or `dagster` below the home."""
+    return Path(os.environ.get(DAGSTER_HOME_VARIABLE) or home.path / "dagster").resolve()
+
+
 def prepare_home(home: BertHome | None = None) -> Path:
     """Make BERT_HOME and DAGSTER_HOME where missing, name them in the environment, and return DAGSTER_HOME."""
     directory = home.path if home else default_home()
     directory.mkdir(parents=True, exist_ok=True)
     os.environ[HOME_VARIABLE] = str(directory)
-    dagster_home = Path(os.environ.get(DAGSTER_HOME_VARIABLE) or directory / "dagster").resolve()
+    dagster_home = dagster_directory(home or BertHome())
     dagster_home.mkdir(parents=True, exist_ok=True)
     os.environ[DAGSTER_HOME_VARIABLE] = str(dagster_home)
     settings = dagster_home / "dagster.yaml"

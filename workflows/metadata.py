@@ -8,8 +8,12 @@ from typing import Any
 
 import dagster as dg
 
+from bert_model.record import without_password
 from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.manifest import Manifest
+
+WHEREABOUTS = ("path", "source", "sources", "training_directory", "sha256", "files", "bytes", "seconds")
+"""Last parts of the keys that say where an artefact lies and what it weighs."""
 
 
 @contextlib.contextmanager
@@ -24,7 +28,7 @@ def readable_failures(*, allow_retries: bool = False) -> Iterator[None]:
     except BertError as error:
         retry = allow_retries or isinstance(error, UnavailableError)
         raise dg.Failure(
-            description=str(error), metadata={"error": type(error).__name__}, allow_retries=retry
+            description=without_password(str(error)), metadata={"error": type(error).__name__}, allow_retries=retry
         ) from error
 
 
@@ -37,11 +41,35 @@ def manifest_metadata(manifest: Manifest) -> dict[str, Any]:
         "files": len(manifest.files),
         "seconds": float(manifest.provenance.get("seconds", 0.0)),
     }
+    if manifest.provenance.get("seconds"):
+        metadata["bytes_per_second"] = metadata["bytes"] / metadata["seconds"]
     rows = [entry["rows"] for entry in manifest.files.values() if "rows" in entry]
     if rows:
         metadata["dagster/row_count"] = sum(rows)
+        if metadata["seconds"]:
+            metadata["rows_per_second"] = sum(rows) / metadata["seconds"]
     metadata |= flat_numbers(manifest.counts)
     return metadata
+
+
+def for_reading(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The order in which the UI lists metadata: pictures and texts, links, tables, facts, at last where it lies.
+
+    Within a kind the order stays. Floats get six significant digits: more is noise to a reader.
+    """
+    shown = {key: _six_digits(value) if isinstance(value, float) else value for key, value in metadata.items()}
+    return dict(sorted(shown.items(), key=lambda entry: _place(*entry)))
+
+
+def _place(key: str, value: Any) -> int:
+    if key.rpartition("/")[2] in WHEREABOUTS:
+        return 4
+    kinds = (dg.MarkdownMetadataValue, dg.UrlMetadataValue, dg.TableMetadataValue)
+    return next((place for place, kind in enumerate(kinds) if isinstance(value, kind)), 3)
+
+
+def _six_digits(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 def flat_numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, int | float]:

@@ -254,6 +254,28 @@ def report_agrees(directory: Path, finetuning: Path) -> Verdict:
     return Verdict(passed=True, description=f"{len(rows)} rows, {len(pictures)} pictures")
 
 
+def predictions_complete(directory: Path) -> Verdict:
+    """Files as in the manifest, each line an answer, and as many as there were inputs."""
+    verdict = intact(directory, "predictions")
+    if not verdict.passed:
+        return verdict
+    manifest = load_manifest(directory)
+    total = 0
+    for path in manifest.file_paths():
+        try:
+            with open(path, encoding="utf-8") as lines:
+                found = sum(isinstance(json.loads(line), dict) for line in lines)
+        except ValueError as error:
+            return Verdict(passed=False, description=f"{path}: not JSON lines ({error})")
+        expected = manifest.files[path.relative_to(directory).as_posix()].get("rows")
+        if found != expected:
+            return Verdict(passed=False, description=f"{path}: {found} answers, the manifest counts {expected}")
+        total += found
+    return Verdict(
+        passed=True, description=f"{total:,} answers in {len(manifest.files)} files", metadata={"answers": total}
+    )
+
+
 def registered_consistent(directory: Path, name: str) -> Verdict:
     """A version of `name` holds the directory's content and downloads whole; so does the champion, if there is one."""
     from bert_model.reference_logits import difference

@@ -11,7 +11,23 @@ DUMP_ASSETS = PHASE_ASSETS["data"] + PHASE_ASSETS["pretraining"]
 """From a dump to a registered pre-trained model: all on the partition `dump`."""
 TASK_ASSETS = PHASE_ASSETS["finetuning"]
 """On the partitions `dump` × `task`."""
-ASSETS = (*DUMP_ASSETS, *TASK_ASSETS, *PHASE_ASSETS["report"])
+ON_REQUEST = ("predictions",)
+"""Made from files of the user's own, for a task, with whichever version is champion: no phase of a run."""
+ASSETS = (*DUMP_ASSETS, *TASK_ASSETS, *PHASE_ASSETS["report"], *ON_REQUEST)
+
+JOB_TAG = "job"
+JOBS = {
+    "retrain": DUMP_ASSETS,
+    "evaluate_tasks": TASK_ASSETS,
+    "write_report": PHASE_ASSETS["report"],
+    "predict": ON_REQUEST,
+}
+"""The jobs in the UI, and the assets that each makes."""
+
+
+def job_tags(asset: str) -> dict[str, str]:
+    """The tag of an asset that names its job, to select by in the UI: `tag:job=retrain`."""
+    return {JOB_TAG: next(job for job, assets in JOBS.items() if asset in assets)}
 
 
 def asset_of_step(step: str) -> str:

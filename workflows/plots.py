@@ -40,7 +40,7 @@ def training_curves(events: Iterable[Mapping[str, Any]], title: str) -> bytes:
 def score_bars(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], title: str) -> bytes:
     """Grouped bars: one group for each row's "task", one bar for each of `columns` (key -> legend) that has a score."""
     pyplot = _pyplot()
-    figure, axes = pyplot.subplots(figsize=(max(6.0, 1.1 * len(rows) + 2), 4.2), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(min(11.0, max(6.0, 1.1 * len(rows) + 2)), 4.2), layout="constrained")
     width = 0.8 / max(1, len(columns))
     for index, (key, legend) in enumerate(columns.items()):
         places = [place + (index - (len(columns) - 1) / 2) * width for place in range(len(rows))]

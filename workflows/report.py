@@ -75,6 +75,15 @@ class Results:
         longer = f"random ×{'/'.join(map(str, multiples))}" if multiples else COLUMNS["random_longer"]
         return {**COLUMNS, "random_longer": longer}
 
+    def shown_rows(self) -> list[dict[str, Any]]:
+        """The rows under their headings, to one decimal; a column that is empty everywhere is left out."""
+        keys = [key for key in COLUMNS if any(row[key] not in (None, "") for row in self.rows)]
+        headings = {**self.headings, "note": "note"}
+        return [
+            {headings[key]: round(row[key], 1) if isinstance(row[key], float) else row[key] for key in keys}
+            for row in self.rows
+        ]
+
     def averages(self) -> dict[str, float]:
         """Means over the tasks that have all of the scores compared."""
         keys = [key for key in BARS if any(_is_number(r[key]) for r in self.rows)]

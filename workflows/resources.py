@@ -6,12 +6,15 @@ from pathlib import Path
 
 import dagster as dg
 
+from bert_model.record import credentials_apart
 from bert_pipeline.errors import UsageError
 from workflows.partitions import TASK_NAMES, checked_dump_name
 
 HOME_VARIABLE = "BERT_HOME"
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 TASKS_VARIABLE = "BERT_TASKS"
+MLFLOW_ADDRESS_VARIABLE = "BERT_MLFLOW_ADDRESS"
+DEFAULT_MLFLOW_ADDRESS = "http://127.0.0.1:5000"
 DEFAULT_HOME = ".bert"
 EXPERIMENT = "reports"
 
@@ -36,8 +39,28 @@ class BertHome(dg.ConfigurableResource):
 
     @property
     def tracking_uri(self) -> str:
-        """Where MLflow keeps runs and the registry."""
-        return self.mlflow_tracking_uri or os.environ.get(TRACKING_VARIABLE) or f"sqlite:///{self.path / 'mlflow.db'}"
+        """Where MLflow keeps runs and the registry; a server's address without user and password."""
+        given = self.mlflow_tracking_uri or os.environ.get(TRACKING_VARIABLE)
+        return credentials_apart(given) if given else f"sqlite:///{self.path / 'mlflow.db'}"
+
+    @property
+    def is_served(self) -> bool:
+        """Whether runs and registry are a server's, and not a database that is opened here."""
+        return self.tracking_uri.startswith(("http:", "https:"))
+
+    @property
+    def mlflow_address(self) -> str:
+        """Where people open MLflow: BERT_MLFLOW_ADDRESS, the tracking server, or where `make ui` puts it."""
+        server = self.tracking_uri if self.is_served else DEFAULT_MLFLOW_ADDRESS
+        return (os.environ.get(MLFLOW_ADDRESS_VARIABLE) or server).rstrip("/")
+
+    def run_page(self, run_id: str) -> str:
+        """The page of a run in MLflow's UI."""
+        return f"{self.mlflow_address}/#/runs/{run_id}"
+
+    def version_page(self, name: str, version: int) -> str:
+        """The page of a registered version in MLflow's UI."""
+        return f"{self.mlflow_address}/#/models/{name}/versions/{version}"
 
     @property
     def artifacts(self) -> Path:
@@ -98,6 +121,13 @@ class BertHome(dg.ConfigurableResource):
 
     def report(self, dump: str) -> Path:
         return self.of_dump(dump) / "report"
+
+    def prediction_inputs(self, task: str) -> Path:
+        """The folder whose files `predictions` answers where none are named."""
+        return self.path / "inputs" / _checked_task(task)
+
+    def predictions(self, task: str) -> Path:
+        return self.path / "predictions" / _checked_task(task)
 
     def log_report(
         self, *, run_name: str, tags: Mapping[str, str], metrics: Mapping[str, float], directory: Path

@@ -15,6 +15,8 @@ WIKI_VARIABLE = "BERT_WIKI"
 DEFAULT_WIKI = "simplewiki"
 SITES_VARIABLE = "BERT_DUMP_SITES"
 START_VARIABLE = "BERT_RETRAIN_FROM"
+CRON_VARIABLE = "BERT_RETRAIN_CRON"
+DEFAULT_CRON = "0 3 5-28 * *"
 STARTS = ("scratch", "champion")
 
 SECONDS_PER_HOUR = 3600
@@ -33,6 +35,11 @@ def dump_sites() -> tuple[str, ...]:
 
     given = tuple(site.strip() for site in os.environ.get(SITES_VARIABLE, "").split(",") if site.strip())
     return given or SITES
+
+
+def cron() -> str:
+    """When the monthly retraining looks for the month's dump, in UTC: BERT_RETRAIN_CRON, or daily from the fifth."""
+    return os.environ.get(CRON_VARIABLE) or DEFAULT_CRON
 
 
 def now() -> float:

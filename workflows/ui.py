@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workflows.instance import open_instance
-from workflows.resources import BertHome
+from workflows.resources import MLFLOW_ADDRESS_VARIABLE, BertHome
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Start both UIs and wait; the end of either ends the other."""
+    """Start both UIs and wait; the end of either ends the other. Where MLflow is a server's, Dagster's alone."""
     parser = argparse.ArgumentParser(prog="python -m workflows.ui", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (default: %(default)s, this machine only)")
     parser.add_argument("--port", type=int, default=3000, help="port of the Dagster UI (default: %(default)s)")
@@ -28,13 +28,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     # A shell's background job ignores SIGINT and passes that on: Dagster could not be stopped then.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    processes = [
-        subprocess.Popen(command, cwd=ROOT, start_new_session=True) for command in ui_commands(home, arguments)
-    ]
-    print(
-        f"Dagster: http://{arguments.host}:{arguments.port}   MLflow: http://{arguments.host}:{arguments.mlflow_port}"
-    )
-    print("Ctrl-C ends both.", flush=True)
+    commands = [dagster_command(arguments)]
+    if not home.is_served:  # otherwise MLflow is a server's already
+        os.environ.setdefault(MLFLOW_ADDRESS_VARIABLE, f"http://{arguments.host}:{arguments.mlflow_port}")
+        os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+        os.environ["MLFLOW_BACKEND_STORE_URI"] = home.tracking_uri  # a command line is everyone's to read
+        commands.append(mlflow_command(home, arguments))
+    processes = [subprocess.Popen(command, cwd=ROOT, start_new_session=True) for command in commands]
+    print(f"Dagster: http://{arguments.host}:{arguments.port}   MLflow: {home.mlflow_address}")
+    print("Ctrl-C ends what was started here.", flush=True)
     try:
         while all(process.poll() is None for process in processes):
             time.sleep(0.5)
@@ -45,19 +47,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return max((process.returncode or 0) for process in processes) if _failed(processes) else 0
 
 
-def ui_commands(home: BertHome, arguments: argparse.Namespace) -> list[list[str]]:
-    """The command lines of webserver and daemon (`dagster dev` starts both) and of MLflow's server."""
-    os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+def dagster_command(arguments: argparse.Namespace) -> list[str]:
+    """The command line of webserver and daemon: `dagster dev` starts both."""
     return [
-        [
-            *(sys.executable, "-W", "ignore::UserWarning", "-m", "dagster", "dev"),
-            *("-w", str(ROOT / "workspace.yaml"), "--host", arguments.host, "--port", str(arguments.port)),
-        ],
-        [
-            *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
-            *("--backend-store-uri", home.tracking_uri, "--default-artifact-root", home.artifacts.as_uri()),
-            *("--host", arguments.host, "--port", str(arguments.mlflow_port)),
-        ],
+        *(sys.executable, "-W", "ignore::UserWarning", "-m", "dagster", "dev"),
+        *("-w", str(ROOT / "workspace.yaml"), "--host", arguments.host, "--port", str(arguments.port)),
+    ]
+
+
+def mlflow_command(home: BertHome, arguments: argparse.Namespace) -> list[str]:
+    """The command line of MLflow's server, whose database stands in the environment."""
+    return [
+        *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
+        *("--default-artifact-root", home.artifacts.as_uri()),
+        *("--host", arguments.host, "--port", str(arguments.mlflow_port)),
     ]
 
 

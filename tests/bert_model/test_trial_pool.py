@@ -1,5 +1,6 @@
 """Trials spread over the devices, a worker to each, and a worker that dies is an error with a reason."""
 
+import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -40,3 +41,18 @@ def test_worker_that_dies_is_an_error_and_the_pool_may_be_used_again(tmp_path):
         with pytest.raises(WorkerDied, match="most likely killed for memory"):
             list(pool.run([Deadly()]))
         assert pool.workers().submit(device_of_this_worker, tmp_path, 1).result(timeout=60) == ("cpu", 1)
+
+
+def use_the_shared_pool(meeting: Path) -> None:
+    """What a step of Dagster's is: the work of a process that multiprocessing started."""
+    trial_pool.shared_pool(num_workers=1).workers().submit(device_of_this_worker, meeting, 1).result()
+
+
+def test_process_that_multiprocessing_started_ends_with_its_shared_pool(tmp_path):
+    process = multiprocessing.get_context("spawn").Process(target=use_the_shared_pool, args=(tmp_path,))
+    process.start()
+    process.join(120)
+    hangs = process.is_alive()
+    process.kill()
+    assert not hangs
+    assert process.exitcode == 0

@@ -51,7 +51,8 @@ def home(finished_home: BertHome, tmp_path: Path) -> BertHome:
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An environment without a home of its own: BERT_HOME is a fresh folder."""
     for name in ("DAGSTER_HOME", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "BERT_PRESET", "BERT_WIKI"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # what a test sets from here on is taken back at its end
+        monkeypatch.delenv(name)
     home = tmp_path / "home"
     monkeypatch.setenv("BERT_HOME", str(home))
     return home

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from planted import SECRETS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DUMP = "samplewiki-1"
@@ -57,9 +58,9 @@ def write_preset(directory: Path, name: str = "miniature", **pretraining: Any) -
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The variables under which a run keeps to `home`."""
+    """The variables under which a run keeps to `home`, with secrets planted that it must keep to itself."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("BERT_", "DAGSTER_", "MLFLOW_"))}
-    return {**kept, "BERT_HOME": str(home), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return {**kept, **SECRETS, "BERT_HOME": str(home), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
 def command(preset_path: Path, *words: str) -> list[str]:

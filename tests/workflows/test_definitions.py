@@ -12,7 +12,8 @@ import pytest
 from bert_model.run_preset import load_preset, preset_names
 from workflows.configuration import asset_configs, launchpad_preset
 from workflows.definitions import defs
-from workflows.phases import ASSETS, asset_of_step
+from workflows.defs.promotion import REGISTRY_POOL
+from workflows.phases import ASSETS, JOB_TAG, asset_of_step
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SNAPSHOT = Path(__file__).parent / "asset_graph.json"
@@ -32,11 +33,10 @@ def graph(definitions: dg.Definitions) -> dict[str, Any]:
             "group": spec.group_name,
             "kinds": sorted(spec.kinds),
             "owners": sorted(spec.owners),
-            "partitions": sorted(
-                spec.partitions_def.partition_dimension_names
-                if isinstance(spec.partitions_def, dg.MultiPartitionsDefinition)
-                else [spec.partitions_def.name]
-            ),
+            "partitions": partitions(spec.partitions_def),
+            "tags": {key: value for key, value in sorted(spec.tags.items()) if not key.startswith("dagster/")},
+            "fresh for days": freshness(spec.freshness_policy),
+            "pool": pool(definitions, spec.key),
             "automation": spec.automation_condition.get_label() if spec.automation_condition else None,
         }
     checks = {
@@ -51,6 +51,25 @@ def graph(definitions: dg.Definitions) -> dict[str, Any]:
         "schedules": {item.name: [item.cron_schedule, item.default_status.value] for item in definitions.schedules},
         "sensors": {item.name: item.default_status.value for item in definitions.sensors},
     }
+
+
+def partitions(definition: Any) -> list[str]:
+    """The names of the partitions' dimensions."""
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        return sorted(definition.partition_dimension_names)
+    return ["task" if isinstance(definition, dg.StaticPartitionsDefinition) else definition.name]
+
+
+def freshness(policy: Any) -> list[int] | None:
+    """After how many days an asset counts as overdue: a warning, then a failure."""
+    if policy is None:
+        return None
+    return [policy.warn_window.to_timedelta().days, policy.fail_window.to_timedelta().days]
+
+
+def pool(definitions: dg.Definitions, key: dg.AssetKey) -> str | None:
+    """The pool of the step that makes an asset."""
+    return definitions.resolve_asset_graph().get(key).assets_def.op.pool
 
 
 def test_asset_graph_is_the_stored_one(definitions):
@@ -77,6 +96,24 @@ def test_every_asset_links_to_its_source(definitions):
         (reference,) = spec.metadata["dagster/code_references"].code_references
         lines = Path(reference.file_path).read_text(encoding="utf-8").splitlines()
         assert f"def {spec.key.to_user_string()}(" in "\n".join(lines[reference.line_number - 1 :][:20])
+
+
+def test_every_asset_carries_the_job_that_makes_it_as_a_tag(definitions):
+    for spec in definitions.resolve_all_asset_specs():
+        job = definitions.resolve_job_def(spec.tags[JOB_TAG])
+        assert spec.key in job.asset_layer.executable_asset_keys
+
+
+def test_whatever_moves_aliases_waits_for_its_turn_in_one_pool(definitions):
+    moving = {key.to_user_string() for key in graph_of_registry(definitions)}
+    assert moving == {"registered_pretrained_model", "registered_task_model", "promotion_decision"}
+    for job, op in (("promote", "hold_against_gates"), ("rollback", "give_champion_back")):
+        assert definitions.resolve_job_def(job).graph.node_named(op).definition.pool == REGISTRY_POOL
+
+
+def graph_of_registry(definitions: dg.Definitions) -> list[dg.AssetKey]:
+    keys = [spec.key for spec in definitions.resolve_all_asset_specs()]
+    return [key for key in keys if pool(definitions, key) == REGISTRY_POOL]
 
 
 def test_every_check_has_a_description(definitions):

@@ -13,6 +13,7 @@ from pathlib import Path
 import dagster as dg
 import miniature
 import pytest
+import yaml
 
 from workflows.instance import open_instance
 from workflows.launcher import LAUNCH_VARIABLE, read_metrics
@@ -99,6 +100,24 @@ def test_interrupted_run_stops_its_training_in_order_and_is_cancelled(home, pres
     assert last_checkpoint(directory) == end["step"]
 
 
+def test_rank_that_hangs_ends_the_run_and_is_named_in_it(home, tmp_path):
+    mapping = miniature.preset(phases=[PHASE], checkpoint_interval_steps=10, keep_last=2, timeout_seconds=15)
+    mapping["launch"]["processes_per_node"] = 2
+    preset = tmp_path / "two.yaml"
+    preset.write_text(yaml.safe_dump(mapping), encoding="utf-8")
+    step = start(home, preset, tmp_path / "log")
+    wait_for_checkpoint(home, step)
+    ranks = [pid for pid, words in training_processes(home) if "torch.distributed.run" not in words]
+    hanging = next(pid for pid in ranks if b"RANK=1" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    os.kill(hanging, signal.SIGSTOP)
+    assert step.wait(timeout=240) == 1
+    log = (tmp_path / "log").read_text(encoding="utf-8")
+    assert "rank 0 lost the other ranks at step " in log
+    assert f"it waited for rank 1 (process {hanging} " in log
+    assert "is intact; materialize again to resume" in log
+    assert not training_processes(home)
+
+
 def start(home: BertHome, preset: Path, log: Path) -> "subprocess.Popen[bytes]":
     with open(log, "wb") as stream:
         return subprocess.Popen(
@@ -127,7 +146,7 @@ def wait_for_checkpoint(home: BertHome, process: "subprocess.Popen[bytes]") -> P
     return directory
 
 
-def wait_until(condition, process: "subprocess.Popen[bytes] | None" = None, seconds: float = 120.0) -> None:
+def wait_until(condition, process: "subprocess.Popen[bytes] | None" = None, seconds: float = 240.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert process is None or process.poll() is None, f"the run ended with {process.returncode}"

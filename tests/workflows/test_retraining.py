@@ -1,9 +1,7 @@
 """A month later: a new dump, trained on from the champion, judged by its fine-tunings, promoted, and undone."""
 
-import contextlib
 import os
 import shutil
-import sqlite3
 from typing import Any
 
 import dagster as dg
@@ -14,6 +12,7 @@ from bert_model.promotion import GateConfig
 from bert_model.registry import list_models, promote
 from bert_model.run_preset import preset_from_mapping
 from bert_pipeline.tokenization import Tokenizer
+from workflows.backup import relocate
 from workflows.configuration import asset_configs
 from workflows.definitions import defs
 from workflows.defs.pretraining import current_model
@@ -34,7 +33,7 @@ def home(finished_home: BertHome, tmp_path, monkeypatch) -> BertHome:
     """A copy of the finished run's home, its registry included, with the tasks of the first dump as everyone's."""
     copy = BertHome(directory=str(tmp_path / "home"))
     shutil.copytree(finished_home.path, copy.path, ignore=shutil.ignore_patterns("dagster", "cache"))
-    relocate(copy.path / "mlflow.db", str(finished_home.path), str(copy.path))
+    relocate(copy.path / "mlflow.db", finished_home.path, copy.path)
     for variable in ("DAGSTER_HOME", "MLFLOW_TRACKING_URI"):
         monkeypatch.setenv(variable, "")  # what the runs set is put back at the end
         monkeypatch.delenv(variable)
@@ -42,19 +41,6 @@ def home(finished_home: BertHome, tmp_path, monkeypatch) -> BertHome:
     monkeypatch.setenv(TASKS_VARIABLE, str(copy.dump(miniature.DUMP)))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return copy
-
-
-def relocate(database, old: str, new: str) -> None:
-    """MLflow's store knows artefacts by their absolute paths: let it find them in a copy."""
-    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
-        tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
-        for table in tables:
-            for column in connection.execute(f"pragma table_info({table})").fetchall():
-                if "CHAR" in column[2].upper() or "TEXT" in column[2].upper():
-                    connection.execute(
-                        f"update {table} set {column[1]} = replace({column[1]}, ?, ?) where {column[1]} like ?",
-                        (old, new, f"%{old}%"),
-                    )
 
 
 def run_configuration(assets: tuple[str, ...], **changes: dict[str, Any]) -> dict[str, Any]:

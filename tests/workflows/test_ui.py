@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import miniature
 import pytest
 
@@ -35,6 +36,13 @@ mutation Launch($params: ExecutionParams!) {
 }
 """
 STATUS = "query Status($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
+STALE = """
+query Stale($path: [String!]!, $partition: String!) {
+  assetNodeOrError(assetKey: {path: $path}) {
+    ... on AssetNode { staleStatus(partition: $partition) staleCauses(partition: $partition) { reason } }
+  }
+}
+"""
 GRAPH = "{ assetNodes { assetKey { path } groupName description repository { name location { name } } } }"
 
 
@@ -140,13 +148,24 @@ def status_at_end(address: str, run_id: str, seconds: float = 420.0) -> str:
     return status
 
 
-def test_ui_serves_the_graph_and_a_run_launched_without_configuration_succeeds(server, home):
+def test_ui_serves_the_graph_and_a_run_launched_without_configuration_succeeds(server, home, monkeypatch):
     nodes = ask(server, GRAPH)["assetNodes"]
     assert {node["assetKey"]["path"][-1] for node in nodes} == set(ASSETS)
     assert all(node["description"] for node in nodes)
     assert status_at_end(server, launch(server, "dump", "corpus")) == "SUCCESS"
     corpus = load_manifest(home.corpus(miniature.DUMP), kind="corpus")
     assert corpus.counts["documents"] > 100
+
+    asked = {"path": ["corpus"], "partition": miniature.DUMP}
+    assert ask(server, STALE, asked)["assetNodeOrError"] == {"staleStatus": "FRESH", "staleCauses": []}
+    monkeypatch.setenv("BERT_HOME", str(home.path))
+    monkeypatch.setenv("DAGSTER_HOME", str(home.path / "dagster"))
+    other = dg.AssetMaterialization("dump", partition=miniature.DUMP, tags={"dagster/data_version": "another dump"})
+    with open_instance(home) as instance:
+        instance.report_runless_asset_event(other)
+    shown = ask(server, STALE, asked)["assetNodeOrError"]  # what depends on an input that has changed
+    assert shown["staleStatus"] == "STALE"
+    assert "data version" in shown["staleCauses"][0]["reason"]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")

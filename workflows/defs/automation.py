@@ -6,13 +6,11 @@ import dagster as dg
 
 from workflows import retraining
 from workflows.partitions import dump_partitions
-from workflows.phases import DUMP_ASSETS, PHASE_ASSETS, TASK_ASSETS
+from workflows.phases import JOBS
 from workflows.resources import BertHome
 from workflows.retraining import MAX_RETRIES_TAG, MAX_RUNTIME_TAG, SECONDS_PER_HOUR, known_dumps, retraining_run
 
-PRETRAINING_JOB = "retrain"
-FINETUNING_JOB = "evaluate_tasks"
-REPORT_JOB = "write_report"
+PRETRAINING_JOB, FINETUNING_JOB, REPORT_JOB, PREDICTION_JOB = JOBS
 RETRAINING_SCHEDULE = "monthly_retraining"
 SITE_SENSOR = "new_dump_on_site"
 FOLDER_SENSOR = "new_dump_in_folder"
@@ -23,32 +21,38 @@ SETTLING_SECONDS = 30.0
 
 retrain = dg.define_asset_job(
     PRETRAINING_JOB,
-    selection=dg.AssetSelection.assets(*DUMP_ASSETS),
+    selection=dg.AssetSelection.assets(*JOBS[PRETRAINING_JOB]),
     description="From a dump to a registered pre-trained model.",
     tags={MAX_RUNTIME_TAG: str(14 * 24 * SECONDS_PER_HOUR), MAX_RETRIES_TAG: "2"},
 )
 evaluate_tasks = dg.define_asset_job(
     FINETUNING_JOB,
-    selection=dg.AssetSelection.assets(*TASK_ASSETS),
+    selection=dg.AssetSelection.assets(*JOBS[FINETUNING_JOB]),
     description="Fine-tune one task on one dump's model, register it, and promote it if the gates let it pass.",
     tags={MAX_RUNTIME_TAG: str(2 * 24 * SECONDS_PER_HOUR), MAX_RETRIES_TAG: "2"},
 )
 write_report = dg.define_asset_job(
     REPORT_JOB,
-    selection=dg.AssetSelection.assets(*PHASE_ASSETS["report"]),
+    selection=dg.AssetSelection.assets(*JOBS[REPORT_JOB]),
     description="Write one dump's results and decide whether its pre-trained model becomes champion.",
     tags={MAX_RUNTIME_TAG: str(2 * SECONDS_PER_HOUR)},
+)
+predict = dg.define_asset_job(
+    PREDICTION_JOB,
+    selection=dg.AssetSelection.assets(*JOBS[PREDICTION_JOB]),
+    description="The champion's answers to the files in BERT_HOME/inputs/<task>, or to those named in the launchpad.",
+    tags={MAX_RUNTIME_TAG: str(2 * 24 * SECONDS_PER_HOUR), MAX_RETRIES_TAG: "2"},
 )
 
 
 @dg.schedule(
     name=RETRAINING_SCHEDULE,
-    cron_schedule="0 3 5-28 * *",
+    cron_schedule=retraining.cron(),
     execution_timezone="UTC",
     job=retrain,
     default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Once a month: looks each day from the fifth on whether the dump of the first of that month (of the "
-    "wiki in BERT_WIKI) is finished; then it becomes a partition and is trained on.",
+    description="Once a month: looks each day from the fifth on (or when BERT_RETRAIN_CRON says) whether the dump of "
+    "the first of that month (of the wiki in BERT_WIKI) is finished; then it becomes a partition and is trained on.",
 )
 def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) -> dg.RunRequest | dg.SkipReason:
     from bert_pipeline.download import why_unfinished
@@ -118,7 +122,7 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
 
 tasks_after_pretraining = dg.AutomationConditionSensorDefinition(
     name=AUTOMATION_SENSOR,
-    target=dg.AssetSelection.assets(*TASK_ASSETS, *PHASE_ASSETS["report"]),
+    target=dg.AssetSelection.assets(*JOBS[FINETUNING_JOB], *JOBS[REPORT_JOB]),
     default_status=dg.DefaultSensorStatus.STOPPED,
     run_tags={MAX_RUNTIME_TAG: str(2 * 24 * SECONDS_PER_HOUR), MAX_RETRIES_TAG: "2"},
     description="A new pre-trained model leads to its fine-tunings, their registration, the report, and the decision "

@@ -10,12 +10,13 @@ from workflows import inspection, model_inspection
 from workflows.defs.corpus import corpus, dump, dump_sources
 from workflows.defs.finetuning import finetuned_model, task_data
 from workflows.defs.instances import instances
+from workflows.defs.predictions import predictions
 from workflows.defs.pretraining import current_model, pretrained_model
 from workflows.defs.promotion import registered_name, registered_pretrained_model, registered_task_model
 from workflows.defs.report import report
 from workflows.defs.vocabulary import vocabulary
 from workflows.inspection import Verdict
-from workflows.partitions import TASK_NAMES, dump_and_task, dump_partitions, dump_task_partitions, sample_seed
+from workflows.partitions import TASK_NAMES, dump_and_task, sample_seed
 from workflows.resources import BertHome
 
 DUMP_READABLE = "dump_readable"
@@ -38,6 +39,7 @@ FINETUNED_NOT_DEGENERATE = "finetuned_not_degenerate"
 REGISTERED_PRETRAINED_CONSISTENT = "registered_pretrained_consistent"
 REGISTERED_TASK_CONSISTENT = "registered_task_consistent"
 REPORT_INTACT = "report_intact"
+PREDICTIONS_COMPLETE = "predictions_complete"
 
 Judge = Callable[[BertHome, str], Verdict]
 
@@ -165,11 +167,17 @@ def _report_intact(home: BertHome, name: str) -> Verdict:
     return model_inspection.report_agrees(home.report(name), home.finetuning(name, TASK_NAMES[0]).parent)
 
 
+def _predictions_complete(home: BertHome, task: str) -> Verdict:
+    """There is an answer for each input, in whole files."""
+    return model_inspection.predictions_complete(home.predictions(task))
+
+
 def _check(
     asset: dg.AssetsDefinition, name: str, judge: Judge, *, blocking: bool, warn: bool = False
 ) -> dg.AssetChecksDefinition:
     """Wrap a judge: the partition is the run's own."""
-    partitions = dump_task_partitions if asset.partitions_def == dump_task_partitions else dump_partitions
+    partitions = asset.partitions_def
+    assert partitions is not None
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
@@ -213,4 +221,5 @@ checks = [
     ),
     _check(registered_task_model, REGISTERED_TASK_CONSISTENT, _registered_task_consistent, blocking=False),
     _check(report, REPORT_INTACT, _report_intact, blocking=False),
+    _check(predictions, PREDICTIONS_COMPLETE, _predictions_complete, blocking=False),
 ]

@@ -1,7 +1,6 @@
 """Dump and corpus: what is read, and the documents that come out of it."""
 
 import dataclasses
-import itertools
 import json
 import re
 import time
@@ -17,8 +16,9 @@ from bert_pipeline.corpus import CorpusConfig
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing, write_text_durably
 from workflows.configuration import config_class, from_launchpad, launchpad_preset
-from workflows.metadata import manifest_metadata, readable_failures, shortened, table
+from workflows.metadata import for_reading, manifest_metadata, readable_failures, table
 from workflows.partitions import dump_partitions, sample_seed
+from workflows.phases import job_tags
 from workflows.resources import BertHome
 from workflows.retraining import dump_sites
 from workflows.reuse import made_or_reused, recipe
@@ -68,6 +68,7 @@ CorpusLaunchpad: Any = config_class(
     group_name="corpus",
     kinds={"wikipedia", "bzip2"},
     owners=OWNERS,
+    tags=job_tags("dump"),
     partitions_def=dump_partitions,
     code_version=DUMP_CODE,
     retry_policy=dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL),
@@ -99,7 +100,7 @@ def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHom
     metadata = manifest_metadata(manifest)
     metadata["sources"] = dg.MetadataValue.json(dump_sources(home.dump(name)))
     metadata["generated_sample"] = manifest.kind == "sample"
-    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.sha256))
+    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
 
 
 def _generate(
@@ -179,6 +180,7 @@ def dump_sources(directory: Path) -> list[str]:
     group_name="corpus",
     kinds={"beam", "parquet"},
     owners=OWNERS,
+    tags=job_tags("corpus"),
     partitions_def=dump_partitions,
     code_version=CORPUS_CODE,
 )
@@ -211,25 +213,5 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
     counts = manifest.counts
     context.log.info(f"{counts.get('documents', 0):,} documents, {counts.get('sentences', 0):,} sentences")
     metadata = manifest_metadata(manifest)
-    metadata["passages_sample"] = table(sample_passages(manifest))
-    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.sha256))
-
-
-def sample_passages(manifest: Manifest, num_documents: int = 5) -> list[dict[str, Any]]:
-    """The first passage of the first documents, for people to look at."""
-    from bert_pipeline.formats.parquet import read_documents
-
-    rows = []
-    documents = itertools.chain.from_iterable(read_documents(path) for path in manifest.file_paths("documents-"))
-    for document in itertools.islice(documents, num_documents):
-        end = document.passage_starts[1] if len(document.passage_starts) > 1 else len(document.sentences)
-        rows.append(
-            {
-                "document_id": document.document_id,
-                "title": document.title,
-                "split": document.split,
-                "sentences": len(document.sentences),
-                "first passage": shortened(" ".join(document.sentences[:end]), 240),
-            }
-        )
-    return rows
+    metadata["passages_sample"] = table(counts.get("passages_sample", []))
+    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))

@@ -6,6 +6,8 @@ import urllib.request
 
 import dagster as dg
 
+from bert_model.record import without_password
+
 FAILURE_SENSOR = "failed_runs"
 WEBHOOK_VARIABLE = "BERT_FAILURE_WEBHOOK"
 """An address that takes a POST of {"text": …}, as the chat services do. It is a secret, and is never logged."""
@@ -44,7 +46,7 @@ def failure_message(context: dg.RunFailureSensorContext) -> str:
         causes.append(f"{event.step_key}: {words.strip()}")
     cause = "; ".join(causes) or context.failure_event.message or "no cause is recorded"
     where = f" of {partition}" if partition else ""
-    return f"{run.job_name}{where} failed (run {run.run_id}): {cause}"[:MOST_CHARACTERS]
+    return f"{run.job_name}{where} failed (run {run.run_id}): {without_password(cause)}"[:MOST_CHARACTERS]
 
 
 def post(webhook: str, message: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from bert_model.record import mlflow_run_id
 from bert_model.run_preset import TaskRunsConfig
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtefactError
@@ -17,9 +18,11 @@ from workflows.configuration import config_class, from_launchpad, launchpad_pres
 from workflows.defs.corpus import OWNERS as DATA_OWNERS
 from workflows.defs.corpus import dump
 from workflows.defs.pretraining import OWNERS, TRAINING_POOL, current_model, pretrained_model
-from workflows.metadata import manifest_metadata, picture, readable_failures, shortened, table
+from workflows.metadata import for_reading, manifest_metadata, picture, readable_failures, shortened, table
 from workflows.partitions import dump_and_task, dump_task_partitions, sample_seed
+from workflows.phases import job_tags
 from workflows.plots import SAMPLE_MARK, score_bars
+from workflows.previews import score_preview
 from workflows.resources import BertHome
 from workflows.reuse import made_or_reused, recipe
 from workflows.versions import source_version
@@ -71,6 +74,7 @@ FinetuningLaunchpad: Any = config_class(
     group_name="finetuning",
     kinds={"json"},
     owners=DATA_OWNERS,
+    tags=job_tags("task_data"),
     partitions_def=dump_task_partitions,
     output_required=False,
     automation_condition=AFTER_INPUTS,
@@ -112,7 +116,7 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
         "examples": table(_sample_examples(data.train)),
         "source": dg.MetadataValue.path(str(path)),
     }
-    yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.sha256))
+    yield dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
 
 
 def suite_of(task_name: str) -> str:
@@ -196,6 +200,7 @@ def _sample_examples(examples: list[Any], count: int = 5) -> list[dict[str, Any]
     group_name="finetuning",
     kinds={"pytorch", "huggingface"},
     owners=OWNERS,
+    tags=job_tags("finetuned_model"),
     partitions_def=dump_task_partitions,
     pool=TRAINING_POOL,
     automation_condition=AFTER_CANDIDATE,
@@ -256,11 +261,20 @@ def finetuned_model(
         "degenerate": bool(results["degenerate"]),
         "scores": table([{"metric": key, **_table_row(entry)} for key, entry in results["metrics"].items()]),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),
+        "baselines": score_preview([("pre-trained", main["mean"], None), *_baseline_bars(main)]),
         "comparison": picture(_bars(name, task_name, main), f"{task_name}: score against its baselines"),
     }
+    if manifest.provenance.get("training_seconds"):
+        metadata["tokens_per_second"] = manifest.provenance["training_tokens"] / manifest.provenance["training_seconds"]
+    if run_id := mlflow_run_id(manifest):
+        metadata["mlflow_run"] = dg.MetadataValue.url(home.run_page(run_id))
     for start, value in baselines_of(main).items():
         metadata[f"score/{start}"] = float(value)
-    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.sha256))
+    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
+
+
+def _baseline_bars(entry: dict[str, Any]) -> list[tuple[str, float, None]]:
+    return [(key.replace("_", " "), value, None) for key, value in baselines_of(entry).items()]
 
 
 def baseline_keys(entry: dict[str, Any]) -> list[str]:
@@ -283,9 +297,9 @@ def describe_scores(entry: dict[str, Any]) -> str:
 
 
 def _table_row(entry: dict[str, Any]) -> dict[str, Any]:
-    row = {"n": entry["n"], "mean": entry["mean"], "sd": entry["sd"], "best": entry["best"], "median": entry["median"]}
+    row = {"n": entry["n"]} | {key: round(entry[key], 2) for key in ("mean", "sd", "best", "median")}
     beside = baselines_of(entry)
-    return row | {key: beside.get(key, "") for key in baseline_keys(entry)}
+    return row | {key: round(beside[key], 2) if key in beside else "" for key in baseline_keys(entry)}
 
 
 def _bars(dump_name: str, task_name: str, entry: dict[str, Any]) -> bytes:

@@ -14,8 +14,9 @@ from bert_pipeline.manifest import Manifest, content_sha256, load_manifest
 from workflows.configuration import config_class, from_launchpad, launchpad_preset
 from workflows.defs.corpus import BEAM_OPTIONS, OWNERS
 from workflows.defs.vocabulary import vocabulary
-from workflows.metadata import manifest_metadata, readable_failures, shortened, table
+from workflows.metadata import for_reading, manifest_metadata, readable_failures, shortened, table
 from workflows.partitions import dump_partitions
+from workflows.phases import job_tags
 from workflows.resources import BertHome
 from workflows.reuse import made_or_reused, recipe
 from workflows.versions import source_version
@@ -54,6 +55,7 @@ InstancesLaunchpad: Any = config_class(
     group_name="instances",
     kinds={"beam", "parquet"},
     owners=OWNERS,
+    tags=job_tags("instances"),
     partitions_def=dump_partitions,
     code_version=INSTANCES_CODE,
 )
@@ -95,7 +97,7 @@ def instances(
     metadata = {key: value for key, value in metadata.items() if not key.endswith("/dagster/row_count")}
     if total:
         metadata["dagster/row_count"] = total
-    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(content_sha256(versions)))
+    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(content_sha256(versions)))
 
 
 def instances_for_length(settings: InstancesConfig, length: int) -> InstancesConfig:

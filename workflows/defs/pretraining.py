@@ -11,6 +11,7 @@ import yaml
 from pydantic import Field
 
 from bert_model.config import PretrainingConfig
+from bert_model.record import mlflow_run_id
 from bert_model.run_preset import LaunchConfig, with_phases_in
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ArtefactError, BertError
@@ -19,15 +20,20 @@ from workflows.conditions import MONTHLY
 from workflows.configuration import config_class, from_launchpad, launchpad_preset
 from workflows.defs.instances import instances
 from workflows.launcher import Launch, read_metrics, run_training
-from workflows.metadata import flat_numbers, manifest_metadata, picture, readable_failures, table
+from workflows.metadata import flat_numbers, for_reading, manifest_metadata, picture, readable_failures, table
 from workflows.partitions import dump_partitions, sample_seed
+from workflows.phases import job_tags
 from workflows.plots import SAMPLE_MARK, training_curves
+from workflows.previews import loss_preview
 from workflows.resources import BertHome
 from workflows.versions import source_version
 
 OWNERS = ["team:modelling"]
 TRAINING_POOL = "training"
 """One training at a time, as long as the pool's limit is 1: each takes every GPU that it sees."""
+
+SAVING_TIMES = ("seconds", "_per_second")
+"""Ends of the keys that say how long the export of the finished weights took: of no interest beside the training's."""
 
 SHOWN_METRICS = {
     "train/mlm_loss": ("MLM loss", 3),
@@ -57,6 +63,7 @@ PretrainingLaunchpad: Any = config_class(
     group_name="pretraining",
     kinds={"pytorch", "huggingface"},
     owners=OWNERS,
+    tags=job_tags("pretrained_model"),
     partitions_def=dump_partitions,
     pool=TRAINING_POOL,
     freshness_policy=MONTHLY,
@@ -95,18 +102,21 @@ def pretrained_model(
             home.current_training(name), json.dumps({"training": training, "sha256": manifest.sha256}) + "\n"
         )
     events = read_metrics(output / "metrics.jsonl")
-    metadata = manifest_metadata(manifest) | {
+    facts = manifest_metadata(manifest)
+    metadata = {key: value for key, value in facts.items() if not key.endswith(SAVING_TIMES)} | {
         "training_id": training,
         "training_directory": dg.MetadataValue.path(str(output)),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),
+        "loss": loss_preview(events),
         "curves": picture(
             training_curves(events, training_title(settings.model.preset, name)), "loss and accuracy against steps"
         ),
         "evaluations": table(evaluation_rows(events)),
-        "mlflow": dg.MetadataValue.text(home.tracking_uri),
     }
+    if run_id := mlflow_run_id(manifest):
+        metadata["mlflow_run"] = dg.MetadataValue.url(home.run_page(run_id))
     metadata |= flat_numbers(last_metrics(events))
-    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.sha256))
+    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
 
 
 def current_model(home: BertHome, dump: str) -> Path:
@@ -141,9 +151,12 @@ def last_metrics(events: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def evaluation_rows(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every held-out evaluation as a table row."""
+    """Every held-out evaluation as a table row; the columns without the "held_out/" that all have."""
     return [
-        {"step": int(event["step"]), **{key: round(float(value), 4) for key, value in event["metrics"].items()}}
+        {
+            "step": int(event["step"]),
+            **{key.rpartition("/")[2]: round(float(value), 4) for key, value in event["metrics"].items()},
+        }
         for event in events
         if event.get("event") == "evaluation" and event.get("metrics")
     ]

@@ -1,5 +1,6 @@
 """The registry: versions of pre-trained and fine-tuned models, and the alias `champion` behind its gates."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from workflows.defs.finetuning import finetuned_model
 from workflows.defs.pretraining import OWNERS, current_model, pretrained_model, training_picture
 from workflows.defs.report import report
 from workflows.lineage import lineage_tags, text_licence
-from workflows.metadata import readable_failures, table
+from workflows.metadata import for_reading, readable_failures, table
 from workflows.partitions import dump_and_task, dump_partitions, dump_task_partitions
+from workflows.phases import job_tags
 from workflows.resources import BertHome
 from workflows.versions import source_version
 
@@ -62,16 +64,19 @@ class RegistrationLaunchpad(dg.Config):
     licence: str = LICENCE
 
 
-@dg.asset(
-    deps=[pretrained_model],
+registry_asset = functools.partial(
+    dg.asset,
     group_name="registry",
     kinds={"mlflow"},
     owners=OWNERS,
-    partitions_def=dump_partitions,
     pool=REGISTRY_POOL,
     retry_policy=REGISTRY_RETRIES,
     code_version=REGISTRY_CODE,
 )
+"""What is the same of every asset that lives in the registry."""
+
+
+@registry_asset(deps=[pretrained_model], partitions_def=dump_partitions, tags=job_tags("registered_pretrained_model"))
 def registered_pretrained_model(
     context: dg.AssetExecutionContext, config: RegistrationLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
@@ -84,20 +89,16 @@ def registered_pretrained_model(
         directory = current_model(home, name)
         version = _register(context, config.licence, home, directory, directory, dump=name, task=None)
     return dg.MaterializeResult(
-        metadata=_version_metadata(version, home), data_version=dg.DataVersion(version.facts.content_sha256)
+        metadata=for_reading(_version_metadata(version, home)),
+        data_version=dg.DataVersion(version.facts.content_sha256),
     )
 
 
-@dg.asset(
+@registry_asset(
     deps=[finetuned_model],
-    group_name="registry",
-    kinds={"mlflow"},
-    owners=OWNERS,
     partitions_def=dump_task_partitions,
-    pool=REGISTRY_POOL,
-    retry_policy=REGISTRY_RETRIES,
     automation_condition=AFTER_INPUTS,
-    code_version=REGISTRY_CODE,
+    tags=job_tags("registered_task_model"),
 )
 def registered_task_model(
     context: dg.AssetExecutionContext, config: TaskRegistrationLaunchpad, home: BertHome
@@ -115,22 +116,17 @@ def registered_task_model(
         version = _register(context, config.licence, home, directory, pretrained, dump=name, task=task)
         decision = _decide(context, config, version)
     return dg.MaterializeResult(
-        metadata=_version_metadata(version, home) | decision_metadata(decision),
+        metadata=for_reading(_version_metadata(version, home) | decision_metadata(decision)),
         data_version=dg.DataVersion(version.facts.content_sha256),
     )
 
 
-@dg.asset(
+@registry_asset(
     deps=[registered_pretrained_model, registered_task_model, report],
-    group_name="registry",
-    kinds={"mlflow"},
-    owners=OWNERS,
     partitions_def=dump_partitions,
-    pool=REGISTRY_POOL,
-    retry_policy=REGISTRY_RETRIES,
     automation_condition=after_last_of("report"),
     freshness_policy=MONTHLY,
-    code_version=REGISTRY_CODE,
+    tags=job_tags("promotion_decision"),
 )
 def promotion_decision(
     context: dg.AssetExecutionContext, config: PromotionLaunchpad, home: BertHome
@@ -152,9 +148,14 @@ def promotion_decision(
             raise ArtefactError(f"{name}: {directory} is not registered; materialize registered_pretrained_model")
         decision = _decide(context, config, version)
     context.log.info(f"the decision:\n{decision.table()}")
-    metadata = {"name": name, "version": version.version, **decision_metadata(decision)}
+    metadata = {
+        "name": name,
+        "version": version.version,
+        "mlflow_version": version_link(home, version),
+        **decision_metadata(decision),
+    }
     return dg.MaterializeResult(
-        metadata=metadata, data_version=dg.DataVersion(content_sha256({"decision": decision.to_json()}))
+        metadata=for_reading(metadata), data_version=dg.DataVersion(content_sha256({"decision": decision.to_json()}))
     )
 
 
@@ -166,10 +167,15 @@ def registered_name(pretrained: Path, task: str | None) -> str:
     return model_name(preset, task)
 
 
+def version_link(home: BertHome, version: Any) -> dg.MetadataValue[Any]:
+    """Leads to a version in MLflow's UI."""
+    return dg.MetadataValue.url(home.version_page(version.name, version.version))
+
+
 def decision_metadata(decision: Decision) -> dict[str, Any]:
     """What a materialization shows of a decision: the outcome, the tasks, the gates."""
     metadata: dict[str, Any] = {
-        "outcome": decision.outcome(),
+        "outcome": dg.MetadataValue.md(decision.outcome()),
         "promoted": decision.promoted,
         "refused_by": ", ".join(decision.refused_by) or "none",
         "tasks": table(decision.task_rows()),
@@ -224,7 +230,7 @@ def _version_metadata(version: Any, home: BertHome) -> dict[str, Any]:
         "version": version.version,
         "uri": f"models:/{version.name}/{version.version}",
         "licence": version.tags.get("licence", ""),
-        "mlflow": dg.MetadataValue.text(home.tracking_uri),
+        "mlflow_version": version_link(home, version),
         "card": dg.MetadataValue.md(version.description),
         "lineage": dg.MetadataValue.json({k: v for k, v in version.tags.items() if len(v) <= 200}),
     }

@@ -11,8 +11,10 @@ from workflows.conditions import MONTHLY, after_last_of
 from workflows.defs.finetuning import finetuned_model
 from workflows.defs.pretraining import OWNERS, current_model, pretrained_model
 from workflows.launcher import read_metrics
-from workflows.metadata import manifest_metadata, readable_failures, table
+from workflows.metadata import for_reading, manifest_metadata, readable_failures, table
 from workflows.partitions import dump_partitions
+from workflows.phases import job_tags
+from workflows.previews import score_preview
 from workflows.report import REPORT_NAME, SCORES_PLOT, TRAINING_PLOT, collect_results, write_report
 from workflows.resources import BertHome
 from workflows.versions import source_version
@@ -23,6 +25,7 @@ from workflows.versions import source_version
     group_name="report",
     kinds={"markdown", "csv", "mlflow"},
     owners=OWNERS,
+    tags=job_tags("report"),
     partitions_def=dump_partitions,
     automation_condition=after_last_of("finetuned_model"),
     freshness_policy=MONTHLY,
@@ -49,15 +52,16 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
     )
     context.log.info(f"{len(results.rows)} tasks, {len(results.skipped)} skipped; MLflow run {run_id}")
     metadata: dict[str, Any] = manifest_metadata(manifest) | {
+        "scores": score_preview([(row["task"], row["score"], row["majority"]) for row in results.rows]),
         "report": dg.MetadataValue.md(with_pictures(manifest.path)),
-        "results": table([{key: row[key] for key in row if key != "at_chance"} for row in results.rows]),
+        "results": table(results.shown_rows()),
         "at_chance": ", ".join(results.at_chance) or "none",
         "skipped_tasks": dg.MetadataValue.json(results.skipped),
         "generated_sample": results.generated,
-        "mlflow_run": run_id,
+        "mlflow_run": dg.MetadataValue.url(home.run_page(run_id)),
     }
-    metadata |= {f"score/{key}": value for key, value in scores.items()}
-    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.sha256))
+    metadata |= {f"score/{row['task']}": float(row["score"]) for row in results.rows}
+    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
 
 
 def with_pictures(directory: Path) -> str:

@@ -11,8 +11,9 @@ from bert_pipeline.manifest import Manifest, file_sha256, load_manifest, publish
 from bert_pipeline.vocabulary import VocabularyConfig
 from workflows.configuration import config_class, from_launchpad, launchpad_preset
 from workflows.defs.corpus import BEAM_OPTIONS, OWNERS, corpus
-from workflows.metadata import manifest_metadata, readable_failures, table
+from workflows.metadata import for_reading, manifest_metadata, readable_failures, table
 from workflows.partitions import dump_partitions
+from workflows.phases import job_tags
 from workflows.resources import BertHome
 from workflows.reuse import made_or_reused, recipe
 from workflows.versions import source_version
@@ -44,6 +45,7 @@ VocabularyLaunchpad: Any = config_class(
     group_name="vocabulary",
     kinds={"beam", "tokenizers"},
     owners=OWNERS,
+    tags=job_tags("vocabulary"),
     partitions_def=dump_partitions,
     code_version=VOCABULARY_CODE,
 )
@@ -112,7 +114,7 @@ def _described(context: dg.AssetExecutionContext, manifest: Manifest) -> dg.Mate
     metadata["vocab_size"] = tokenizer.vocab_size
     metadata["quality_report"] = table(_quality_rows(manifest))
     metadata["tokens_sample"] = table(_sample_tokens(tokenizer.tokens))
-    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.sha256))
+    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
 
 
 def _quality_rows(manifest: Manifest) -> list[dict[str, Any]]:

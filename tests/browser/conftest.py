@@ -1,0 +1,97 @@
+"""A finished miniature run, both UIs over it, and a browser; of what a failed test saw a picture is kept."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "workflows"))
+sys.path.insert(0, str(Path(__file__).parent))
+
+import miniature
+
+from workflows.resources import BertHome
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+    from user_interfaces import UserInterfaces
+
+FAILED = pytest.StashKey[bool]()
+
+
+def pytest_ignore_collect(config: pytest.Config) -> bool | None:
+    """Playwright is not among the tools of the other tests: without `-m browser` nothing here is imported."""
+    return None if "browser" in config.getoption("markexpr") else True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """Tell the fixtures that a test failed."""
+    report = yield
+    if call.when == "call" and report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
+@pytest.fixture(scope="session")
+def finished_home(tmp_path_factory: pytest.TempPathFactory) -> BertHome:
+    """The home of a finished miniature run."""
+    base = tmp_path_factory.getbasetemp() / "miniature-run"
+    base.mkdir(exist_ok=True)
+    home = BertHome(directory=str(miniature.shared_home(base)))
+    log = (base / "log.txt").read_text(encoding="utf-8")
+    assert log.rstrip().endswith("exit code 0"), log[-6000:]
+    return home
+
+
+@pytest.fixture(scope="session")
+def champion(finished_home: BertHome) -> str:
+    """A registered model with a champion. The gate that refuses so small a model is overruled."""
+    from bert_model.promotion import GateConfig
+    from bert_model.registry import promote
+
+    name = f"bert-tiny-{miniature.TASKS[0]}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BERT_HOME", str(finished_home.path))
+        patch.setenv("MLFLOW_TRACKING_URI", finished_home.tracking_uri)
+        promote(name, config=GateConfig(waived_gates=("not_degenerate",))).require()
+    return name
+
+
+@pytest.fixture(scope="session")
+def user_interfaces(
+    finished_home: BertHome, champion: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator["UserInterfaces"]:
+    """Dagster and MLflow over the finished run; the launchpad's defaults are the miniature preset."""
+    from user_interfaces import running_user_interfaces
+
+    base = tmp_path_factory.mktemp("user-interfaces")
+    settings = {"BERT_PRESET": str(miniature.write_preset(base))}
+    with running_user_interfaces(finished_home.path, base / "log.txt", settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """Chromium."""
+    from chromium import running_chromium
+
+    with running_chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser: "Browser", request: pytest.FixtureRequest, tmp_path: Path) -> Iterator["Page"]:
+    """A fresh profile's page. When the test fails, its picture is in the test's folder, which is printed."""
+    from chromium import new_page
+
+    opened = new_page(browser)
+    yield opened
+    if request.node.stash.get(FAILED, False):
+        picture = tmp_path / "page.png"
+        opened.screenshot(path=picture)
+        print(f"{opened.url} when the test failed: {os.fspath(picture)}")
+    opened.context.close()

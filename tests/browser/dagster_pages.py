@@ -1,0 +1,105 @@
+"""What a person does in Dagster's UI: look at the graph, open an asset, choose a partition and materialize it."""
+
+import re
+from typing import Self
+
+from playwright.sync_api import Locator, Page, expect
+
+RUN_SECONDS = 180.0
+
+
+class AssetGraph:
+    """The global asset lineage."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page = page
+        self.address = address
+        self.canvas = page.locator("svg:has(foreignObject)").first
+
+    def open(self) -> Self:
+        """Go there, and unfold every group by the canvas's context menu."""
+        self.page.goto(f"{self.address}/asset-groups")
+        self.canvas.wait_for()
+        self.choose("Expand all groups")
+        self.canvas.locator("[class*=AssetNode_assetName]").first.wait_for()
+        return self
+
+    def choose(self, item: str) -> None:
+        """Pick an entry of the context menu, which opens on a free place of the canvas."""
+        viewport = self.page.viewport_size
+        assert viewport is not None
+        self.page.mouse.click(viewport["width"] * 0.45, viewport["height"] * 0.95, button="right")
+        self.page.get_by_role("menuitem", name=item).click()
+
+    def group(self, name: str) -> Locator:
+        """The heading of an unfolded group."""
+        return self.canvas.get_by_text(name, exact=True).first
+
+    def assets(self) -> list[str]:
+        """The names on the nodes; long ones are cut in the middle, as in "registered_…_model"."""
+        return self.canvas.locator("[class*=AssetNode_assetName]").all_inner_texts()
+
+    def materialized(self) -> Locator:
+        """The nodes shown green; their states come after the graph."""
+        return self.canvas.locator("[class*=minimalAssetNodeBox][style*=background-green]")
+
+
+class AssetPage:
+    """An asset's page: its overview, and the dialogue behind the button Materialize."""
+
+    def __init__(self, page: Page, address: str, name: str) -> None:
+        self.page = page
+        self.address = address
+        self.name = name
+
+    def open(self) -> Self:
+        """Go there, and wait until its metadata are on the page."""
+        self.page.goto(f"{self.address}/assets/{self.name}")
+        self.page.get_by_role("button", name="Materialize").first.wait_for()
+        return self
+
+    def metadata(self, key: str) -> Locator:
+        """The row of an entry in the metadata table of the overview."""
+        cell = self.page.locator("td", has=self.page.get_by_text(key, exact=True))
+        return self.page.locator("tr").filter(has=cell).first
+
+    def show_markdown(self, key: str) -> Locator:
+        """Open the long text of an entry; returns the dialogue."""
+        self.metadata(key).get_by_text("[Show Markdown]").click()
+        dialogue = self.page.get_by_role("dialog")
+        dialogue.wait_for()
+        return dialogue
+
+    def materialize(self, partition: str) -> "RunPage":
+        """Click Materialize, choose the partition, launch the run, and follow the link to it."""
+        self.page.get_by_role("button", name="Materialize").first.click()
+        dialogue = self.page.get_by_role("dialog")
+        dialogue.get_by_text("Select a partition").click()
+        self.page.get_by_title(partition, exact=True).last.click()
+        self.page.keyboard.press("Escape")
+        dialogue.get_by_role("button", name=re.compile("^Launch")).click()
+        launched = self.page.get_by_text(re.compile("Launched run"))
+        launched.wait_for()
+        self.page.get_by_role("button", name="View").or_(self.page.get_by_role("link", name="View")).first.click()
+        self.page.wait_for_url(re.compile("/runs/[0-9a-f-]{36}"))
+        return RunPage(self.page)
+
+
+class RunPage:
+    """A run's page, which follows the run."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, from the address."""
+        found = re.search("/runs/([0-9a-f-]{36})", self.page.url)
+        assert found is not None, self.page.url
+        return found[1]
+
+    def expect_success(self) -> None:
+        """Wait until the page says how the run ended: a failure fails at once."""
+        ended = self.page.get_by_text(re.compile("^(Success|Failure|Canceled)$")).first
+        ended.wait_for(timeout=1000 * RUN_SECONDS)
+        expect(ended).to_have_text("Success")

@@ -1,0 +1,60 @@
+"""What a person looks at in MLflow's UI: the runs of an experiment, a run's metrics, the versions of a model."""
+
+import re
+
+from playwright.sync_api import Locator, Page
+
+# MLflow opens in a mode for language-model applications, with an assistant and announcements beside the page. These are
+# the choices that its own buttons write.
+PREFERENCES = """
+localStorage.setItem("mlflow.workflowType_v1", JSON.stringify("machine_learning"));
+localStorage.setItem("mlflow.assistant.panelOpen_v1", "false");
+localStorage.setItem("mlflow.assistant.fab.autoOpenedOnFirstLoad_v1", "true");
+"""
+
+
+class Mlflow:
+    """The UI at an address, in the mode for trained models."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page = page
+        self.address = address
+        page.add_init_script(PREFERENCES)
+
+    def open_experiment(self, name: str) -> Locator:
+        """Click through the list of experiments to the runs of one; returns the links to its runs."""
+        self.page.goto(f"{self.address}/#/experiments")
+        self.page.get_by_role("link", name=name, exact=True).click()
+        links = self.page.locator("a[href*='/runs/']")
+        links.first.wait_for()
+        return links
+
+    def open_run(self, experiment: str) -> None:
+        """Click the newest run of an experiment, and wait for its metrics."""
+        self.open_experiment(experiment).first.click()
+        self.page.get_by_role("tab", name="Overview").wait_for()
+
+    def metric(self, name: str) -> Locator:
+        """The row of a metric in a run's overview."""
+        return self.page.get_by_role("row").filter(has=self.page.get_by_role("link", name=name, exact=True))
+
+    def open_charts(self, metric: str) -> None:
+        """Click the tab with the curves of a run, and wait until that of a metric is drawn."""
+        self.page.get_by_role("tab", name="Model metrics").click()
+        self.page.get_by_text(re.compile(rf"\({re.escape(metric)}\)")).first.wait_for()
+        self.page.locator(".plot-container .trace").first.wait_for(state="attached")
+
+    def open_model(self, name: str) -> None:
+        """The page of a registered model, with its versions."""
+        self.page.goto(f"{self.address}/#/models/{name}")
+        self.version(1).wait_for()
+
+    def open_version(self, name: str, version: int) -> None:
+        """The page of one version: aliases, card and tags."""
+        self.page.goto(f"{self.address}/#/models/{name}/versions/{version}")
+        self.page.get_by_role("heading", name=f"Version {version}").wait_for()
+
+    def version(self, number: int) -> Locator:
+        """The row of a version in a registered model's page."""
+        link = self.page.get_by_role("link", name=f"Version {number}", exact=True)
+        return self.page.get_by_role("row").filter(has=link)

@@ -1,0 +1,96 @@
+"""Dagster's and MLflow's UIs as a person sees them, in Chromium."""
+
+import miniature
+import pytest
+from dagster_pages import AssetGraph, AssetPage
+from mlflow_pages import Mlflow
+from playwright.sync_api import expect
+
+from workflows.instance import open_instance
+from workflows.phases import ASSETS
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+
+def test_asset_graph_shows_every_group_and_asset(page, user_interfaces):
+    graph = AssetGraph(page, user_interfaces.dagster).open()
+    shown = graph.assets()
+    assert len(shown) == len(ASSETS)
+    for name in ASSETS:
+        assert any(is_short_for(text, name) for text in shown), f"{name} is not among {shown}"
+    for group in ("corpus", "vocabulary", "instances", "pretraining", "finetuning", "registry", "report"):
+        expect(graph.group(group)).to_be_visible()
+
+
+def is_short_for(text: str, name: str) -> bool:
+    """Whether a node's text is a name, or its two ends."""
+    start, cut, end = text.partition("…")
+    return text == name or bool(cut and name.startswith(start) and name.endswith(end))
+
+
+def test_first_visit_meets_no_dialogue(page, user_interfaces):
+    AssetPage(page, user_interfaces.dagster, "corpus").open()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_materialization_started_by_clicking_succeeds(page, user_interfaces, finished_home, monkeypatch):
+    run = AssetPage(page, user_interfaces.dagster, "dump").open().materialize(miniature.DUMP)
+    run.expect_success()
+    for name in ("BERT_HOME", "DAGSTER_HOME"):
+        monkeypatch.setenv(name, str(finished_home.path / ("dagster" if name == "DAGSTER_HOME" else "")))
+    with open_instance(finished_home) as instance:
+        stored = instance.get_run_by_id(run.run_id)
+    assert stored is not None
+    assert stored.is_success
+    assert stored.tags["dagster/partition"] == miniature.DUMP
+
+
+def test_report_shows_its_scores_in_the_page_and_its_pictures_behind_a_click(page, user_interfaces):
+    report = AssetPage(page, user_interfaces.dagster, "report").open()
+    preview = report.metadata("scores").locator("img")
+    expect(preview).to_be_visible()
+    assert natural_width(preview) > 0
+    pictures = report.show_markdown("report").locator("img")
+    expect(pictures).to_have_count(2)
+    for picture in pictures.all():
+        assert natural_width(picture) > 0
+
+
+def test_pretrained_model_shows_its_loss_in_the_page_and_its_curves_behind_a_click(page, user_interfaces):
+    model = AssetPage(page, user_interfaces.dagster, "pretrained_model").open()
+    assert natural_width(model.metadata("loss").locator("img")) > 0
+    assert natural_width(model.show_markdown("curves").locator("img")) > 0
+    assert model.metadata("held_out/mlm_loss").inner_text()
+
+
+def test_link_of_an_asset_leads_to_its_run_in_mlflow(page, user_interfaces):
+    Mlflow(page, user_interfaces.mlflow)
+    link = AssetPage(page, user_interfaces.dagster, "pretrained_model").open().metadata("mlflow_run")
+    address = link.get_by_role("link").first.get_attribute("href")
+    assert address
+    run = address.partition("/#/")[2]  # the port was another one when the run was logged
+    page.goto(f"{user_interfaces.mlflow}/#/{run}")
+    expect(page.get_by_role("tab", name="Model metrics")).to_be_visible()
+
+
+def test_mlflow_shows_the_training_with_its_metrics_and_curves(page, user_interfaces):
+    mlflow = Mlflow(page, user_interfaces.mlflow)
+    mlflow.open_run("pretraining")
+    expect(page.get_by_text("Finished", exact=True)).to_be_visible()
+    expect(mlflow.metric("held_out/mlm_loss")).to_be_visible()
+    mlflow.open_charts("held_out/mlm_loss")
+
+
+def test_mlflow_shows_which_version_is_champion(page, user_interfaces, champion):
+    mlflow = Mlflow(page, user_interfaces.mlflow)
+    mlflow.open_model(champion)
+    expect(mlflow.version(1)).to_contain_text("champion")
+    expect(mlflow.version(1)).to_contain_text("candidate")
+    mlflow.open_version(champion, 1)
+    expect(page.get_by_text("champion").first).to_be_visible()
+
+
+def natural_width(picture) -> int:
+    """Width in pixels of a picture that was decoded; 0 for one that was not."""
+    picture.wait_for()
+    return int(picture.evaluate("image => image.decode().then(() => image.naturalWidth, () => 0)"))

@@ -1,0 +1,220 @@
+"""What the UI does, by the UI's own GraphQL."""
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+LAUNCH = """
+mutation Launch($params: ExecutionParams!) {
+  launchRun(executionParams: $params) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+    ... on RunConfigValidationInvalid { errors { message } }
+  }
+}
+"""
+BACKFILL = """
+mutation Backfill($params: LaunchBackfillParams!) {
+  launchPartitionBackfill(backfillParams: $params) {
+    __typename
+    ... on LaunchBackfillSuccess { backfillId }
+    ... on PythonError { message }
+  }
+}
+"""
+BACKFILL_STATUS = """
+query Backfill($id: String!) {
+  partitionBackfillOrError(backfillId: $id) { __typename ... on PartitionBackfill { status } }
+}
+"""
+RUNS = """
+query Runs($filter: RunsFilter!) {
+  runsOrError(filter: $filter) { ... on Runs { results { runId status tags { key value } } } }
+}
+"""
+EVENTS = """
+query Events($id: ID!) {
+  logsForRun(runId: $id, limit: 1000) {
+    ... on EventConnection {
+      events {
+        __typename
+        ... on MessageEvent { message }
+        ... on ExecutionStepFailureEvent { error { message } }
+      }
+    }
+  }
+}
+"""
+MATERIALIZATIONS = """
+query Materializations($asset: AssetKeyInput!) {
+  assetOrError(assetKey: $asset) {
+    ... on Asset { assetMaterializations { runId partition } }
+  }
+}
+"""
+TERMINATE = """
+mutation Terminate($id: String!) {
+  terminateRun(runId: $id) { __typename ... on TerminateRunFailure { message } ... on PythonError { message } }
+}
+"""
+START_SCHEDULE = """
+mutation Start($selector: ScheduleSelector!) {
+  startSchedule(scheduleSelector: $selector) {
+    __typename
+    ... on ScheduleStateResult { scheduleState { id status } }
+    ... on PythonError { message }
+  }
+}
+"""
+STOP_SCHEDULE = """
+mutation Stop($id: String!) {
+  stopRunningSchedule(id: $id) { __typename ... on PythonError { message } }
+}
+"""
+ADD_PARTITION = """
+mutation Add($repository: RepositorySelector!, $name: String!, $key: String!) {
+  addDynamicPartition(repositorySelector: $repository, partitionsDefName: $name, partitionKey: $key) {
+    __typename
+    ... on PythonError { message }
+  }
+}
+"""
+TICKS = """
+query Ticks($selector: ScheduleSelector!) {
+  scheduleOrError(scheduleSelector: $selector) {
+    ... on Schedule { scheduleState { ticks(limit: 20) { status runIds skipReason error { message } } } }
+  }
+}
+"""
+
+IN_ONE_PROCESS = {"execution": {"config": {"in_process": {}}}}
+"""Run configuration that saves a minute of importing torch anew for each asset and each check."""
+REPOSITORY = {"repositoryLocationName": "bert", "repositoryName": "__repository__"}
+PATIENCE_SECONDS = 900.0
+"""How long to wait for what should happen. A busy machine is slow, and what comes early is not waited for."""
+FINISHED = ("SUCCESS", "FAILURE", "CANCELED")
+
+
+class DagsterApi:
+    """A webserver's GraphQL."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def ask(self, query: str, **variables: Any) -> Any:
+        """The answer to a query; AssertionError with what was refused."""
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        headers = {"Content-Type": "application/json"}
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{self.address}/graphql", data=body, headers=headers), timeout=60
+        ) as response:
+            answer = json.load(response)
+        assert "errors" not in answer, answer["errors"]
+        (value,) = answer["data"].values()
+        return value
+
+    def add_dump(self, dump: str) -> None:
+        """Make a dump a partition, as the dialogue of the asset's page does."""
+        answer = self.ask(ADD_PARTITION, repository=REPOSITORY, name="dump", key=dump)
+        assert answer["__typename"] == "AddDynamicPartitionSuccess", answer
+
+    def launch(
+        self,
+        assets: Iterable[str],
+        partition: str,
+        run_config: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> str:
+        """Materialize assets for a partition; returns the run's id."""
+        all_tags = {"dagster/partition": partition, **(tags or {})}
+        params = {
+            "selector": {
+                **REPOSITORY,
+                "jobName": "__ASSET_JOB",
+                "assetSelection": [{"path": [asset]} for asset in assets],
+            },
+            "runConfigData": run_config or {},
+            "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in all_tags.items()]},
+        }
+        launched = self.ask(LAUNCH, params=params)
+        assert launched["__typename"] == "LaunchRunSuccess", launched
+        return str(launched["run"]["runId"])
+
+    def backfill(self, assets: Iterable[str], partitions: Sequence[str]) -> str:
+        """Materialize assets for many partitions; returns the backfill's id."""
+        selection = [{"path": [asset]} for asset in assets]
+        launched = self.ask(BACKFILL, params={"assetSelection": selection, "partitionNames": list(partitions)})
+        assert launched["__typename"] == "LaunchBackfillSuccess", launched
+        return str(launched["backfillId"])
+
+    def backfill_status(self, backfill_id: str) -> str:
+        return str(self.ask(BACKFILL_STATUS, id=backfill_id)["status"])
+
+    def runs_of_backfill(self, backfill_id: str) -> dict[str, str]:
+        """Run id -> status."""
+        return self.runs_with({"dagster/backfill": backfill_id})
+
+    def runs_with(self, tags: Mapping[str, str]) -> dict[str, str]:
+        """Run id -> status of the runs that carry these tags."""
+        wanted = [{"key": key, "value": value} for key, value in tags.items()]
+        return {run["runId"]: run["status"] for run in self.ask(RUNS, filter={"tags": wanted})["results"]}
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """A run's status and tags."""
+        (run,) = self.ask(RUNS, filter={"runIds": [run_id]})["results"]
+        return {"status": run["status"], "tags": {tag["key"]: tag["value"] for tag in run["tags"]}}
+
+    def unfinished_runs(self) -> list[str]:
+        statuses = ["QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING"]
+        return [run["runId"] for run in self.ask(RUNS, filter={"statuses": statuses})["results"]]
+
+    def messages(self, run_id: str) -> list[str]:
+        """What a run's events say."""
+        found = []
+        for event in self.ask(EVENTS, id=run_id)["events"]:
+            error = event.get("error") or {}
+            found.append(f"{event.get('message', event['__typename'])} {error.get('message', '')}".strip())
+        return found
+
+    def succeeded(self, run_id: str) -> None:
+        """Wait for a run's end; AssertionError with its last words when it does not succeed."""
+        wait_for(lambda: self.run(run_id)["status"] in FINISHED, f"the end of run {run_id}", every=0.5)
+        status = self.run(run_id)["status"]
+        assert status == "SUCCESS", "\n".join([status, *self.messages(run_id)[-15:]])
+
+    def materializations(self, asset: str) -> list[tuple[str, str]]:
+        """(partition, run id) of each materialization of an asset, newest first."""
+        found = self.ask(MATERIALIZATIONS, asset={"path": [asset]})["assetMaterializations"]
+        return [(item["partition"], item["runId"]) for item in found]
+
+    def terminate(self, run_id: str) -> None:
+        answer = self.ask(TERMINATE, id=run_id)
+        assert answer["__typename"] == "TerminateRunSuccess", answer
+
+    def switch_on(self, schedule: str) -> str:
+        """Start a schedule; returns the id by which it is stopped."""
+        answer = self.ask(START_SCHEDULE, selector={**REPOSITORY, "scheduleName": schedule})
+        assert answer["__typename"] == "ScheduleStateResult", answer
+        return str(answer["scheduleState"]["id"])
+
+    def switch_off(self, schedule_id: str) -> None:
+        answer = self.ask(STOP_SCHEDULE, id=schedule_id)
+        assert answer["__typename"] == "ScheduleStateResult", answer
+
+    def ticks(self, schedule: str) -> list[dict[str, Any]]:
+        """What a schedule's newest ticks came to."""
+        found = self.ask(TICKS, selector={**REPOSITORY, "scheduleName": schedule})
+        ticks: list[dict[str, Any]] = found["scheduleState"]["ticks"]
+        return ticks
+
+
+def wait_for(condition: Callable[[], Any], what: str, *, every: float = 0.2) -> Any:
+    """Wait until a condition holds, and return what it said."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {PATIENCE_SECONDS:.0f} s in vain for {what}"
+        time.sleep(every)
+    return value

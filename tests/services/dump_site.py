@@ -1,0 +1,49 @@
+"""A dump site on loopback: a finished dump of this month, whose text is the generated encyclopaedia."""
+
+import datetime
+import functools
+import hashlib
+import http.server
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+from bert_pipeline.sample import generate_sample
+
+
+class DumpSite:
+    """Serves a folder laid out as Wikimedia's dumps are."""
+
+    def __init__(self, wiki: str, folder: Path) -> None:
+        self.folder = folder
+        self.date = f"{datetime.datetime.now(datetime.UTC):%Y%m}01"
+        self.dump = f"{wiki}-{self.date}"
+        directory = folder / wiki / self.date
+        directory.mkdir(parents=True)
+        name = f"{self.dump}-pages-articles-multistream.xml.bz2"
+        generate_sample(folder / "sample", seed=9, num_articles=100)
+        (export,) = (folder / "sample").glob("*.xml.bz2")
+        data = export.read_bytes()
+        (directory / name).write_bytes(data)
+        file = {"size": len(data), "url": f"/{wiki}/{self.date}/{name}", "sha1": hashlib.sha1(data).hexdigest()}
+        status = {"jobs": {"articlesmultistreamdump": {"status": "done", "files": {name: file}}}, "version": "0.8"}
+        (directory / "dumpstatus.json").write_text(json.dumps(status), encoding="utf-8")
+
+    def __enter__(self) -> "DumpSite":
+        handler = functools.partial(_Quiet, directory=str(self.folder))
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass

@@ -1,0 +1,59 @@
+"""Webserver, daemon and code server on PostgreSQL, started from deploy/: runs, ticks, backfills, and restarts."""
+
+import miniature
+import pytest
+from dagster_api import DagsterApi, wait_for
+from dump_site import DumpSite
+from stack import Stack
+
+from bert_pipeline.manifest import load_manifest
+from workflows.defs.automation import RETRAINING_SCHEDULE
+from workflows.partitions import dump_task_key
+from workflows.phases import DUMP_ASSETS, TASK_ASSETS
+from workflows.resources import BertHome
+
+pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
+
+
+def test_whole_chain_is_materialized_by_graphql(dagster: DagsterApi, stack: Stack, trained: str):
+    for asset in DUMP_ASSETS:
+        assert (miniature.DUMP, trained) in dagster.materializations(asset)
+    home = BertHome(directory=str(stack.home))
+    assert load_manifest(home.corpus(miniature.DUMP), kind="corpus").counts["documents"] > 100
+    (count,) = stack.database.run(
+        *("psql", "--dbname=mlflow", "--tuples-only", "--no-align"), "--command=select count(*) from model_versions"
+    ).split()
+    assert count == b"1"
+
+
+def test_backfill_of_several_tasks_is_carried_out_by_the_daemon(dagster: DagsterApi, trained: str):
+    partitions = [str(dump_task_key(miniature.DUMP, task)) for task in miniature.TASKS]
+    backfill = dagster.backfill(TASK_ASSETS, partitions)
+    wait_for(lambda: dagster.backfill_status(backfill) != "REQUESTED", "the end of the backfill")
+    assert dagster.backfill_status(backfill) == "COMPLETED_SUCCESS"
+    runs = dagster.runs_of_backfill(backfill)
+    assert list(runs.values()) == ["SUCCESS"] * len(partitions)
+    for asset in TASK_ASSETS:
+        done = dagster.materializations(asset)
+        assert sorted(partition for partition, run in done if run in runs) == sorted(partitions)
+
+
+def test_due_tick_of_the_schedule_takes_the_new_dump_and_starts_one_run(
+    dagster: DagsterApi, stack: Stack, dump_site: DumpSite
+):
+    schedule = dagster.switch_on(RETRAINING_SCHEDULE)
+
+    def started() -> list[str]:
+        return [run for tick in dagster.ticks(RETRAINING_SCHEDULE) for run in tick["runIds"]]
+
+    runs = wait_for(started, "a tick that starts a run", every=1.0)
+    dagster.switch_off(schedule)
+    assert len(runs) == 1
+    run = dagster.run(runs[0])
+    assert run["tags"]["dagster/partition"] == dump_site.dump
+    assert run["tags"]["dagster/schedule_name"] == RETRAINING_SCHEDULE
+    wait_for(lambda: (dump_site.dump, runs[0]) in dagster.materializations("corpus"), "the corpus of the dump")
+    dagster.terminate(runs[0])
+    wait_for(lambda: dagster.run(runs[0])["status"] == "CANCELED", "the run's cancellation")
+    home = BertHome(directory=str(stack.home))
+    assert load_manifest(home.dump(dump_site.dump), kind="dump").provenance

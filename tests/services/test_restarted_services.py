@@ -1,0 +1,69 @@
+"""Services that are killed in the middle of their work and started again: it goes on to its end, once."""
+
+import miniature
+import pytest
+from dagster_api import IN_ONE_PROCESS, DagsterApi, wait_for
+from processes import process_ids
+from stack import Stack
+
+from bert_model.record import read_lines
+from bert_model.run_preset import preset_from_mapping
+from workflows.configuration import asset_configs
+from workflows.resources import BertHome
+from workflows.retraining import MAX_RETRIES_TAG
+
+pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
+
+DUMPS = ("samplewiki-2", "samplewiki-3", "samplewiki-4")
+STEPS = 300
+PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 16, "learning_rate": 2e-3, "warmup_steps": 6}
+
+
+def test_killed_daemon_takes_its_backfill_up_again_and_every_run_happens_once(dagster: DagsterApi, stack: Stack):
+    for dump in DUMPS:
+        dagster.add_dump(dump)
+    backfill = dagster.backfill(["dump"], DUMPS)
+
+    def is_underway() -> bool:
+        runs = list(dagster.runs_of_backfill(backfill).values())
+        return "STARTED" in runs
+
+    wait_for(is_underway, "the backfill's first run")
+    stack.servers["daemon"].kill()
+    assert set(dagster.runs_of_backfill(backfill).values()) & {"QUEUED", "STARTED"}
+    assert dagster.backfill_status(backfill) == "REQUESTED"
+    stack.start("daemon")
+    wait_for(lambda: dagster.backfill_status(backfill) != "REQUESTED", "the end of the backfill")
+    assert dagster.backfill_status(backfill) == "COMPLETED_SUCCESS"
+    runs = dagster.runs_of_backfill(backfill)
+    assert list(runs.values()) == ["SUCCESS"] * len(DUMPS)
+    done = [(dump, run) for dump, run in dagster.materializations("dump") if dump in DUMPS]
+    assert sorted(dump for dump, _ in done) == sorted(DUMPS)
+    assert {run for _, run in done} == set(runs)
+
+
+def test_training_whose_code_server_was_killed_is_tried_again_and_resumes(
+    dagster: DagsterApi, stack: Stack, trained: str
+):
+    home = BertHome(directory=str(stack.home))
+    trainings = home.pretraining(miniature.DUMP, "x").parent
+    before = set(trainings.iterdir())
+    preset = preset_from_mapping(miniature.preset(phases=[PHASE], checkpoint_interval_steps=50), name="longer")
+    config = {"ops": {"pretrained_model": {"config": asset_configs(preset)["pretrained_model"]}}, **IN_ONE_PROCESS}
+    first = dagster.launch(["pretrained_model"], miniature.DUMP, config, tags={MAX_RETRIES_TAG: "1"})
+
+    def has_checkpoint() -> bool:
+        return any(list(new.glob("checkpoints/step-*/manifest.json")) for new in set(trainings.iterdir()) - before)
+
+    wait_for(has_checkpoint, "a checkpoint")
+    (directory,) = set(trainings.iterdir()) - before
+    stack.servers["code"].kill()
+    wait_for(lambda: not process_ids("bert_model.pretraining", str(directory)), "the end of the ranks")
+    stack.start("code")
+    wait_for(lambda: dagster.run(first)["status"] == "FAILURE", "the mark of the run that was lost")
+    assert any("the code server that executed this run was ended" in message for message in dagster.messages(first))
+    (second,) = wait_for(lambda: dagster.runs_with({"dagster/parent_run_id": first}), "the second try")
+    dagster.succeeded(second)
+    lines = list(read_lines(directory))
+    assert [line["event"] for line in lines if line["event"] in ("start", "resume")] == ["start", "resume"]
+    assert (miniature.DUMP, second) in dagster.materializations("pretrained_model")

@@ -1,0 +1,153 @@
+"""A home is backed up while it is used, and opens elsewhere with its runs, versions, aliases and artefacts."""
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import dagster as dg
+import miniature
+import pytest
+from spoiled import flip_byte
+
+from bert_model import registry
+from bert_model.tracking import open_client
+from bert_pipeline.errors import ArtefactError
+from bert_pipeline.manifest import load_manifest
+from workflows import backup
+from workflows.backup import copy_file, create_backup, relocate, restore_backup
+from workflows.instance import open_instance
+from workflows.resources import BertHome
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run is in the first test's time
+
+MODEL = "bert-tiny-sst2"
+
+
+@pytest.fixture
+def first(finished_home: BertHome, clean_environment: Path, tmp_path: Path, monkeypatch) -> BertHome:
+    """A copy of the finished run's home that may be used up."""
+    copy = BertHome(directory=str(tmp_path / "first"))
+    shutil.copytree(finished_home.path, copy.path, ignore=shutil.ignore_patterns("cache", "locks"))
+    relocate(copy.path / "mlflow.db", finished_home.path, copy.path)
+    monkeypatch.setenv("BERT_HOME", str(copy.path))
+    return copy
+
+
+def test_restored_home_has_the_runs_versions_aliases_and_artefacts_in_another_place(first, tmp_path, monkeypatch):
+    with registry.registry_client() as client:
+        client.set_registered_model_alias(MODEL, registry.CHAMPION, "1")
+    versions = registry.list_models()
+    with contextlib.closing(sqlite3.connect(first.path / "mlflow.db")) as writer:
+        writer.execute("insert into experiments (name, lifecycle_stage) values ('half-written', 'active')")
+        manifest = create_backup(first, tmp_path / "backup")  # while another process is in a transaction
+        writer.rollback()
+    assert manifest.counts["parts"] == 3
+    shutil.rmtree(first.path)  # what is restored must not live on what is gone
+
+    second = BertHome(directory=str(tmp_path / "a second home"))
+    monkeypatch.setenv("BERT_HOME", str(second.path))
+    restore_backup(tmp_path / "backup", second)
+    assert registry.list_models() == versions
+    assert registry.get_version(f"models:/{MODEL}@champion").version == 1
+    for version in versions:
+        local = registry.download(f"models:/{version.name}/{version.version}")
+        assert load_manifest(local, verify="sha256").sha256 == version.facts.content_sha256
+
+    client = open_client(second.tracking_uri)
+    names = {experiment.name for experiment in client.search_experiments()}
+    assert {"reports", "bert"} <= names
+    assert "half-written" not in names
+    (run,) = client.search_runs([client.get_experiment_by_name("reports").experiment_id])
+    report = client.download_artifacts(run.info.run_id, "report.md", str(tmp_path))
+    assert miniature.DUMP in Path(report).read_text(encoding="utf-8")
+    assert str(first.path) not in "\n".join(texts_of(second.path / "mlflow.db"))
+
+    with open_instance(second) as instance:
+        assert len(instance.get_runs()) >= 3 + len(miniature.TASKS)
+        assert instance.get_latest_materialization_event(dg.AssetKey("corpus")) is not None
+        assert instance.get_dynamic_partitions("dump") == [miniature.DUMP]
+    os.environ.pop("DAGSTER_HOME", None)
+
+
+def texts_of(database: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return list(connection.iterdump())
+
+
+def test_version_registered_during_a_backup_leaves_nothing_in_it_without_its_artefacts(first, tmp_path, monkeypatch):
+    copy_tree = backup.copy_tree
+
+    def register_between(source: Path, target: Path) -> None:
+        if source == first.artifacts:
+            registry.register(first.finetuning(miniature.DUMP, "sst2"), "bert-small-sst2")
+        copy_tree(source, target)
+
+    monkeypatch.setattr(backup, "copy_tree", register_between)
+    create_backup(first, tmp_path / "backup")
+    second = BertHome(directory=str(tmp_path / "second"))
+    restore_backup(tmp_path / "backup", second)
+    monkeypatch.setenv("BERT_HOME", str(second.path))
+    shutil.rmtree(first.path)
+    for version in registry.list_models():
+        assert registry.download(f"models:/{version.name}/{version.version}").is_dir()
+
+
+def test_database_is_copied_as_it_is_between_transactions(tmp_path):
+    with contextlib.closing(sqlite3.connect(tmp_path / "live.db")) as live:
+        live.execute("pragma journal_mode=wal")
+        live.execute("create table t (x)")
+        live.execute("insert into t values (1)")
+        live.commit()
+        live.execute("insert into t values (2)")
+        copy_file(tmp_path / "live.db", tmp_path / "copy.db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+        assert copy.execute("select x from t").fetchall() == [(1,)]
+        assert copy.execute("pragma integrity_check").fetchone() == ("ok",)
+
+
+def small_home(directory: Path) -> BertHome:
+    """A home with a database and an artefact."""
+    home = BertHome(directory=str(directory))
+    home.artifacts.mkdir(parents=True)
+    (home.artifacts / "a.txt").write_text("artefact " * 50, encoding="utf-8")
+    with contextlib.closing(sqlite3.connect(home.path / "mlflow.db")) as connection, connection:
+        connection.execute("create table runs (artifact_uri varchar)")
+        connection.execute("insert into runs values (?)", (home.artifacts.as_uri(),))
+    return home
+
+
+def test_damaged_backup_is_refused_and_leaves_no_home(clean_environment, tmp_path):
+    create_backup(small_home(tmp_path / "first"), tmp_path / "backup")
+    flip_byte(tmp_path / "backup" / "artifacts" / "a.txt")
+    with pytest.raises(ArtefactError, match="changed or damaged"):
+        restore_backup(tmp_path / "backup", BertHome(directory=str(tmp_path / "second")))
+    assert not (tmp_path / "second").exists()
+
+
+def test_neither_a_home_nor_a_backup_is_written_over(clean_environment, tmp_path, monkeypatch, capsys):
+    home = small_home(tmp_path / "first")
+    monkeypatch.setenv("BERT_HOME", str(home.path))
+    assert backup.main(["create", str(tmp_path / "backup")]) == 0
+    assert f"of {home.path}" in capsys.readouterr().out
+    assert backup.main(["create", str(tmp_path / "backup")]) == 1
+    assert "give a new directory for each backup" in capsys.readouterr().err
+    assert backup.main(["restore", str(tmp_path / "backup")]) == 1
+    assert "holds something already" in capsys.readouterr().err
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "nothing"))
+    assert backup.main(["create", str(tmp_path / "other")]) == 1
+    assert "holds neither runs nor models" in capsys.readouterr().err
+
+
+def test_parts_that_a_server_keeps_are_named(clean_environment, tmp_path, monkeypatch, capsys):
+    home = small_home(tmp_path / "first")
+    monkeypatch.setenv("BERT_HOME", str(home.path))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql+psycopg2://mlflow:s3cret@db/mlflow")
+    (home.path / "dagster").mkdir()
+    (home.path / "dagster" / "dagster.yaml").write_text("storage:\n  postgres: {}\n", encoding="utf-8")
+    assert backup.main(["create", str(tmp_path / "backup")]) == 0
+    said = capsys.readouterr().err
+    assert "MLflow's database is kept elsewhere, by what MLFLOW_TRACKING_URI names" in said
+    assert "Dagster's database is kept elsewhere" in said
+    assert "s3cret" not in said

@@ -1,0 +1,77 @@
+"""Servers bind to loopback unless somebody says otherwise: in the programs, and in every command of the docs."""
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from workflows import ui
+from workflows.resources import BertHome
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.fixture
+def started(clean_environment, monkeypatch) -> list[list[str]]:
+    """The commands that `python -m workflows.ui` starts: noted, not run."""
+    commands: list[list[str]] = []
+
+    class Ended:
+        returncode = 0
+
+        def __init__(self, command: list[str], **_: object) -> None:
+            commands.append(command)
+
+        def poll(self) -> int:
+            return 0
+
+        def wait(self, _: float = 0.0) -> int:
+            return 0
+
+    monkeypatch.setattr(ui.subprocess, "Popen", Ended)
+    monkeypatch.setattr(ui.signal, "signal", lambda *_: None)
+    for variable in ("DAGSTER_HOME", "MLFLOW_BACKEND_STORE_URI", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION"):
+        monkeypatch.setenv(variable, "")  # what is set is put back at the end
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("BERT_MLFLOW_ADDRESS", "http://127.0.0.1:5000")
+    return commands
+
+
+def hosts(command: list[str]) -> list[str]:
+    return [following for word, following in zip(command, command[1:]) if word == "--host"]
+
+
+def test_both_uis_bind_to_loopback_by_default(started):
+    assert ui.main([]) == 0
+    assert [hosts(command) for command in started] == [["127.0.0.1"], ["127.0.0.1"]]
+
+
+def test_the_database_of_mlflow_stands_in_no_command_line(started, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql+psycopg2://mlflow:s3cret@127.0.0.1/mlflow")
+    ui.main([])
+    assert len(started) == 2
+    assert "s3cret" not in str(started)
+    assert ui.os.environ["MLFLOW_BACKEND_STORE_URI"].endswith("s3cret@127.0.0.1/mlflow")
+
+
+def test_where_mlflow_is_a_servers_dagster_is_started_alone(started, monkeypatch, capsys):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5055")
+    monkeypatch.delenv("BERT_MLFLOW_ADDRESS")
+    ui.main([])
+    (command,) = started
+    assert "dagster" in command
+    assert "MLflow: http://127.0.0.1:5055" in capsys.readouterr().out
+
+
+def test_another_host_is_taken_only_where_it_is_given():
+    arguments = argparse.Namespace(host="192.0.2.1", port=3000, mlflow_port=5000)
+    assert hosts(ui.dagster_command(arguments)) == ["192.0.2.1"]
+    assert hosts(ui.mlflow_command(BertHome(), arguments)) == ["192.0.2.1"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_command_of_the_docs_binds_to_every_address(page):
+    blocks = re.findall(r"```\w*\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert not [line for block in blocks for line in block.splitlines() if "0.0.0.0" in line or "--host ::" in line]

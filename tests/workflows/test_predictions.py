@@ -1,0 +1,129 @@
+"""Files are answered by the champion of a task, once, and the answers say which version gave them."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+from spoiled import refused, republish
+
+from bert_model.promotion import GateConfig
+from bert_model.registry import promote
+from bert_pipeline.manifest import file_sha256, load_manifest
+from workflows.backup import relocate
+from workflows.definitions import defs
+from workflows.defs.predictions import input_files
+from workflows.instance import open_instance
+from workflows.model_inspection import predictions_complete
+from workflows.resources import BertHome
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run is in the first test's time
+
+SENTENCES = "the film was lovely\n\nthe story was dull\n"
+CHAMPION = "models:/bert-tiny-sst2@champion"
+
+
+@pytest.fixture
+def home(finished_home: BertHome, tmp_path, monkeypatch) -> BertHome:
+    """The registry of the finished run without its data."""
+    copy = BertHome(directory=str(tmp_path / "home"))
+    copy.path.mkdir()
+    shutil.copytree(finished_home.artifacts, copy.artifacts)
+    shutil.copy(finished_home.path / "mlflow.db", copy.path / "mlflow.db")
+    relocate(copy.path / "mlflow.db", finished_home.path, copy.path)
+    for variable in ("DAGSTER_HOME", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
+        monkeypatch.setenv(variable, "")
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("BERT_HOME", str(copy.path))
+    return copy
+
+
+@pytest.fixture
+def instance(home: BertHome) -> Iterator[dg.DagsterInstance]:
+    with open_instance(home) as opened:
+        yield opened
+    os.environ.pop("DAGSTER_HOME", None)
+
+
+def answer(instance: dg.DagsterInstance, *, succeeds: bool = True, **config) -> dg.ExecuteInProcessResult:
+    run_config = {"ops": {"predictions": {"config": config}}}
+    job = defs().resolve_job_def("predict")
+    result = job.execute_in_process(
+        instance=instance, partition_key="sst2", run_config=run_config, raise_on_error=False
+    )
+    assert result.success is succeeds
+    return result
+
+
+def test_files_are_answered_by_the_champion_with_lineage_to_its_version(home, instance):
+    folder = home.prediction_inputs("sst2")
+    folder.mkdir(parents=True)
+    (folder / "reviews.txt").write_text(SENTENCES, encoding="utf-8")
+    (folder / "more.jsonl").write_text('{"text": "a great song"}\n', encoding="utf-8")
+    promoted = promote("bert-tiny-sst2", 1, config=GateConfig(waived_gates=("not_degenerate",))).promoted
+    result = answer(instance)
+    (event,) = result.asset_materializations_for_node("predictions")
+    manifest = load_manifest(home.predictions("sst2"), kind="predictions", verify="sha256")
+    answers = [json.loads(line) for line in (manifest.path / "reviews.txt.jsonl").read_text().splitlines()]
+    assert promoted or answers
+    assert len(answers) == 2  # a blank line is no input
+    assert all(set(item) == {"label", "probabilities"} for item in answers)
+    assert manifest.counts["answers"] == 3
+    assert manifest.inputs["model"]["uri"] == "models:/bert-tiny-sst2/1"
+    assert manifest.inputs["reviews.txt"]["sha256"] == file_sha256(folder / "reviews.txt")
+    shown = event.metadata
+    assert (shown["model"].value, shown["model_version"].value) == ("models:/bert-tiny-sst2/1", 1)
+    assert shown["mlflow_version"].value.endswith("/#/models/bert-tiny-sst2/versions/1")
+    assert shown["answers_per_second"].value > 0
+    assert shown["dagster/row_count"].value == 3
+    samples = [record.data for record in shown["answers_sample"].value.records]
+    assert [sample["text"] for sample in samples] == ["a great song", "the film was lovely", "the story was dull"]
+    assert event.tags["dagster/data_version"] == manifest.sha256
+    assert result.get_asset_check_evaluations()[0].passed
+
+    again = answer(instance)
+    messages = [record.user_message for record in instance.all_logs(again.run_id)]
+    assert any("is taken as it is" in message for message in messages)  # unchanged files are not answered twice
+
+
+def test_without_files_nothing_is_made_and_said_so(home, instance):
+    result = answer(instance)
+    assert result.asset_materializations_for_node("predictions") == []
+    assert not home.predictions("sst2").exists()
+    (observation,) = instance.fetch_observations(dg.AssetKey("predictions"), limit=5).records
+    assert observation.asset_observation.metadata["skipped"].value == "no input"
+
+
+def test_a_missing_file_and_a_model_of_another_task_are_one_sentence(home, instance, tmp_path):
+    failed = answer(instance, succeeds=False, inputs=[str(tmp_path / "none.txt")])
+    assert "none.txt: no such file" in failed.failure_data_for_node("predictions").user_failure_data.description
+    (tmp_path / "in.txt").write_text(SENTENCES, encoding="utf-8")
+    asked = {"inputs": [str(tmp_path / "in.txt")], "model": "models:/bert-tiny-stsb/1"}
+    failed = answer(instance, succeeds=False, **asked)
+    words = failed.failure_data_for_node("predictions").user_failure_data.description
+    assert "was fine-tuned for stsb, not for sst2" in words
+    assert not home.predictions("sst2").exists()
+
+
+def test_two_inputs_of_one_name_are_refused(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "in.txt").write_text("x\n", encoding="utf-8")
+    with pytest.raises(Exception, match=r"in\.txt: two inputs have this name"):
+        input_files(BertHome(directory=str(tmp_path)), "sst2", [str(tmp_path / f / "in.txt") for f in "ab"])
+
+
+def test_answers_that_lack_a_line_or_are_no_json_are_refused(home, instance, tmp_path):
+    (tmp_path / "in.txt").write_text(SENTENCES, encoding="utf-8")
+    answer(instance, inputs=[str(tmp_path / "in.txt")], model="models:/bert-tiny-sst2/1")
+    directory = home.predictions("sst2")
+    assert predictions_complete(directory).passed
+    answers = directory / "in.txt.jsonl"
+    answers.write_text(answers.read_text().replace("label", "lavel"))
+    refused(predictions_complete(directory), "was changed or damaged")
+    republish(directory, lambda path: (path / "in.txt.jsonl").write_text('{"label": "1"}\n'))
+    refused(predictions_complete(directory), "1 answers, the manifest counts")
+    republish(directory, lambda path: (path / "in.txt.jsonl").write_text("label\n"))
+    refused(predictions_complete(directory), "not JSON lines")

@@ -1,0 +1,154 @@
+"""`python -m workflows.backup`: Dagster's and MLflow's databases and the artefact store, while they are in use.
+
+In this order: Dagster's events name registered versions, and the registry's rows name artefacts. What is written last
+is copied first, so that everything a copy refers to is in the copy; the newest artefacts may be there without a row.
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_pipeline.errors import ArtefactError, BertError, UsageError
+from bert_pipeline.manifest import Manifest, load_manifest, publishing
+from workflows.instance import dagster_directory
+from workflows.resources import BertHome
+
+BACKUP_KIND = "backup"
+DAGSTER, MLFLOW, ARTIFACTS = "dagster", "mlflow.db", "artifacts"
+SQLITE_HEADER = b"SQLite format 3\0"
+SQLITE_COMPANIONS = ("-wal", "-shm", "-journal")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Back up or restore; returns 0, or the exit code of the error that is printed."""
+    parser = argparse.ArgumentParser(prog="python -m workflows.backup", description=(__doc__ or "").partition(": ")[2])
+    subparsers = parser.add_subparsers(dest="command", required=True)
+    for name, words in (
+        ("create", "write a backup of BERT_HOME into a new directory"),
+        ("restore", "make BERT_HOME, which must not hold anything yet, from a backup"),
+    ):
+        subparser = subparsers.add_parser(name, help=words, description=words)
+        subparser.add_argument("directory", type=Path, help="the backup")
+    arguments = parser.parse_args(argv)
+    home = BertHome()
+    try:
+        if arguments.command == "create":
+            manifest = create_backup(home, arguments.directory)
+            for part, path in elsewhere(home).items():
+                print(f"{part} is kept elsewhere, by {path}: back it up there", file=sys.stderr)
+        else:
+            manifest = restore_backup(arguments.directory, home)
+    except BertError as error:
+        print(f"workflows.backup: {error}", file=sys.stderr)
+        return error.exit_code
+    made = arguments.directory if arguments.command == "create" else home.path
+    size = sum(entry["bytes"] for entry in manifest.files.values())
+    print(f"{made}: {len(manifest.files):,} files, {size:,} bytes, of {manifest.provenance['home']}")
+    return 0
+
+
+def create_backup(home: BertHome, directory: Path) -> Manifest:
+    """Copy what lies in the home: Dagster's storage, then MLflow's database, then the artefacts.
+
+    Services may go on meanwhile: databases are copied through SQLite, each as it was at one moment. ArtefactError
+    when `directory` exists, or there is nothing to copy.
+    """
+    if directory.exists():
+        raise ArtefactError(f"{directory}: exists; give a new directory for each backup")
+    dagster_home = dagster_directory(home)
+    parts = [part for part in (dagster_home, home.path / MLFLOW, home.artifacts) if part.exists()]
+    if not parts:
+        raise ArtefactError(f"{home.path}: holds neither runs nor models; set BERT_HOME")
+    with publishing(directory, kind=BACKUP_KIND, configuration={}, inputs={}) as draft:
+        copy_tree(dagster_home, draft.path / DAGSTER)
+        copy_file(home.path / MLFLOW, draft.path / MLFLOW)
+        copy_tree(home.artifacts, draft.path / ARTIFACTS)
+        draft.counts = {"parts": len(parts)}
+        draft.provenance = {"home": str(home.path)}
+    return load_manifest(directory, kind=BACKUP_KIND)
+
+
+def restore_backup(directory: Path, home: BertHome) -> Manifest:
+    """Make a home from a backup, in another place where that is wanted; returns the backup's manifest.
+
+    Every file is checked before. MLflow's rows, which name artefacts by absolute paths, are led to the new place.
+    ArtefactError when the backup is damaged or the home holds something.
+    """
+    manifest = load_manifest(directory, kind=BACKUP_KIND, verify="sha256")
+    target = home.path
+    if target.exists() and any(target.iterdir()):
+        raise ArtefactError(f"{target}: holds something already; set BERT_HOME to a new directory, or move it away")
+    if dagster_directory(home) != target / DAGSTER or home.is_served:
+        raise UsageError("DAGSTER_HOME or MLFLOW_TRACKING_URI leads out of BERT_HOME; unset them to restore it")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.parent / f".{target.name}.partial-{os.getpid()}"
+    try:
+        for name in manifest.files:
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(directory / name, temporary / name)
+        if (temporary / MLFLOW).is_file():
+            relocate(temporary / MLFLOW, Path(manifest.provenance["home"]), target)
+        if target.exists():
+            target.rmdir()
+        os.rename(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return manifest
+
+
+def elsewhere(home: BertHome) -> dict[str, str]:
+    """The parts that are not kept in the home, and what keeps them."""
+    parts = {}
+    if home.tracking_uri != f"sqlite:///{home.path / MLFLOW}":
+        parts["MLflow's database"] = "what MLFLOW_TRACKING_URI names"
+    settings = dagster_directory(home) / "dagster.yaml"
+    lines = settings.read_text(encoding="utf-8").splitlines() if settings.is_file() else []
+    if any(line.startswith("storage:") for line in lines):
+        parts["Dagster's database"] = f"what {settings} names under `storage`"
+    return parts
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a directory that is in use: databases through SQLite, files that vanish meanwhile not at all."""
+    for path in sorted(source.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            copy_file(path, target / path.relative_to(source))
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy one file, where there is one; a database as it is between two transactions."""
+    if source.name.endswith(SQLITE_COMPANIONS) or not source.is_file():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        with open(source, "rb") as stream:
+            is_database = stream.read(len(SQLITE_HEADER)) == SQLITE_HEADER
+        if not is_database:
+            shutil.copy2(source, target)
+            return
+        with contextlib.closing(sqlite3.connect(source)) as live, contextlib.closing(sqlite3.connect(target)) as copy:
+            live.backup(copy)
+
+
+def relocate(database: Path, old: Path, new: Path) -> None:
+    """Lead the rows of an MLflow database that name files below `old` to the same files below `new`."""
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
+        for table in tables:
+            for _, column, kind, *_ in connection.execute(f'pragma table_info("{table}")').fetchall():
+                if "CHAR" not in kind.upper() and "TEXT" not in kind.upper():
+                    continue
+                for before, after in ((old.as_uri(), new.as_uri()), (str(old), str(new))):
+                    connection.execute(
+                        f'update "{table}" set "{column}" = replace("{column}", ?, ?) where instr("{column}", ?) > 0',
+                        (f"{before}/", f"{after}/", f"{before}/"),
+                    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
