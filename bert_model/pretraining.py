@@ -28,7 +28,7 @@ from bert_model.distributed import (
 from bert_model.pretraining_arguments import add_arguments
 from bert_model.starting_point import build, describe_difference
 from bert_model.tracking import Tracker
-from bert_model.trainer import Phase, Trainer
+from bert_model.trainer import Outcome, Phase, Trainer
 from bert_model.training_directory import MODEL_KIND, identity, open_directory, training_id, training_lock
 from bert_model.utilization import matrix_product_rate
 from bert_model.watchdog import Watchdog
@@ -131,43 +131,56 @@ def pretrain(
             after_step=after_step,
             matrix_product_rate=rate,
         )
-        trainer.tokens_seen = int(state.get("tokens_seen", 0))
-        trainer.metrics = dict(state.get("metrics", {}))
-        if state.get("precision", trainer.precision) != trainer.precision:
-            logger.warning(
-                "so far this training computed in %s, now it does in %s", state["precision"], trainer.precision
-            )
-        if state.get("world_size", group.world_size) != group.world_size:
-            logger.warning(
-                "so far this training had %d ranks, now it has %d: every sample is still seen exactly once, but sums "
-                "and dropout differ",
-                state["world_size"],
-                group.world_size,
-            )
-        try:
-            outcome = trainer.run(step)
-            if saver is not None:
-                saver.wait()
-            model_directory = None
-            if outcome.status == "finished":
-                model_directory = output / "model"
-                if group.is_main:
-                    publish_model(trainer, described, tokenizer, model_directory)
-        except Exception as error:
-            if saver is not None:
-                with contextlib.suppress(Exception):  # it is the first error that counts
-                    saver.wait()
-            failure = _explain(error, checkpoints, trainer.watchdog)
-            if tracker is not None:
-                tracker.record("end", step, {}, status="failed", error=str(failure))
-                tracker.close("FAILED")
-            raise failure from error
-        if tracker is not None:
-            tracker.record("end", outcome.step, outcome.metrics, status=outcome.status)
-            tracker.close("FINISHED" if outcome.status == "finished" else "KILLED")
-        return PretrainingResult(
-            status=outcome.status, step=outcome.step, model=model_directory, metrics=outcome.metrics
+        _take_up(trainer, state)
+        outcome = _train(
+            trainer, step, checkpoints, lambda: publish_model(trainer, described, tokenizer, output / "model")
         )
+        return PretrainingResult(
+            status=outcome.status,
+            step=outcome.step,
+            model=output / "model" if outcome.status == "finished" else None,
+            metrics=outcome.metrics,
+        )
+
+
+def _take_up(trainer: Trainer, state: Mapping[str, Any]) -> None:
+    """Go on counting where a checkpoint's state stands, and warn of what cannot be as it was."""
+    trainer.tokens_seen = int(state.get("tokens_seen", 0))
+    trainer.metrics = dict(state.get("metrics", {}))
+    if state.get("precision", trainer.precision) != trainer.precision:
+        logger.warning("so far this training computed in %s, now it does in %s", state["precision"], trainer.precision)
+    world_size = trainer.group.world_size
+    if state.get("world_size", world_size) != world_size:
+        logger.warning(
+            "so far this training had %d ranks, now it has %d: every sample is still seen exactly once, but sums "
+            "and dropout differ",
+            state["world_size"],
+            world_size,
+        )
+
+
+def _train(trainer: Trainer, step: int, checkpoints: CheckpointDirectory, publish: Callable[[], None]) -> Outcome:
+    """Train from `step` on and publish a finished model; however it ends, the record says how."""
+    tracker, saver = trainer.tracker, trainer.saver
+    try:
+        outcome = trainer.run(step)
+        if saver is not None:
+            saver.wait()
+        if outcome.status == "finished" and trainer.group.is_main:
+            publish()
+    except Exception as error:
+        if saver is not None:
+            with contextlib.suppress(Exception):  # it is the first error that counts
+                saver.wait()
+        failure = _explain(error, checkpoints, trainer.watchdog)
+        if tracker is not None:
+            tracker.record("end", step, {}, status="failed", error=str(failure))
+            tracker.close("FAILED")
+        raise failure from error
+    if tracker is not None:
+        tracker.record("end", outcome.step, outcome.metrics, status=outcome.status)
+        tracker.close("FINISHED" if outcome.status == "finished" else "KILLED")
+    return outcome
 
 
 def _load_data(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:

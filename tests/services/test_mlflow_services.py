@@ -55,7 +55,7 @@ def registered(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """The name of a model with a weak version 1 and a strong version 2, registered by this process."""
     root = tmp_path_factory.mktemp("models")
     base = tiny_tasks.make_model(root / "tiny")
-    name = "bert-tiny-stsb"
+    name = "bert-tiny-contested"  # the backfill registers a bert-tiny-stsb of its own
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERT_HOME", str(root / "home"))
         patch.setenv("MLFLOW_TRACKING_URI", stack.mlflow)
