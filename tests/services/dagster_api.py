@@ -6,16 +6,8 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-LAUNCH = """
-mutation Launch($params: ExecutionParams!) {
-  launchRun(executionParams: $params) {
-    __typename
-    ... on LaunchRunSuccess { run { runId } }
-    ... on PythonError { message }
-    ... on RunConfigValidationInvalid { errors { message } }
-  }
-}
-"""
+from launch_query import LAUNCH
+
 BACKFILL = """
 mutation Backfill($params: LaunchBackfillParams!) {
   launchPartitionBackfill(backfillParams: $params) {

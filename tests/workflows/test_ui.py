@@ -16,6 +16,7 @@ from typing import Any
 import dagster as dg
 import miniature
 import pytest
+from launch_query import LAUNCH
 
 from bert_pipeline.manifest import load_manifest
 from workflows.instance import open_instance
@@ -25,16 +26,6 @@ from workflows.resources import BertHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-LAUNCH = """
-mutation Launch($params: ExecutionParams!) {
-  launchRun(executionParams: $params) {
-    __typename
-    ... on LaunchRunSuccess { run { runId } }
-    ... on PythonError { message }
-    ... on RunConfigValidationInvalid { errors { message } }
-  }
-}
-"""
 STATUS = "query Status($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
 STALE = """
 query Stale($path: [String!]!, $partition: String!) {
