@@ -12,13 +12,14 @@ _SAMPLE_CHARACTERS = 400
 
 
 def sample_passages(shards: Sequence[tuple[Path, int, str]], number: int = SAMPLE_PASSAGES) -> list[dict[str, str]]:
-    """Draw passages of different documents, the same for the same shards.
+    """Draw passages, of different documents while there are enough; the same for the same shards.
 
     `shards` are (path, rows, sha256) in order. Returns "document_id", "title" and "passage", cut to 400 characters.
     """
     total = sum(rows for _, rows, _ in shards)
     rng = random.Random(" ".join(sha256 for _, _, sha256 in shards))
     chosen = sorted(rng.sample(range(total), min(number, total)))
+    each = 1 if total >= number else number
     found: list[dict[str, str]] = []
     first = 0
     for path, rows, _ in shards:
@@ -34,17 +35,20 @@ def sample_passages(shards: Sequence[tuple[Path, int, str]], number: int = SAMPL
                 if here:
                     columns = ["document_id", "title", "sentences", "passage_starts"]
                     table = file.read_row_group(group, columns=columns).take(here)
-                    found += [_draw_passage(record, rng) for record in table.to_pylist()]
+                    found += [entry for record in table.to_pylist() for entry in _draw_from(record, each, rng)]
                 start = stop
-    return found
+    return [found[place] for place in sorted(rng.sample(range(len(found)), min(number, len(found))))]
 
 
-def _draw_passage(record: Mapping[str, Any], rng: random.Random) -> dict[str, str]:
-    index = rng.randrange(len(record["passage_starts"]))
+def _draw_from(record: Mapping[str, Any], number: int, rng: random.Random) -> list[dict[str, str]]:
+    """At most so many passages of one document, in its order."""
     bounds = [*record["passage_starts"], len(record["sentences"])]
-    text = " ".join(record["sentences"][bounds[index] : bounds[index + 1]])
-    shown = text if len(text) <= _SAMPLE_CHARACTERS else f"{text[: _SAMPLE_CHARACTERS - 1]}…"
-    return {"document_id": record["document_id"], "title": record["title"], "passage": shown}
+    drawn = []
+    for place in sorted(rng.sample(range(len(bounds) - 1), min(number, len(bounds) - 1))):
+        text = " ".join(record["sentences"][bounds[place] : bounds[place + 1]])
+        shown = text if len(text) <= _SAMPLE_CHARACTERS else f"{text[: _SAMPLE_CHARACTERS - 1]}…"
+        drawn.append({"document_id": record["document_id"], "title": record["title"], "passage": shown})
+    return drawn
 
 
 def describe_corpus(counts: Mapping[str, Any]) -> str:

@@ -156,6 +156,14 @@ def test_sample_passages_are_whole_passages_of_different_documents(tmp_path: Pat
     assert sample[0]["passage"] in text
 
 
+def test_sample_takes_several_passages_of_a_document_where_there_are_few(tmp_path: Path, output: Path) -> None:
+    pages = [make_page(number, "\n\n".join(f"Part {part} is of {number}." for part in range(8))) for number in (1, 2)]
+    manifest = build_corpus([write(tmp_path / "d.xml", make_export(*pages))], output, CorpusConfig(), ONE)
+    sample = manifest.counts["passages_sample"]
+    assert len({entry["passage"] for entry in sample}) == len(sample) == 10
+    assert len({entry["document_id"] for entry in sample}) == 2
+
+
 def test_one_and_four_workers_and_every_form_of_file_give_the_same_bytes(tmp_path: Path) -> None:
     pages = some_pages(60)
     streams = [HEADER, *("".join(pages[i : i + 7]) for i in range(0, 60, 7)), FOOTER]
