@@ -22,10 +22,13 @@ _SCARS = re.compile(
 
 
 SUSPECT = (
-    r"[\[\]{}|<>&]|''|__|=|~~~|^[*#!:;]|(?:File|Image):|[\x{e000}-\x{e02f}]"
-    r"|[(] |[(][,;:.)]| [,;.)]|[,;:] ?[,;.)]|\"\"|“\s*”|‘\s*’|\b(?:the|an|such as)[.,;)]| ['’]s|[$£€]"
+    r"\[\[|\]\]|\{\{|\}\}|\{\||\|[|}]|''|==|~~~|-\{|\}-|<!--|-->|^[=*#|!:;]|[\x{e000}-\x{e02f}]|</?[a-zA-Z]"
+    r"|&(?:[a-zA-Z]{2,8};|#)|__[A-Z]|\[(?:https?|ftp|//)|\|(?:thumb|left|right|cent|frame|upright|\S+px)|thumb\|"
+    r"|(?:File|Image):\S|(?:style|class|align|width|span|color|cellpadding|cellspacing)\s?="
+    r"|\(\s*[,;:]?\s*\)|\[\s*\]|“\s*”|‘\s*’|\"\"|\( |\([,;:.]| \)|[,;:] ?\)| [,;.](?:\s|$)|[,;:] ?[,;]|, ?\.(?:\s|$)"
+    r"|\b(?:the|an|such as)[.,;)](?:\s|$)|\s['’]s|[$£€](?:\s?[.,;()]| (?:in|as|per|of|million|billion))"
 )
-"""Found in every text that holds residue or scars, and quickly (RE2): the expressions above run on what has it."""
+"""The two expressions above less what RE2 lacks: it finds, quickly, all that holds residue or scars and little else."""
 
 
 def count_residue(text: str) -> int:

@@ -9,30 +9,20 @@ without the duplicates.
 import dataclasses
 import functools
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bert_pipeline.attempt import written_whole
-from bert_pipeline.audit import SUSPECT, count_residue, count_scars
-from bert_pipeline.documents import (
-    Document,
-    content_digest,
-    id_hash,
-    make_document,
-    read_json_documents,
-    read_pair_documents,
-    read_text_documents,
-)
+from bert_pipeline.documents import make_document, read_json_documents, read_pair_documents, read_text_documents
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
-from bert_pipeline.formats.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, write_documents
+from bert_pipeline.formats.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.manifest import file_sha256
 from bert_pipeline.sources import SourceKind, parse_source
+from bert_pipeline.units import COUNTED, DROPPED, NUMBERS, Unit, UnitWriter, dropped_line, read_numbers, read_tables
 from bert_pipeline.wikipedia.article import drop_reason, extract_article
 from bert_pipeline.wikipedia.dump import Dump, ReadReport, is_truncated_bzip2, open_dump, read_pages
 
@@ -51,8 +41,9 @@ class CorpusConfig:
     """Share of the documents that pre-training never sees, in thousandths; at least one document in any case."""
     shard_bytes: int = 64 << 20
     """Least text in a shard, in bytes; a smaller corpus is one shard."""
-    unit_bytes: int = 16 << 20
-    """Bytes of plain XML in a unit of work; of .bz2 files a quarter of that, which holds about as much text."""
+    unit_bytes: int = 4 << 20
+    """Bytes of a dump in a unit of work, plain or .bz2: little, so that no worker is left alone with the last one, and
+    much beside the block of .bz2 that a unit reads beyond its end to finish its last page."""
     pages_per_unit: int = 2000
     """Documents in a unit of work, for files that can only be read from the front (.gz, UTF-16, text)."""
 
@@ -79,22 +70,9 @@ class Split:
     stop: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Unit:
-    """A run of documents, written to `<directory>/<stem>.parquet`, their numbers to `<stem>.npy`."""
-
-    split: int
-    number: int
-    stem: str
-    counts: dict[str, int]
-    dropped: dict[str, int]
-    dropped_elements: dict[str, int]
-    problems: tuple[str, ...] = ()
-    """What was lost, one sentence each."""
-
-
 _CODES = ("same text", "train", "held_out", "same id")
 """What becomes of a document: dropped as a duplicate of one kind or the other, or in which split it goes."""
+_SAME_TEXT, _TRAIN, _HELD_OUT, _SAME_ID = range(len(_CODES))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,6 +83,8 @@ class Shard:
     stems: tuple[str, ...]
     splits: tuple[bytes, ...]
     """For each unit one byte a document: an index into `_CODES`."""
+    counts: dict[str, int]
+    """What its kept documents hold."""
 
 
 def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
@@ -119,7 +99,7 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
             if kind == "wikipedia":
                 dump = _open_dump(path)
                 if dump.is_splittable:
-                    step = config.unit_bytes if not dump.compression else max(1, config.unit_bytes // 4)
+                    step = config.unit_bytes
                     ranges = [(start, min(start + step, dump.size)) for start in range(0, dump.size, step)]
             elif not os.access(path, os.R_OK):
                 raise InputError(f"{path}: cannot be read; check its permissions")
@@ -140,7 +120,7 @@ def read_units(split: Split, config: CorpusConfig, directory: Path) -> Iterator[
         return
     readers = {"text": read_text_documents, "jsonl": read_json_documents, "pairs": read_pair_documents}
     name = config.name or _name_of(split.path)
-    writer = _UnitWriter(split, config, directory)
+    writer = UnitWriter(split.index, directory)
     for document in readers[split.kind](Path(split.path), name, config.language):
         writer.counts["pages_read"] += 1
         writer.counts["characters_in"] += sum(map(len, document.sentences))
@@ -155,7 +135,7 @@ def _read_dump_units(split: Split, config: CorpusConfig, directory: Path) -> Ite
     name = dump.site.dbname or config.name or _name_of(split.path)
     language = dump.site.language or config.language
     report = ReadReport()
-    writer = _UnitWriter(split, config, directory)
+    writer = UnitWriter(split.index, directory)
     bytes_read = 0
     for page in read_pages(dump, split.start, split.stop, report):
         writer.counts["pages_read"] += 1
@@ -208,15 +188,6 @@ def _name_of(path: str) -> str:
     return "".join(char if char.isalnum() or char in "-_" else "-" for char in stem) or "corpus"
 
 
-_DROPPED = ".dropped"
-"""End of the names of files that list what was dropped, a line each."""
-
-
-def dropped_line(document_id: str, reason: str, title: str) -> str:
-    """A line of the list of articles without output."""
-    return f"{document_id}\t{reason}\t{' '.join(title.split())}\n"
-
-
 def collect_dropped(units: Path, path: Path) -> int:
     """Write the list of all articles without output: those of each unit in order, then the duplicates.
 
@@ -226,85 +197,12 @@ def collect_dropped(units: Path, path: Path) -> int:
     with open(path, "w", encoding="utf-8", newline="\n") as stream:
         stream.write("document_id\treason\ttitle\n")
         for prefix in ("unit-", "shard-"):
-            for part in sorted(units.glob(f"{prefix}*{_DROPPED}")):
+            for part in sorted(units.glob(f"{prefix}*{DROPPED}")):
                 with open(part, encoding="utf-8") as lines:
                     for line in lines:
                         stream.write(line)
                         rows += 1
     return rows
-
-
-_NUMBERS = np.dtype(
-    [("id", "<u8"), ("revision", "<i8"), ("digest_high", "<u8"), ("digest_low", "<u8"), ("characters", "<i8")]
-)
-"""What is known of a document across units: 40 bytes each, whatever its length."""
-
-
-class _UnitWriter:
-    """Collects the documents and numbers of one unit after another."""
-
-    def __init__(self, split: Split, config: CorpusConfig, directory: Path) -> None:
-        self._split = split
-        self._config = config
-        self._directory = directory
-        self._number = 0
-        self.problems: list[str] = []
-        self._clear()
-
-    def _clear(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.dropped: Counter[str] = Counter()
-        self.dropped_elements: Counter[str] = Counter()
-        self._documents: list[Document] = []
-        self._revisions: list[int] = []
-        self._listed: list[str] = []
-
-    @property
-    def num_pages(self) -> int:
-        return self.counts["pages_read"]
-
-    def drop(self, reason: str, document_id: str, title: str) -> None:
-        """Count a page that gives no document; one with an id is listed."""
-        self.dropped[reason] += 1
-        if document_id:
-            self._listed.append(dropped_line(document_id, reason, title))
-
-    def add(self, document: Document, *, revision: int) -> None:
-        self._documents.append(document)
-        self._revisions.append(revision)
-
-    def finish(self) -> Unit:
-        """Write the unit; the next one starts empty."""
-        stem = f"unit-{self._split.index:06d}-{self._number:06d}"
-        documents = self._documents
-        with written_whole(self._directory / f"{stem}.parquet") as path:
-            write_documents(path, documents)
-        numbers = np.zeros(len(documents), dtype=_NUMBERS)
-        for row, (document, revision) in enumerate(zip(documents, self._revisions)):
-            digest = content_digest(document)
-            numbers[row] = (
-                id_hash(document.document_id),
-                revision,
-                int.from_bytes(digest[:8], "big"),
-                int.from_bytes(digest[8:], "big"),
-                sum(map(len, document.sentences)),
-            )
-        with written_whole(self._directory / f"{stem}.npy") as path, open(path, "wb") as stream:
-            np.save(stream, numbers)
-        with written_whole(self._directory / f"{stem}{_DROPPED}") as path:
-            path.write_text("".join(self._listed), encoding="utf-8")
-        unit = Unit(
-            split=self._split.index,
-            number=self._number,
-            stem=stem,
-            counts=dict(self.counts),
-            dropped=dict(self.dropped),
-            dropped_elements=dict(self.dropped_elements),
-            problems=tuple(self.problems),
-        )
-        self._number += 1
-        self._clear()
-        return unit
 
 
 def plan_shards(units: Iterable[Unit], config: CorpusConfig, directory: Path) -> tuple[list[Shard], dict[str, int]]:
@@ -314,8 +212,8 @@ def plan_shards(units: Iterable[Unit], config: CorpusConfig, directory: Path) ->
     shards and what was dropped by reason.
     """
     ordered = sorted(units, key=lambda unit: (unit.split, unit.number))
-    parts = [np.load(directory / f"{unit.stem}.npy") for unit in ordered]
-    numbers = np.concatenate(parts) if parts else np.zeros(0, dtype=_NUMBERS)
+    parts = [read_numbers(unit, directory) for unit in ordered]
+    numbers = np.concatenate(parts) if parts else np.zeros(0, dtype=NUMBERS)
     kept = np.ones(len(numbers), dtype=bool)
     by_id = np.lexsort((-numbers["revision"], numbers["id"]))  # stable: among equals the first stays
     ids = numbers["id"][by_id]
@@ -329,7 +227,7 @@ def plan_shards(units: Iterable[Unit], config: CorpusConfig, directory: Path) ->
     kept[rest[by_digest[1:][same]]] = False
     num_same_text = int((~kept).sum()) - num_same_id
     codes = _split_codes(numbers["id"], kept, config.held_out_per_mille)
-    codes[is_same_id] = _CODES.index("same id")
+    codes[is_same_id] = _SAME_ID
     dropped = {"same id": num_same_id, "same text": num_same_text}
 
     shards: list[Shard] = []
@@ -344,24 +242,40 @@ def plan_shards(units: Iterable[Unit], config: CorpusConfig, directory: Path) ->
         size += int(part["characters"][kept[bounds[index] : bounds[index + 1]]].sum())
     if size < config.shard_bytes and len(groups) > 1:
         groups[-2].extend(groups.pop())
-    for group in groups:
+    for group in filter(None, groups):
         splits = tuple(codes[bounds[index] : bounds[index + 1]].tobytes() for index in group)
         stems = tuple(ordered[index].stem for index in group)
-        shards.append(Shard(index=len(shards), stems=stems, splits=splits))
+        rows = slice(bounds[group[0]], bounds[group[-1] + 1])
+        counts = _count(numbers[rows], codes[rows])
+        shards.append(Shard(index=len(shards), stems=stems, splits=splits, counts=counts))
     return shards, dropped
 
 
+def _count(numbers: np.ndarray, codes: np.ndarray) -> dict[str, int]:
+    """What the kept documents among N hold, by their numbers (N,) and codes (N,)."""
+    num_train, num_held_out = int((codes == _TRAIN).sum()), int((codes == _HELD_OUT).sum())
+    kept = numbers[np.isin(codes, (_TRAIN, _HELD_OUT))]
+    counts = {name: int(kept[name].sum()) for name in COUNTED}
+    counts["characters_out"] = counts.pop("characters")
+    return {
+        "documents": num_train + num_held_out,
+        "documents_train": num_train,
+        "documents_held_out": num_held_out,
+        **counts,
+    }
+
+
 def _split_codes(ids: np.ndarray, kept: np.ndarray, held_out_per_mille: int) -> np.ndarray:
-    """(N,) uint8: 0 dropped, 1 train, 2 held out. Of two documents or more each split gets at least one."""
+    """(N,) uint8, indices into `_CODES`. Of two documents or more each split gets at least one."""
     buckets = ids % 1000
-    codes = np.where(kept, np.where(buckets < held_out_per_mille, 2, 1), 0).astype(np.uint8)
+    codes = np.where(kept, np.where(buckets < held_out_per_mille, _HELD_OUT, _TRAIN), _SAME_TEXT).astype(np.uint8)
     rows = np.flatnonzero(kept)
     if held_out_per_mille and len(rows) >= 2:
         order = rows[np.lexsort((ids[rows], buckets[rows]))]
-        if not (codes == 2).any():
-            codes[order[0]] = 2
-        elif not (codes == 1).any():
-            codes[order[-1]] = 1
+        if not (codes == _HELD_OUT).any():
+            codes[order[0]] = _HELD_OUT
+        elif not (codes == _TRAIN).any():
+            codes[order[-1]] = _TRAIN
     return codes
 
 
@@ -378,45 +292,49 @@ class WrittenShard:
 def write_shard(shard: Shard, units: Path, output: Path) -> WrittenShard:
     """Copy the kept documents of a shard's units into `documents-NNNNN.parquet`."""
     name = f"documents-{shard.index:05d}.parquet"
-    counts: Counter[str] = Counter()
     rows = 0
-    split_column = DOCUMENT_SCHEMA.get_field_index("split")
-    labels = pa.array(_CODES)
     duplicates: list[str] = []
     with written_whole(output / name) as path:
         with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd") as writer:
-            for stem, codes in zip(shard.stems, shard.splits):
-                with pq.ParquetFile(units / f"{stem}.parquet") as file:
-                    position = 0
-                    for batch in range(file.num_row_groups):
-                        table = file.read_row_group(batch)
-                        part = np.frombuffer(codes, dtype=np.uint8)[position : position + table.num_rows]
-                        position += table.num_rows
-                        column = labels.take(pa.array(part, type=pa.int8()))
-                        table = table.set_column(split_column, DOCUMENT_SCHEMA.field("split"), column)
-                        is_kept = (part == 1) | (part == 2)
-                        lost = table.filter(pa.array(~is_kept)).select(["document_id", "split", "title"])
-                        duplicates += [dropped_line(*row.values()) for row in lost.to_pylist()]
-                        table = table.filter(pa.array(is_kept)).cast(DOCUMENT_SCHEMA)
-                        if not table.num_rows:
-                            continue
-                        writer.write_table(table, row_group_size=DOCUMENTS_PER_ROW_GROUP)
-                        rows += table.num_rows
-                        _count_table(table, part[is_kept], counts)
+            for table in _row_groups(_kept_documents(shard, units, duplicates)):
+                writer.write_table(table)
+                rows += table.num_rows
         sha256 = file_sha256(path)
-    with written_whole(units / f"shard-{shard.index:06d}{_DROPPED}") as path:
+    with written_whole(units / f"shard-{shard.index:06d}{DROPPED}") as path:
         path.write_text("".join(duplicates), encoding="utf-8")
-    return WrittenShard(name=name, rows=rows, sha256=sha256, counts=dict(counts))
+    return WrittenShard(name=name, rows=rows, sha256=sha256, counts=shard.counts)
 
 
-def _count_table(table: pa.Table, codes: np.ndarray, counts: Counter[str]) -> None:
-    counts["documents"] += table.num_rows
-    counts["documents_train"] += int((codes == 1).sum())
-    counts["documents_held_out"] += int((codes == 2).sum())
-    sentences = pc.list_flatten(table.column("sentences"))
-    counts["passages"] += len(pc.list_flatten(table.column("passage_starts")))
-    counts["sentences"] += len(sentences)
-    counts["characters_out"] += pc.sum(pc.utf8_length(sentences)).as_py() or 0
-    text = "\n".join(sentences.filter(pc.match_substring_regex(sentences, SUSPECT)).to_pylist())
-    counts["residue"] += count_residue(text)
-    counts["scars"] += count_scars(text)
+def _kept_documents(shard: Shard, units: Path, duplicates: list[str]) -> Iterator[pa.Table]:
+    """The documents of a shard with their split; lines for its duplicates are added to `duplicates`."""
+    labels = pa.array(_CODES)
+    split_column = DOCUMENT_SCHEMA.get_field_index("split")
+    for stem, codes in zip(shard.stems, shard.splits):
+        position = 0
+        for table in read_tables(stem, units):
+            part = np.frombuffer(codes, dtype=np.uint8, count=table.num_rows, offset=position)
+            position += table.num_rows
+            column = labels.take(pa.array(part, type=pa.int8()))
+            table = table.set_column(split_column, DOCUMENT_SCHEMA.field("split"), column)
+            is_kept = np.isin(part, (_TRAIN, _HELD_OUT))
+            if not is_kept.all():
+                lost = table.filter(pa.array(~is_kept)).select(["document_id", "split", "title"])
+                duplicates += [dropped_line(*row.values()) for row in lost.to_pylist()]
+                table = table.filter(pa.array(is_kept))
+            yield table.cast(DOCUMENT_SCHEMA)
+
+
+def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of one size, as row groups should have it however small the units are."""
+    waiting: list[pa.Table] = []
+    num_waiting = 0
+    for table in tables:
+        waiting.append(table)
+        num_waiting += table.num_rows
+        while num_waiting >= DOCUMENTS_PER_ROW_GROUP:
+            whole = pa.concat_tables(waiting)
+            yield whole.slice(0, DOCUMENTS_PER_ROW_GROUP)
+            waiting = [whole.slice(DOCUMENTS_PER_ROW_GROUP)]
+            num_waiting -= DOCUMENTS_PER_ROW_GROUP
+    if num_waiting:
+        yield pa.concat_tables(waiting)

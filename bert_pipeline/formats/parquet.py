@@ -54,16 +54,17 @@ def write_documents(path: Path | str, documents: Iterable[Document]) -> int:
         for document in documents:
             batch.append(document)
             if len(batch) == DOCUMENTS_PER_ROW_GROUP:
-                writer.write_table(_document_table(batch))
+                writer.write_table(document_table(batch))
                 count += len(batch)
                 batch = []
         if batch:
-            writer.write_table(_document_table(batch))
+            writer.write_table(document_table(batch))
             count += len(batch)
     return count
 
 
-def _document_table(documents: list[Document]) -> pa.Table:
+def document_table(documents: list[Document]) -> pa.Table:
+    """The documents as one table."""
     columns = [pa.array([getattr(d, field.name) for d in documents], type=field.type) for field in DOCUMENT_SCHEMA]
     return pa.Table.from_arrays(columns, schema=DOCUMENT_SCHEMA)
 

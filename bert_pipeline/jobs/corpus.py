@@ -14,6 +14,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from bert_pipeline.corpus import (
     CorpusConfig,
     Shard,
     Split,
-    Unit,
     WrittenShard,
     collect_dropped,
     plan_shards,
@@ -36,6 +36,7 @@ from bert_pipeline.corpus_report import sample_passages
 from bert_pipeline.errors import BertError, InputError
 from bert_pipeline.jobs.options import num_workers, pipeline_options
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
+from bert_pipeline.units import Unit
 
 __all__ = ["DROPPED_NAME", "CorpusConfig", "build_corpus"]
 
@@ -65,10 +66,12 @@ def build_corpus(
     config = config or CorpusConfig()
     options = pipeline_options(beam_options)
     splits = plan_splits(sources, config)
-    inputs = {
-        f"source-{i}": foreign_input(path) for i, path in enumerate(dict.fromkeys(split.path for split in splits))
-    }
-    with publishing(Path(output), kind="corpus", configuration=to_mapping(config), inputs=inputs) as draft:
+    inputs: dict[str, dict[str, str]] = {}
+    with (
+        publishing(Path(output), kind="corpus", configuration=to_mapping(config), inputs=inputs) as draft,
+        ThreadPoolExecutor(1) as hashing,  # while the workers start
+    ):
+        hashed = hashing.map(foreign_input, dict.fromkeys(split.path for split in splits))
         units = draft.path / _UNITS
         units.mkdir()
         # A worker may stand in another directory than we do.
@@ -86,6 +89,7 @@ def build_corpus(
         for shard in result["shards"]:
             draft.rows[shard["name"]] = shard["rows"]
             draft.known_sha256[shard["name"]] = shard["sha256"]
+        inputs |= {f"source-{i}": file for i, file in enumerate(hashed)}
         shards = [(draft.path / shard["name"], shard["rows"], shard["sha256"]) for shard in result["shards"]]
         draft.counts = {
             **result["counts"],
@@ -106,7 +110,7 @@ def _run(splits: list[Split], config: CorpusConfig, directory: Path, options: An
         with beam.Pipeline(options=options) as pipeline:
             _ = (
                 pipeline
-                | "Splits" >> beam.Create(splits)
+                | "Splits" >> beam.Create(splits, reshuffle=False)  # once is enough
                 | "Spread splits" >> beam.Reshuffle()
                 | "Read units" >> beam.ParDo(_ReadUnits(config, str(units)))
                 | "All units" >> beam.combiners.ToList()

@@ -87,7 +87,7 @@ def build_instances(
         ):
             (
                 pipeline
-                | "shards" >> beam.Create(list(enumerate(shards)))
+                | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
                 | "spread" >> beam.Reshuffle()
                 | "instances" >> beam.ParDo(_MakeShard(str(draft.path.resolve()), to_mapping(config)))
             )

@@ -146,7 +146,7 @@ def _count(
     ):
         (
             pipeline
-            | "shards" >> beam.Create(list(enumerate(shards)))
+            | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
             | "spread shards" >> beam.Reshuffle()
             | "count" >> beam.Map(count)
             | "all counted" >> beam.GroupBy(lambda _: 0)
