@@ -17,6 +17,8 @@ import numpy as np
 _BLOCK_MAGIC = 0x314159265359
 _END_MAGIC = 0x177245385090
 _MAGIC_BITS = 48
+_CHECKSUM_BITS = 32  # behind the end mark; the next stream begins at the next whole byte
+_HEADER_BITS = 32  # "BZh9"
 _WINDOW_BYTES = 1 << 20
 _MAX_BLOCK_BYTES = 1_200_000  # a block holds at most 900,000 bytes, and bzip2 grows incompressible data slightly
 
@@ -41,10 +43,15 @@ def read_blocks(path: Path | str, start: int, stop: int | None) -> Iterator[tupl
     with open(path, "rb") as stream:
         magics = _find_magics(stream.fileno(), start, size)
         here = next(magics, None)
+        if start == 0 and here and here[0] != _HEADER_BITS:
+            raise DamagedError(0, truncated=False)
         while here is not None:
             position, is_block = here
             following = next(magics, None)
             if not is_block:
+                end = -(-(position + _MAGIC_BITS + _CHECKSUM_BITS) // 8) * 8
+                if following and following[0] != end + _HEADER_BITS:  # a block whose magic number is damaged
+                    raise DamagedError(end // 8, truncated=False)
                 here = following
                 continue
             block = None

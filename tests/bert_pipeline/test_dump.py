@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.wikipedia import dump as dump_module
 from bert_pipeline.wikipedia.bzip2 import DamagedError, ends_cleanly, read_blocks
 from bert_pipeline.wikipedia.dump import Page, ReadReport, is_truncated_bzip2, open_dump, read_pages
 
@@ -138,10 +139,12 @@ def test_redirects_are_known_by_element_or_by_word(tmp_path: Path) -> None:
         make_page(1, head='<ns>0</ns><redirect title="X" />'),
         make_page(2, "#REDIRECT [[X]]"),
         make_page(3, "#ПРЕНАСОЧВАНЕ [[X]]"),
-        make_page(4, "# a list with a [[link]]"),
+        make_page(4, "#เปลี่ยนทาง [[X]]"),
+        make_page(5, "# a list with a [[link]]"),
+        make_page(6, "#1 [[X]]"),
     )
     flags = [page.is_redirect for page in read_all(write(tmp_path / "d.xml", make_export(*pages).encode()))]
-    assert flags[:3] == [True, True, True]
+    assert flags == [True, True, True, True, False, False]
 
 
 def test_namespace_comes_from_the_title_where_old_exports_do_not_say(tmp_path: Path) -> None:
@@ -268,6 +271,53 @@ def test_malformed_xml_names_the_page(tmp_path: Path, text: str, message: str) -
     path = write(tmp_path / "d.xml", make_export(make_page(1), make_page(2, text)).encode())
     with pytest.raises(InputError, match=message):
         read_all(path)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (("</page>", ""), "page 'Page 2': malformed XML .* the last sound page is 'Page 1'"),
+        (("</page>", "</pafe>"), "page 'Page 2': malformed XML .* mismatched tag"),
+        (("<page>", "<pafe>"), "malformed XML after page 'Page 1': '<pafe>.* stands where a <page> should begin"),
+        (("<page>", ""), "malformed XML after page 'Page 1': '<title>Page 2.* stands where a <page> should begin"),
+    ],
+)
+def test_a_broken_tag_of_a_page_loses_no_page_in_silence(tmp_path: Path, broken: tuple[str, str], message: str) -> None:
+    for last in ([make_page(3)], []):
+        path = write(tmp_path / "d.xml", make_export(make_page(1), make_page(2).replace(*broken), *last).encode())
+        if last or "Page 2': " not in message:
+            with pytest.raises(InputError, match=message):
+                read_all(path)
+    path = write(tmp_path / "d.xml", make_export(make_page(1).replace("<page>", "<pafe>"), make_page(2)).encode())
+    with pytest.raises(InputError, match="malformed XML before its first page: '<title>' stands"):
+        read_all(path)
+
+
+def test_what_harms_no_page_may_stand_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dump_module, "_CHUNK_BYTES", 7)  # so that every sign of what stands there is cut
+    between = "<!-- a comment, and a longer one than the sixty-four bytes at the end of what is read --><?a b?>"
+    path = write(tmp_path / "d.xml", (make_export(make_page(1), between, make_page(2)) + make_export()).encode())
+    assert [page.title for page in read_all(path)] == ["Page 1", "Page 2"]
+    path = write(tmp_path / "d.xml", make_export(make_page(1).replace('bytes="3"', 'a="b>c"')).encode())
+    assert [page.text for page in read_all(path)] == ["Text of 1."]
+
+
+def test_bz2_whose_block_has_lost_its_mark_is_refused(tmp_path: Path) -> None:
+    streams = [bz2.compress(text.encode()) for text in (HEADER + make_page(1), make_page(2), make_page(3) + FOOTER)]
+    for damaged in range(2):
+        packed = [bytearray(stream) for stream in streams]
+        packed[damaged][5] ^= 1
+        with pytest.raises(InputError, match="damaged at"):
+            read_all(write(tmp_path / "d.xml.bz2", b"".join(packed)))
+
+
+def test_damaged_gzip_is_refused(tmp_path: Path) -> None:
+    packed = gzip.compress(make_export(*(make_page(n) for n in range(1, 9))).encode())
+    for place in (len(packed) // 2, len(packed) - 6):
+        damaged = bytearray(packed)
+        damaged[place] ^= 4
+        with pytest.raises(InputError, match="gz file is damaged"):
+            read_all(write(tmp_path / "d.xml.gz", bytes(damaged)))
 
 
 def test_wrong_encoding_names_the_page(tmp_path: Path) -> None:
