@@ -2,8 +2,9 @@
 
 from bert_pipeline.wikipedia.disambiguation import is_disambiguation
 from bert_pipeline.wikipedia.dump import Page
+from bert_pipeline.wikipedia.prose import OPEN_ENDS
 from bert_pipeline.wikipedia.siteinfo import Site
-from bert_pipeline.wikipedia.wikitext import OPEN_ENDS, Extraction, extract
+from bert_pipeline.wikipedia.wikitext import Extraction, extract
 
 
 def drop_reason(page: Page, site: Site) -> str:

@@ -52,7 +52,15 @@ _LOCAL = {
 (https://github.com/wikimedia/pywikibot) list them; where a wiki uses another, its pages go as lists do, for want of
 prose."""
 
-_TITLES = ("(disambiguation)", "(begriffsklärung)", "(homonymie)", "(desambiguación)", "(значения)", "(пояснение)")
+_TITLES = (
+    "(disambiguation)", "(begriffsklärung)", "(homonymie)", "(desambiguación)", "(desambiguação)", "(desambiguació)",
+    "(disambigua)", "(doorverwijspagina)", "(olika betydelser)", "(flertydig)", "(flere betydninger)",
+    "(täsmennyssivu)", "(ujednoznacznienie)", "(rozcestník)", "(rozlišovacia stránka)", "(egyértelműsítő lap)",
+    "(dezambiguizare)", "(anlam ayrımı)", "(định hướng)", "(значения)", "(значення)", "(пояснение)",
+    "(вишезначна одредница)", "(αποσαφήνιση)", "(توضيح)", "(ابهام‌زدایی)", "(פירושונים)",
+    "(曖昧さ回避)", "(消歧义)", "(消歧義)", "(동음이의)",
+)  # fmt: skip
+"""What such titles end with, in brackets, on wikis that write it there."""
 
 
 @functools.lru_cache(maxsize=32)

@@ -40,6 +40,7 @@ ty Tahitian|tyv Tuvan|udm Udmurt|ug Uyghur|uk Ukrainian|ur Urdu|uz Uzbek|ve Vend
 vls West Flemish|vo Volapük|vot Votic|vro Võro|wa Walloon|war Waray|wo Wolof|wuu Wu Chinese|wym Vilamovian|xal Kalmyk
 xcl Classical Armenian|xh Xhosa|xmf Mingrelian|xno Anglo-Norman|yi Yiddish|yo Yoruba|yua Yucatec Maya|yue Cantonese
 za Zhuang|zea Zeelandic|zh Chinese|zu Zulu|zza Zazaki|sr-cyrl Serbian Cyrillic|sr-latn Serbian|uz-latn Uzbek
+sr-cyr Serbian Cyrillic|sr-lat Serbian Latin|sh-cyrl Serbo-Croatian Cyrillic|sh-latn Serbo-Croatian Latin
 in Indonesian|he-n Hebrew|heb Hebrew|rus-1 Russian|ltc Middle Chinese|och Old Chinese|okm Middle Korean
 ojp Old Japanese|sl-si Slovene|mul Multilingual|und Undetermined
 """

@@ -1,45 +1,82 @@
 """What goes along with a formula that is dropped, or with a value that depends on today.
 
-Unlike a reference, both are words of their sentence. Brackets around them go, then the words that only led to them
-("such as"), and where the sentence cannot stand without them ("has a population of", "then may mean") it goes whole.
-What is left is mended by `marks.mend`.
+Unlike a reference, both are words of their sentence. Brackets that hold little else go with them, and the words that
+only led to them ("such as", "written as", "for every"). The sentence stays, unless so few words are left to each gap
+in it that none could read it ("it may mean, as means"). What is left is mended by `marks.mend`.
 """
 
 import re
 from collections import Counter
 
-from bert_pipeline.wikipedia.marks import FORMULA, MARK, VOID
+from bert_pipeline.wikipedia.marks import FORMULA, MARK, SEAM, VOID
 
+_LOSS = f"[{VOID}{FORMULA}]"
+_LOSSES = re.compile(_LOSS)
 _BRACKET_OR_LOSS = re.compile(f"([(){VOID}{FORMULA}])")
-_LONGEST_BRACKET = 300
 _MARKS = f"{MARK}{VOID}{FORMULA}"
+_BLANKS = f" {MARK}"
 _SENTENCE_END = re.compile(rf"(?<=\S)[.!?][\"'”’)\]{MARK}]*+ ++(?=[\"'“‘(\[{_MARKS}]*+[^\W_a-z])|[。！？]")
 _ABBREVIATION = re.compile(
     r"(?:\b[^\W\d_]|\b(?:[eE]\.g|[iI]\.e|U\.S|[cC]a|[cC]f|vs|[vV]iz|[aA]pprox|[eE]st|[nN]os?|[vV]ols?|[eE]qs?|[fF]igs?"
     r"|Mr|Mrs|Ms|Dr|St|Mt|Prof|Sr|Jr|Inc|Ltd|Co|Gen|Col|Rev|et al))$"
 )
 _WORD = re.compile(r"[^\W_]++")
-_WORDS_PER_FORMULA = 5
-"""Fewer words than that to each of several formulas are but their frame: "where is the mass, and the speed"."""
+_WORDS_PER_GAP = 5
+"""With fewer words to each place where a subject or predicate is missing, a sentence goes: "it may mean, as means"."""
+_WORDS_PER_VALUE = 5
+_LEAST_WORDS = 3
+_ENDS = (".", "!", "?")
+_WORDS_OF_BRACKET = {FORMULA: 5, VOID: 7}
+"""With fewer words to each loss, a bracket goes: "(read x bar)", "($5 in current dollar terms)"."""
+_LONGEST_BRACKET = 300
+"""Characters; a longer one says more than that."""
+
 _DATE_FIRST = re.compile(rf"^([\"“‘{MARK} ]*+)(?:As of|In|Since|By|During|Until|From|On) {VOID},? ?([^\W\d_]?)")
 _DATE_LATER = re.compile(rf",? (?:as of|in|since|by|during|until|on) {VOID}(?=[{MARK} ]*+(?:[,.;:)]|$))")
 """A date that the sentence can do without."""
-_LEADS_ONLY = re.compile(r"(?:,| [–—]|(?<=\()|) ?\b(?:such as|as in|like|e\.g\.|i\.e\.|namely|say),?$")
-_NEEDS_WORD = frozenset(re.findall(r"\w+", """
-    a an the is are was were be been by of as to that than for with from in on at and or not if when where while let
-    equals equal equalling means mean denotes denote denoted represents satisfies gives give yields becomes obtain
-    implies between into over under per since because which multiplied divided every each any either neither nor
-"""))  # fmt: skip
-"""What stands before a lost word must not end a clause: "is", "of"."""
-_OPENS_CLAUSE = _NEEDS_WORD | {"but", "then", "so", "suppose", "assume", "whether", "though"}
-_NEEDS_SUBJECT = frozenset(re.findall(r"\w+", """
+_LEADS_ONLY = re.compile(
+    r"(?:,| ?[–—]|(?<=\()|) ?\b(?:such as|as in|like|e\.g\.|i\.e\.|namely|say|for (?:example|instance)),?$"
+)
+_COMPARES = ("such as", "like")
+_AND_LOSS = rf"[ {MARK}]*+(?:,[ {MARK}]*+)?+(?<=[ ,{MARK}])(?:and|or|nor)\b[ {MARK}]*+{_LOSS}"
+_COMMA_LOSS = rf"[ {MARK}]*+,[ {MARK}]*+{_LOSS}"
+_SERIES = re.compile(rf"({_LOSS})(?:(?:{_COMMA_LOSS})*+{_AND_LOSS}(?!{_AND_LOSS})|(?:{_COMMA_LOSS})++)")
+"""Losses in a row are one, but not the object of one clause and the subjects of the next: "in x, and y and z are"."""
+_SINGULAR = re.compile(rf"[ {MARK}]*+(?:is|has|was|means|denotes|represents|equals|becomes|stands|holds|depends)\b")
+"""Behind a row these say that its last member is the subject of another clause: "the sum is x, and y is the rest"."""
+_ENDING = re.compile(rf"(?<={_LOSS})(?:-?th\b|-fold\b|-(?=[^\W\d_])|['’]s\b|s\b)")
+_SIGN_AFTER = re.compile(r"^ ?[=<>≤≥≈+] ?(?=[^\W_])")
+_SIGNS_BEFORE = " =<>≤≥≈"
+_CURRENCY = re.compile(r"(?:\b(?:about|approximately|around|nearly|over|roughly|some) )?(?:\b[A-Z]{1,3} ?)?[$£€¥] ?$")
+_LAST_WORD = re.compile(r"(?:^|(?<=[\s(]))(?:[ei]\.[eg]\.|[^\W_]+)$")
+_AFTER = re.compile(rf"[{MARK}\"'”’]*+ ?([^\W_]+|[,.;:!?()\]]|$)")
+_OPENINGS = (", and ", ", or ", ", nor ")
+_COMMA_AND_VERB = re.compile(r", ([^\W_]+)")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PREPOSITIONS = _words("of to by with from for in on at as than into onto over under per until within like")
+_CONJUNCTIONS = _words("and or but nor that then so if when whenever where while since because whereas unless whether")
+_DETERMINERS = _words("a an the any each every all both either neither")
+_STRANDED = _PREPOSITIONS | _CONJUNCTIONS | _DETERMINERS | _words("such equivalently")
+"""What ends no clause, and means nothing there: "such that", "for every"."""
+_CARRIED = _PREPOSITIONS | _DETERMINERS
+"""What does not stand before words that open a clause or phrase: "the writing of | instead of | may mean"."""
+_OPENS_PHRASE = _PREPOSITIONS | _CONJUNCTIONS | _words("instead there which")
+_ENDS_CLAUSE = _CONJUNCTIONS - {"that", "then", "so"}
+_OPENS_CLAUSE = _CONJUNCTIONS | _words("let suppose assume i.e. e.g.")
+_PREDICATES = _words("""
+    is are was were be been equals equal equalling means mean denotes denote denoted represents satisfies gives give
+    yields becomes obtain implies between multiplied divided let suppose assume define if when where
+""")
+"""What ends no clause, but cannot be taken off either."""
+_NEEDS_SUBJECT = _words("""
     is are was were be has have had may can could might must should would will does do means denotes represents
     satisfies equals becomes holds stands belongs depends implies denote mean equal satisfy
-"""))  # fmt: skip
-_COMMA_AND_VERB = re.compile(r", ([^\W_]+)")
-_ENDING = re.compile(rf"(?<=[{FORMULA}])(?:-?th\b|-fold\b|-(?=[^\W\d_])|['’]s\b|s\b)")
-_BEFORE = re.compile(r"([^\W_]+)[ \"'“‘]*$")
-_AFTER = re.compile(rf"[{MARK}\"'”’]*+ ?([^\W_]+|[,.;:!?()\]=<>≤≥+]|$)")
+""")
 
 
 def settle_losses(text: str, dropped: Counter[str]) -> str:
@@ -67,64 +104,105 @@ def _sentences(text: str) -> list[str]:
 
 
 def _settle(sentence: str, dropped: Counter[str]) -> str:
-    if VOID in sentence:
+    has_value = VOID in sentence
+    if has_value:
         sentence = _DATE_FIRST.sub(lambda match: match[1] + match[2].upper(), _DATE_LATER.sub(MARK, sentence))
-        if VOID in sentence:
-            dropped["sentence without its value"] += 1
-            return MARK
-    num_formulas = sentence.count(FORMULA)
-    if not num_formulas:
+    if VOID not in sentence and FORMULA not in sentence:
         return sentence
-    first, *rest = _ENDING.sub("", sentence).split(FORMULA)
+    first, *rest = _LOSSES.split(_ENDING.sub("", _SERIES.sub(_as_one, sentence)))
     kept = [first]
-    is_broken = num_formulas > 1 and len(_WORD.findall(sentence)) < _WORDS_PER_FORMULA * num_formulas
+    num_gaps = 0
     for part in rest:
-        before = _LEADS_ONLY.sub("", kept[-1].rstrip())
-        if len(before) == len(kept[-1].rstrip()):
-            is_broken = is_broken or _is_needed(kept[-1], part)
-        elif part.lstrip()[:1].isalnum():
-            is_broken = True
-        else:
-            kept[-1] = before
-            clause = _COMMA_AND_VERB.match(part)
-            if clause and clause[1] in _NEEDS_SUBJECT:  # ", such as FORMULA, have": both commas
-                part = part[1:]
-        kept.append(part)
-    if is_broken:
-        dropped["sentence without its formula"] += 1
+        if has_value:
+            kept[-1] = _CURRENCY.sub("", kept[-1])
+        before, after, is_gap = _take_along(kept.pop(), _SIGN_AFTER.sub(" ", part))
+        while kept and not before.strip(_BLANKS):  # nothing is left between two losses: they are one
+            before, after, is_gap = _take_along(kept.pop(), after)
+        if not kept and not before.strip(_BLANKS) and first.strip(_BLANKS):  # "For FORMULA, the sum": it begins behind
+            after = after.lstrip(_BLANKS + ",;:")
+            after = after[:1].upper() + after[1:]
+        num_gaps += is_gap
+        kept += [before, after]
+    least = max(_LEAST_WORDS, _WORDS_PER_GAP * num_gaps, _WORDS_PER_VALUE * sentence.count(VOID))
+    num_words = len(_WORD.findall(" ".join(kept)))
+    if num_words < least and not first.rstrip(_BLANKS).endswith(_ENDS):
+        if num_words:
+            dropped[f"sentence without its {'value' if has_value else 'formula'}"] += 1
         return MARK
-    return MARK.join(kept)
+    # ", and" that opens a clause is not taken for what parts two losses
+    return MARK.join(
+        f",{SEAM}{piece[1:]}" if piece.startswith(_OPENINGS) and len(piece) < 7 else piece for piece in kept
+    )
 
 
-def _is_needed(before: str, after: str) -> bool:
-    """Whether a clause falls apart without what stood here."""
-    word = _BEFORE.search(before[-40:])
-    last = word[1].lower() if word else ""
+def _as_one(series: re.Match[str]) -> str:
+    return series[0] if _SINGULAR.match(series.string, series.end()) else series[1]
+
+
+def _take_along(before: str, after: str) -> tuple[str, str, bool]:
+    """The text around a loss without the words that only led to it, and whether a subject or predicate is missing."""
+    text = before.rstrip(_SIGNS_BEFORE)
     match = _AFTER.match(after)
     following = match[1] if match else ""
-    if not following:  # the paragraph ends: "is defined by the formula"
-        return False
-    if not following[0].isalnum():
-        return last in _NEEDS_WORD or following in "=<>≤≥+"
-    if following not in _NEEDS_SUBJECT:
-        return False
-    clause = before.rstrip(f" \"'“‘{MARK}")
-    return not clause or clause[-1] in ",;:" or last in _OPENS_CLAUSE
+    shorter = text[:-40] + _LEADS_ONLY.sub("", text[-40:])
+    if len(shorter) < len(text):
+        if not following.isalnum():
+            verb = _COMMA_AND_VERB.match(after)
+            if verb and verb[1] in _NEEDS_SUBJECT:  # ", such as FORMULA, have": both commas
+                after = after[1:]
+            return shorter, after, False
+        if text.endswith(_COMPARES):  # "expressions like FORMULA contain"
+            return shorter, after, False
+    is_gap = False
+    shorter = text
+    if following in _NEEDS_SUBJECT:
+        shorter = _strip_words(text, _CARRIED)
+        clause = shorter.rstrip(f"{_BLANKS}\"'“‘")
+        is_gap = shorter == text and (not clause or clause[-1] in ",;:" or _last_word(clause) in _OPENS_CLAUSE)
+    elif following in _OPENS_PHRASE:
+        shorter = _strip_words(text, _CARRIED)
+        is_gap = following in _ENDS_CLAUSE and _last_word(shorter) in _PREDICATES
+    elif following and not following.isalnum():
+        shorter = _strip_words(text, _STRANDED)
+        is_gap = not text.strip(_BLANKS) or _last_word(shorter) in _PREDICATES
+    return (shorter if shorter != before.rstrip() else before), after, is_gap
+
+
+def _last_word(text: str) -> str:
+    found = _LAST_WORD.search(text[-40:])
+    return found[0].lower() if found else ""
+
+
+def _strip_words(text: str, words: frozenset[str]) -> str:
+    """The text without the words of this kind that it ends with, four at most."""
+    for _ in range(4):
+        word = _last_word(text)
+        if word not in words:
+            break
+        text = text[: -len(word)].rstrip()
+    return text
 
 
 def _drop_brackets(text: str) -> str:
-    """Replace by a mark every innermost bracket that holds a loss; a long one only for a value."""
+    """Replace by a mark every innermost bracket that holds little but losses."""
     pieces: list[str] = []
-    opened: list[list[int]] = []  # [place in pieces, what it holds: 1 a formula, 2 a value]
+    opened: list[list[int]] = []  # [place in pieces, position in the text, whether a loss stands in it]
+    position = 0
     for part in _BRACKET_OR_LOSS.split(text):
         if part == "(":
-            opened.append([len(pieces), 0])
+            opened.append([len(pieces), position, False])
         elif part in (VOID, FORMULA) and opened:
-            opened[-1][1] = max(opened[-1][1], 2 if part == VOID else 1)
+            opened[-1][2] = True
         elif part == ")" and opened:
-            place, loss = opened.pop()
-            if loss == 2 or loss and sum(map(len, pieces[place:])) <= _LONGEST_BRACKET:
+            place, start, has_loss = opened.pop()
+            if has_loss and position - start <= _LONGEST_BRACKET and _is_little("".join(pieces[place:])):
                 del pieces[place:]
                 part = MARK
+        position += len(part)
         pieces.append(part)
     return "".join(pieces)
+
+
+def _is_little(bracket: str) -> bool:
+    least = sum(bracket.count(loss) * num_words for loss, num_words in _WORDS_OF_BRACKET.items())
+    return len(_WORD.findall(bracket)) < least

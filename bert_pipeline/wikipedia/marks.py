@@ -27,7 +27,8 @@ _HAS_PROTECTED = re.compile("[\ue001-\ue02f]")
 
 def remove_private(text: str) -> str:
     """Remove the characters that this package uses as marks, should a page hold them."""
-    return _PRIVATE.sub("", text) if _PRIVATE.search(text) else text
+    may_hold_any = b"\xee" in text.encode("utf-8", "surrogatepass")  # their first byte: a quarter of a search's time
+    return _PRIVATE.sub("", text) if may_hold_any else text
 
 
 def protect(text: str) -> str:
@@ -56,10 +57,10 @@ def mend(text: str) -> str:
     for part in rest:
         if not part:
             continue
-        while len(pieces) > 1 and not pieces[-1].rstrip():
-            space = pieces.pop()
-            pieces[-1] += space[:1]
         for _ in range(4):  # brackets around brackets that held nothing else
+            while len(pieces) > 1 and not pieces[-1].rstrip():
+                space = pieces.pop()
+                pieces[-1] += space[:1]
             if not part:
                 break
             left, right = pieces[-1].rstrip(), part.lstrip()
@@ -81,6 +82,7 @@ def mend(text: str) -> str:
             elif before and before in "\"'" and part[0] == before == pieces[-1][-1:]:
                 if before == '"' or not (left[-2:-1] + part[1:2]).strip().isalnum():  # no two apostrophes of words
                     pieces[-1], part = left[:-1].rstrip(), part[1:]
+                    continue
             elif _is_doubled(left, right):
                 pieces[-1], part = left, right[1:]
             elif after and after in ".!?" and before and before in ",;:":

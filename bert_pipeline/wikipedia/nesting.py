@@ -22,7 +22,7 @@ MAX_DEPTH = 40
 _EQUALS = protect("=")
 """A "=" that is text, as {{=}} writes it: it names no argument."""
 _EDGE = re.compile(r"\{\{+|\}\}+|\[\[|\]\]")
-_NAME = re.compile(r"[^|{}\[\]<>\n]*+\n?")
+_NAME = re.compile(r"\n?[^|{}\[\]<>\n]*+\n?")
 
 
 def match_brackets(text: str) -> list[tuple[int, int, int]]:
@@ -133,11 +133,15 @@ class Expander:
         parts = self._arguments(start, end, index, depth)
         if is_function:  # {{lc:Text}}: the first argument stands behind the colon
             parts.insert(1, parts[0].partition(":")[2])
-        before = self._line_before(start - 2) if name in IN_CONTEXT or name[:4] in IN_CONTEXT else ""
+        before = after = ""
+        if name in IN_CONTEXT or name[:4] in IN_CONTEXT:
+            before, after = self._line_before(start - 2), self.text[end + 2 : end + 12]
         try:
-            rendered = renderer(Arguments(name, parts[1:], self.title, self.site.language, before))
+            rendered = renderer(Arguments(name, parts[1:], self.title, self.site.language, before, after))
         except (ValueError, ArithmeticError):  # arguments that no one foresaw lose one template, not the job
             rendered = None
+        if VOID in parts and VOID not in (rendered or ""):  # what is computed from a value that is not known
+            rendered = VOID
         if rendered is None or rendered in (VOID, FORMULA):
             self.dropped["template"] += 1
             return rendered or MARK

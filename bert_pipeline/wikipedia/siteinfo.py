@@ -23,6 +23,13 @@ _FILE_ALIASES = frozenset(
 )  # fmt: skip
 """Names of the File namespace that stay valid in old pages; exports list the current name only."""
 
+_CATEGORY_ALIASES = frozenset(
+    {"kategorie", "catégorie", "categoría", "categoria", "categorie", "kategoria", "kategori", "kategorija",
+     "kategória", "kategorio", "kategooria", "luokka", "thể loại", "категория", "категорія", "категорија", "катэгорыя",
+     "κατηγορία", "تصنيف", "رده", "קטגוריה", "श्रेणी", "หมวดหมู่", "カテゴリ", "分类", "分類", "분류"}
+)  # fmt: skip
+"""Local names of the Category namespace, for exports that say nothing of their wiki."""
+
 _NAMESPACE = re.compile(r'<namespace key="(-?\d+)"[^>/]*>([^<]*)</namespace>')
 _DATABASE = re.compile(r"<dbname>([^<]*)</dbname>")
 _LANGUAGE = re.compile(r'<mediawiki\b[^>]*?\bxml:lang="([^"]*)"')
@@ -51,6 +58,7 @@ def read_site(header: str) -> Site:
     """Read the head of an export (all that stands before the first page)."""
     namespaces = {name: key for key, name in _CANONICAL.items()}
     namespaces.update(dict.fromkeys(_FILE_ALIASES, FILE_NAMESPACE))
+    namespaces.update(dict.fromkeys(_CATEGORY_ALIASES, CATEGORY_NAMESPACE))
     for key, name in _NAMESPACE.findall(header):
         namespaces[html.unescape(name).strip().lower()] = int(key)
     database = _DATABASE.search(header)

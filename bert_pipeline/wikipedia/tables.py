@@ -3,9 +3,10 @@
 import re
 from collections import Counter
 
-from bert_pipeline.wikipedia.marks import PARAGRAPH
+from bert_pipeline.wikipedia.marks import PARAGRAPH, PIPE
 
-_TABLE_EDGE = re.compile(r"^[ \t:*#;\ue000]*+(?:(\{\|)|(\|\}(?!\})))", re.MULTILINE)
+_TABLE_EDGE = re.compile(r"\n[ \t:*#;\ue000]*+(?:(\{\|)|(\|\}(?!\})))")
+"""With the line end before it, for which one looks faster than for a line's beginning."""
 _UNCLOSED_END = re.compile(r"\n[ \t]*+\n(?![ \t]*+[|!{\n])|\n(?===)")
 _BLOCK = re.compile(r"<(/?)(table|ul|ol|dl|div)\b([^<>]*+)>", re.IGNORECASE)
 _BOX = re.compile(
@@ -22,12 +23,14 @@ _HTML_KINDS = {"table": "table", "ul": "list", "ol": "list", "dl": "list"}
 
 def drop_tables(text: str, dropped: Counter[str]) -> str:
     """Drop `{| … |}`, nested ones with their outer one; a table that is never closed ends where its rows end."""
-    if "{|" not in text:
+    if PIPE in text and f"{{{PIPE}" in text:  # "{{{!}}" and "{{(!}}" begin one
+        text = text.replace(PIPE, "|")
+    if "{" not in text or "{|" not in text:
         return text
     pieces: list[str] = []
     opened: list[int] = []
     position = 0
-    for match in _TABLE_EDGE.finditer(text):
+    for match in _TABLE_EDGE.finditer(f"\n{text}"):  # so that a match starts where its line does in `text`
         if match[1]:
             opened.append(match.start())
         elif opened:
@@ -36,7 +39,7 @@ def drop_tables(text: str, dropped: Counter[str]) -> str:
                 dropped["table"] += 1
                 pieces.append(text[position:start])
                 pieces.append(PARAGRAPH)
-                position = match.end()
+                position = match.end() - 1
     while opened and opened[0] < position:
         opened.pop(0)
     if opened:

@@ -21,6 +21,7 @@ _OPAQUE_KINDS = {
     "timeline": "code",
     "hiero": "hieroglyphs",
     "graph": "code",
+    "chart": "code",
     "mapframe": "code",
     "maplink": "map",
     "templatedata": "invisible",
@@ -29,6 +30,7 @@ _OPAQUE_KINDS = {
     "categorytree": "code",
     "includeonly": "invisible",
     "indicator": "invisible",
+    "languages": "invisible",
     "section": "invisible",
     "nowiki": "",
 }
@@ -63,6 +65,8 @@ def drop_opaque_tags(text: str, dropped: Counter[str]) -> str:
         if not name:
             pieces.append(text[position:start])
             position = _end_of_comment(text, start)
+            if text[start - 1 : start] == "(" and text[position : position + 1] in ")-,; ":
+                pieces.append(MARK)
             dropped["comment"] += 1
             continue
         tag_end = text.find(">", match.end())
@@ -93,8 +97,7 @@ def drop_opaque_tags(text: str, dropped: Counter[str]) -> str:
         else:
             pieces.append(protect(html.unescape(content)) or SEAM)
     pieces.append(text[position:])
-    text = "".join(pieces)
-    return _ALONE.sub(r"\n\1 ", text) if f"\n{MARK}" in text or f"\n{FORMULA}" in text else text
+    return _ALONE.sub(r"\n\1 ", "".join(pieces))
 
 
 def _end_of_comment(text: str, start: int) -> int:
@@ -120,13 +123,16 @@ _INLINE = frozenset(
     {"span", "small", "big", "b", "i", "u", "em", "strong", "font", "abbr", "cite", "q", "dfn", "var", "code", "tt",
      "kbd", "samp", "s", "del", "ins", "strike", "bdi", "bdo", "mark", "data", "time", "ruby", "rb", "rp", "rt", "wbr",
      "noinclude", "onlyinclude", "sub", "sup", "nobr", "ref", "nowiki", "references", "math", "gallery", "includeonly",
-     "pre", "source", "syntaxhighlight", "a", "img", "li", "ul", "ol", "dl", "dd", "dt", "table", "tbody", "thead"}
+     "pre", "source", "syntaxhighlight", "a", "img", "li", "ul", "ol", "dl", "dd", "dt", "table", "tbody", "thead",
+     "rtc", "phonos", "langconvert", "translate", "tvar"}
 )  # fmt: skip
 
 _TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9]*+)\b[^<>]*+>")
 _BREAKS_IN_A_ROW = re.compile(r"<br\b[^<>]*+>(?:\s*+<br\b[^<>]*+>)++", re.IGNORECASE)
-_SUPERSCRIPT = re.compile(r"<sup\b[^<>]*+>([0-9+−–()-]++)</sup\s*+>", re.IGNORECASE)
+_SUPERSCRIPT = re.compile(r"<sup\b[^<>]*+>((?:&nbsp;)?+[0-9+−–()-]++)</sup\s*+>", re.IGNORECASE)
 _HIDDEN = re.compile(r"<(span|div)\b[^<>]*?display:\s*+none[^<>]*+>[^<>]*+</\1\s*+>", re.IGNORECASE)
+_LOOSE_ITEM = re.compile(r"<li\b[^<>]*+>[^\n]*+", re.IGNORECASE)
+"""An item of a list that was never opened or closed, up to the end of its line."""
 _HEADING = re.compile(r"<(h[1-6])\b[^<>]*+>[^<>\n]*+</\1\s*+>", re.IGNORECASE)
 _RAISED = str.maketrans("0123456789+−–-()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻⁽⁾")
 
@@ -139,6 +145,9 @@ def render_tags(text: str, dropped: Counter[str]) -> str:
     text, num_headings = _HEADING.subn(PARAGRAPH, text)
     dropped["hidden"] += num_hidden
     dropped["heading"] += num_headings
+    if "<li" in text:
+        text, num_items = _LOOSE_ITEM.subn(PARAGRAPH, text)
+        dropped["list"] += num_items
     text = _BREAKS_IN_A_ROW.sub(PARAGRAPH, text)
     text = _SUPERSCRIPT.sub(lambda match: match[1].translate(_RAISED), text)
     return _TAG.sub(_replace_tag, text)

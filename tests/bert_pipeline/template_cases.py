@@ -44,9 +44,9 @@ def read_cases(name: str) -> list[Case]:
 
 
 def show(call: str, language: str = "") -> str:
-    """What a reader sees of a call in the middle of a sentence, on the wiki of a language."""
+    """What a reader sees of a call in the middle of a sentence, on the wiki of a language; "¶" parts paragraphs."""
     site = read_site(f'<mediawiki xml:lang="{language}">')
-    (passage,) = extract(f"It is said that {call} was the whole of it.", site, "Some Title").passages
-    assert passage.startswith("It is said that ")
-    assert passage.endswith(" was the whole of it.")
-    return passage.removeprefix("It is said that ").removesuffix("was the whole of it.").strip()
+    shown = " ¶ ".join(extract(f"It is said that {call} was the whole of it.", site, "Some Title").passages)
+    assert shown.startswith("It is said that ")
+    assert shown.endswith(" was the whole of it.")
+    return shown.removeprefix("It is said that ").removesuffix("was the whole of it.").strip()

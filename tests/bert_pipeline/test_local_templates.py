@@ -3,9 +3,11 @@
 import pytest
 from template_cases import Case, read_cases, show
 
+from bert_pipeline.wikipedia.siteinfo import read_site
 from bert_pipeline.wikipedia.templates.local.numbers import write_number
-from bert_pipeline.wikipedia.templates.local.templates import follow_pattern
+from bert_pipeline.wikipedia.templates.local.templates import QUOTATIONS, follow_pattern
 from bert_pipeline.wikipedia.templates.registry import LOCAL, Arguments, normalize_name
+from bert_pipeline.wikipedia.wikitext import extract
 
 CASES = read_cases("local_templates.txt")
 
@@ -16,7 +18,18 @@ def test_template_shows_what_readers_of_its_wiki_see(case: Case) -> None:
 
 
 def test_every_language_of_the_table_has_cases() -> None:
-    assert set(LOCAL) == {case.language for case in CASES}
+    assert set(LOCAL) == {case.language for case in CASES} | set(QUOTATIONS)
+
+
+@pytest.mark.parametrize("language", QUOTATIONS)
+def test_block_quotations_stay_in_every_language(language: str) -> None:
+    site = read_site(f'<mediawiki xml:lang="{language}">')
+    for name in QUOTATIONS[language].split(", "):
+        for words in ("The words are here.", "1=The words are here."):
+            assert extract(f"{{{{{name.capitalize()}|{words}|2=A man}}}}\nSo it goes on.", site).passages == [
+                "The words are here.",
+                "So it goes on.",
+            ]
 
 
 def test_every_case_says_how_its_text_is_known() -> None:

@@ -5,8 +5,9 @@ import time
 from pathlib import Path
 
 import pytest
-from template_cases import read_cases, show
+from template_cases import DATA, read_cases, show
 
+from benchmarks.template_usage import called_names, read_blocks, title_of
 from bert_pipeline.wikipedia.templates import dates
 from bert_pipeline.wikipedia.templates.figures import format_value, parse_number
 from bert_pipeline.wikipedia.templates.registry import RENDERERS, Arguments, normalize_name
@@ -37,7 +38,33 @@ _KINDS = ("documentation", "module source", "module tests", "live page", "peer t
 
 @pytest.mark.parametrize("name", ["convert.txt", "templates.txt", "local_templates.txt"])
 def test_every_source_is_of_a_known_kind(name: str) -> None:
-    assert [case.call for case in read_cases(name) if case.source and not case.source.startswith(_KINDS)] == []
+    assert [case.call for case in read_cases(name) if not case.source.startswith(_KINDS)] == []
+
+
+_NOT_READ = {
+    "24hlm",
+    "cite quran",
+    "eqm",
+    "lcons",
+    "lord",
+    "nuclide",
+    "p.",
+    "simplenuclide2",
+    "us patent",
+    "vol.",
+}
+"""Of the most used: no copy of their page, their code or a page that shows them could be found."""
+
+
+def test_what_the_most_used_templates_show_was_read() -> None:
+    names = ("convert.txt", "templates.txt")
+    blocks = read_blocks(DATA / name for name in names)
+    lines = (DATA / "most_used.txt").read_text(encoding="utf-8").splitlines()
+    most_used = {title_of(line.split("\t")[1], blocks) for line in lines if not line.startswith("#")}
+    sourced = [case for name in names for case in read_cases(name) if not case.source.startswith("knowledge")]
+    read = {title_of(next(called_names(case.call), ""), blocks) for case in sourced}
+    assert len(most_used) == 100
+    assert most_used - read == _NOT_READ
 
 
 def test_more_than_a_hundred_inline_templates_have_cases() -> None:

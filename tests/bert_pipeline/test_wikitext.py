@@ -71,6 +71,9 @@ def test_names_of_dropped_templates_are_listed_where_asked_for() -> None:
     [
         ("Prose.", "Title", ""),
         ("Prose.", "Foo (disambiguation)", "disambiguation"),
+        ("Prose.", "Foo (Doorverwijspagina)", "disambiguation"),
+        ("文。", "題 (曖昧さ回避)", "disambiguation"),
+        ("Prose.", "Foo (song)", ""),
         ("'''Foo''' may be:\n* a\n{{disambiguation}}", "Foo", "disambiguation"),
         ("{{Disambig}}", "Foo", "disambiguation"),
         ("{{hndis|name=Foo}}", "Foo", "disambiguation"),
@@ -222,3 +225,10 @@ def test_english_articles_have_little_residue_and_few_scars(real_data: Path) -> 
     assert count_residue(text) / len(text) * 1e6 < 20
     assert count_scars(text) / len(text) * 1e6 < 50
     assert len(empty) <= 2
+
+
+@pytest.mark.parametrize(
+    "link", ["[[Kategorie:X]]", "[[Категория:X|Y]]", "[[分類:X]]", "[[Fichier:X.jpg|Y]]", "[[ملف:X.jpg]]"]
+)
+def test_local_names_of_namespaces_are_known_where_the_export_says_nothing(link: str) -> None:
+    assert extract(f"A sentence.{link} Another.", read_site("")).passages == ["A sentence. Another."]

@@ -12,9 +12,14 @@ from bert_pipeline.wikipedia.templates import (  # noqa: F401 (they register the
     dates,
     foreign_words,
     gauges,
+    mathematics,
     names,
+    pointers,
     pronunciation,
     quantities,
+    reviews,
+    scales,
     text,
+    values,
 )
 from bert_pipeline.wikipedia.templates.local import templates as _local_templates  # noqa: F401

@@ -4,6 +4,7 @@ import datetime
 import re
 
 from bert_pipeline.wikipedia.marks import VOID
+from bert_pipeline.wikipedia.templates.figures import format_value, parse_number
 from bert_pipeline.wikipedia.templates.registry import RENDERERS, Arguments, register, shows
 
 _MONTHS = (
@@ -32,7 +33,9 @@ def _date(year: str, month: str, day: str, *, day_first: bool) -> str:
 
 
 def _is_day_first(arguments: Arguments) -> bool:
-    return arguments.get("df").lower() in ("y", "yes", "1") or arguments.get("mf").lower() in ("n", "no", "0")
+    if arguments.get("df").lower() in ("y", "yes", "1") or arguments.get("mf").lower() in ("n", "no", "0"):
+        return True
+    return arguments.get("format").lower() == "dmy"
 
 
 @register("as of, asof, as of?, as at")
@@ -52,7 +55,7 @@ def _as_of(arguments: Arguments) -> str | None:
     return f"{start}{arguments.get('pre') and ' ' + arguments.get('pre')} {date}{arguments.get('post')}"
 
 
-@register("circa, c., ca., ca, c, circa2")
+@register("circa, c., ca., ca, c, circa2, cx")
 def _circa(arguments: Arguments) -> str:
     values = [value for value in arguments.positional() if value]
     first = f"c. {values[0]}" if values else "c."
@@ -66,14 +69,19 @@ def _floruit(arguments: Arguments) -> str:
 
 @register("reign, r.")
 def _reign(arguments: Arguments) -> str | None:
-    values = [value for value in arguments.positional() if value]
-    dash = " – " if any(" " in value for value in values) or arguments.get("era") else "–"
-    return " ".join(filter(None, ("r.", dash.join(values[:2]), arguments.get("era"))))
+    """https://en.wikipedia.org/wiki/Template:Reign: a beginning that is not given is a "?"."""
+    spans = []
+    for first, last in ((arguments.get(place), arguments.get(place + 1)) for place in (1, 3)):
+        if first or last:
+            is_spaced = " " in first or " " in last or arguments.get("era")
+            spans.append(f"{first or '?'}{' – ' if is_spaced and last else '–'}{last}")
+    shown = ", ".join(spans) or arguments.get("single", "post-date")
+    return " ".join(filter(None, ("r.", shown, arguments.get("era"))))
 
 
-@register("born, b., died, d.")
+@register("born, b., died, d., born-in, died-in, est.")
 def _life(arguments: Arguments) -> str:
-    return f"{arguments.name[0]}. {arguments.get(1)}".strip()
+    return f"{arguments.name if arguments.name == 'est.' else arguments.name[0] + '.'} {arguments.get(1)}".strip()
 
 
 @register("birth date, birth-date, bda, birth date and age, birth-date and age, dob, birth, death date, death-date")
@@ -104,7 +112,8 @@ def _death_and_given_age(arguments: Arguments) -> str | None:
 
 
 @register(
-    "start date, end date, start-date, start date and age, film date, release date, dts, date, dmy, mdy, start, end"
+    "start date, end date, start-date, end-date, start date and age, film date, release date, dts, date, dmy, mdy,"
+    " start, end, start date text, end date text, birth date text, death date text"
 )
 def _start(arguments: Arguments) -> str | None:
     return _full_date(arguments)
@@ -128,19 +137,19 @@ def _full_date(arguments: Arguments) -> str | None:
     if not values:
         return None
     if len(values) == 1 or not values[0].isdigit():
-        return _iso_date(values[0])
+        return _iso_date(values[0], day_first=arguments.name != "dts" or _is_day_first(arguments))
     if len(values[0]) <= 2 < len(values[-1]):  # day, month, year, as other wikis have it
         return " ".join(values[:3])
     year, month, day = (*values[:3], "", "", "")[:3]
     return _date(year.lstrip("0"), month, day, day_first=_is_day_first(arguments)) or None
 
 
-def _iso_date(text: str) -> str:
+def _iso_date(text: str, *, day_first: bool) -> str:
     try:
         date = datetime.date.fromisoformat(text)
     except ValueError:
         return text
-    return f"{date.day} {_MONTHS[date.month - 1]} {date.year}"
+    return _date(str(date.year), str(date.month), str(date.day), day_first=day_first)
 
 
 @register("age, age in years, age nts, age in years and days, ayd, aymd")
@@ -239,12 +248,25 @@ def _era(arguments: Arguments) -> str:
 
 @register("ma, mya, annum, ka, ga")
 def _years_ago(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:Ma: a number or two, an uncertainty, and other words behind them.
+
+    A period may stand for the number; when it began, geologists change.
+    """
     unit = {"ma": "million years ago", "mya": "million years ago", "ka": "thousand years ago",
             "ga": "billion years ago"}.get(arguments.name)  # fmt: skip
-    values = [value for value in arguments.positional() if value]
-    if arguments.name == "annum":
+    if unit is None or not arguments.get(1):
         return None
-    return f"{'–'.join(values[:2])} {unit}" if values else None
+    start, end = parse_number(arguments.get(1)), parse_number(arguments.get(2))
+    if start is None:
+        return VOID
+    decimals = arguments.get("round")
+    shown = [
+        format_value(number.value, int(decimals)) if decimals.lstrip("-").isdecimal() else number.text
+        for number in (start, end)
+        if number is not None
+    ]
+    error = f" ± {arguments.get('error')}" if arguments.get("error") else ""
+    return f"{' to '.join(shown)}{error} {unit if end else arguments.get(2) or unit}"
 
 
 @register("decade link")
@@ -252,7 +274,14 @@ def _decade(arguments: Arguments) -> str | None:
     return f"{arguments.get(1)}s" if arguments.get(1) else None
 
 
-@register("centuries, century, decade, year, year in, year nav text")
+@register("year")
+def _year(arguments: Arguments) -> str | None:
+    """Of a date: 1992 of "1 January 1992"."""
+    year = re.search(r"\b\d{3,4}\b", arguments.get(1))
+    return year[0] if year else arguments.get(1) or None
+
+
+@register("centuries, century, decade, year in, year nav text")
 def _named_time(arguments: Arguments) -> str | None:
     return arguments.get(1) or None
 

@@ -89,7 +89,7 @@ def write_fraction(whole: str, numerator: int, denominator: int, *, sign: str = 
 
 def raise_figures(text: str) -> str:
     """Superscript figures and signs."""
-    return text.translate(_RAISED)
+    return text.replace("&minus;", "−").translate(_RAISED)
 
 
 def group_thousands(digits: str) -> str:

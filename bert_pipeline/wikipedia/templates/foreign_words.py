@@ -6,9 +6,50 @@ from bert_pipeline.wikipedia.languages import LANGUAGE_NAMES
 from bert_pipeline.wikipedia.templates.registry import Arguments, Renderer, register, register_prefix
 
 
-@register("lang, rtl-lang, ltr-lang, lang-x2, script")
+@register("lang, rtl-lang, ltr-lang, lang-x2, script, langr")
 def _lang(arguments: Arguments) -> str | None:
-    return arguments.get(2, "text") or None
+    """Words of a language that is reconstructed stand behind a star. https://en.wikipedia.org/wiki/Module:Lang"""
+    text = arguments.get(2, "text")
+    is_reconstructed = arguments.get(1).lower().endswith("-x-proto") and arguments.get("proto") != "no"
+    return f"*{text}" if is_reconstructed and text and text[0] != "*" else text or None
+
+
+@register("langnf, language with name/for")
+def _word_for(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:Language_with_name/for: German for 'word'."""
+    name, meaning = arguments.get(2), arguments.get(3)
+    return f"{name} for '{meaning}'" if name and meaning else None
+
+
+@register("translation")
+def _translation(arguments: Arguments) -> str | None:
+    return f"transl. {arguments.get(1)}" if arguments.get(1) else None
+
+
+@register("cyrl, rtgs, iast3")
+def _labelled_script(arguments: Arguments) -> str | None:
+    label = {"cyrl": "Cyrillic", "rtgs": "RTGS", "iast3": "IAST"}[arguments.name]
+    return f"{label}: {arguments.get(1)}" if arguments.get(1) else None
+
+
+@register("proto")
+def _reconstructed(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:Proto: a family of languages and the form."""
+    words = [f"*{word}" for word in arguments.positional()[1:] if word]
+    return f"Proto-{arguments.get(1).title()} {', '.join(words)}" if words else None
+
+
+@register("native phrase, native name")
+def _native_phrase(arguments: Arguments) -> str | None:
+    name = LANGUAGE_NAMES.get(arguments.get(1).lower(), "")
+    shown = f"{arguments.get(2)} ({name})" if name else arguments.get(2)
+    return shown if arguments.get(2) else None
+
+
+@register("ruby, ruby-ja, ruby-zh-p, ruby-zh-b, ruby-py")
+def _with_reading(arguments: Arguments) -> str | None:
+    """The word; its reading stands above it in small letters."""
+    return arguments.get(1) or None
 
 
 @register("transl, transliteration, translit, tlit, xlit, wikt-lang, wt, wtl")
@@ -36,7 +77,8 @@ def _label_and_text(name: str, arguments: Arguments, values: list[str]) -> str |
     romanized = arguments.get("translit", "tr", "r") or (values[1] if len(values) > 1 else "")
     meaning = arguments.get("lit", "translation", "literal") or (values[2] if len(values) > 2 else "")
     if romanized and _HAS_OTHER_SCRIPT.search(text):
-        shown += f", romanized: {romanized}" if is_labelled else f", {romanized}"
+        before = "tr." if arguments.name == "lang-rus" else "romanized:"
+        shown += f", {before} {romanized}" if is_labelled else f", {romanized}"
     if meaning:
         shown += f", lit. '{meaning}'" if is_labelled else f", '{meaning}'"
     return shown
@@ -55,7 +97,7 @@ register("ja-lang")(_named_language("Japanese"))
 register_prefix("lang-")(_named_language(""))  # a language whose name is not known here: its words stay
 
 
-@register("langx, lang-x, langnf, langwithname")
+@register("langx, lang-x, langwithname")
 def _langx(arguments: Arguments) -> str | None:
     values = arguments.positional()
     if arguments.name == "langwithname" and len(values) > 2:
@@ -81,15 +123,19 @@ def _nihongo(arguments: Arguments) -> str | None:
         shown = labels[0] + kanji if kanji else ""
         first, inside = (english, [shown, romaji and labels[1] + romaji]) if english else (romaji, [shown])
     brackets = ", ".join(filter(None, (*inside, extra)))
-    if not first:
-        return brackets or None
-    return f"{first} ({brackets}){' ' + extra2 if extra2 else ''}" if brackets else first
+    return " ".join(filter(None, (first, brackets and f"({brackets})", extra2))) or None
 
 
-@register("nihongo2, nihongo foot, nihongo-s")
+@register("nihongo2, nihongo-s")
 def _nihongo_plain(arguments: Arguments) -> str | None:
-    """One part alone: the rest stands in a footnote."""
-    return arguments.get(1, 3) or None
+    """The kanji alone."""
+    return arguments.get(1) or None
+
+
+@register("nihongo foot")
+def _nihongo_with_footnote(arguments: Arguments) -> str | None:
+    """The English with the sign that ends it; the rest stands in a footnote."""
+    return arguments.get(1) + arguments.get(6, "post") or None
 
 
 _CHINESE_LABELS = {
@@ -127,25 +173,34 @@ def _chinese(arguments: Arguments) -> str | None:
     return "; ".join(shown) or None
 
 
-@register("korean, ko-hhrm")
+@register("korean, ko-hhrm, korean/auto")
 def _korean(arguments: Arguments) -> str | None:
+    """ "^" and "_" are hints for those romanizations that the template makes by itself."""
     hidden = arguments.get("labels").lower() == "no"
     shown = []
     for label, text in (
         ("Korean", arguments.get("hangul", "hg", 1)), ("Hanja", arguments.get("hanja", "hj", 2)),
         ("RR", arguments.get("rr", 3)), ("MR", arguments.get("mr", 4)), ("lit.", arguments.get("lit")),
     ):  # fmt: skip
+        if arguments.name == "korean/auto":
+            text = "" if label in ("RR", "MR") else text.replace("^", "").replace("_", "")
         if text:
             shown.append(f"lit. '{text}'" if label == "lit." else text if hidden else f"{label}: {text}")
     return "; ".join(shown) or None
 
 
-@register("literal translation, gloss, lit")
-def _gloss(arguments: Arguments) -> str | None:
+@register("literal translation, lit, lit., literal, literally")
+def _literal_translation(arguments: Arguments) -> str:
     text = " or ".join(f"'{value}'" for value in arguments.positional() if value)
+    return f"lit. {text}".strip()
+
+
+@register("gloss")
+def _gloss(arguments: Arguments) -> str | None:
+    text = arguments.get(1)
     if not text:
         return None
-    return text if arguments.name == "gloss" else f"lit. {text}"
+    return f"({text})" if arguments.get("mode") == "def" else f"'{text}'"
 
 
 @register("etymology, ety")

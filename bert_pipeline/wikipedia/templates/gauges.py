@@ -27,6 +27,8 @@ def _track_gauge(arguments: Arguments) -> str | None:
     text = _GAUGES.get(code) or _GAUGES.get(f"{code}mm") or _imperial_gauge(code)
     if text is None:
         return arguments.get(1) or None
+    if arguments.get("disp") == "1":
+        return text.partition(" (")[0]
     measure, bracket, name = text.partition(")")
     return text if arguments.get("al", "allk").lower() in ("on", "yes", "y") else measure + bracket
 

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 
+from bert_pipeline.wikipedia.templates.countries import COUNTRIES
 from bert_pipeline.wikipedia.templates.registry import Arguments, register
 
 
@@ -16,9 +17,15 @@ def _sort(arguments: Arguments) -> str | None:
     return arguments.get(2) or arguments.get(1) or None
 
 
-@register("flag, flagcountry, flagu, flaglist, flag country, flagteam, flag+link")
+@register("flag, flagu, flaglist, flagteam, flag+link, esccnty")
 def _flag(arguments: Arguments) -> str | None:
     return arguments.get("name", 1) or None
+
+
+@register("flagcountry, flag country")
+def _country(arguments: Arguments) -> str | None:
+    """The full name, where {{flag}} shows what was written."""
+    return arguments.get("name") or COUNTRIES.get(arguments.get(1)) or arguments.get(1) or None
 
 
 _SHIP_PREFIXES = (
@@ -90,11 +97,15 @@ def _bible(arguments: Arguments) -> str | None:
 
 @register("cite quran, quran, qref, quran-usc, quran-usc-range")
 def _quran(arguments: Arguments) -> str | None:
-    return f"Quran {arguments.get(1)}:{arguments.get(2)}" if arguments.get(2) else None
+    if not arguments.get(2):
+        return None
+    last = f"–{arguments.get('e')}" if arguments.get("e") else ""
+    return f"Quran {arguments.get(1)}:{arguments.get(2)}{last}"
 
 
-@register("harvtxt, harvcoltxt, harvp, citet")
+@register("harvtxt, harvcoltxt, harvp, citet, harvard citation text")
 def _cited_author(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:Harvard_citation_text"""
     values = [value for value in arguments.positional() if value]
     if len(values) < 2:
         return None
@@ -106,13 +117,21 @@ def _cited_author(arguments: Arguments) -> str | None:
         if len(names) < 4
         else f"{names[0]} et al."
     )
-    return f"{people} ({year})"
+    page, pages, place = arguments.get("p", "page"), arguments.get("pp", "pages"), arguments.get("loc", "at")
+    if arguments.name == "harvcoltxt" and (page or pages):
+        return f"{people} ({year}:{page or pages})"
+    where = f", p. {page}" if page else f", pp. {pages}" if pages else ""
+    where += f", {place}" if place else ""
+    return f"{people} ({year}){where}" if arguments.name == "harvp" else f"{people} ({year}{where})"
 
 
 @register("us patent, uspat, us patent application")
 def _patent(arguments: Arguments) -> str | None:
-    number = arguments.get(1)
-    return f"U.S. Patent {int(number):,}" if number.isdigit() else None
+    """A second argument is shown in place of the number."""
+    number, label = arguments.get(1), arguments.get(2)
+    if label and arguments.name != "us patent application":
+        return label
+    return f"U.S. Patent {int(number):,}" if number.isdecimal() else None
 
 
 @register("url")
@@ -125,22 +144,41 @@ def _url(arguments: Arguments) -> str | None:
 
 @register("24hlm")
 def _le_mans(arguments: Arguments) -> str | None:
-    return f"{arguments.get(1)} 24 Hours of Le Mans" if arguments.get(1) else None
+    """The year alone: of the race, the sentence speaks already."""
+    return arguments.get(1) or None
 
 
 @register("aside")
 def _aside(arguments: Arguments) -> str | None:
-    return f" ({arguments.get(1)}) " if arguments.get(1) else None
+    return f" – {arguments.get(1)} – " if arguments.get(1) else None
 
 
-@register(
-    "nfly, nbay, mlby, nhly, baseball year, mlb year, by, wsy, alcs, nlcs, f1, cfby, wcy, ncaay, mlsy, wnbay, cfly, scf"
-)
+@register("nbay, abay, nhly")
+def _season(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:Nbay: a season by the year in which it began, or one of its two years."""
+    year = arguments.get(1)[:4]
+    if not year.isdecimal() or len(year) < 4:
+        return arguments.get(1) or None
+    following, wanted = str(int(year) + 1), arguments.get(2).lower()
+    if wanted in ("start", "end"):
+        return year if wanted == "start" else following
+    shown = f"{year}–{following if following.endswith('00') else following[2:]}"
+    league = {"nbay": "NBA", "abay": "ABA", "nhly": "NHL"}[arguments.name]
+    return f"{shown} {league} season" if arguments.get("full") else shown
+
+
+@register("escyr")
+def _year_of_contest(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:Escyr: the third argument stands in place of the year."""
+    return arguments.get(3, 1) or None
+
+
+@register("nfly, mlby, baseball year, mlb year, by, wsy, alcs, nlcs, f1, cfby, wcy, ncaay, mlsy, wnbay, cfly, scf")
 def _year(arguments: Arguments) -> str | None:
     return arguments.get(1) or None
 
 
-@register("post-nominals, postnominals, post nominals, postnominal, postnom")
+@register("post-nominals, postnominals, post nominals, postnominal, post-nominal, postnom")
 def _post_nominals(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:Post-nominals"""
     separator = ", " if arguments.get("commas", "sep").lower() in ("on", "true", "yes", ",", "y") else " "
@@ -158,7 +196,7 @@ def _born_as(arguments: Arguments) -> str:
 def _airport_codes(arguments: Arguments) -> str | None:
     kinds = zip(("IATA", "ICAO", "FAA LID"), arguments.positional())
     shown = ", ".join(f"{kind}: {code}" for kind, code in kinds if code)
-    return f"({shown})" if shown else None
+    return shown if arguments.get("p").lower() in ("n", "no") else f"({shown})" if shown else None
 
 
 @register("ussc")
@@ -171,11 +209,18 @@ def _case_of_the_supreme_court(arguments: Arguments) -> str | None:
     return ", ".join(filter(None, (arguments.get("name"), shown)))
 
 
-@register("usc, uscsub, unitedstatescode, usc-title-chap")
+@register("usc, unitedstatescode, united states code, uscsub, unitedstatescodesub")
 def _section_of_law(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:United_States_Code: a section or several, or parts of a section."""
     title, section, *parts = [*arguments.positional(), "", ""]
-    parts = [f"({part})" for part in parts if part]
-    return f"{title} U.S.C. § {section}{''.join(parts)}" if section else None
+    if arguments.get("pipe") or not section:
+        return arguments.get("pipe") or None
+    parts = [part for part in parts if part]
+    if arguments.name.endswith("sub"):
+        shown = f"§ {section}{''.join(f'({part})' for part in parts)}"
+    else:
+        shown = f"§§ {section}–{parts[0]}" if parts else f"§ {section}"
+    return shown if arguments.get("notitle") else f"{title} U.S.C. {shown}"
 
 
 @register("unichar")
@@ -210,9 +255,10 @@ def _team_of_a_year(arguments: Arguments) -> str | None:
 
 @register("p., pp., vol.")
 def _part_of_book(arguments: Arguments) -> str | None:
-    return f"{arguments.name} {arguments.get(1)}" if arguments.get(1) else None
+    places = "–".join(value for value in arguments.positional()[:2] if value)
+    return f"{arguments.name} {places}" if places else None
 
 
-@register("no., number sign")
+@register("no., number sign, numero")
 def _number(arguments: Arguments) -> str:
     return f"No. {arguments.get(1)}".strip()

@@ -15,6 +15,11 @@ _ASIDE = re.compile(
     re.IGNORECASE,
 )
 """What stands before a pronunciation that could be left out: a comma, a bracket, a word in italics or bold."""
+_SUBJECT = re.compile(r"(?:[^\W_],|\bpronunciation)$")
+_WORD_FOLLOWS = re.compile(rf"[{MARK}]?+[ \xa0][{MARK}]?+[a-z]")
+"""Behind a comma or the word "pronunciation", a sound that a word follows at once is part of the sentence: "In Moroccan
+Arabic, /i u/ also have allophones"."""
+_EXAMPLE = re.compile(r"(?:\b[ei]\.[eg]\.|\bfor (?:example|instance)|\bnamely|\bsuch as|\bviz\.),?$")
 _BLANKS = f" \xa0{MARK}"
 _FOREIGN_WORD = re.compile(
     r"\{\{(?:lang|rtl-lang|transl|tlit|nihongo|script|wikt-lang|zh\b)[^{}]*+\}\}$", re.IGNORECASE
@@ -44,10 +49,17 @@ def _sound_of_a_language(arguments: Arguments) -> str | None:
 def _sound(arguments: Arguments) -> str | None:
     values = [value for value in arguments.positional() if value]
     is_linked = "link" in arguments.name  # its second argument is what is shown of the link
-    if len(values) not in (1, 1 + is_linked) or _is_aside(arguments.before.rstrip(_BLANKS)):
+    before = arguments.before.rstrip(_BLANKS)
+    if len(values) not in (1, 1 + is_linked) or _is_aside(before) and not _is_spoken_of(before, arguments.after):
         return None
     slashes = {"ipaslink": "/", "ipablink": "["}.get(arguments.name, "")
     return f"{slashes}{values[-1]}{slashes.replace('[', ']')}"
+
+
+@register("audio", in_context=True)
+def _recording(arguments: Arguments) -> str | None:
+    """A recording shows its label, which is a word of the sentence where it is set in bold or italics."""
+    return arguments.get(2) or None if arguments.before.endswith("''") else None
 
 
 def _is_aside(before: str) -> bool:
@@ -60,6 +72,13 @@ def _is_aside(before: str) -> bool:
     if last == "}" and _FOREIGN_WORD.search(before[-200:]):
         return True
     return before.endswith(("}}", "]]")) and _is_in_brackets(before)
+
+
+def _is_spoken_of(before: str, after: str) -> bool:
+    """Whether the sentence cannot do without a sound that stands where asides stand."""
+    if before[-1:] in ",.s" and _EXAMPLE.search(before[-16:]):
+        return True
+    return _WORD_FOLLOWS.match(after) is not None and _SUBJECT.search(before[-16:]) is not None
 
 
 def _is_in_brackets(before: str) -> bool:

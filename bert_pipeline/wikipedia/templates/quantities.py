@@ -1,5 +1,6 @@
 """Templates that show numbers, fractions, measures and money."""
 
+import math
 import re
 
 from bert_pipeline.wikipedia.marks import MARK, VOID
@@ -51,7 +52,8 @@ def _hands(arguments: Arguments) -> str | None:
 
 @register("pow")
 def _power(arguments: Arguments) -> str | None:
-    return arguments.get(1) + raise_figures(arguments.get(2)) or None
+    """Without arguments it stands behind a commander who was taken prisoner."""
+    return arguments.get(1) + raise_figures(arguments.get(2)) or " (POW)"
 
 
 @register("height, weight")
@@ -65,11 +67,12 @@ def _height(arguments: Arguments) -> str | None:
     return None
 
 
-@register("val, physics value")
+@register("val, physics value, value")
 def _val(arguments: Arguments) -> str | None:
     commas = arguments.get("fmt") == "commas"
     value = _signed(arguments.get(1), commas=commas)
-    if not value:
+    exponent = arguments.get("e")
+    if not value and not exponent:
         return None
     shown = arguments.get("p") + value
     up, down = arguments.get(2), arguments.get(3)
@@ -83,10 +86,9 @@ def _val(arguments: Arguments) -> str | None:
         shown += f"+{up.lstrip('+')}−{down.lstrip('-−')}"
     elif up:
         shown += f" ± {_signed(up, commas=commas)}"
-    exponent = arguments.get("e")
     if exponent:
         shown = f"({shown})" if up and not down else shown
-        shown += f"×10{raise_figures(exponent)}"
+        shown += f"{'×' if value else ''}10{raise_figures(exponent)}"
     shown += arguments.get("end")
     unit = arguments.get("u", "ul", "upl")
     if unit:
@@ -122,13 +124,19 @@ def _power_of_ten(arguments: Arguments) -> str | None:
     exponent = arguments.get(1)
     if not exponent:
         return None
-    raised = raise_figures(exponent)
+    raised = raise_figures("+" * (arguments.get(2) == "plus") + exponent)
     return f"10{raised}" if arguments.name == "10^" else raised if arguments.name == "esp" else f"×10{raised}"
 
 
 def _joins_number(arguments: Arguments) -> str:
     """A plus sign where a whole number stands right before a fraction: 3{{frac|1|2}} is no 31⁄2."""
     return "+" if arguments.before[-1:].isdigit() else ""
+
+
+@register("1/2, 1/3, 2/3, 1/4, 3/4, 1/5, 1/6, 5/6, 1/8, 3/8, 5/8, 7/8, 1/16, 3/16", in_context=True)
+def _named_fraction(arguments: Arguments) -> str:
+    """Templates that are called as the fraction that they show: 7{{1/2}}."""
+    return _joins_number(arguments) + arguments.name.replace("/", "⁄")
 
 
 @register("frac, fraction, frac2, fract, ifrac, vulgar fraction", in_context=True)
@@ -160,10 +168,11 @@ def _root(arguments: Arguments) -> str | None:
 
 @register("gaps")
 def _gaps(arguments: Arguments) -> str | None:
-    exponent = arguments.get("e")
-    shown = "".join(arguments.positional()) + (f"×10{raise_figures(exponent)}" if exponent else "")
+    exponent, base = arguments.get("e"), arguments.get("base") or "10"
+    shown = "".join(arguments.positional()) + (f"×{base}{raise_figures(exponent)}" if exponent else "")
     if not shown:
         return None
+    shown = f"{shown} {arguments.get('u')}".rstrip()
     return f"{arguments.get('lhs')} = {shown}" if arguments.get("lhs") else shown
 
 
@@ -180,15 +189,39 @@ def _grouped(text: str, language: str = "en") -> str:
     return write_number(text, language)
 
 
-PARSER_FUNCTIONS["formatnum"] = lambda arguments: _grouped(arguments.get(1), arguments.language)
+def _formatnum(arguments: Arguments) -> str:
+    """{{formatnum:…|R}} takes separators off: http://ballotpedia.org/Help:Format_Number"""
+    if arguments.get(2).upper() in ("R", "NOSEP"):
+        return arguments.get(1).replace(",", "")
+    return _grouped(arguments.get(1), arguments.language)
+
+
+PARSER_FUNCTIONS["formatnum"] = _formatnum
 
 
 shows("inflation, inflation/year, inflation year, to usd, to eur, to usd text", VOID)
 
 
+_POWERS_OF_THOUSAND = (
+    "thousand", "million", "billion", "trillion", "quadrillion", "quintillion", "sextillion", "septillion",
+)  # fmt: skip
+
+
 @register("format price, formatprice")
 def _price(arguments: Arguments) -> str | None:
-    return _grouped(arguments.get(1)) or None
+    """https://en.wikipedia.org/wiki/Template:Format_price: from a thousand on three figures and a word."""
+    text, digits = arguments.get(1), arguments.get(2)
+    if MARK in text or VOID in text:
+        return VOID
+    number = parse_number(text)
+    if number is None or number.value < 0:
+        return text or None
+    if number.value < 1000:
+        places = int(digits) if re.fullmatch(r"-?\d", digits) else 2
+        return format_value(round(number.value, places), max(places, 2) if places > 0 else places)
+    rounded = float(f"{number.value:.3g}")
+    group = min(int(math.log10(rounded)) // 3, len(_POWERS_OF_THOUSAND))
+    return f"{rounded / 1000**group:.3g} {_POWERS_OF_THOUSAND[group - 1]}"
 
 
 @register("ordinal, ord, suffix, ordinal suffix, nth")
@@ -219,17 +252,32 @@ def _percentage(arguments: Arguments) -> str | None:
     return shown + sign
 
 
+_AREAS = {"km2": (1e6, "km²"), "sqmi": (2589988.110336, "sq mi"), "acre": (4046.8564224, "acre"), "ha": (1e4, "ha"),
+          "dunam": (1e3, "dunam"), "m2": (1.0, "m²")}  # fmt: skip
+_AREA_NAMES = {"km²": "km2", "sqkm": "km2", "mi2": "sqmi", "acres": "acre", "m²": "m2", "sqm": "m2"}
+
+
 @register("pop density, density, population density")
 def _population_density(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Module:Pop_density: as many figures as the numbers divided can answer for."""
     people, area = parse_number(arguments.get(1)), parse_number(arguments.get(2))
-    unit = {"km2": "/km2", "sqmi": "/sqmi", "mi2": "/sqmi", "ha": "/ha", "acre": "/acre"}.get(arguments.get(3))
-    if people is None or area is None or not area.value or unit is None:
+    units = [_AREAS.get(_AREA_NAMES.get(name, name)) for name in (arguments.get(3), arguments.get(4)) if name]
+    if people is None or area is None or area.value <= 0 or people.value < 0 or not units or units[0] is None:
         return None
-    decimals = arguments.get("prec")
-    density = people.value / area.value
-    places = int(decimals) if decimals.isdigit() else 1 if density < 100 else 0
-    shown = format_value(density, places).replace(",", "")
-    return convert([shown, unit, "/sqmi" if unit == "/km2" else "/km2", str(places)], {"abbr": "on"})
+    density, given = people.value / area.value, arguments.get("prec")
+    error = (10.0**-people.precision + density * 10.0**-area.precision) / (2 * area.value)
+    shown = []
+    for size, name in filter(None, units):
+        ratio = size / units[0][0]
+        precision = 1 - math.log10(error * ratio)
+        places = int(given) if given.isdecimal() else math.floor(precision + 0.5)
+        number = format_value(density * ratio, places)
+        shown.append(number if arguments.get("disp") == "num" else f"{number}/{name}")
+    if arguments.get("disp") == "num":
+        return shown[-1]
+    if arguments.get("flip").lower() in ("on", "yes", "y", "1"):
+        shown.reverse()
+    return f"{shown[0]} ({shown[1]})" if len(shown) > 1 else shown[0]
 
 
 @register("±, +-, plus minus, plusminus, plus-minus")
@@ -251,7 +299,8 @@ _CURRENCIES = {
     "hk$": "HK$",
     "hkd": "HK$", "s$": "S$", "sgd": "S$", "gbp": "£", "£": "£", "gbp0": "£", "eur": "€", "euro": "€", "€": "€",
     "inr": "₹", "₹": "₹", "nt$": "NT$", "twd": "NT$",
-    "indian rupee": "₹", "rupee": "₹", "indianrupee": "₹", "inrconvert text": "₹", "jpy": "¥", "¥": "¥",
+    "indian rupee": "₹", "indian rupees": "₹", "indian rupee symbol": "₹", "india rs": "₹", "philippine peso": "₱",
+    "rupee": "₹", "indianrupee": "₹", "inrconvert text": "₹", "jpy": "¥", "¥": "¥",
     "yen": "¥", "cn¥": "CN¥", "cny": "CN¥", "rmb": "RMB", "krw": "₩", "₩": "₩", "php": "₱", "peso": "₱", "₱": "₱",
     "rub": "₽", "chf": "CHF ", "sek": "SEK ", "nok": "NOK ", "dkk": "DKK ", "pkr": "Rs. ", "brl": "R$", "try": "₺",
     "ils": "₪", "zar": "R", "ngn": "₦", "thb": "฿", "r$": "R$", "bdt": "৳", "mxn": "MX$",
@@ -270,9 +319,16 @@ def _currency(arguments: Arguments) -> str:
     return sign + (_grouped(amount) if amount not in ("link=no", "nolink=yes") else "")
 
 
+_CODES_OF_CURRENCIES = {"": "usd", "us": "usd", "u.s.": "usd", "usa": "usd", "united states": "usd", "uk": "gbp",
+                        "pound": "gbp", "pound sterling": "gbp", "sterling": "gbp", "stg": "gbp", "eu": "eur",
+                        "rmb": "cny"}  # fmt: skip
+
+
 @register("currency")
 def _any_currency(arguments: Arguments) -> str | None:
-    code = arguments.get(2, "type").lower()
+    """https://en.wikipedia.org/wiki/Template:Currency"""
+    code = arguments.get(2, "code", "type").lower()
+    code = _CODES_OF_CURRENCIES.get(code, code)
     amount = _grouped(arguments.get(1, "amount"))
     return _CURRENCIES[code] + amount if code in _CURRENCIES and amount else None
 

@@ -7,13 +7,22 @@ from collections.abc import Callable, Sequence
 class Arguments:
     """The arguments of one template call: positional ones by number from 1, named ones by name; all stripped."""
 
-    __slots__ = ("before", "language", "name", "parts", "title", "values")
+    __slots__ = ("after", "before", "language", "name", "parts", "title", "values")
 
-    def __init__(self, name: str, parts: Sequence[str], title: str = "", language: str = "", before: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        parts: Sequence[str],
+        title: str = "",
+        language: str = "",
+        before: str = "",
+        after: str = "",
+    ) -> None:
         self.name = name
         self.parts = parts
         self.language = language
         self.before = before
+        self.after = after
         self.title = title
         self.values: dict[str, str] = {}
         number = 0
@@ -64,7 +73,8 @@ LOCAL: dict[str, dict[str, Renderer]] = {}
 """Language of a wiki -> names that mean something of their own there; they come first."""
 
 IN_CONTEXT: set[str] = set()
-"""Names whose text depends on the line before the call: it is given to them as `Arguments.before`."""
+"""Names whose text depends on what stands around the call: they are given the line up to it as `Arguments.before`, and
+the few characters behind it as `Arguments.after`."""
 
 _PREFIXES: dict[str, Renderer] = {}
 _STARTS: set[str] = set()

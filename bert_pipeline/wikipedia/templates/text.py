@@ -1,6 +1,6 @@
 """Templates that show their own text: styled, quoted, in brackets; signs, spaces and magic words."""
 
-from bert_pipeline.wikipedia.marks import PARAGRAPH, PIPE
+from bert_pipeline.wikipedia.marks import PARAGRAPH, PIPE, protect
 from bert_pipeline.wikipedia.templates.registry import PARSER_FUNCTIONS, Arguments, Renderer, register, shows
 
 # Text that is only styled
@@ -9,7 +9,7 @@ _STYLED = """
 nowrap, nobr, nobreak, no break, nwr, nowraplinks, j, small, smaller, smalldiv, big, bigger, larger, large, huge, em,
 strong, bold, italic, bdi, mvar, math, var, bigmath, serif, sans-serif, monospace, mono, tt, codett, kbd, samp, char,
 button, overline, underline, strikethrough, noitalic, no italic, nobold, no bold, normal, small caps, smallcaps,
-smallcaps2, smallcaps all, sc, sc1, sc2, tsc, smcaps, aut, allcaps, caps, lower, raise, unicode, iast, iso 15919, pie,
+smallcaps2, smallcaps all, sc, sc1, sc2, tsc, smcaps, aut, allcaps, caps, unicode, iast, iso 15919, pie,
 polytonic, hebrew, nastaliq, naskh, mongolunicode, bo-textonly, clarify span, cl-span, cns, citation needed span,
 dubious span, better source span, which span, nq, tq, xt, dfn, dfni, vec, blue, red, green, gray, highlight, raw,
 no wrap, text, lcons, varserif, var serif
@@ -33,14 +33,14 @@ def _shown_word(arguments: Arguments) -> str | None:
 
 @register(
     "font, font color, color, colour, fontcolor, resize, font size, fs, h:title, hover title, colored link, color link,"
-    " background color, bg"
+    " background color, bg, lower, raise"
 )
 def _second(arguments: Arguments) -> str | None:
     values = arguments.positional()
     return arguments.get("text") or (values[-1] if values else None)
 
 
-@register("not a typo, nat, typo, proper name, as written, chem name, bug workaround")
+@register("not a typo, notatypo, nat, typo, proper name, as written, chem name, bug workaround")
 def _in_parts(arguments: Arguments) -> str | None:
     """A word may be given in several parts, to hide it from those who correct spelling."""
     return "".join(arguments.positional()) or None
@@ -53,12 +53,12 @@ def _key_press(arguments: Arguments) -> str | None:
     return chain.join(value for value in arguments.positional() if value) or None
 
 
-@register("sup, superscript")
+@register("sup, superscript, smallsup")
 def _sup(arguments: Arguments) -> str:
     return f"<sup>{arguments.get(1)}</sup>"
 
 
-@register("sub, subscript")
+@register("sub, subscript, smallsub")
 def _sub(arguments: Arguments) -> str:
     return arguments.get(1)
 
@@ -73,11 +73,19 @@ def _sup_sub(arguments: Arguments) -> str:
 
 @register(
     "quote, blockquote, bquote, cquote, quotation, block quote, blockquotation, long quotation, poem, poem quote,"
-    " poemquote, quote without source, centered pull quote, bq, block quotation, block indent, blockindent, bi"
+    " poemquote, quote without source, centered pull quote, bq, block quotation, block indent, blockindent, bi, center,"
+    " centre, centered"
 )
 def _quotation(arguments: Arguments) -> str | None:
-    text = arguments.get(1, "text", "quote", "content")
+    text = arguments.get(1, "text", "quote", "content", "texte", "texto", "testo", "תוכן")
     return f"{PARAGRAPH}{text}{PARAGRAPH}" if text else None
+
+
+@register("verse translation, verse transliteration-translation")
+def _verses(arguments: Arguments) -> str | None:
+    """Side by side: the verses of one language, then those of another."""
+    verses = [verse for verse in arguments.positional() if verse]
+    return f"{PARAGRAPH}{PARAGRAPH.join(verses)}{PARAGRAPH}" if verses else None
 
 
 @register("quote inline, inline quote, talk quote inline, tqi")
@@ -101,31 +109,45 @@ def _sic(arguments: Arguments) -> str:
 # Signs
 
 for _names, _text in {
-    "!": PIPE, "pipe": PIPE, "!!": PIPE * 2, "=, equals": "=", "((": "{{", "))": "}}", "(, lb": "{", "), rb": "}",
-    "nbsp, spaces, space, nbs": "\u00a0",
+    "!": PIPE, "pipe": PIPE, "!!": PIPE * 2, "(!": f"{{{PIPE}", "!-": f"{PIPE}-", "!)": f"{PIPE}}}",
+    "=, equals": "=", "((": "{{", "))": "}}", "(, lb": "{", "), rb": "}",
+    "nbsp, spaces, space, nbs, nb5, nb10": "\u00a0",
     "sp, indent, in5": " ",
     "0": "", "nowrap begin, nobr begin, nowrap end, nobr end, wrap": "",
-    "br, break, crlf": " ",
-    "ndash, endash, en dash, –": "–",
-    "mdash, em dash, emdash, —, mdashb": "—", "snd, spnd, snds, spndash, sndash, spaced ndash, spaced en dash": " – ",
+    "br, break, crlf, brk": " ",
+    "ndash, endash, en dash, –, nbndash, nbnd": "–",
+    "mdash, em dash, emdash, —, mdashb, --": "—",
+    "snd, spnd, snds, spndash, sndash, spaced ndash, spaced en dash": " – ",
     "spacedndash, spaced endash, spaced en dash space, dash": " – ", "spaced mdash, spaced em dash, smdash": " — ",
     "bull, bullet, •": " • ", "dot, middot, ·, interpunct": " · ", "'s": "'s", "', apostrophe, apos, aps, -'": "'",
     "'-": "'", "okina, ‘okina, `": "ʻ", "hamza": "ʾ", "ayin, ayn": "ʿ", "\", -\", \"-": '"', "' \", '\"": "'\"",
     "\" ', \"'": "\"'", "hyphen, hyph, nbhyph, nbh, non-breaking hyphen": "-", "\\, spaced slash": " / ", "frasl": "⁄",
     "pb, paragraph break, parabr": PARAGRAPH, "minus": "−", "plus, +": "+", "times": "×", "pi": "π", "infin": "∞",
-    "ell": "ℓ", "eqm": "⇌", "larr": "←", "rarr": "→", "lord": "Lord", "god": "God", "degree, deg": "°", "prime": "′",
-    "double prime, pprime": "″", "dagger, †": "†", "ddagger, double-dagger, ‡": "‡", "tm": "™", "reg": "®",
-    "half": "½", "pm": "±",
-    "sect, §, section sign, sectionsign": "§", "figure space, figspace": "\u2007",
-    "numero": "№", "ellipsis, ...": "...", "sharp": "♯", "flat": "♭", "natural": "♮",
+    "ell": "ℓ", "eqm": "⇌", "larr": "←", "rarr": "→", "lord": "Lord", "degree, deg": "°",
+    "dagger, †": "†", "ddagger, double-dagger, ‡": "‡", "tm": "™", "reg": "®",
+    "half": "½", "pm": "±", "aka, a.k.a., also known as": "a.k.a.", "space+double": '"', "single+space": "'",
+    "sect, §, section sign, sectionsign": "§", "figure space, figspace, fsp": "\u2007",
+    "ellipsis, ...": "...", "sharp": "♯", "flat": "♭", "natural": "♮",
     "tau": "τ", "gamma": "γ", "lambda": "λ", "theta": "θ", "phi": "φ", "sigma": "σ", "alpha": "α", "beta": "β",
     "hydrogen": "H", "helium": "He", "carbon": "C", "nitrogen": "N", "oxygen": "O", "sulfur": "S", "iron": "Fe",
     "polonium": "Po", "radium": "Ra", "thorium": "Th", "uranium": "U", "plutonium": "Pu", "bismuth": "Bi",
 }.items():  # fmt: skip
-    shows(_names, _text)
+    shows(_names, protect(_text) if "'" in _text else _text)  # {{'}} beside italics is no emphasis
 
 
-@register("shy, soft hyphen, zwsp, zero width space, wbr, zwj, zwnj, word joiner, wj")
+@register("prime, double prime, pprime")
+def _prime(arguments: Arguments) -> str:
+    """https://en.wikipedia.org/wiki/Template:Prime: behind its argument."""
+    return arguments.get(1) + ("′" if arguments.name == "prime" else "″")
+
+
+@register("god", in_context=True)
+def _name_of_god(arguments: Arguments) -> str | None:
+    """In small capitals as {{LORD}}; at the beginning of a line {{God}} is a sidebar."""
+    return "God" if arguments.before.strip() else None
+
+
+@register("shy, soft hyphen, lrm, rlm, px2, two pixel space, zwsp, zero width space, wbr, zwj, zwnj, word joiner, wj")
 def _invisible_sign(arguments: Arguments) -> str:
     """https://en.wikipedia.org/wiki/Template:Zero_width_space: it may part its arguments."""
     return "".join(arguments.positional())
@@ -143,6 +165,8 @@ def _music(arguments: Arguments) -> str | None:
     sign = arguments.get(1).lower()
     signs = {"flat": "♭", "b": "♭", "sharp": "♯", "#": "♯", "natural": "♮", "n": "♮", "doubleflat": "𝄫", "bb": "𝄫"}
     signs |= {"doublesharp": "𝄪", "##": "𝄪", "x": "𝄪", "treble": "𝄞", "bass": "𝄢", "scale": "", "hat": "^", "dot": "."}
+    if sign == "scale":  # a degree of the scale, with a hat over it
+        return arguments.get(2) or None
     if sign in ("time", "time signature"):
         return f"{arguments.get(2)}/{arguments.get(3)}"
     return signs.get(sign) or (sign if sign in signs.values() else None)
@@ -152,7 +176,7 @@ _BRACKETS = {
     "angle bracket": "⟨⟩", "angbr": "⟨⟩", "anglebracket": "⟨⟩", "angbr ipa": "⟨⟩", "grapheme": "⟨⟩", "gpm": "⟨⟩",
     "vr": "⟨⟩", "gph": PIPE * 2, "graphetic unit": PIPE * 2,
     "orth": "⟨⟩", "angle": "⟨⟩", "bracket": "[]", "brackets": "[]", "parentheses": "()", "pars": "()",
-    "abs": PIPE * 2, "ket": f"{PIPE}⟩", "bra": f"⟨{PIPE}", "norm": "‖‖",
+    "interp": "[]", "abs": PIPE * 2, "ket": f"{PIPE}⟩", "bra": f"⟨{PIPE}", "norm": "‖‖",
     "floor": "⌊⌋", "ceil": "⌈⌉", "mset": "{}",
 }  # fmt: skip
 
@@ -161,6 +185,19 @@ _BRACKETS = {
 def _bracketed(arguments: Arguments) -> str | None:
     text = arguments.get(1)
     return _BRACKETS[arguments.name][0] + text + _BRACKETS[arguments.name][1] if text else None
+
+
+@register("bra-ket, bra–ket, braket")
+def _inner_product(arguments: Arguments) -> str | None:
+    """https://en.wikipedia.org/wiki/Template:Bra–ket; of {{braket}} the first argument says which brackets."""
+    values = arguments.positional()
+    kind = values.pop(0) if values and arguments.name == "braket" else "bra-ket"
+    symbols = [symbol for symbol in values if symbol]
+    if not symbols:
+        return None
+    if kind in ("bra", "ket"):
+        return _BRACKETS[kind][0] + symbols[0] + _BRACKETS[kind][1]
+    return f"⟨{PIPE.join(symbols)}⟩"
 
 
 # Magic words and parser functions

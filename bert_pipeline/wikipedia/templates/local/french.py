@@ -6,12 +6,25 @@ from bert_pipeline.wikipedia.templates.figures import raise_figures
 from bert_pipeline.wikipedia.templates.local.numbers import write_number
 from bert_pipeline.wikipedia.templates.registry import Arguments
 
+MONTHS = "janvier février mars avril mai juin juillet août septembre octobre novembre décembre"
+_ISO_DATE = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)")
+
 
 def date(arguments: Arguments) -> str | None:
-    """https://fr.wikipedia.org/wiki/Modèle:Date: day, month, year, and a topic that only the link needs."""
-    day, month, year = (arguments.get(number) for number in (1, 2, 3))
+    """https://fr.wikipedia.org/wiki/Modèle:Date: day, month, year, and a topic that only the link needs.
+
+    The month may be a number, the date may be in ISO's order, and a hyphen at the end of a part keeps the link away.
+    """
+    parts = [arguments.get(number) for number in (1, 2, 3)]
+    if iso := _ISO_DATE.fullmatch(parts[0]):
+        parts = [iso[3], iso[2], iso[1]]
+    day, month, year = (part.removesuffix("-").rstrip() for part in parts)
+    if len(day) == 4 and day.isdigit():
+        day, year = year, day
     if day.lstrip("0") == "1":
         day = "1er"
+    if month.isdecimal() and 1 <= int(month) <= 12:
+        month = MONTHS.split()[int(month) - 1]
     return " ".join(filter(None, (day.lstrip("0"), month, year))) or None
 
 
@@ -31,7 +44,8 @@ def century(arguments: Arguments) -> str | None:
         first, ending, joint, last, last_ending = values[:5]
         shown = f"{first}{ending} {joint} {last}{last_ending}"
     elif values and values[0]:
-        shown = "".join(values[:2])
+        ending = values[1] if len(values) > 1 else "er" if values[0] == "I" else "e"
+        shown = values[0] + ending
     else:
         return None
     is_plural = kind == "s2" or kind == "sp" and values[5:6] == ["s"]
@@ -51,6 +65,13 @@ def measure(arguments: Arguments) -> str | None:
     return f"{shown} {'⋅'.join(units)}".strip()
 
 
+def dimensions(arguments: Arguments) -> str | None:
+    """https://fr.wikipedia.org/wiki/Modèle:Dunité: {{dunité|30|40|cm}}"""
+    *sizes, unit = [*filter(None, arguments.positional())] or [""]
+    numbers = " × ".join(write_number(size.replace(",", "."), "fr") for size in sizes)
+    return f"{numbers} {unit}" if sizes else None
+
+
 def time(arguments: Arguments) -> str | None:
     """https://fr.wikipedia.org/wiki/Modèle:Heure"""
     hours, minutes, seconds = (arguments.get(number) for number in (1, 2, 3))
@@ -59,6 +80,12 @@ def time(arguments: Arguments) -> str | None:
     if seconds:
         return f"{hours} h {minutes} min {seconds} s"
     return f"{hours} h {minutes}".strip()
+
+
+def ordinals() -> list[str]:
+    """Templates that show their own name: {{XIVe}}, {{Ve République}}."""
+    numbers = [f"{roman}{'er' if roman == 'I' else 'e'}" for roman in _romans()]
+    return [*numbers, "Ire", "Ire République", *(f"{roman}e République" for roman in ("II", "III", "IV", "V"))]
 
 
 def _romans() -> list[str]:
@@ -74,6 +101,5 @@ def names_of_time() -> dict[str, str]:
         for span in ("siècle", "millénaire")
         for era in ("", " av. J.-C.")
     ]
-    months = "janvier février mars avril mai juin juillet août septembre octobre novembre décembre"
-    shown += [f"1er {month}" for month in months.split()]
+    shown += [f"1er {month}" for month in MONTHS.split()]
     return {text.lower(): text for text in shown}

@@ -1,0 +1,115 @@
+"""Which inline templates articles use most: `python -m benchmarks.template_usage DUMP...`
+
+Counts the calls in article pages, each title once over the dumps given, and prints a line for every template: calls,
+pages, name. Names that share a block of the template cases count together, as do the codes of `{{lang-…}}` and
+`{{IPA-…}}`. Templates that show text come first; those without a renderer follow, most used first, so that a gap shows.
+"""
+
+import argparse
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+from bert_pipeline.errors import BertError
+from bert_pipeline.wikipedia import templates
+from bert_pipeline.wikipedia.article import drop_reason
+from bert_pipeline.wikipedia.dump import open_dump, read_pages
+from bert_pipeline.wikipedia.templates.registry import find_renderer, normalize_name
+
+CASES = Path(__file__).resolve().parent.parent / "tests" / "data" / "wikitext"
+CASE_FILES = ("templates.txt", "convert.txt")
+MOST_WITHOUT_RENDERER = 200
+_SILENT = re.compile(r"<!--.*?-->|<nowiki>.*?</nowiki>", re.DOTALL | re.IGNORECASE)
+_CALL = re.compile(r"(?<!\{)(?:\{\{|\{{5})([^{}|<>\[\]\n:#]++)\n?(?=\||\}\})")
+"""Not `{{{argument}}}`, and no parser function, whose name a colon ends."""
+_FIRST_CALL = re.compile(r"\{\{([^{}|]++)")
+_FAMILIES = {"lang-": "lang-x", "ipa-": "ipa-xx"}
+"""How the names of a template for each language begin, and what they count as."""
+
+
+def called_names(wikitext: str) -> Iterator[str]:
+    """The normalized name of every template that is called."""
+    for name in _CALL.findall(_SILENT.sub("", wikitext)):
+        yield normalize_name(name)
+
+
+def read_blocks(paths: Iterable[Path]) -> dict[str, str]:
+    """Names called in the cases -> title of the template whose block they stand in.
+
+    A template's own block comes first; otherwise the first block with a case that begins with the name.
+    """
+    titles: dict[str, str] = {}
+    blocks: dict[str, str] = {}
+    for path in paths:
+        title = ""
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("@ "):
+                page = unquote(line.rpartition("/wiki/")[2])
+                title = normalize_name(page.removesuffix("/doc")) if page.startswith("Template:") else ""
+                titles[title] = title
+            elif title and not line.startswith(("#", "source:")) and (call := _FIRST_CALL.search(line)):
+                blocks.setdefault(normalize_name(call[1]), title)
+    return {**blocks, **titles}
+
+
+def title_of(name: str, blocks: Mapping[str, str]) -> str:
+    """The template under which a name counts."""
+    for prefix, family in _FAMILIES.items():
+        if name.startswith(prefix) and (prefix == "ipa-" or blocks.get(name, family) == family):
+            return family  # {{lang-zh}} is more than its language
+    return blocks.get(name, name)
+
+
+def count_calls(paths: Iterable[str], blocks: Mapping[str, str]) -> tuple[Counter[str], Counter[str]]:
+    """Calls and pages of each template in the articles of the dumps; of equal titles the first one counts."""
+    calls: Counter[str] = Counter()
+    pages: Counter[str] = Counter()
+    seen: set[str] = set()
+    for path in paths:
+        dump = open_dump(path)
+        for page in read_pages(dump):
+            if page.title in seen or drop_reason(page, dump.site):
+                continue
+            seen.add(page.title)
+            of_page = Counter(title_of(name, blocks) for name in called_names(page.text))
+            calls += of_page
+            pages.update(of_page.keys())
+    return calls, pages
+
+
+def is_inline(title: str) -> bool:
+    """Whether a template shows text in its sentence."""
+    return title in _FAMILIES.values() or find_renderer(title) is not None
+
+
+def rank(calls: Mapping[str, int], pages: Mapping[str, int]) -> list[tuple[int, int, str]]:
+    """Calls, pages and title, most calls first, then most pages, then by name."""
+    return sorted(((calls[title], pages[title], title) for title in calls), key=lambda row: (-row[0], -row[1], row[2]))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dumps", nargs="+", metavar="DUMP")
+    options = parser.parse_args(arguments)
+    assert templates  # registers the renderers
+    try:
+        calls, pages = count_calls(options.dumps, read_blocks(CASES / name for name in CASE_FILES))
+    except BertError as error:
+        print(error, file=sys.stderr)
+        return 2
+    rows = rank(calls, pages)
+    for row in rows:
+        if is_inline(row[2]):
+            print(*row, sep="\t")
+    print("\nwithout a renderer")
+    for row in [row for row in rows if not is_inline(row[2])][:MOST_WITHOUT_RENDERER]:
+        print(*row, sep="\t")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""The counts of inline templates: names that mean one template, pages seen once, gaps printed apart."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import template_usage
+from benchmarks.template_usage import called_names, read_blocks, title_of
+
+CASES = """# What templates show.
+@ https://en.wikipedia.org/wiki/Template:Frac
+source: knowledge
+{{frac|1|2}} => 1⁄2
+about {{fraction|1|4}} and {{small|x}} => about 1⁄4 and x
+@ https://en.wikipedia.org/wiki/Template:Nowrap/doc
+{{nobr|a}} => a
+{{small|x}} => x
+@ https://en.wikipedia.org/wiki/Template:Small
+@ https://en.wikipedia.org/wiki/Help:Magic_words
+{{lc:ABC}} => abc
+{{!}} => |
+"""
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    path = tmp_path / "cases.txt"
+    path.write_text(CASES, encoding="utf-8")
+    return path
+
+
+def test_names_are_of_calls_alone() -> None:
+    wikitext = (
+        "{{As_of|2001}}{{small\n|{{nobr|a}}}}<!--{{big|b}}--><nowiki>{{em}}</nowiki>{{{arg|}}}{{lc:A}}{{#if:a}}{{a"
+    )
+    assert list(called_names(wikitext)) == ["as of", "small", "nobr"]
+
+
+def test_names_of_a_block_count_as_its_template(cases: Path) -> None:
+    blocks = read_blocks([cases])
+    names = ["fraction", "nobr", "small", "!", "lang-de", "ipa-fr", "other"]
+    assert [title_of(name, blocks) for name in names] == ["frac", "nowrap", "small", "!", "lang-x", "ipa-xx", "other"]
+
+
+def test_a_code_with_a_block_of_its_own_counts_alone() -> None:
+    assert title_of("lang-zh", {"lang-zh": "lang-zh"}) == "lang-zh"
+
+
+def test_the_most_used_come_first_and_those_without_a_renderer_last(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.xml"
+    calls = "{{convert|1|km}} {{lang-de|Wort}} {{lang-fr|mot}} {{lang-fr|mot}} {{nobody knows}} it."
+    text = dump.read_text().replace("Town 1 is on a river.", calls)
+    other.write_text(text.replace("Town 2 is on a river.", "{{Cvt|1|km}} {{convert|2|km}}"))
+    assert template_usage.main([str(other), str(dump), str(other)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["3\t1\tlang-x", "2\t2\tconvert", "1\t1\tcvt", "", "without a renderer", "1\t1\tnobody knows"]
+
+
+def test_a_file_that_is_no_dump_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert template_usage.main([str(tmp_path / "missing.xml")]) == 2
+    assert "missing.xml" in capsys.readouterr().err
