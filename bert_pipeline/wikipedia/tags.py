@@ -36,6 +36,8 @@ _OPAQUE_KINDS = {
 }
 """Extension tags whose content MediaWiki does not read as wikitext in place, and the kind each is counted under."""
 
+_COMPOUND = re.compile(r"\s*+([A-Z][A-Za-z0-9()\[\]]{0,40})(?:\^?+\{?+(\d?+[+-])\}?+)?+\s*+")
+"""A formula of chemistry that is a word of its sentence, as {{chem}} shows it: "H2O", "SO4²⁻"; no reaction."""
 _LEFT_BEHIND = {"reference": MARK, "formula": FORMULA, "invisible": MARK, "hieroglyphs": MARK, "map": MARK}
 """What stands where an inline element was; others part passages."""
 _INLINE_CODE = re.compile(r"\s(?:inline\b|enclose\s*+=\s*+[\"']?none)", re.IGNORECASE)
@@ -89,6 +91,8 @@ def drop_opaque_tags(text: str, dropped: Counter[str]) -> str:
             pieces.append(label[1] or label[2] or MARK)
         elif kind == "code" and name in ("source", "syntaxhighlight") and _INLINE_CODE.search(tag):
             pieces.append(protect(content.strip()))
+        elif name in ("ce", "chem") and (compound := _COMPOUND.fullmatch(content)):
+            pieces.append(compound[1] + (compound[2] or "").translate(_RAISED))
         elif kind:
             dropped[kind] += 1
             pieces.append(_LEFT_BEHIND.get(kind, PARAGRAPH))
