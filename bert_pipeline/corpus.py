@@ -24,7 +24,7 @@ from bert_pipeline.manifest import file_sha256
 from bert_pipeline.sources import SourceKind, parse_source
 from bert_pipeline.units import COUNTED, DROPPED, NUMBERS, Unit, UnitWriter, dropped_line, read_numbers, read_tables
 from bert_pipeline.wikipedia.article import drop_reason, extract_article
-from bert_pipeline.wikipedia.dump import Dump, ReadReport, is_truncated_bzip2, open_dump, read_pages
+from bert_pipeline.wikipedia.dump import Dump, ReadReport, ends_with_end_tag, is_truncated_bzip2, open_dump, read_pages
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,8 +108,16 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
     return splits
 
 
-@functools.lru_cache(maxsize=64)
 def _open_dump(path: str) -> Dump:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return open_dump(path)  # which says what is wrong
+    return _open_once(path, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _open_once(path: str, size: int, changed: int) -> Dump:
     return open_dump(path)
 
 
@@ -161,7 +169,7 @@ def _read_dump_units(split: Split, config: CorpusConfig, directory: Path) -> Ite
             bytes_read = report.bytes_read
             yield writer.finish()
     writer.counts["bytes_in"] += report.bytes_read - bytes_read
-    writer.problems.extend(_losses(dump, split, report))
+    writer.problems.extend(_problems(dump, split, report))
     if report.unfinished_page:
         writer.drop("cut off", f"{name}:?", report.unfinished_page)
     yield writer.finish()
@@ -171,7 +179,7 @@ _NO_ARTICLES = ("namespace", "redirect")
 """Reasons to drop what is no article in the first place: counted, but not listed by title."""
 
 
-def _losses(dump: Dump, split: Split, report: ReadReport) -> Iterator[str]:
+def _problems(dump: Dump, split: Split, report: ReadReport) -> Iterator[str]:
     """One sentence for what is missing at a dump's end, said by the split that holds the end."""
     if report.unfinished_page:
         yield f"{dump.path}: breaks off inside page {report.unfinished_page!r}, which is lost with all that followed"
@@ -179,7 +187,7 @@ def _losses(dump: Dump, split: Split, report: ReadReport) -> Iterator[str]:
         return
     elif report.is_truncated or is_truncated_bzip2(dump):
         yield f"{dump.path}: the compressed file is cut off; whatever followed is lost"
-    elif report.reached_end and not report.is_closed:
+    elif report.reached_end and not report.is_closed and not (dump.is_splittable and ends_with_end_tag(dump)):
         yield f"{dump.path}: ends without </mediawiki>; whatever followed is lost"
 
 

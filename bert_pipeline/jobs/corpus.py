@@ -69,7 +69,7 @@ def build_corpus(
     inputs: dict[str, dict[str, str]] = {}
     with (
         publishing(Path(output), kind="corpus", configuration=to_mapping(config), inputs=inputs) as draft,
-        ThreadPoolExecutor(1) as hashing,  # while the workers start
+        _in_background() as hashing,  # while the workers start
     ):
         hashed = hashing.map(foreign_input, dict.fromkeys(split.path for split in splits))
         units = draft.path / _UNITS
@@ -101,6 +101,16 @@ def build_corpus(
             reasons = ", ".join(f"{count} {reason}" for reason, count in draft.counts["dropped"].items())
             raise InputError(f"{', '.join(sources)}: no document is left ({reasons or 'nothing was read'})")
     return load_manifest(output, kind="corpus")
+
+
+@contextlib.contextmanager
+def _in_background() -> Iterator[ThreadPoolExecutor]:
+    """A thread whose waiting work is given up when the job fails."""
+    executor = ThreadPoolExecutor(1)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
 
 
 def _run(splits: list[Split], config: CorpusConfig, directory: Path, options: Any) -> None:

@@ -20,6 +20,8 @@ from bert_pipeline.wikipedia.bzip2 import DamagedError, ends_cleanly, read_block
 from bert_pipeline.wikipedia.siteinfo import Site, read_site
 
 _CHUNK_BYTES = 1 << 20
+_END_BYTES = 4 << 20
+"""Holds the last blocks of a .bz2 file."""
 _HEADER_BYTES = 1 << 18
 _MAX_PAGE_BYTES = 256 << 20
 
@@ -93,7 +95,7 @@ def open_dump(path: Path | str) -> Dump:
             if len(raw) >= _HEADER_BYTES:
                 break
     except (DamagedError, _Truncated, zlib.error, gzip.BadGzipFile) as error:
-        if not raw:
+        if b"<page>" not in raw.replace(b"\0", b""):  # which UTF-16 has between its letters
             truncated = error.truncated if isinstance(error, DamagedError) else isinstance(error, _Truncated)
             what = "is cut off before its first page" if truncated else "is damaged at its start"
             raise InputError(f"{path}: the {compression} file {what}; fetch it again") from None
@@ -135,6 +137,14 @@ def read_pages(dump: Dump, start: int = 0, stop: int | None = None, report: Read
 def is_truncated_bzip2(dump: Dump) -> bool:
     """True when a bz2 file lacks its end mark: it was cut, though perhaps exactly between two streams."""
     return dump.compression == "bz2" and not ends_cleanly(dump.path)
+
+
+def ends_with_end_tag(dump: Dump) -> bool:
+    """True when `</mediawiki>` ends the file, also where the last range of it holds no byte of that tag."""
+    tail = b""
+    for chunk, _ in _chunks(dump.path, dump.compression, max(0, dump.size - _END_BYTES), None):
+        tail = (tail + chunk)[-_LONGEST_GAP:]
+    return _COMMENT.sub(b"", tail).rstrip().endswith(b"</mediawiki>")
 
 
 def parse_page(blob: bytes, site: Site, path: str, after: str = "") -> Page:
@@ -188,7 +198,7 @@ _MODEL = re.compile(rb"<model>([^<]*)</model>")
 _ESCAPE = re.compile(rb"&(?:(lt|gt|amp|quot);)?+")
 _ESCAPED = {b"lt": b"<", b"gt": b">", b"amp": b"&", b"quot": b'"'}
 _REDIRECT_WORD = r"(?![\d_])\w[^\s\d\[\]{}<>#*:;|'\".,_]*+"  # with vowel signs, which are no letters to \w
-_REDIRECT = re.compile(rf"\s*#\s*{_REDIRECT_WORD}(?:[ _]{_REDIRECT_WORD})?\s*:?\s*\[\[")
+_REDIRECT = re.compile(rf"\s*#{_REDIRECT_WORD}(?:[ _]{_REDIRECT_WORD})?\s*:?\s*\[\[")
 """Exports before schema 0.4 have no <redirect>, and the word is local: "#REDIRECT [[", "#WEITERLEITUNG [["."""
 
 
@@ -273,7 +283,7 @@ def _chunks(path: Path | str, compression: str, start: int, stop: int | None) ->
         with gzip.open(path, "rb") as stream:
             while True:
                 try:
-                    chunk = stream.read(_CHUNK_BYTES)
+                    chunk = stream.read1(_CHUNK_BYTES)  # what stands before a cut is not lost with it
                 except EOFError:
                     raise _Truncated from None
                 if not chunk:
@@ -329,6 +339,7 @@ def _page_blobs(dump: Dump, start: int, stop: int | None, report: ReadReport) ->
                         break  # it is judged when it is whole
                     _refuse_strays(gap)
                     is_behind_page = False
+                    report.is_closed = found < 0 and b"</mediawiki>" in gap
                 elif start == 0 and found >= 0 and b"<title>" in buffer[position:found]:
                     raise _Stray("<title>")
                 if found < 0:
@@ -352,9 +363,7 @@ def _page_blobs(dump: Dump, start: int, stop: int | None, report: ReadReport) ->
     if inside:
         report.unfinished_page = _title_in(buffer[position:])
     else:
-        report.is_closed = b"</mediawiki>" in buffer[-64:]
-        if report.is_closed and is_behind_page:
-            _refuse_strays(buffer[position:].rpartition(b"</mediawiki>")[0])
+        report.is_closed = report.is_closed or b"</mediawiki>" in buffer[-64:]
 
 
 def _refuse_strays(gap: bytes) -> None:

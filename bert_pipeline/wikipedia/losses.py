@@ -9,6 +9,7 @@ import re
 from collections import Counter
 
 from bert_pipeline.wikipedia.marks import FORMULA, MARK, SEAM, VOID
+from bert_pipeline.wikipedia.words import count_words
 
 _LOSS = f"[{VOID}{FORMULA}]"
 _LOSSES = re.compile(_LOSS)
@@ -20,10 +21,10 @@ _ABBREVIATION = re.compile(
     r"(?:\b[^\W\d_]|\b(?:[eE]\.g|[iI]\.e|U\.S|[cC]a|[cC]f|vs|[vV]iz|[aA]pprox|[eE]st|[nN]os?|[vV]ols?|[eE]qs?|[fF]igs?"
     r"|Mr|Mrs|Ms|Dr|St|Mt|Prof|Sr|Jr|Inc|Ltd|Co|Gen|Col|Rev|et al))$"
 )
-_WORD = re.compile(r"[^\W_]++")
 _WORDS_PER_GAP = 5
 """With fewer words to each place where a subject or predicate is missing, a sentence goes: "it may mean, as means"."""
 _WORDS_PER_VALUE = 5
+_MOST_LOSSES = 100
 _LEAST_WORDS = 3
 _ENDS = (".", "!", "?")
 _WORDS_OF_BRACKET = {FORMULA: 5, VOID: 7}
@@ -110,6 +111,8 @@ def _settle(sentence: str, dropped: Counter[str]) -> str:
     if VOID not in sentence and FORMULA not in sentence:
         return sentence
     first, *rest = _LOSSES.split(_ENDING.sub("", _SERIES.sub(_as_one, sentence)))
+    if len(rest) > _MOST_LOSSES:  # no sentence, and looking at all that stands before each would take quadratic time
+        return MARK.join([first, *rest])
     kept = [first]
     num_gaps = 0
     for part in rest:
@@ -124,7 +127,7 @@ def _settle(sentence: str, dropped: Counter[str]) -> str:
         num_gaps += is_gap
         kept += [before, after]
     least = max(_LEAST_WORDS, _WORDS_PER_GAP * num_gaps, _WORDS_PER_VALUE * sentence.count(VOID))
-    num_words = len(_WORD.findall(" ".join(kept)))
+    num_words = count_words(" ".join(kept))
     if num_words < least and not first.rstrip(_BLANKS).endswith(_ENDS):
         if num_words:
             dropped[f"sentence without its {'value' if has_value else 'formula'}"] += 1
@@ -205,4 +208,4 @@ def _drop_brackets(text: str) -> str:
 
 def _is_little(bracket: str) -> bool:
     least = sum(bracket.count(loss) * num_words for loss, num_words in _WORDS_OF_BRACKET.items())
-    return len(_WORD.findall(bracket)) < least
+    return count_words(bracket) < least

@@ -66,7 +66,7 @@ class PassageReader:
         self._dropped[_LINE_KINDS[first]] += 1
         self._close()
         if self._half_sentence:
-            if FORMULA in line:  # "The distance between two points" and a formula below
+            if first != "=" and FORMULA in line:  # "The distance between two points" and a formula below
                 self._passages.append(self._half_sentence)
                 self._dropped["fragment"] -= 1
             self._half_sentence = ""

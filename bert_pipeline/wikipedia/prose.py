@@ -6,6 +6,7 @@ from collections import Counter
 from bert_pipeline.wikipedia.losses import settle_losses
 from bert_pipeline.wikipedia.marks import FORMULA, VOID, mend, unprotect
 from bert_pipeline.wikipedia.quotes import remove_emphasis
+from bert_pipeline.wikipedia.words import count_unspaced_words
 
 
 def finish_passage(text: str, dropped: Counter[str]) -> str:
@@ -46,15 +47,12 @@ def is_prose(passage: str) -> bool:
         return True
     num_spaces = passage.count(" ")
     if not num_spaces or not passage.isascii() and num_spaces < 8:
-        num_spaces += len(_UNSPACED.findall(passage)) // _LETTERS_PER_WORD
+        num_spaces += count_unspaced_words(passage)
     if end in OPEN_ENDS:
         return num_spaces >= (1 if end == "," or passage.endswith(_SAYS) else 2)
     return len(passage) >= 80 or num_spaces >= 8 and not _LABEL.match(passage)
 
 
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
-"""Letters of scripts that write no spaces between words: Thai, Lao, Burmese, Khmer, kana and Chinese characters."""
-_LETTERS_PER_WORD = 3
 _SAYS = ("ed:", "said:", "says:", "wrote:", "writes:", "states:", "replies:")
 """Two words that lead over to a quotation: "Aldrin added:"."""
 _LABEL = re.compile(r"[^\W\d_][\w-]*+(?: [\w-]++)?: ")

@@ -149,7 +149,7 @@ def render_tags(text: str, dropped: Counter[str]) -> str:
     text, num_headings = _HEADING.subn(PARAGRAPH, text)
     dropped["hidden"] += num_hidden
     dropped["heading"] += num_headings
-    if "<li" in text:
+    if "<li" in text or "<LI" in text:
         text, num_items = _LOOSE_ITEM.subn(PARAGRAPH, text)
         dropped["list"] += num_items
     text = _BREAKS_IN_A_ROW.sub(PARAGRAPH, text)

@@ -221,6 +221,27 @@ def test_exports_of_every_schema_version_are_read(tmp_path: Path, output: Path, 
     assert manifest.counts["dropped"] == {"namespace": 1, "redirect": 1}
 
 
+@pytest.mark.parametrize("behind", ["", "\n" * 100, f"<!-- {'x' * 100} -->"], ids=["nothing", "line ends", "a comment"])
+def test_sound_dump_is_whole_wherever_its_last_range_begins(tmp_path: Path, behind: str) -> None:
+    export = (make_export(*some_pages(6)) + behind).encode()
+    plain, packed = write(tmp_path / "d.xml", export), write(tmp_path / "d.xml.bz2", bz2.compress(export))
+    for path in (plain, packed):
+        size = Path(path).stat().st_size
+        for last in (3, 5, 9, 20, 150):
+            config = CorpusConfig(unit_bytes=size - last)
+            units = [unit for split in plan_splits([path], config) for unit in read_units(split, config, tmp_path)]
+            assert sum(unit.counts.get("pages_read", 0) for unit in units) == 6
+            assert [problem for unit in units for problem in unit.problems] == []
+
+
+def test_a_dump_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+    for number in (3, 5):
+        path = write(tmp_path / "d.xml", make_export(*some_pages(number)))
+        config = CorpusConfig()
+        (split,) = plan_splits([path], config)
+        assert sum(unit.counts["pages_read"] for unit in read_units(split, config, tmp_path)) == number
+
+
 def test_a_shard_holds_the_least_size_or_all(tmp_path: Path) -> None:
     dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
     whole = build_corpus([dump], tmp_path / "whole", CorpusConfig(unit_bytes=3000), ONE)
