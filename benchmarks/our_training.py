@@ -6,6 +6,7 @@ import statistics
 from typing import Any, cast
 
 from benchmarks.training_case import Meter, TrainingCase
+from bert_model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.data import InstanceSplit
 from bert_model.distributed import Group
 from bert_model.modeling import BertForPreTraining, new_model
@@ -48,6 +49,10 @@ class OurTraining:
             after_step=self._count,
             matrix_product_rate=1.0,  # so that utilization counts operations a second
         )
+        self.onednn = (
+            () if compiled or case.precision != "float32" else onednn_choice(case.model_config(), device=case.device)
+        )
+        """The weight shapes that oneDNN computes, chosen as `bert pretrain` does."""
         self._flops_per_token: list[float] = []
         self._tokens_seen = 0
         self._step = 0
@@ -55,7 +60,7 @@ class OurTraining:
     def run(self, seconds: float) -> float:
         """Train for at least so long; returns real tokens a second."""
         self.meter.restart(seconds)
-        with contextlib.redirect_stderr(io.StringIO()):  # the trainer's own progress
+        with cpu_settings(onednn=self.onednn), contextlib.redirect_stderr(io.StringIO()):  # the trainer's own progress
             self._step = self.trainer.run(self._step).step
         return self.meter.tokens_per_second
 

@@ -23,6 +23,7 @@ from benchmarks.sample_instances import sample_instances
 from benchmarks.table import Contestant, Row, medians, render
 from benchmarks.training_case import TrainingCase
 from benchmarks.working_directory import working_directory
+from bert_model.cpu_kernels import cpu_settings
 from bert_model.data import InstanceReader, InstanceSplit, rank_slice, split_micro_batches
 from bert_model.distributed import keep_freed_memory
 from bert_model.utilization import matrix_product_rate
@@ -66,10 +67,14 @@ def measure(case: TrainingCase, *, compiled: bool, rounds: int, seconds: float) 
         contestants[name] = lambda training=training: training.run(seconds)  # type: ignore[misc]
     rates = medians(contestants, rounds, case.title)
     best = max((name for name in rates if name in ours), key=rates.__getitem__)
-    rate = matrix_product_rate(case.device, case.precision)
+    with cpu_settings(onednn=ours[best].onednn):
+        rate = matrix_product_rate(case.device, case.precision)
     utilization = rates[best] * ours[best].flops_per_token() / rate
     note = f"{best.removeprefix('ours').strip(', ') or 'eager'}; {utilization:.0%} of the matrix-product rate "
     note += f"({rate / 1e9:,.0f} GFLOP/s); {ours[best].waiting_share:.2%} waiting for data"
+    if case.device.type == "cpu":
+        shapes = ", ".join(f"{outputs:,} × {inputs:,}" for outputs, inputs in ours[best].onednn)
+        note += f"; on oneDNN: {shapes or 'no layer'}"
     found = sorted((name for name in rates if name in peers), key=rates.__getitem__, reverse=True)
     if not found:
         return [Row(what=case.title, unit=UNIT, ours=rates[best], peer=PEER, note=note)]

@@ -11,6 +11,9 @@ from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, suggest
 from bert_pipeline.masking import MaskingConfig
 
+IGNORED_LABEL = -100
+"""Label of a position that has none, as torch's cross-entropy and Hugging Face have it."""
+
 CONFIG_NAME = "config.json"
 
 INITIAL_SIZE = "initial"

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bert_model.cross_entropy import IGNORED_LABEL
+from bert_model.config import IGNORED_LABEL
 from bert_pipeline.errors import ArtefactError, ConfigurationError
 from bert_pipeline.formats.columns import InstanceColumns, pad
 from bert_pipeline.formats.instance_directory import Shard, check_vocabulary, load_instances, open_shard, shard_paths

@@ -143,8 +143,11 @@ def resolve_precision(precision: str, device: torch.device) -> Literal["float32"
         return "bfloat16" if precision == "bfloat16" else "float32"
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    has_instructions = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    return "bfloat16" if device.type == "cpu" and has_instructions() else "float32"
+    # torch's own level may be set lower than the processor's, by ATEN_CPU_CAPABILITY
+    allowed = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    has_instructions = capabilities.get("avx512_bf16", False)
+    return "bfloat16" if device.type == "cpu" and allowed and has_instructions else "float32"
 
 
 def keep_freed_memory() -> None:

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-IGNORED_LABEL = -100
-"""Hugging Face's mark of a position that has no label."""
+from bert_model.config import IGNORED_LABEL
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,7 @@ import torch
 
 from bert_model.activations import compute_activations
 from bert_model.config import BertConfig
+from bert_model.cpu_kernels import cpu_settings
 from bert_model.encoding import EncodedSet
 from bert_model.modeling import BertModel, new_model
 from bert_model.weights import load_model
@@ -30,13 +31,13 @@ class Extraction:
     pad_id: int
     output: str
     """Directory to make: one directory for each set in it."""
+    onednn: tuple[tuple[int, int], ...] = ()
+    """Weight shapes that oneDNN computes."""
 
 
 def run_extraction(extraction: Extraction, *, device: str, num_threads: int) -> None:
     """Compute and store the activations."""
-    threads_before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
-    try:
+    with cpu_settings(onednn=extraction.onednn, num_threads=num_threads):
         encoder = starting_encoder(extraction.model, extraction.start, extraction.seed).to(torch.device(device))
         for name in extraction.sets:
             compute_activations(
@@ -46,8 +47,6 @@ def run_extraction(extraction: Extraction, *, device: str, num_threads: int) -> 
                 states=extraction.states,
                 directory=Path(extraction.output) / name,
             )
-    finally:
-        torch.set_num_threads(threads_before)
 
 
 def starting_encoder(model: str, start: str, seed: int) -> BertModel:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_model.activations import Activations, compute_activations
+from bert_model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.encoding import EncodedSet
 from bert_model.featurization import encode_texts
 from bert_model.modeling import BertModel
@@ -37,6 +38,7 @@ def write_features(
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
     encoder.to(prediction_device())
+    onednn = onednn_choice(encoder.config, device=prediction_device())
     numbers = layer_numbers(layers, encoder.config.num_hidden_layers)
     output = Path(output_path)
     temporary = output.with_name(f".{output.name}.partial-{os.getpid()}")
@@ -48,9 +50,10 @@ def write_features(
             while chunk := list(itertools.islice(records, CHUNK)):
                 pairs = [(record["text"], record.get("text_b")) for record in chunk]
                 encoded = encode_texts(pairs, tokenizer, encoder.config.max_position_embeddings)
-                activations = compute_activations(
-                    encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
-                )
+                with cpu_settings(onednn=onednn):
+                    activations = compute_activations(
+                        encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
+                    )
                 writer.write_table(_table(pairs, encoded, activations, numbers, tokenizer))
                 count += len(chunk)
         if not count:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_model.config import BertConfig
+from bert_model.cpu_kernels import onednn_choice, processor
 from bert_model.evaluation import Evaluation, evaluate
 from bert_model.featurization import encode_examples
 from bert_model.finetuning_config import FinetuningConfig, task_configuration
@@ -81,7 +82,8 @@ def finetune(
     """
     task = data.task
     tokenizer = Tokenizer.from_directory(model)
-    check_fit(task, data, tokenizer, BertConfig.from_directory(model), config, model)
+    model_config = BertConfig.from_directory(model)
+    check_fit(task, data, tokenizer, model_config, config, model)
     configuration = {"task": task.name, **to_mapping(config)}
     identity = model_identity(model)
     inputs = {"model": identity, "data": {name: {"sha256": h} for name, h in sorted(data.sha256.items())}}
@@ -93,7 +95,9 @@ def finetune(
     }
     with contextlib.ExitStack() as stack:
         pool = pool or stack.enter_context(TrialPool())
-        machine = {"device": pool.devices[0].partition(":")[0], "threads": pool.threads_per_worker}
+        device = pool.devices[0].partition(":")[0]
+        onednn = onednn_choice(model_config, device=device)
+        machine = {"device": device, "threads": pool.threads_per_worker, "processor": processor(), "onednn": onednn}
         trials_identity = content_sha256({**hashes, **machine, "task": to_mapping(task)})
         scratch = stack.enter_context(trial_directory(Path(output), trials_identity))
         record: FinetuningRecord | None = None
@@ -109,7 +113,7 @@ def finetune(
             )
             stack.callback(record.fail)  # unless it is finished by then
         with publishing(output, kind=KIND, configuration=configuration, inputs=inputs) as draft:
-            session = Session(data, model, tokenizer, config, pool, scratch, progress, record)
+            session = Session(data, model, tokenizer, config, pool, onednn, scratch, progress, record)
             arms = search(config, arms_of(config), session.learning_rates, session.run_trials, session.variants)
             results = results_document(data, config, arms, hashes=hashes)
             _write(draft, data, session, arms, {**hashes, "main_key": results["main_key"]})
@@ -168,6 +172,8 @@ def _write(draft: Draft, data: TaskData, session: Session, arms: Sequence[ArmRes
         "workers": pool.num_workers,
         "training_seconds": round(session.training_seconds, 3),
         "training_tokens": session.training_tokens,
+        "processor": processor(),
+        "onednn": session.onednn,
         "resumed_trials": session.resumed_trials,
     }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_model.config import BertConfig
+from bert_model.cpu_kernels import Shape
 from bert_model.encoding import EncodedSet
 from bert_model.evaluation import Evaluation, evaluate
 from bert_model.extraction import Extraction
@@ -101,16 +102,19 @@ class Session:
         tokenizer: Tokenizer,
         config: FinetuningConfig,
         pool: TrialPool,
+        onednn: tuple[Shape, ...],
         scratch: Path,
         progress: Progress | None,
         record: FinetuningRecord | None,
     ) -> None:
+        """`onednn` are the weight shapes that every trial computes by oneDNN."""
         self.data, self.model, self.tokenizer, self.config = data, model, tokenizer, config
         self.pool, self.scratch, self.progress = pool, scratch, progress
         self.record = record
         feature_based = data.task.feature_based
         self.learning_rates = config.lstm_learning_rates if feature_based else config.learning_rates
         self.variants: tuple[str, ...] = config.feature_inputs if feature_based else ("",)
+        self.onednn = onednn
         self.main_split = next(iter(data.dev))
         self.kept: dict[Key, Kept] = {}
         """The best run of each setting of the given weights: its weights are on the scratch disk."""
@@ -177,6 +181,7 @@ class Session:
                     states=tuple(states_of(self.config.feature_inputs, num_states)),
                     pad_id=self.tokenizer.pad_id,
                     output=directory,
+                    onednn=self.onednn,
                 )
                 for directory, trial in wanted.items()
                 if not Path(directory).is_dir()
@@ -205,6 +210,7 @@ class Session:
             feature_input=setting.variant,
             activations=activations,
             pad_id=self.tokenizer.pad_id,
+            onednn=self.onednn,
             weights=str(self.scratch / f"{name}.safetensors") if arm.start == "pretrained" else "",
             record=str(self.scratch / f"{name}{OUTPUT_SUFFIX}"),
         )

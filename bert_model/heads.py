@@ -3,11 +3,18 @@
 Shapes: B examples, C choices, S positions, N labels.
 """
 
+import functools
+import logging
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from bert_model.config import BertConfig
-from bert_model.modeling import BertModel, Dropout
+from bert_model.cpu_kernels import Dropout
+from bert_model.modeling import BertModel
+
+logger = logging.getLogger(__name__)
 
 
 def _classifier_dropout(config: BertConfig) -> Dropout:
@@ -26,6 +33,32 @@ class OutputLayer(nn.Linear):
             return super().forward(hidden.to(self.weight.dtype))
 
 
+@functools.cache
+def has_bfloat16_lstm() -> bool:
+    """Tell whether this processor computes LSTMs in bfloat16. It is tried: torch names no such capability.
+
+    Where there are no bfloat16 instructions matrix products are emulated under autocast, but LSTMs raise.
+    """
+    with torch.random.fork_rng(devices=[]), torch.autocast("cpu", dtype=torch.bfloat16):
+        try:
+            nn.LSTM(2, 2)(torch.zeros(1, 1, 2))
+        except RuntimeError:
+            logger.warning("this processor has no bfloat16 LSTM: LSTMs compute in float32, all else in bfloat16")
+            return False
+    return True
+
+
+class LSTM(nn.LSTM):
+    """torch's LSTM, in float32 where autocast asks for bfloat16 and the processor has none for it."""
+
+    def forward(self, inputs: Any, states: Any = None) -> Any:
+        on_cpu = self.weight_ih_l0.device.type == "cpu"
+        if on_cpu and torch.is_autocast_enabled("cpu") and not has_bfloat16_lstm():
+            with torch.autocast("cpu", enabled=False):
+                return super().forward(inputs.to(self.weight_ih_l0.dtype), states)
+        return super().forward(inputs, states)
+
+
 class BiLSTM(nn.Module):
     """A bidirectional LSTM of width H over the encoder's output: it carries to each position what stands on both sides.
 
@@ -34,7 +67,7 @@ class BiLSTM(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.lstm = nn.LSTM(config.hidden_size, config.hidden_size // 2, batch_first=True, bidirectional=True)
+        self.lstm = LSTM(config.hidden_size, config.hidden_size // 2, batch_first=True, bidirectional=True)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Return (B, S, H) of (B, S, H); padding is neither read nor computed and comes out as 0."""

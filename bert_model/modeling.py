@@ -13,9 +13,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from bert_model.config import BertConfig
-from bert_model.cross_entropy import cross_entropy_sum
-from bert_model.dropout import Dropout, drop_out
-from bert_model.linear import Linear, linear
+from bert_model.cpu_kernels import Dropout, Linear, fast_dropout, linear
 from bert_model.packing import Packing
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -120,7 +118,7 @@ class BertSelfAttention(nn.Module):
             if mask is not None:
                 scores = scores.masked_fill(~mask, float("-inf"))
             probabilities = scores.softmax(dim=-1)
-            context = drop_out(probabilities, dropout, self.training) @ value  # (B, A, Q, D)
+            context = fast_dropout(probabilities, dropout, self.training) @ value  # (B, A, Q, D)
         else:
             context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
         if packing_of_queries is None:
@@ -376,12 +374,10 @@ class BertForPreTraining(nn.Module):
         )
         predicted = output.sequence_output[:, 1:].flatten(0, 1)[prediction_rows]  # (P, H)
         labels = labels.flatten()[prediction_rows]  # (P,)
-        predictions = self.cls.predictions
-        masked_lm = cross_entropy_sum(
-            predictions.transform(predicted), self.bert.embeddings.word_embeddings.weight, predictions.bias, labels
-        )
-        logits = self.cls.seq_relationship(output.pooled_output).float()  # (B, 2)
-        return masked_lm, functional.cross_entropy(logits, next_sentence_label, reduction="sum")
+        logits = self.cls.predictions(predicted, self.bert.embeddings.word_embeddings.weight).float()  # (P, V)
+        masked_lm = functional.cross_entropy(logits, labels, reduction="sum")
+        following = self.cls.seq_relationship(output.pooled_output).float()  # (B, 2)
+        return masked_lm, functional.cross_entropy(following, next_sentence_label, reduction="sum")
 
 
 def _with_first(positions: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 
 from bert_model.answers import NULL_LOGIT_DIFFERENCE, choose_answers, scored_words, softmax, span_answers
 from bert_model.batching import prediction_batches
+from bert_model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.encoding import EncodedSet
 from bert_model.featurization import encode_examples, encode_texts
 from bert_model.modeling import BertForPreTraining
@@ -203,7 +204,8 @@ class PretrainingPredictor:
 
     def answer(self, records: Sequence[Record]) -> list[dict[str, Any]]:
         """Answer records of {"text"} with [MASK] in it, or of {"text", "text_b"}."""
-        return self._fill(records) if self.task == "mlm" else self._next(records)
+        with cpu_settings(onednn=onednn_choice(self.model.config, device=self.device)):
+            return self._fill(records) if self.task == "mlm" else self._next(records)
 
     @torch.inference_mode()
     def _fill(self, records: Sequence[Record]) -> list[dict[str, Any]]:

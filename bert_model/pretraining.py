@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bert_model.checkpoint import BackgroundSaver, CheckpointDirectory
-from bert_model.config import INITIAL_SIZE, PretrainingConfig
+from bert_model.config import INITIAL_SIZE, BertConfig, PretrainingConfig
+from bert_model.cpu_kernels import cpu_settings, onednn_choice, onednn_shapes, processor
 from bert_model.data import InstanceSplit
 from bert_model.distributed import (
     Group,
@@ -110,12 +111,15 @@ def pretrain(
         )
         newest = group.first(lambda: _newest_checkpoint(checkpoints))
         model, optimizer, step, state, origin = build(config, newest, tokenizer, group)
+        onednn = group.first(lambda: _choose_kernels(config, model.config, state, group))
+        stack.enter_context(cpu_settings(onednn=onednn))
         tracker = _open_tracker(output, config, described, group, experiment)
         rate = 0.0
         if tracker is not None:
             logger.info("%s", origin)
             rate = matrix_product_rate(group.device, resolve_precision(config.precision, group.device))
             facts = {"message": origin, "world_size": group.world_size, "matrix_product_rate": rate}
+            facts |= {"processor": processor(), "onednn": onednn}
             tracker.record("resume" if newest else "start", step, {}, **facts)
         saver = BackgroundSaver(checkpoints) if group.is_main else None
         trainer = Trainer(
@@ -143,12 +147,32 @@ def pretrain(
         )
 
 
+def _choose_kernels(
+    config: PretrainingConfig, model_config: BertConfig, state: Mapping[str, Any], group: Group
+) -> Sequence[Sequence[int]]:
+    """Return the weight shapes for oneDNN: those of the checkpoint on the same processor, else the fastest here."""
+    if state.get("processor") == processor():
+        return state["onednn"]
+    if config.compile or resolve_precision(config.precision, group.device) != "float32":
+        return ()
+    return onednn_choice(model_config, device=group.device)
+
+
 def _take_up(trainer: Trainer, state: Mapping[str, Any]) -> None:
     """Go on counting where a checkpoint's state stands, and warn of what cannot be as it was."""
     trainer.tokens_seen = int(state.get("tokens_seen", 0))
     trainer.metrics = dict(state.get("metrics", {}))
     if state.get("precision", trainer.precision) != trainer.precision:
         logger.warning("so far this training computed in %s, now it does in %s", state["precision"], trainer.precision)
+    if trainer.group.device.type == "cpu" and state.get("processor", processor()) != processor():
+        logger.warning(
+            "so far this training ran on %s, now it runs on %s: every sample is still seen exactly once, but sums "
+            "differ in their last bits; the weight shapes that oneDNN computes were %s and are %s",
+            state["processor"],
+            processor(),
+            state["onednn"],
+            onednn_shapes(),
+        )
     world_size = trainer.group.world_size
     if state.get("world_size", world_size) != world_size:
         logger.warning(

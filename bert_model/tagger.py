@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from bert_model.heads import OutputLayer
+from bert_model.heads import LSTM, OutputLayer
 
 
 class Tagger(nn.Module):
@@ -22,7 +22,7 @@ class Tagger(nn.Module):
         states, width = shape
         weighted = feature_input.startswith("weighted")
         self.mixture = nn.Parameter(torch.zeros(states)) if weighted else None
-        self.lstm = nn.LSTM(
+        self.lstm = LSTM(
             width if weighted else states * width, hidden_size, num_layers=2, batch_first=True, bidirectional=True
         )
         self.dropout = nn.Dropout(dropout)

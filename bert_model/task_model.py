@@ -14,10 +14,12 @@ from torch import nn
 from bert_model.activations import compute_activations
 from bert_model.answers import SpanAnswer, SpanCandidate, softmax
 from bert_model.config import BertConfig
+from bert_model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.encoding import EncodedSet
 from bert_model.evaluation import Evaluation
 from bert_model.extraction import starting_encoder
 from bert_model.finetuning_config import FinetuningConfig
+from bert_model.heads import BertForTask
 from bert_model.modeling import BertModel, new_model
 from bert_model.tagger import Tagger, chosen_states
 from bert_model.trial import MODEL_CLASSES, Trial, head_labels, model_overrides, predict_logits
@@ -58,9 +60,10 @@ class TaskModel:
 
     def logits(self, encoded: EncodedSet, *, num_threads: int | None = None) -> np.ndarray:
         """Compute the outputs as `bert_model.answers` takes them, on `num_threads` CPU threads where given."""
-        threads_before = torch.get_num_threads()
-        torch.set_num_threads(num_threads or threads_before)
-        try:
+        encoder = self.model.bert if isinstance(self.model, BertForTask) else self.encoder
+        assert encoder is not None, "a tagger reads a frozen encoder"
+        onednn = onednn_choice(encoder.config, device=next(self.model.parameters()).device)
+        with cpu_settings(onednn=onednn, num_threads=num_threads):
             features = None
             if self.encoder is not None:
                 states = chosen_states(self.facts["feature_input"], self.encoder.config.num_hidden_layers + 1)
@@ -72,8 +75,6 @@ class TaskModel:
                 features=features,
                 precision=self.config.precision,
             )
-        finally:
-            torch.set_num_threads(threads_before)
 
 
 def write_task_model(

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from bert_model.checkpoint import BackgroundSaver, take_snapshot
 from bert_model.config import PhaseConfig, PretrainingConfig
+from bert_model.cpu_kernels import onednn_shapes, processor
 from bert_model.data import (
     EVALUATION_SEED,
     Batch,
@@ -351,6 +352,8 @@ class Trainer:
                 "tokens_seen": self.tokens_seen,
                 "world_size": self.group.world_size,
                 "precision": self.precision,
+                "processor": processor(),
+                "onednn": onednn_shapes(),
                 "metrics": self.metrics,
             },
             metrics=self.metrics,

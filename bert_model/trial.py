@@ -23,6 +23,7 @@ from torch.nn import functional
 from bert_model.activations import Activations
 from bert_model.batching import num_training_steps, prediction_batches, training_batches
 from bert_model.config import BertConfig, OptimizerConfig
+from bert_model.cpu_kernels import cpu_settings
 from bert_model.distributed import resolve_precision
 from bert_model.encoding import IGNORED_LABEL, EncodedSet
 from bert_model.finetuning_config import FinetuningConfig
@@ -77,6 +78,8 @@ class Trial:
     pad_id: int = 0
     weights: str = ""
     """Where to write the trained weights; empty writes none."""
+    onednn: tuple[tuple[int, int], ...] = ()
+    """Weight shapes that oneDNN computes; the others are torch's."""
     record: str = ""
     """Where to write the output when the training has ended; empty writes none."""
 
@@ -99,13 +102,8 @@ class TrialOutput:
 
 def run_trial(trial: Trial, *, device: str, num_threads: int) -> TrialOutput:
     """Train and predict dev. The result is a function of the trial, the device and the number of threads alone."""
-    threads_before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
-    try:
-        with _seeded(trial.seed, device):
-            output = _run(trial, torch.device(device))
-    finally:
-        torch.set_num_threads(threads_before)
+    with cpu_settings(onednn=trial.onednn, num_threads=num_threads), _seeded(trial.seed, device):
+        output = _run(trial, torch.device(device))
     if trial.record:
         write_output(Path(trial.record), output)
     return output

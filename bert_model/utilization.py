@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from bert_model.config import BertConfig
-from bert_model.linear import linear
+from bert_model.cpu_kernels import cpu_settings, linear, onednn_shapes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def matrix_product_rate(device: torch.device, precision: str) -> float:
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     left, right = (torch.randn(size, size, device=device, generator=_generator(device)).to(dtype) for _ in range(2))
     best = 0.0
-    with torch.no_grad():
+    with torch.no_grad(), cpu_settings(onednn=[(size, size)] if onednn_shapes() else []):
         for _ in range(4):
             started = time.perf_counter()
             linear(left, right)

@@ -1,12 +1,60 @@
-"""How a run looks on a terminal: one line for each thing that an asset says, without Dagster's own event stream."""
+"""How a run looks on a terminal: a line for each step of the chain with the time left, and the details in a file."""
 
 import logging
+import re
+import sys
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from workflows.phases import asset_of_step
+
+QUIET_SECONDS = 30.0
+"""A step that works for longer is heard from this often."""
+UNREPORTED_ASSETS = ("task_data", "registered_task_model")
+"""Steps without a line of their own: a task's line is that of its fine-tuning."""
+
+
+class TimeLeft:
+    """Estimate of the time that a run still takes, from the share of its work that is done."""
+
+    def __init__(self) -> None:
+        self.begin({})
+
+    def begin(self, shares: Mapping[str, float]) -> None:
+        """Start the clock. `shares` is each phase's part of the whole; without it a phase is estimated by itself."""
+        self._shares = dict(shares)
+        self._before = self._fraction = 0.0
+        self._phase = ""
+        self._started = self._phase_started = time.monotonic()
+
+    def enter(self, phase: str) -> None:
+        """Begin a phase: all before it is done."""
+        self._before += self._shares.get(self._phase, 0.0)
+        self._phase, self._fraction, self._phase_started = phase, 0.0, time.monotonic()
+
+    def reach(self, fraction: float) -> None:
+        """Note the share of the current phase that is done."""
+        self._fraction = min(fraction, 1.0)
+
+    def __str__(self) -> str:
+        """Return "about 3 min left", or "" when nothing is known yet."""
+        whole = self._before + self._shares.get(self._phase, 0.0) * self._fraction
+        done, started, of = (
+            (whole, self._started, "") if self._shares else (self._fraction, self._phase_started, self._phase)
+        )
+        if done <= 0:
+            return ""
+        seconds = (time.monotonic() - started) * (1 - done) / done
+        text = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(10, round(seconds, -1)):.0f} s"
+        return f"about {text} {f'of {of} ' if of else ''}left"
+
+
+TIME_LEFT = TimeLeft()
+"""The clock of this process's run, which `workflows.run` moves and every line shows."""
 
 
 def failure_sentence(event: Any) -> str:
@@ -25,33 +73,84 @@ class ProgressFormatter(logging.Formatter):
     """Clock, asset and message; a level only where it is a warning or worse."""
 
     def format(self, record: logging.LogRecord) -> str:
-        meta = getattr(record, "dagster_meta", None) or {}
-        message = meta.get("orig_message") or record.getMessage()
-        event = meta.get("dagster_event")
+        message = _message_of(record)
+        event = _meta_of(record).get("dagster_event")
         if event is not None and event.event_type_value == "STEP_FAILURE":
             message = failure_sentence(event) or message
-        asset = asset_of_step(meta.get("step_key") or "")
         level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        return f"{clock}  {asset:<28}  {level}{message}"
+        return f"{clock}  {_asset_of(record):<28}  {level}{message}"
+
+
+class StepConsole(logging.StreamHandler):
+    """Prints the last message of each step when it ends, of a long step now and then, and every warning."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self._last: dict[str, logging.LogRecord] = {}
+        self._printed = time.monotonic()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        asset, event = _asset_of(record), _meta_of(record).get("dagster_event")
+        if record.levelno >= logging.WARNING:
+            self._print(record)
+        elif event is not None:
+            if event.event_type_value == "STEP_SUCCESS" and asset in self._last:
+                last = self._last.pop(asset)
+                if asset not in UNREPORTED_ASSETS:
+                    self._print(last)
+        elif record.levelno >= logging.INFO and not _message_of(record).startswith("check "):
+            if step := re.match(r"step (\d+)/(\d+)", _message_of(record)):
+                TIME_LEFT.reach(int(step[1]) / int(step[2]))
+            self._last[asset] = record
+            if time.monotonic() - self._printed >= QUIET_SECONDS:
+                self._print(record)
+
+    def _print(self, record: logging.LogRecord) -> None:
+        self._printed = time.monotonic()
+        left = "" if record.levelno >= logging.WARNING else str(TIME_LEFT)
+        self.stream.write(self.format(record).splitlines()[0] + (f"  ({left})" if left else "") + "\n")
+        self.flush()
 
 
 @dg.logger(
-    config_schema=dg.Field(str, default_value="INFO", is_required=False),
-    description="One line for each message of an asset: clock, asset, message.",
+    config_schema=dg.Shape(
+        {
+            "level": dg.Field(str, default_value="INFO", is_required=False),
+            "details": dg.Field(str, default_value="", is_required=False),
+        }
+    ),
+    description="Clock, asset and message of what assets say; with `details`, a line for each step and all of it in "
+    "that file.",
 )
 def progress_logger(context: dg.InitLoggerContext) -> logging.Logger:
     """The console logger of `python -m workflows.run`."""
-    level = str(context.logger_config or "INFO")
-    made = logging.Logger("bert", level=logging.getLevelName(level))
-    handler = logging.StreamHandler()
-    handler.addFilter(_is_worth_a_line)
-    handler.setFormatter(ProgressFormatter())
-    made.addHandler(handler)
+    config: Mapping[str, str] = context.logger_config or {}
+    made = logging.Logger("bert", level=logging.DEBUG)
+    details = config.get("details", "")
+    everything: logging.Handler = (
+        logging.FileHandler(Path(details), encoding="utf-8") if details else logging.StreamHandler()
+    )
+    everything.setLevel(logging.getLevelName(config.get("level", "INFO")))
+    for handler in (everything, *([StepConsole()] if details else [])):
+        handler.addFilter(_is_worth_a_line)
+        handler.setFormatter(ProgressFormatter())
+        made.addHandler(handler)
     return made
+
+
+def _meta_of(record: logging.LogRecord) -> dict[str, Any]:
+    return getattr(record, "dagster_meta", None) or {}
+
+
+def _message_of(record: logging.LogRecord) -> str:
+    return str(_meta_of(record).get("orig_message") or record.getMessage())
+
+
+def _asset_of(record: logging.LogRecord) -> str:
+    return asset_of_step(_meta_of(record).get("step_key") or "")
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
     """Leave out what follows from a failure that was just told."""
-    meta = getattr(record, "dagster_meta", None) or {}
-    return not str(meta.get("orig_message", "")).startswith(("Dependencies for step", "Skipping step"))
+    return not str(_meta_of(record).get("orig_message", "")).startswith(("Dependencies for step", "Skipping step"))

@@ -119,6 +119,10 @@ class BertHome(dg.ConfigurableResource):
     def finetuning(self, dump: str, task: str) -> Path:
         return self.of_dump(dump) / "finetuning" / _checked_task(task)
 
+    def run_log(self, dump: str) -> Path:
+        """The file that `workflows.run` writes every message to."""
+        return self.path / "logs" / f"{checked_dump_name(dump)}.log"
+
     def report(self, dump: str) -> Path:
         return self.of_dump(dump) / "report"
 

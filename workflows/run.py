@@ -1,8 +1,8 @@
 """`python -m workflows.run`: the whole asset graph over one dump, by one command.
 
 It materializes the same assets as the UI does, into the same Dagster instance, so the UI shows the runs afterwards.
-Each phase is one process that goes over its partitions: importing torch and MLflow anew for each would take longer
-than the work of a small one.
+One process goes over all phases and partitions: importing Dagster, torch and MLflow for each would take longer than
+the work of a small one.
 """
 
 import argparse
@@ -10,20 +10,21 @@ import contextlib
 import dataclasses
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_model.run_preset import RunPreset, load_preset
 from bert_pipeline.errors import BertError, InputError, UsageError
 from workflows.configuration import asset_configs
-from workflows.launcher import ending_with_parent
 from workflows.partitions import DEFAULT_DUMP, TASK_NAMES, checked_dump_name, checked_tasks, sample_seed
 from workflows.phases import PHASE_ASSETS, PHASES
 from workflows.resources import BertHome
+
+DEMO_SHARES = {"data": 0.07, "pretraining": 0.28, "finetuning": 0.6, "report": 0.05}
+"""Parts of the demo's time, as measured on two cores: what its estimate of the time left starts from."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,9 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         plan = plan_of(arguments)
         with term_as_interrupt():
-            if arguments.in_process:
-                return run_phase(plan, arguments.phase)
-            return run_phases(plan, PHASES if arguments.phase == "all" else (arguments.phase,), arguments)
+            return run_phases(plan, PHASES if arguments.phase == "all" else (arguments.phase,))
     except BertError as error:
         print(f"workflows.run: {error}", file=sys.stderr)
         return error.exit_code
@@ -79,7 +78,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--tasks", default="", metavar="A,B", help=f"default: all of {' '.join(TASK_NAMES)}")
     parser.add_argument("--phase", choices=[*PHASES, "all"], default="all", help="default: %(default)s")
-    parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
@@ -129,82 +127,63 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     )
 
 
-def run_phases(plan: Plan, phases: Sequence[str], arguments: argparse.Namespace) -> int:
-    """Run each phase as a child process and print what came out."""
-    started = time.monotonic()
-    words = _words_of(arguments)
-    for number, phase in enumerate(phases, start=1):
-        phase_started = time.monotonic()
-        print(f"--- {number}/{len(phases)} {phase}: {', '.join(PHASE_ASSETS[phase])}", flush=True)
-        command = [sys.executable, "-m", "workflows.run", *words, "--phase", phase, "--in-process"]
-        code = run_child(command)
-        print(
-            f"--- {phase} {'done' if code == 0 else 'FAILED'} in {time.monotonic() - phase_started:.0f} s", flush=True
-        )
-        if code != 0:
-            return code if code in (1, 2, 130) else 1
+def run_phases(plan: Plan, phases: Sequence[str]) -> int:
+    """Run the phases one after the other and print what came out; ends at the first that fails."""
+    from workflows.console import TIME_LEFT
+    from workflows.instance import end_abandoned_runs, open_instance
+
+    seconds: dict[str, float] = {}
+    home = BertHome()
+    details = home.run_log(plan.dump)
+    details.parent.mkdir(parents=True, exist_ok=True)
+    print(f"{plan.dump} with the preset {plan.preset.name}: {', '.join(phases)}; details in {details}", flush=True)
+    TIME_LEFT.begin(DEMO_SHARES if plan.preset.name == "demo" and tuple(phases) == PHASES else {})
+    with open_instance(home, dumps=(DEFAULT_DUMP, plan.dump)) as instance:
+        home.apply_environment()
+        end_abandoned_runs(instance)
+        for phase in phases:
+            TIME_LEFT.enter(phase)
+            started = time.monotonic()
+            failed = run_phase(plan, phase, instance, details)
+            seconds[phase] = time.monotonic() - started
+            for partition in failed:
+                print(f"workflows.run: {phase} of {partition} failed; the cause stands above", file=sys.stderr)
+            if failed:
+                return 1
     if "report" in phases:
-        print_outcome(plan, time.monotonic() - started)
+        print_outcome(plan, seconds)
     return 0
 
 
-def run_child(command: Sequence[str]) -> int:
-    """Run a phase; an interrupt or TERM reaches it too, and it is waited for."""
-    process = subprocess.Popen(ending_with_parent(command))
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGINT)
-
-
-def _words_of(arguments: argparse.Namespace) -> list[str]:
-    """The command line again, for the child processes."""
-    words = ["--preset", arguments.preset, "--dump", arguments.dump, "--tasks", arguments.tasks]
-    for path in arguments.dump_file:
-        words += ["--dump-file", path]
-    for suite in ("glue", "squad", "swag", "ner"):
-        if getattr(arguments, suite):
-            words += [f"--{suite}", getattr(arguments, suite)]
-    if arguments.dev_fraction is not None:
-        words += ["--dev-fraction", str(arguments.dev_fraction)]
-    return words
-
-
-def run_phase(plan: Plan, phase: str) -> int:
-    """Materialize the assets of one phase in this process, partition by partition."""
+def run_phase(plan: Plan, phase: str, instance: Any, details: Path) -> list[str]:
+    """Materialize the assets of one phase, partition by partition; returns the partitions that failed."""
     import dagster as dg
 
+    from workflows.console import TIME_LEFT
     from workflows.definitions import defs
-    from workflows.instance import PROCESS_TAG, end_abandoned_runs, open_instance, process_mark
+    from workflows.instance import PROCESS_TAG, process_mark
     from workflows.partitions import dump_task_key
 
-    home = BertHome()
     job = defs().resolve_implicit_global_asset_job_def()
     partitions: list[Any] = [plan.dump]
     if phase == "finetuning":
         partitions = [dump_task_key(plan.dump, task) for task in plan.tasks]
     failed: list[str] = []
-    with open_instance(home, dumps=(DEFAULT_DUMP, plan.dump)) as instance:
-        home.apply_environment()
-        end_abandoned_runs(instance)
-        for partition in partitions:
-            result = job.execute_in_process(
-                instance=instance,
-                partition_key=partition,
-                asset_selection=[dg.AssetKey(name) for name in PHASE_ASSETS[phase]],
-                run_config=run_config(plan, phase),
-                tags={"bert/preset": plan.preset.name, "bert/phase": phase, PROCESS_TAG: process_mark()},
-                raise_on_error=False,
-            )
-            if not result.success:
-                if was_interrupted(instance, result.run_id):
-                    raise KeyboardInterrupt
-                failed.append(str(partition))
-    for partition in failed:
-        print(f"workflows.run: {phase} of {partition} failed; the cause stands above", file=sys.stderr)
-    return 1 if failed else 0
+    for number, partition in enumerate(partitions, start=1):
+        result = job.execute_in_process(
+            instance=instance,
+            partition_key=partition,
+            asset_selection=[dg.AssetKey(name) for name in PHASE_ASSETS[phase]],
+            run_config=run_config(plan, phase, details),
+            tags={"bert/preset": plan.preset.name, "bert/phase": phase, PROCESS_TAG: process_mark()},
+            raise_on_error=False,
+        )
+        if not result.success:
+            if was_interrupted(instance, result.run_id):
+                raise KeyboardInterrupt
+            failed.append(str(partition))
+        TIME_LEFT.reach(number / len(partitions))
+    return failed
 
 
 def was_interrupted(instance: Any, run_id: str) -> bool:
@@ -219,16 +198,16 @@ def was_interrupted(instance: Any, run_id: str) -> bool:
     return any(reason is not None and reason.value == "UNEXPECTED_TERMINATION" for reason in reasons)
 
 
-def run_config(plan: Plan, phase: str) -> dict[str, Any]:
+def run_config(plan: Plan, phase: str, details: Path) -> dict[str, Any]:
     """The run configuration that a preset stands for, as one would give it in the launchpad."""
     configs = asset_configs(plan.preset, sources=plan.sources, suites=plan.suites, dev_fraction=plan.dev_fraction)
     return {
         "ops": {name: {"config": configs[name]} for name in PHASE_ASSETS[phase] if name in configs},
-        "loggers": {"console": {"config": "INFO"}},
+        "loggers": {"console": {"config": {"details": str(details)}}},
     }
 
 
-def print_outcome(plan: Plan, seconds: float) -> None:
+def print_outcome(plan: Plan, seconds: Mapping[str, float]) -> None:
     """The table, the pictures, the time and the way to the UIs."""
     directory = BertHome().report(plan.dump)
     print()
@@ -236,7 +215,8 @@ def print_outcome(plan: Plan, seconds: float) -> None:
     for path in sorted(directory.glob("*.png")):
         print(f"plot: {path}")
     print(f"report: {directory / 'report.md'}")
-    print(f"{seconds / 60:.1f} minutes; data, runs and registry are in {BertHome().path}")
+    parts = ", ".join(f"{phase} {spent:.0f} s" for phase, spent in seconds.items())
+    print(f"{sum(seconds.values()) / 60:.1f} minutes ({parts}); data, runs and registry are in {BertHome().path}")
     print("make ui    opens Dagster on http://127.0.0.1:3000 and MLflow on http://127.0.0.1:5000")
 
 

@@ -255,7 +255,8 @@ def test_head_is_kept_for_the_same_task_and_fresh_for_another(model, tmp_path, p
 def test_auto_is_bfloat16_where_the_device_has_instructions_for_it(
     has_instructions, same, model, tmp_path, pool, monkeypatch
 ):
-    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: has_instructions)
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": has_instructions})
     losses = [
         tune("sst2", model, tmp_path / precision, pool, precision=precision, epochs=[1.0]).results["winner"]["losses"]
         for precision in ("auto", "float32", "bfloat16")

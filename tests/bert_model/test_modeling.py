@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from bert_model.config import BertConfig
-from bert_model.dropout import drop_out
+from bert_model.cpu_kernels import fast_dropout
 from bert_model.modeling import BertForPreTraining, gather_positions, new_model
 
 transformers = pytest.importorskip("transformers")
@@ -257,7 +257,7 @@ def test_no_kernel_of_attention_is_called_without_the_dropout_that_is_asked_for(
 @pytest.mark.parametrize("probability", [0.1, 0.5])
 def test_dropout_keeps_the_stated_share_and_the_mean(probability: float) -> None:
     torch.manual_seed(0)
-    dropped = drop_out(torch.ones(400_003), probability, True)
+    dropped = fast_dropout(torch.ones(400_003), probability, True)
     assert dropped.unique().tolist() == pytest.approx([0.0, 1 / (1 - probability)])
     assert (dropped == 0).double().mean().item() == pytest.approx(probability, abs=0.003)
     neighbours = (dropped[1:] == 0) & (dropped[:-1] == 0)

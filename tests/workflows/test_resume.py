@@ -1,6 +1,5 @@
 """Killing a training, each part of it, and materializing again: it resumes, and nothing is left running."""
 
-import json
 import os
 import shutil
 import signal
@@ -46,12 +45,11 @@ def preset(tmp_path: Path) -> Path:
 
 
 def test_killed_training_resumes_when_materialized_again(home, preset, tmp_path, monkeypatch):
-    # The step process is killed, as the system does when memory runs out: torchrun and its ranks go with it.
+    # The run is killed, as the system does when memory runs out: torchrun and its ranks go with it.
     step = start(home, preset, tmp_path / "first.log")
     directory = wait_for_checkpoint(home, step)
-    step_process = only_child(step.pid)
-    os.kill(step_process, signal.SIGKILL)
-    assert step.wait(timeout=60) == 1
+    step.kill()
+    assert step.wait(timeout=60) == -signal.SIGKILL
     wait_until(lambda: not training_processes(home))
     interrupted_at = last_checkpoint(directory)
     assert 0 < interrupted_at < STEPS
@@ -62,7 +60,7 @@ def test_killed_training_resumes_when_materialized_again(home, preset, tmp_path,
     rank = next(pid for pid, words in training_processes(home) if "torch.distributed.run" not in words)
     os.kill(rank, signal.SIGKILL)
     assert step.wait(timeout=60) == 1
-    log = (tmp_path / "second.log").read_text(encoding="utf-8")
+    log = (tmp_path / "second.log").read_text(encoding="utf-8") + details(home)
     assert f"resuming from step {interrupted_at} of {STEPS}" in log
     assert "rank 0 was ended by SIGKILL" in log
     assert "is intact; materialize again to resume" in log
@@ -72,7 +70,7 @@ def test_killed_training_resumes_when_materialized_again(home, preset, tmp_path,
     again_at = last_checkpoint(directory)
     result = miniature.run(home.path, preset, "--phase", "pretraining")
     assert result.returncode == 0, result.stdout
-    assert f"resuming from step {again_at} of {STEPS}" in result.stdout
+    assert f"resuming from step {again_at} of {STEPS}" in details(home)
     assert [path.name for path in directory.parent.iterdir()] == [directory.name]
     steps = [event["step"] for event in read_metrics(directory / "metrics.jsonl") if event["event"] == "train"]
     assert steps == sorted(set(steps))
@@ -130,6 +128,11 @@ def start(home: BertHome, preset: Path, log: Path) -> "subprocess.Popen[bytes]":
         )
 
 
+def details(home: BertHome) -> str:
+    """What the runs wrote to their file."""
+    return home.run_log(miniature.DUMP).read_text(encoding="utf-8")
+
+
 def training_directory(home: BertHome) -> Path | None:
     return next(iter((home.of_dump(miniature.DUMP) / "pretraining").glob("*")), None)
 
@@ -167,11 +170,3 @@ def processes() -> Iterator[tuple[int, str]]:
                     yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue
-
-
-def only_child(process_id: int) -> int:
-    """The process that executes the phase."""
-    (child,) = json.loads(
-        "[" + ",".join(Path(f"/proc/{process_id}/task/{process_id}/children").read_text(encoding="utf-8").split()) + "]"
-    )
-    return int(child)

@@ -38,8 +38,8 @@ def test_real_run_hands_files_and_folders_to_the_assets(tmp_path):
     words = ["--preset", "laptop", "--dump", "enwiki-1", "--dump-file", f"text:{dump}", "--glue", str(glue)]
     plan = plan_of(build_parser().parse_args([*words, "--dev-fraction", "0.25", "--tasks", "rte,cola"]))
     assert plan.tasks == ("cola", "rte")
-    assert run_config(plan, "data")["ops"]["dump"]["config"]["sources"] == [f"text:{dump}"]
-    config = run_config(plan, "finetuning")["ops"]
+    assert run_config(plan, "data", tmp_path / "log")["ops"]["dump"]["config"]["sources"] == [f"text:{dump}"]
+    config = run_config(plan, "finetuning", tmp_path / "log")["ops"]
     assert config["task_data"]["config"]["glue"] == str(glue)
     assert config["task_data"]["config"]["dev_fraction"] == 0.25
 

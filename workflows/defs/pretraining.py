@@ -95,6 +95,8 @@ def pretrained_model(
         manifest = _finished(output)
         if manifest is None:
             _train(context, home, name, settings, launch, output)
+            for event in _evaluations(read_metrics(output / "metrics.jsonl"))[-1:]:
+                context.log.info(describe_event(event, settings.total_steps))
             manifest = load_manifest(output / "model", kind="pretrained_model")
         else:
             context.log.info(f"training {training} is finished already; nothing to do")
@@ -157,9 +159,12 @@ def evaluation_rows(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "step": int(event["step"]),
             **{key.rpartition("/")[2]: round(float(value), 4) for key, value in event["metrics"].items()},
         }
-        for event in events
-        if event.get("event") == "evaluation" and event.get("metrics")
+        for event in _evaluations(events)
     ]
+
+
+def _evaluations(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]
 
 
 def _training_directory(home: BertHome, dump: str, settings: PretrainingConfig) -> tuple[Path, str]:

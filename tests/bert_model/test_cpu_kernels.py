@@ -1,0 +1,150 @@
+"""oneDNN's products are torch's own, in values and gradients, and the choice between them is a model's own."""
+
+import pytest
+import torch
+
+from bert_model import cpu_kernels
+from bert_model.config import BertConfig
+from bert_model.cpu_kernels import (
+    HAS_ONEDNN,
+    Linear,
+    cpu_settings,
+    fast_dropout,
+    linear,
+    onednn_choice,
+    onednn_shapes,
+    processor,
+)
+
+CONFIG = BertConfig.from_preset("tiny", vocab_size=60)
+SHAPES = [(128, 128), (128, 512), (512, 128), (60, 128)]
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The weight shapes of the layers that oneDNN computes."""
+    found: list[tuple[int, ...]] = []
+    computed = cpu_kernels._onednn_linear
+
+    def counted(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        found.append(tuple(weight.shape))
+        return computed(hidden, weight, bias)
+
+    monkeypatch.setattr(cpu_kernels, "_onednn_linear", counted)
+    return found
+
+
+@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch was built without oneDNN")
+@pytest.mark.parametrize("leading", [(7,), (2, 5), (1, 1, 3)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_onednn_has_the_values_and_gradients_of_torch(calls, leading: tuple[int, ...], has_bias: bool) -> None:
+    results: list[list[torch.Tensor]] = []
+    for shapes in ([(9, 12)], []):
+        hidden, weight = numbers(*leading, 12).requires_grad_(), numbers(9, 12, seed=1).requires_grad_()
+        bias = numbers(9, seed=2).requires_grad_() if has_bias else None
+        with cpu_settings(onednn=shapes):
+            output = linear(hidden, weight, bias)
+            (output * numbers(*leading, 9, seed=3)).sum().backward()
+        results.append([output, *(item.grad for item in (hidden, weight, bias) if item is not None)])
+    assert calls == [(9, 12)]
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch was built without oneDNN")
+@pytest.mark.parametrize("shape", [(50, 40, 3), (50, 3, 40), (4, 30, 20)])
+def test_weight_gradient_is_one_product_whichever_factor_is_transposed(shape: tuple[int, int, int]) -> None:
+    rows, outputs, inputs = shape
+    left, right = numbers(rows, outputs), numbers(rows, inputs, seed=1)
+    torch.testing.assert_close(cpu_kernels._matmul_tn(left, right), left.t() @ right, atol=1e-5, rtol=1e-5)
+
+
+def test_gradients_of_any_layout_are_taken() -> None:
+    layer = Linear(6, 4)
+    hidden = numbers(5, 6)
+    with cpu_settings(onednn=[(4, 6)]):
+        layer(hidden).sum().backward()  # the gradient of a sum is one number, repeated by strides of 0
+        assert layer.weight.grad is not None
+        torch.testing.assert_close(layer.weight.grad, hidden.sum(0).expand(4, 6), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(layer(hidden.t().contiguous().t()), layer(hidden))
+
+
+def test_onednn_computes_the_chosen_shapes_in_float32_on_the_cpu_and_nothing_else(calls) -> None:
+    with cpu_settings(onednn=[(4, 3)]):
+        linear(numbers(2, 3), numbers(5, 3))
+        linear(numbers(2, 3).double(), numbers(4, 3).double())
+        linear(numbers(2, 3).bfloat16(), numbers(4, 3).bfloat16())
+        linear(numbers(2, 3).to("meta"), numbers(4, 3).to("meta"))
+        assert linear(numbers(0, 3), numbers(4, 3)).shape == (0, 4)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert linear(numbers(2, 3), numbers(4, 3)).dtype == torch.bfloat16
+        assert calls == []
+    linear(numbers(2, 3), numbers(4, 3))
+    assert calls == []
+
+
+def test_settings_are_put_back_whatever_happens() -> None:
+    threads = torch.get_num_threads()
+
+    def fails() -> None:
+        with cpu_settings(onednn=[[4, 3]], num_threads=threads + 1):
+            assert (onednn_shapes(), torch.get_num_threads()) == ([[4, 3]], threads + 1)
+            raise ZeroDivisionError
+
+    pytest.raises(ZeroDivisionError, fails)
+    assert (onednn_shapes(), torch.get_num_threads()) == ([], threads)
+
+
+@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch was built without oneDNN")
+@pytest.mark.parametrize(
+    ("faster", "by_onednn", "chosen"),
+    [
+        (SHAPES, 0.5, SHAPES),
+        (SHAPES, 0.95, []),  # five per cent saved
+        (SHAPES, 1.5, []),
+        (SHAPES[:1], 0.5, SHAPES[:1]),
+        (SHAPES[3:], 0.5, []),  # 15 % of one product of 12.15 a token
+    ],
+)
+def test_onednn_is_chosen_where_it_saves_a_tenth_of_the_products(monkeypatch, faster, by_onednn, chosen) -> None:
+    monkeypatch.setattr(
+        cpu_kernels, "_seconds", lambda shape, rows: (rows, rows * (by_onednn if shape in faster else 1.2))
+    )
+    cpu_kernels._choose.cache_clear()
+    assert sorted(onednn_choice(CONFIG)) == sorted(chosen)
+    cpu_kernels._choose.cache_clear()
+
+
+@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch was built without oneDNN")
+def test_probe_leaves_generator_threads_and_kernels_as_they_were() -> None:
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    cpu_kernels._choose.cache_clear()
+    assert set(onednn_choice(CONFIG)) <= set(SHAPES)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert (onednn_shapes(), torch.get_num_threads()) == ([], threads)
+
+
+def test_without_the_private_kernel_every_layer_is_torchs_own(monkeypatch, calls) -> None:
+    monkeypatch.setattr(cpu_kernels, "HAS_ONEDNN", False)
+    assert onednn_choice(CONFIG) == ()
+    with cpu_settings(onednn=[(4, 3)]):  # as a checkpoint of another machine may ask
+        assert linear(numbers(2, 3), numbers(4, 3)).shape == (2, 4)
+    assert calls == []
+
+
+def test_on_a_gpu_there_is_nothing_to_choose() -> None:
+    assert onednn_choice(CONFIG, device="cuda") == ()
+
+
+def test_processor_is_named_with_the_instructions_that_torch_uses() -> None:
+    assert processor().endswith(f"({torch.backends.cpu.get_cpu_capability()})")
+
+
+def test_dropout_is_torchs_own_when_nothing_is_dropped() -> None:
+    hidden = numbers(3, 4)
+    assert fast_dropout(hidden, 0.0, True) is hidden
+    assert fast_dropout(hidden, 0.5, False) is hidden
