@@ -87,7 +87,7 @@ def pretrained_model(
         directories = {phase.max_seq_length: home.instances(name, phase.max_seq_length) for phase in settings.phases}
         settings = with_phases_in(settings, directories)
         if settings.initial_model:  # an alias may move while ranks start: from here on it is a directory
-            from bert_model.weights import resolve_model
+            from bert_model.resolve import resolve_model
 
             context.log.info(f"continuing from {settings.initial_model}")
             settings = dataclasses.replace(settings, initial_model=str(resolve_model(settings.initial_model)))
