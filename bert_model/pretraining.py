@@ -20,6 +20,7 @@ from bert_model.distributed import (
     process_group,
     resolve_precision,
 )
+from bert_model.record import CODE_VERSION_VARIABLE
 from bert_model.starting_point import build, describe_difference
 from bert_model.tracking import Tracker
 from bert_model.trainer import Outcome, Phase, Trainer
@@ -104,6 +105,7 @@ def pretrain(
             logger.info("%s", origin)
             rate = matrix_product_rate(group.device, resolve_precision(config.precision, group.device))
             facts = {"message": origin, "world_size": group.world_size, "matrix_product_rate": rate}
+            facts["code_version"] = os.environ.get(CODE_VERSION_VARIABLE, "")
             tracker.record("resume" if newest else "start", step, {}, **facts)
         saver = BackgroundSaver(checkpoints) if group.is_main else None
         trainer = Trainer(

@@ -16,11 +16,9 @@ from workflows.partitions import dump_partitions
 from workflows.phases import job_tags
 from workflows.resources import BertHome
 from workflows.reuse import made_or_reused, recipe
-from workflows.versions import source_version
+from workflows.versions import code_version
 
-VOCABULARY_CODE = source_version(
-    "bert_pipeline/vocabulary.py", "bert_pipeline/tokenization.py", "bert_pipeline/jobs/vocabulary.py"
-)
+VOCABULARY_CODE = code_version("bert_pipeline.jobs.vocabulary.build_vocabulary")
 
 VocabularyLaunchpad: Any = config_class(
     VocabularyConfig,
