@@ -14,7 +14,7 @@ import torch
 from bert_model.featurization import encode_texts
 from bert_model.modeling import BertModel
 from bert_model.text_streams import writing
-from bert_model.weights import load_model, resolve_model
+from bert_model.weights import load_model
 from bert_pipeline.errors import InputError
 from bert_pipeline.tokenization import Tokenizer
 
@@ -25,17 +25,18 @@ MAX_TOKENS = 192
 LEVELS = 255
 
 
-def write_attention(model: str, text_a: str, text_b: str | None, output: Path | str) -> int:
+def write_attention(
+    directory: Path, text_a: str, text_b: str | None, output: Path | str, *, model_name: str = ""
+) -> int:
     """Write the page for a text or a pair, and return how many tokens it shows.
 
-    `model` is a directory, a hub id or a models:/ URI, pre-trained or fine-tuned. InputError when a text has no token
-    or both together have more than the page (or the model) takes.
+    The model in `directory` is pre-trained or fine-tuned; the page calls it `model_name`, or by its directory.
+    InputError when a text has no token or both together have more than the page (or the model) takes.
     """
-    directory = resolve_model(model)
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
     tokens, segment_b_start, weights = attention_weights(encoder, tokenizer, text_a, text_b)
-    data = page_data(model, tokens, segment_b_start, weights)
+    data = page_data(model_name or str(directory), tokens, segment_b_start, weights)
     data["causal"] = encoder.config.attention == "causal"
     with writing(str(output)) as stream:
         stream.write(render(data))

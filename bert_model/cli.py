@@ -115,9 +115,9 @@ def _add_pretrain(subparsers: Subparsers) -> None:
 
 
 def _run_pretrain(arguments: argparse.Namespace) -> int:
-    from bert_model import pretraining
+    from bert_model import pretraining_command
 
-    return pretraining.run(arguments)
+    return pretraining_command.run(arguments)
 
 
 def _add_finetune(subparsers: Subparsers) -> None:
@@ -145,8 +145,8 @@ def _run_finetune(arguments: argparse.Namespace) -> int:
     get_task(arguments.task)  # an unknown task is told before torch is loaded
     from bert_model.finetuning import finetune
     from bert_model.finetuning_config import task_configuration
+    from bert_model.resolve import resolve_model
     from bert_model.trial_pool import TrialPool
-    from bert_model.weights import resolve_model
 
     config = task_configuration(arguments.task, override({}, arguments.assignments))
     data = load_task_data(arguments.task, arguments.data, arguments.dev_fraction)
@@ -185,8 +185,10 @@ def _run_predict(arguments: argparse.Namespace) -> int:
     if arguments.task not in ("mlm", "nsp"):
         get_task(arguments.task)
     from bert_model.prediction import predict
+    from bert_model.resolve import resolve_model
 
-    predict(arguments.task, arguments.model, arguments.input, arguments.output)
+    directories = [resolve_model(model) for model in arguments.model]
+    predict(arguments.task, directories, arguments.input, arguments.output)
     return 0
 
 
@@ -264,8 +266,9 @@ def _run_features(arguments: argparse.Namespace) -> int:
     except ValueError:
         raise UsageError(f"--layers {arguments.layers}: expected whole numbers with commas, such as -1,-2") from None
     from bert_model.features import write_features
+    from bert_model.resolve import resolve_model
 
-    count = write_features(arguments.model, arguments.input, arguments.output, layers=layers)
+    count = write_features(resolve_model(arguments.model), arguments.input, arguments.output, layers=layers)
     print(f"{arguments.output}: activations of {count} texts")
     return 0
 
@@ -286,8 +289,10 @@ def _add_attention(subparsers: Subparsers) -> None:
 
 def _run_attention(arguments: argparse.Namespace) -> int:
     from bert_model.attention import write_attention
+    from bert_model.resolve import resolve_model
 
-    count = write_attention(arguments.model, arguments.text_a, arguments.text_b, arguments.output)
+    directory, texts = resolve_model(arguments.model), (arguments.text_a, arguments.text_b)
+    count = write_attention(directory, *texts, arguments.output, model_name=arguments.model)
     print(f"{arguments.output}: attention between {count} tokens")
     return 0
 

@@ -17,7 +17,7 @@ from bert_model.modeling import BertModel
 from bert_model.prediction_input import Record, read_records
 from bert_model.task_model import prediction_device
 from bert_model.text_streams import reading
-from bert_model.weights import load_model, resolve_model
+from bert_model.weights import load_model
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.tokenization import Tokenizer
 
@@ -26,7 +26,7 @@ CHUNK = 256
 
 
 def write_features(
-    model: str, input_path: str, output_path: Path | str, *, layers: Sequence[int] = (-1, -2, -3, -4)
+    directory: Path, input_path: str, output_path: Path | str, *, layers: Sequence[int] = (-1, -2, -3, -4)
 ) -> int:
     """Write one row for each text of a file (a text a line, or "A<TAB>B" for a pair); return how many.
 
@@ -34,7 +34,6 @@ def write_features(
     vector for each token. Layers count from 0 for the embeddings and from -1 for the top block. ConfigurationError
     for a layer that the model does not have.
     """
-    directory = resolve_model(model)
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
     encoder.to(prediction_device())

@@ -18,7 +18,7 @@ from bert_model.modeling import BertForPreTraining
 from bert_model.prediction_input import Record, check_record, read_records, to_examples
 from bert_model.task_model import TaskModel, load_task_model, n_best, prediction_device
 from bert_model.text_streams import reading, writing
-from bert_model.weights import load_model, resolve_model
+from bert_model.weights import load_model
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.tokenization import MASK, Tokenizer
 
@@ -38,12 +38,12 @@ class Predictor(Protocol):
         ...
 
 
-def predict(task: str, models: Sequence[str], input_path: str = "-", output_path: str = "-") -> int:
+def predict(task: str, directories: Sequence[Path], input_path: str = "-", output_path: str = "-") -> int:
     """Answer every input of a file or of standard input as JSON lines; return how many were answered.
 
     Several models answer together, by the mean of their probabilities. A file of output appears whole or not at all.
     """
-    return answer_file(load_predictor(task, [resolve_model(model) for model in models]), input_path, output_path)
+    return answer_file(load_predictor(task, directories), input_path, output_path)
 
 
 def answer_file(predictor: Predictor, input_path: str, output_path: str) -> int:

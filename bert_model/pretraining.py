@@ -1,32 +1,27 @@
 """Pre-training from instance directories to a published model: `torchrun … -m bert_model.pretraining`."""
 
-import argparse
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from bert_model.checkpoint import BackgroundSaver, CheckpointDirectory
-from bert_model.config import INITIAL_SIZE, BertConfig, PretrainingConfig
+from bert_model.config import BertConfig, PretrainingConfig
 from bert_model.cpu_kernels import cpu_settings, onednn_choice, onednn_shapes, processor
 from bert_model.data import InstanceSplit
 from bert_model.distributed import (
     Group,
     LostRanksError,
-    OtherRankError,
     is_lost_connection,
-    keep_freed_memory,
     process_group,
     resolve_precision,
 )
-from bert_model.pretraining_arguments import add_arguments
+from bert_model.record import CODE_VERSION_VARIABLE
 from bert_model.starting_point import build, describe_difference
 from bert_model.tracking import Tracker
 from bert_model.trainer import Outcome, Phase, Trainer
@@ -34,8 +29,7 @@ from bert_model.training_directory import MODEL_KIND, identity, open_directory, 
 from bert_model.utilization import matrix_product_rate
 from bert_model.watchdog import Watchdog
 from bert_model.weights import write_weights
-from bert_pipeline.configuration import from_mapping, override, read_yaml
-from bert_pipeline.errors import BertError, ConfigurationError, TrainingError, UsageError
+from bert_pipeline.errors import BertError, ConfigurationError, TrainingError
 from bert_pipeline.manifest import (
     content_sha256,
     load_manifest,
@@ -43,17 +37,9 @@ from bert_pipeline.manifest import (
 )
 from bert_pipeline.tokenization import Tokenizer
 
-__all__ = ["PretrainingResult", "load_configuration", "main", "pretrain", "training_id"]
+__all__ = ["PretrainingResult", "pretrain", "training_id"]
 
 logger = logging.getLogger(__name__)
-
-PRESET_DIRECTORY = Path(__file__).parent / "presets"
-
-CAUSE_SECONDS = 5
-"""The failure of one rank shows on the others within this time."""
-
-EXIT_PREEMPTED = 75
-"""Exit code of a training that was asked to stop and has saved its state (EX_TEMPFAIL: try again later)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,11 +63,13 @@ def pretrain(
     experiment: str = "pretraining",
     device: str = "",
     after_step: Callable[[int], None] | None = None,
+    resolve: Callable[[str], Path] = Path,
 ) -> PretrainingResult:
     """Pre-train in this process, or as one rank under torchrun; `output` is the training's directory.
 
     With `resume` a training that stands in `output` goes on from its newest whole checkpoint, a finished one is left
-    alone, and an empty directory starts from the beginning. Without an `experiment` MLflow is left out.
+    alone, and an empty directory starts from the beginning. Without an `experiment` MLflow is left out. `resolve` turns
+    the configuration's initial model into a directory, on rank 0; by default it is one.
 
     TrainingError when another process trains there or a loss is not finite, ConfigurationError when configuration and
     data do not fit or differ from those of the training at hand (`allow_changes` goes on all the same), ArtefactError
@@ -89,6 +77,7 @@ def pretrain(
     """
     output = Path(output)
     with process_group(config.timeout_seconds, device) as group, contextlib.ExitStack() as stack:
+        config = _with_initial_directory(config, group, resolve)
 
         def start() -> tuple[list[Phase], Tokenizer, dict[str, Any], str]:
             phases, tokenizer = _load_data(config)
@@ -120,6 +109,7 @@ def pretrain(
             rate = matrix_product_rate(group.device, resolve_precision(config.precision, group.device))
             facts = {"message": origin, "world_size": group.world_size, "matrix_product_rate": rate}
             facts |= {"processor": processor(), "onednn": onednn}
+            facts["code_version"] = os.environ.get(CODE_VERSION_VARIABLE, "")
             tracker.record("resume" if newest else "start", step, {}, **facts)
         saver = BackgroundSaver(checkpoints) if group.is_main else None
         trainer = Trainer(
@@ -205,6 +195,21 @@ def _train(trainer: Trainer, step: int, checkpoints: CheckpointDirectory, publis
         tracker.record("end", outcome.step, outcome.metrics, status=outcome.status)
         tracker.close("FINISHED" if outcome.status == "finished" else "KILLED")
     return outcome
+
+
+def _with_initial_directory(
+    config: PretrainingConfig, group: Group, resolve: Callable[[str], Path]
+) -> PretrainingConfig:
+    """Return the configuration with a directory as initial model, one for all ranks: an alias may move meanwhile."""
+    reference = config.initial_model
+    if not reference:
+        return config
+    directory = group.first(lambda: resolve(reference))
+    if not directory.is_dir():  # downloaded on another machine; rank 0's weights are sent to all ranks anyway
+        directory = resolve(reference)
+    if group.is_main and str(directory) != reference:
+        logger.info("%s is %s", reference, directory)
+    return dataclasses.replace(config, initial_model=str(directory))
 
 
 def _load_data(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
@@ -349,79 +354,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def load_configuration(reference: str, assignments: Sequence[str] = ()) -> PretrainingConfig:
-    """Read a configuration from a YAML file or a preset by name, with `key=value` assignments applied.
-
-    A file with a section `pretraining` (a whole-run preset) gives that section.
-    """
-    path = Path(reference)
-    if not path.is_file():
-        path = PRESET_DIRECTORY / f"{reference}.yaml"
-        if Path(reference).name != reference or not path.is_file():
-            known = ", ".join(sorted(item.stem for item in PRESET_DIRECTORY.glob("*.yaml")))
-            raise UsageError(f"{reference}: neither a YAML file nor a preset (presets: {known or 'none'})")
-    mapping = read_yaml(path)
-    section = mapping.get("pretraining", mapping)
-    return from_mapping(PretrainingConfig, override(section, assignments), where=path.name)
-
-
-def _continuation(arguments: argparse.Namespace) -> list[str]:
-    """Return what `--from` and `--optimizer-state` assign; UsageError when there is nothing to take the state from."""
-    if not arguments.start:
-        if arguments.optimizer_state:
-            raise UsageError("--optimizer-state: says what to do with the state of a --from MODEL; none was given")
-        return []
-    state = arguments.optimizer_state or "fresh"
-    return [f"initial_model={arguments.start}", f"initial_optimizer={state}", f"model.preset={INITIAL_SIZE}"]
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run a parsed command; returns the exit code."""
-    keep_freed_memory()
-    config = load_configuration(arguments.config, [*_continuation(arguments), *arguments.assignments])
-    result = pretrain(
-        config,
-        arguments.output,
-        resume=arguments.resume,
-        allow_changes=arguments.allow_changes,
-        experiment=arguments.experiment,
-        device=arguments.device,
-    )
-    if os.environ.get("RANK", "0") == "0":
-        where = result.model or f"preempted at step {result.step}; go on with --resume"
-        print(json.dumps({"status": result.status, "step": result.step, "model": str(where), **result.metrics}))
-    return EXIT_PREEMPTED if result.status == "preempted" else 0
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the command line and pre-train; errors are one paragraph on standard error."""
-    parser = argparse.ArgumentParser(prog="bert_model.pretraining", description="Pre-train BERT.")
-    add_arguments(parser)
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    parsed = parser.parse_intermixed_args(arguments)
-    rank = int(os.environ.get("RANK", "0"))
-    logging.basicConfig(level=logging.INFO if rank == 0 else logging.WARNING, format="%(message)s", stream=sys.stderr)
-    try:
-        return run(parsed)
-    except OtherRankError as error:
-        return error.exit_code
-    except BertError as error:
-        if parsed.debug:
-            raise
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        _tell_torchrun(error)
-        return error.exit_code
-
-
-def _tell_torchrun(error: BertError) -> None:
-    """Leave the error where torchrun looks for it: the report that ends its output on each machine shows it."""
-    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        # torchrun calls the earliest failure the cause: whoever only lost the others must not come before their own
-        when = int(time.time()) + (CAUSE_SECONDS if isinstance(error, LostRanksError) else 0)
-        document = {"message": {"message": str(error), "extraInfo": {"timestamp": str(when)}}}
-        with contextlib.suppress(OSError):
-            Path(path).write_text(json.dumps(document), encoding="utf-8")
-
-
 if __name__ == "__main__":
+    from bert_model.pretraining_command import main
+
     sys.exit(main())

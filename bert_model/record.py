@@ -19,6 +19,9 @@ from bert_pipeline.manifest import MANIFEST_NAME, Manifest
 METRICS_NAME = "metrics.jsonl"
 STATE_NAME = "tracking.json"
 
+CODE_VERSION_VARIABLE = "BERT_CODE_VERSION"
+"""Environment variable by which whoever starts a training says which code it is; the record's first line keeps it."""
+
 PARAM_LENGTH = 6000  # MLflow's own limit
 SECRET_NAMES = re.compile(r"password|passwd|secret|token$|api_?key|credential", re.IGNORECASE)
 

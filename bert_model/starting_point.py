@@ -11,7 +11,7 @@ from bert_model.config import INITIAL_SIZE, BertConfig, PretrainingConfig
 from bert_model.distributed import Group
 from bert_model.modeling import BertForPreTraining, new_model
 from bert_model.optimizer import build_optimizer, load_optimizer_tensors
-from bert_model.weights import load_model, resolve_model
+from bert_model.weights import load_model
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.tokenization import Tokenizer
 
@@ -50,7 +50,7 @@ def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[Ber
         _check_vocabulary_fits(model_config, tokenizer)
         origin = f"starting a {config.model.preset} model from random weights (seed {config.seed})"
         return new_model(BertForPreTraining, model_config, seed=config.seed), origin, None
-    directory = resolve_model(config.initial_model)
+    directory = Path(config.initial_model)
     its_tokenizer = Tokenizer.from_directory(directory)
     if its_tokenizer.sha256 != tokenizer.sha256:
         raise ConfigurationError(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from bert_model.checkpoint import OPTIMIZER_NAME
 from bert_model.config import PretrainingConfig
-from bert_model.weights import resolve_model, weight_files
+from bert_model.weights import weight_files
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtefactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import (
@@ -53,7 +53,7 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
         del phase["instances"]
     inputs: dict[str, Any] = {f"instances_{index}": input_of(manifest) for index, manifest in enumerate(manifests)}
     if mapping.pop("initial_model"):
-        directory = resolve_model(config.initial_model)
+        directory = Path(config.initial_model)
         files = weight_files(directory)
         if config.initial_optimizer == "restored":
             if not (directory / OPTIMIZER_NAME).is_file():

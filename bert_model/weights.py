@@ -231,26 +231,3 @@ def _architecture(directory: Path, tensors: Iterable[str]) -> str:
 
 def _starts(name: str, prefixes: Iterable[str]) -> bool:
     return name.startswith(tuple(prefixes))
-
-
-def resolve_model(reference: str) -> Path:
-    """Return the local directory of a model: a directory, a `models:/` URI of MLflow, or a Hugging Face hub id."""
-    if reference.startswith("models:/"):
-        from bert_model import registry  # imports MLflow, which training does without
-
-        return registry.download(reference)
-    if Path(reference).is_dir():
-        return Path(reference)
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", reference) or Path(reference).exists():
-        raise UsageError(f"{reference}: no such model directory; give a directory, a models:/ URI or a hub id")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    patterns = ["config.json", "*.safetensors", "pytorch_model*.bin", "vocab.txt", "*.json"]
-    try:
-        return Path(snapshot_download(reference, allow_patterns=patterns))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise UsageError(
-            f"{reference}: no such directory here, and the Hugging Face hub did not give it "
-            f"({type(error).__name__}); check the name and the network"
-        ) from error

@@ -74,7 +74,7 @@ def test_training_processes_need_neither_mlflow_nor_pandas_nor_beam_nor_dagster(
         "import sys;"
         "blocked = ['mlflow', 'pandas', 'apache_beam', 'dagster', 'transformers', 'sklearn', 'scipy', 'matplotlib'];"
         "sys.modules.update(dict.fromkeys(blocked));"  # an import of a None entry raises ImportError
-        "import bert_model.pretraining, bert_model.finetuning"
+        "import bert_model.pretraining_command, bert_model.finetuning"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bert_pipeline.manifest import load_manifest
 from workflows.partitions import sample_seed
 from workflows.resources import BertHome
-from workflows.versions import ROOT, source_version
+from workflows.versions import ROOT, packages_version
 
 WIKIPEDIA_LICENCE = "CC-BY-SA-4.0"
 """https://foundation.wikimedia.org/wiki/Policy:Terms_of_Use, section 7."""
@@ -21,7 +21,7 @@ def lineage_tags(home: BertHome, dump: str, *, run_id: str) -> dict[str, str]:
         "dump": dump,
         "generated_sample": str(sample_seed(dump) is not None).lower(),
         "dagster_run_id": run_id,
-        "code_version": source_version("bert_pipeline", "bert_model"),
+        "code_version": packages_version("bert_pipeline", "bert_model"),
     }
     commit = code_commit()
     if commit:

@@ -27,6 +27,7 @@ from apache_beam.runners.portability.fn_api_runner.execution import BundleContex
 from apache_beam.runners.portability.fn_api_runner.fn_runner import BundleManager, ParallelBundleManager, RunnerResult
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import WorkerHandler
 
+_WORKER = "bert_pipeline.jobs.worker"
 _REPEATER = "apache_beam.runners.portability.local_job_service"
 _PARTS_PER_WORKER = 64
 """The last part may leave the other workers idle for as long as it takes."""
@@ -45,7 +46,7 @@ class LocalRunner(FnApiRunner):
     def run_via_runner_api(
         self, pipeline_proto: beam_runner_api_pb2.Pipeline, options: PipelineOptions
     ) -> RunnerResult:
-        command = f"exec {shlex.quote(sys.executable)} -m bert_pipeline.jobs.worker"
+        command = f"exec {shlex.quote(sys.executable)} -m {_WORKER}"
         for environment in pipeline_proto.components.environments.values():
             if environment.urn == python_urns.SUBPROCESS_SDK:
                 environment.payload = command.encode()

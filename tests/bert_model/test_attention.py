@@ -50,12 +50,12 @@ def test_page_holds_the_attention_of_every_layer_and_head_that_transformers_comp
 
 
 def test_one_text_has_no_second_segment(model, tmp_path):
-    assert write_attention(str(model), A, None, tmp_path / "page.html") == 7
+    assert write_attention(model, A, None, tmp_path / "page.html") == 7
     assert data_of(tmp_path / "page.html")[0]["segmentBStart"] == 7
 
 
 def test_page_loads_nothing_from_elsewhere(model, tmp_path):
-    write_attention(str(model), A, B, tmp_path / "page.html")
+    write_attention(model, A, B, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "default-src 'none'" in text
     assert not re.search(
@@ -70,7 +70,7 @@ def test_text_that_spells_the_end_of_a_script_stays_data():
 
 def test_causal_model_attends_to_the_left_only(tmp_path):
     causal = tiny_tasks.make_model(tmp_path / "causal", attention="causal")
-    write_attention(str(causal), A, B, tmp_path / "page.html")
+    write_attention(causal, A, B, tmp_path / "page.html")
     data, weights = data_of(tmp_path / "page.html")
     assert data["causal"] is True
     assert np.triu(weights[0, 0], 1).max() == 0
@@ -87,7 +87,7 @@ def test_causal_model_attends_to_the_left_only(tmp_path):
 def test_texts_that_cannot_be_shown_are_refused_and_leave_no_page(model, tmp_path, text_a, text_b, message):
     assert MAX_TOKENS > 64
     with pytest.raises(InputError, match=message):
-        write_attention(str(model), text_a, text_b, tmp_path / "page.html")
+        write_attention(model, text_a, text_b, tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -97,7 +97,7 @@ BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on the PATH: the page's script is not run")
 def test_page_builds_itself_in_a_browser(model, tmp_path):
     page = tmp_path / "page.html"
-    write_attention(str(model), A, B, page)
+    write_attention(model, A, B, page)
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     command = [BROWSER, *options, "--virtual-time-budget=2000", "--dump-dom", f"file://{page}#2-1"]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout

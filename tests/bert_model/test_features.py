@@ -21,7 +21,7 @@ def model(tmp_path_factory):
 
 def test_parquet_holds_the_hidden_states_that_transformers_computes(model, tmp_path):
     (tmp_path / "in.txt").write_text("the film was fine .\na song\tthe meal was sour .\n")
-    assert write_features(str(model), str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1, 0, 2)) == 2
+    assert write_features(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1, 0, 2)) == 2
     rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
     assert rows[0]["tokens"] == ["[CLS]", "the", "film", "was", "fine", ".", "[SEP]"]
     assert (rows[1]["text"], rows[1]["text_b"]) == ("a song", "the meal was sour .")
@@ -38,14 +38,14 @@ def test_parquet_holds_the_hidden_states_that_transformers_computes(model, tmp_p
 def test_layer_that_the_model_does_not_have_is_named(model, tmp_path):
     (tmp_path / "in.txt").write_text("the film\n")
     with pytest.raises(ConfigurationError, match="layers: found -5, expected -4 to 3"):
-        write_features(str(model), str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-5,))
+        write_features(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-5,))
     assert not (tmp_path / "out.parquet").exists()
 
 
 def test_empty_input_leaves_no_file(model, tmp_path):
     (tmp_path / "in.txt").write_text("\n")
     with pytest.raises(InputError, match="no text in it"):
-        write_features(str(model), str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1,))
+        write_features(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1,))
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 

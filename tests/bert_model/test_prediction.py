@@ -11,6 +11,7 @@ import tiny_tasks
 import torch
 
 from bert_model.answers import span_answers
+from bert_model.cli import main
 from bert_model.featurization import encode_examples
 from bert_model.finetuning import finetune
 from bert_model.prediction import TaskPredictor, load_predictor, predict
@@ -51,7 +52,7 @@ def models(tmp_path_factory):
 def answers_to(task, models, text, tmp_path):
     source, target = tmp_path / "in.txt", tmp_path / "out.jsonl"
     source.write_text(text, encoding="utf-8")
-    count = predict(task, [str(model) for model in models], str(source), str(target))
+    count = predict(task, models, str(source), str(target))
     answers = [json.loads(line) for line in target.read_text().splitlines()]
     assert count == len(answers)
     return answers
@@ -130,7 +131,7 @@ def test_ensemble_of_models_that_cut_windows_otherwise_is_refused(models):
         TaskPredictor([model, other])
 
 
-def test_model_of_the_hub_is_taken_from_the_cache_without_network(models, tmp_path, monkeypatch):
+def test_model_of_the_hub_is_taken_from_the_cache_without_network(models, tmp_path, monkeypatch, capsys):
     cached = tmp_path / "cache" / "models--someone--sentiment"
     commit = "0123456789abcdef0123456789abcdef01234567"
     shutil.copytree(models["sst2"], cached / "snapshots" / commit)
@@ -138,10 +139,12 @@ def test_model_of_the_hub_is_taken_from_the_cache_without_network(models, tmp_pa
     (cached / "refs" / "main").write_text(commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    by_name = answers_to("sst2", ["someone/sentiment"], INPUTS["sst2"], tmp_path)
-    assert by_name == answers_to("sst2", [models["sst2"]], INPUTS["sst2"], tmp_path)
-    with pytest.raises(UsageError, match="someone/else: no such directory here, and the Hugging Face hub did not give"):
-        answers_to("sst2", ["someone/else"], INPUTS["sst2"], tmp_path)
+    (expected,) = answers_to("sst2", [models["sst2"]], INPUTS["sst2"], tmp_path)
+    command = ["predict", "sst2", "--input", str(tmp_path / "in.txt"), "--model"]
+    assert main([*command, "someone/sentiment"]) == 0
+    assert json.loads(capsys.readouterr().out) == expected
+    assert main([*command, "someone/else"]) == 2
+    assert "someone/else: no such directory here, and the Hugging Face hub did not give" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", sorted(INPUTS))
@@ -168,7 +171,7 @@ def test_next_sentence_gives_both_probabilities(models, tmp_path):
 
 def test_standard_streams_are_read_and_written(models, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO(INPUTS["sst2"] * 3))
-    assert predict("sst2", [str(models["sst2"])]) == 3
+    assert predict("sst2", [models["sst2"]]) == 3
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
@@ -279,4 +282,4 @@ def test_labels_that_are_not_the_tasks_are_refused(models, tmp_path, labels, mes
 
 def test_missing_input_file_is_named(models, tmp_path):
     with pytest.raises(InputError, match="nowhere.txt: cannot be read"):
-        predict("sst2", [str(models["sst2"])], str(tmp_path / "nowhere.txt"))
+        predict("sst2", [models["sst2"]], str(tmp_path / "nowhere.txt"))

@@ -19,13 +19,8 @@ from two_ranks import run_pretraining
 
 from bert_model.config import PretrainingConfig
 from bert_model.modeling import BertForPreTraining
-from bert_model.pretraining import (
-    EXIT_PREEMPTED,
-    load_configuration,
-    main,
-    pretrain,
-    training_id,
-)
+from bert_model.pretraining import pretrain, training_id
+from bert_model.pretraining_command import EXIT_PREEMPTED, load_configuration, main
 from bert_model.trainer import Trainer
 from bert_model.training_directory import training_lock
 from bert_pipeline.configuration import from_mapping
@@ -259,6 +254,24 @@ def test_training_goes_on_from_another_model_and_says_so(
     assert "tensors loaded from a BertForPreTraining" in caplog.text
     before, after = (load_file(path / "model.safetensors") for path in (newest, result.model))
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_the_initial_model_is_looked_up_once_for_all_ranks(
+    data: dict[str, str], undisturbed: Path, tmp_path: Path
+) -> None:
+    model = undisturbed / "model"
+    config = configuration(data, initial_model=f"models:/{model}")
+    config["phases"] = [config["phases"][1] | {"steps": 1, "warmup_steps": 0}]
+    codes, reports, _ = run_pretraining(config, tmp_path / "more", resolve=resolve_on_rank_0)
+    assert codes == [0, 0], reports
+    stored = json.loads((tmp_path / "more" / "configuration.json").read_text())
+    assert stored["configuration"]["initial_model"] == str(model)
+
+
+def resolve_on_rank_0(reference: str) -> Path:
+    if os.environ["RANK"] != "0":
+        raise UsageError("the other rank has looked as well")
+    return Path(reference.removeprefix("models:/"))
 
 
 def test_a_hub_model_of_another_architecture_is_continued_by_one_option(

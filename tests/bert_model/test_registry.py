@@ -16,8 +16,8 @@ from bert_model.cli import main
 from bert_model.finetuning import finetune
 from bert_model.model_card import card_problem, description_of
 from bert_model.promotion import GateConfig
+from bert_model.resolve import resolve_model
 from bert_model.trial_pool import TrialPool
-from bert_model.weights import resolve_model
 from bert_pipeline.errors import ArtefactError, PromotionError, UsageError
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 

@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 from bert_model import registry
 from bert_model.finetuning import finetune
 from bert_model.prediction import load_predictor, predict
+from bert_model.resolve import resolve_model
 from bert_model.tracking import tracking_uri
 from bert_model.trial_pool import TrialPool
-from bert_model.weights import resolve_model
 from bert_pipeline.manifest import load_manifest
 
 INPUTS = {
@@ -84,7 +84,7 @@ def test_http_answers_and_a_wrong_schema_is_a_bad_request(served):
 def test_registered_model_is_asked_and_fine_tuned_further_by_its_name(served, tmp_path):
     name = f"models:/{registry.model_name('tiny', 'sst2')}@candidate"
     (tmp_path / "in.txt").write_text(INPUTS["sst2"]["text"] + "\n")
-    assert predict("sst2", [name], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl")) == 1
+    assert predict("sst2", [resolve_model(name)], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl")) == 1
     (expected,) = load_predictor("sst2", [served["sst2"]]).answer([INPUTS["sst2"]])
     assert json.loads((tmp_path / "out.jsonl").read_text()) == expected
     with TrialPool(num_workers=0) as pool:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from bert_model.config import BertConfig
 from bert_model.heads import BertForSequenceClassification, BertForTokenClassification
 from bert_model.modeling import BertForPreTraining, BertModel, new_model
-from bert_model.weights import HEADS, load_model, resolve_model, save_model
+from bert_model.weights import HEADS, load_model, save_model
 from bert_pipeline.errors import InputError, UsageError
 
 CONFIG = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32)
@@ -288,9 +288,3 @@ def test_a_shard_index_cannot_reach_out_of_its_directory(saved: Path) -> None:
 def test_a_vocabulary_larger_than_the_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="61 tokens"):
         save_model(new_model(BertForPreTraining, CONFIG, seed=1), tmp_path, make_tokenizer(61))
-
-
-def test_a_model_reference_is_a_directory_or_says_what_it_could_be(saved: Path) -> None:
-    assert resolve_model(str(saved)) == saved
-    with pytest.raises(UsageError, match="no such model directory"):
-        resolve_model("./no/such/place")

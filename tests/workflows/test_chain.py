@@ -12,6 +12,7 @@ import pytest
 
 from bert_pipeline.manifest import load_manifest
 from workflows.instance import open_instance
+from workflows.launcher import read_metrics
 from workflows.partitions import TASK_NAMES, dump_task_key
 from workflows.phases import ASSETS, ON_REQUEST, TASK_ASSETS
 from workflows.resources import BertHome
@@ -63,6 +64,25 @@ def test_runs_appear_in_the_instance_as_successes(instance):
     assert {run.status for run in runs} == {dg.DagsterRunStatus.SUCCESS}
 
 
+def test_artefacts_are_stored_with_the_code_version_of_their_asset(finished_home):
+    from workflows.definitions import defs
+    from workflows.reuse import recipe_path
+
+    versions = {spec.key.to_user_string(): spec.code_version for spec in defs().resolve_all_asset_specs()}
+    made = {
+        "corpus": finished_home.corpus(miniature.DUMP),
+        "vocabulary": finished_home.vocabulary(miniature.DUMP),
+        "instances": finished_home.instances(miniature.DUMP, 32),
+        "finetuned_model": finished_home.finetuning(miniature.DUMP, miniature.TASKS[0]),
+    }
+    for name, directory in made.items():
+        recipe = json.loads(recipe_path(directory).read_text(encoding="utf-8"))["recipe"]
+        assert recipe["code_version"] == versions[name], name
+    (training,) = (finished_home.of_dump(miniature.DUMP) / "pretraining").iterdir()
+    starts = [event for event in read_metrics(training / "metrics.jsonl") if event["event"] == "start"]
+    assert [event["code_version"] for event in starts] == [versions["pretrained_model"]]
+
+
 def test_report_is_published_whole_with_a_row_for_each_task(finished_home):
     directory = finished_home.report(miniature.DUMP)
     manifest = load_manifest(directory, kind="report", verify="sha256")
@@ -87,6 +107,7 @@ def test_report_is_in_mlflow_with_its_scores(finished_home, monkeypatch):
 
 def test_ui_metadata_carries_curves_and_the_report_as_pictures(instance):
     model = instance.get_latest_materialization_event(dg.AssetKey("pretrained_model")).asset_materialization
+    assert "trained_by_other_code" not in model.metadata
     assert "data:image/png;base64," in model.metadata["curves"].value
     assert model.metadata["held_out/mlm_loss"].value > 0
     report = instance.get_latest_materialization_event(dg.AssetKey("report")).asset_materialization

@@ -1,12 +1,16 @@
-"""Finished work is taken as it is, and made anew when anything that decides it has changed."""
+"""Finished work is taken as it is, and made anew when anything that decides it has changed; a training is kept."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
+from workflows.defs import pretraining
+from workflows.defs.pretraining import PRETRAINING_CODE, describe_other_code
+from workflows.resources import BertHome
 from workflows.reuse import made_or_reused, recipe, recipe_path
 
 SETTINGS = {"size": 1}
@@ -74,3 +78,43 @@ def test_recipe_is_readable_and_no_part_of_the_artefact(maker):
     document = json.loads(recipe_path(maker.directory).read_text(encoding="utf-8"))
     assert document["recipe"]["inputs"] == INPUTS
     assert list(manifest.files) == ["file.txt"]
+
+
+@pytest.mark.parametrize(
+    ("starts", "named"),
+    [
+        ([("start", PRETRAINING_CODE)], None),
+        ([("start", PRETRAINING_CODE), ("resume", PRETRAINING_CODE)], None),
+        ([("start", "old"), ("start", PRETRAINING_CODE)], None),
+        ([("start", "old")], "trained by code old, and"),
+        (
+            [("start", "old"), ("resume", PRETRAINING_CODE)],
+            f"trained by code old, then by code {PRETRAINING_CODE}, and",
+        ),
+        ([("start", "")], "trained by code of unknown version, and"),
+        ([], "trained by code of unknown version, and"),
+    ],
+)
+def test_other_code_than_todays_is_named_with_the_way_to_train_again(tmp_path, starts, named):
+    events = [{"event": kind, "step": 0, "code_version": version} for kind, version in starts]
+    text = describe_other_code(events, tmp_path)
+    assert (named or "") in text
+    assert (f"today's is {PRETRAINING_CODE}" in text and f"delete {tmp_path} and materialize" in text) is bool(named)
+
+
+def test_finished_training_by_other_code_is_kept_and_its_materialization_says_so(tmp_path, monkeypatch):
+    output = tmp_path / "training"
+    with publishing(output / "model", kind="pretrained_model", configuration={}, inputs={}) as draft:
+        (draft.path / "file.txt").write_text("weights", encoding="utf-8")
+    event = {"event": "start", "step": 0, "code_version": "old"}
+    (output / "metrics.jsonl").write_text(json.dumps(event) + "\n", encoding="utf-8")
+    monkeypatch.setattr(pretraining, "_training_directory", lambda *_: (output, "training"))
+    monkeypatch.setattr(pretraining, "training_curves", lambda *_: b"")
+    for variable in ("BERT_HOME", "MLFLOW_TRACKING_URI"):
+        monkeypatch.setenv(variable, "")  # the asset sets them; this puts them back
+    home = BertHome(directory=str(tmp_path / "home"))
+    home.of_dump("samplewiki-1").mkdir(parents=True)
+    context = dg.build_asset_context(partition_key="samplewiki-1")
+    result = pretraining.pretrained_model(context, pretraining.PretrainingLaunchpad(launch={}), home)
+    assert result.data_version.value == load_manifest(output / "model").sha256
+    assert f"trained by code old, and today's is {PRETRAINING_CODE}" in result.metadata["trained_by_other_code"].value

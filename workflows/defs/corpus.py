@@ -22,7 +22,7 @@ from workflows.phases import job_tags
 from workflows.resources import BertHome
 from workflows.retraining import dump_sites
 from workflows.reuse import made_or_reused, recipe
-from workflows.versions import source_version
+from workflows.versions import code_version
 
 OWNERS = ["team:data"]
 SOURCES_NAME = "sources.json"
@@ -30,14 +30,9 @@ PROGRESS_INTERVAL_SECONDS = 15.0
 EXPORT_FILE = re.compile(r"pages-articles.*\.xml(-p\d+p\d+)?(\.bz2|\.gz)?$")
 """A dump's own file: the last ones of large dumps are called …-pages-articles1.xml-p1p41242.bz2."""
 
-DUMP_CODE = source_version("bert_pipeline/sample", "bert_pipeline/download.py")
-CORPUS_CODE = source_version(
-    "bert_pipeline/wikipedia",
-    "bert_pipeline/corpus.py",
-    "bert_pipeline/documents.py",
-    "bert_pipeline/sentences.py",
-    "bert_pipeline/jobs/corpus.py",
-)
+SAMPLE_CODE = code_version("bert_pipeline.sample.generate_sample")
+DUMP_CODE = code_version("bert_pipeline.sample.generate_sample", "bert_pipeline.download.download_wikipedia")
+CORPUS_CODE = code_version("bert_pipeline.jobs.corpus.build_corpus")
 
 BEAM_OPTIONS = (
     list[str],
@@ -112,7 +107,7 @@ def _generate(
         context.log.info(f"generating {name}: {config.num_articles} invented articles and task files over them")
         return generate_sample(home.dump(name), seed=seed, num_articles=config.num_articles)
 
-    wanted = recipe(code_version=DUMP_CODE, settings={"seed": seed, **to_mapping(config)}, inputs={})
+    wanted = recipe(code_version=SAMPLE_CODE, settings={"seed": seed, **to_mapping(config)}, inputs={})
     return made_or_reused(home.dump(name), "sample", wanted, generate, context.log.info)
 
 

@@ -25,26 +25,10 @@ from workflows.plots import SAMPLE_MARK, score_bars
 from workflows.previews import score_preview
 from workflows.resources import BertHome
 from workflows.reuse import made_or_reused, recipe
-from workflows.versions import source_version
+from workflows.versions import code_version
 
-FINETUNING_CODE = source_version(
-    "bert_model/activations.py",
-    "bert_model/answers.py",
-    "bert_model/batching.py",
-    "bert_model/encoding.py",
-    "bert_model/extraction.py",
-    "bert_model/featurization.py",
-    "bert_model/finetuning.py",
-    "bert_model/finetuning_session.py",
-    "bert_model/heads.py",
-    "bert_model/metrics",
-    "bert_model/modeling.py",
-    "bert_model/optimizer.py",
-    "bert_model/search.py",
-    "bert_model/tagger.py",
-    "bert_model/trial.py",
-    "bert_model/windows.py",
-)
+TASK_DATA_CODE = code_version("bert_pipeline.tasks.task.load_task_data")
+FINETUNING_CODE = code_version("bert_model.finetuning.finetune")
 RESULTS_NAME = "results.json"
 TASK_SOURCE_NAME = "source.json"
 TASK_DATA_KIND = "task_data"
@@ -78,7 +62,7 @@ FinetuningLaunchpad: Any = config_class(
     partitions_def=dump_task_partitions,
     output_required=False,
     automation_condition=AFTER_INPUTS,
-    code_version=source_version("bert_pipeline/tasks"),
+    code_version=TASK_DATA_CODE,
 )
 def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home: BertHome) -> Any:
     """A task's training and dev examples, read from its official files and known by their hashes.

@@ -19,18 +19,9 @@ from workflows.partitions import dump_partitions
 from workflows.phases import job_tags
 from workflows.resources import BertHome
 from workflows.reuse import made_or_reused, recipe
-from workflows.versions import source_version
+from workflows.versions import code_version
 
-INSTANCES_CODE = source_version(
-    "bert_pipeline/instances.py",
-    "bert_pipeline/masking.py",
-    "bert_pipeline/randomness.py",
-    "bert_pipeline/tokenization.py",
-    "bert_pipeline/sentence_encoder.py",
-    "bert_pipeline/formats/parquet.py",
-    "bert_pipeline/formats/tfrecord.py",
-    "bert_pipeline/jobs/instances.py",
-)
+INSTANCES_CODE = code_version("bert_pipeline.jobs.instances.build_instances")
 
 InstancesLaunchpad: Any = config_class(
     InstancesConfig,

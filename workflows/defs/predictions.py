@@ -20,22 +20,14 @@ from workflows.partitions import task_partitions
 from workflows.phases import job_tags
 from workflows.resources import BertHome
 from workflows.reuse import made_or_reused, recipe
-from workflows.versions import source_version
+from workflows.versions import code_version
 
 PREDICTION_POOL = "prediction"
 """One at a time: each takes the first GPU, or every core."""
 PREDICTIONS_KIND = "predictions"
 NUM_SAMPLES = 5
 
-PREDICTION_CODE = source_version(
-    "bert_model/answers.py",
-    "bert_model/encoding.py",
-    "bert_model/featurization.py",
-    "bert_model/modeling.py",
-    "bert_model/prediction.py",
-    "bert_model/prediction_input.py",
-    "bert_model/task_model.py",
-)
+PREDICTION_CODE = code_version("bert_model.prediction.load_predictor", "bert_model.prediction.answer_file")
 
 
 class PredictionLaunchpad(dg.Config):

@@ -11,7 +11,7 @@ import yaml
 from pydantic import Field
 
 from bert_model.config import PretrainingConfig
-from bert_model.record import mlflow_run_id
+from bert_model.record import CODE_VERSION_VARIABLE, mlflow_run_id
 from bert_model.run_preset import LaunchConfig, with_phases_in
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ArtefactError, BertError
@@ -26,11 +26,13 @@ from workflows.phases import job_tags
 from workflows.plots import SAMPLE_MARK, training_curves
 from workflows.previews import loss_preview
 from workflows.resources import BertHome
-from workflows.versions import source_version
+from workflows.versions import code_version
 
 OWNERS = ["team:modelling"]
 TRAINING_POOL = "training"
 """One training at a time, as long as the pool's limit is 1: each takes every GPU that it sees."""
+
+PRETRAINING_CODE = code_version("bert_model.pretraining.pretrain")
 
 SAVING_TIMES = ("seconds", "_per_second")
 """Ends of the keys that say how long the export of the finished weights took: of no interest beside the training's."""
@@ -67,9 +69,7 @@ PretrainingLaunchpad: Any = config_class(
     partitions_def=dump_partitions,
     pool=TRAINING_POOL,
     freshness_policy=MONTHLY,
-    code_version=source_version(
-        "bert_model/modeling.py", "bert_model/optimizer.py", "bert_model/pretraining.py", "bert_pipeline/masking.py"
-    ),
+    code_version=PRETRAINING_CODE,
 )
 def pretrained_model(
     context: dg.AssetExecutionContext, config: PretrainingLaunchpad, home: BertHome
@@ -77,7 +77,8 @@ def pretrained_model(
     """A BERT pre-trained on masked words and next sentences, as a Hugging Face `BertForPreTraining` directory.
 
     The training's directory is named by the hash of its configuration and data: materializing again after a kill
-    resumes from the last checkpoint, and a finished training is not repeated.
+    resumes from the last checkpoint, and a finished training is not repeated, by whatever code it was made: where that
+    is not today's, the log and the metadata say so.
     """
     name = context.partition_key
     home.apply_environment()
@@ -87,7 +88,7 @@ def pretrained_model(
         directories = {phase.max_seq_length: home.instances(name, phase.max_seq_length) for phase in settings.phases}
         settings = with_phases_in(settings, directories)
         if settings.initial_model:  # an alias may move while ranks start: from here on it is a directory
-            from bert_model.weights import resolve_model
+            from bert_model.resolve import resolve_model
 
             context.log.info(f"continuing from {settings.initial_model}")
             settings = dataclasses.replace(settings, initial_model=str(resolve_model(settings.initial_model)))
@@ -104,6 +105,7 @@ def pretrained_model(
             home.current_training(name), json.dumps({"training": training, "sha256": manifest.sha256}) + "\n"
         )
     events = read_metrics(output / "metrics.jsonl")
+    other_code = describe_other_code(events, output)
     facts = manifest_metadata(manifest)
     metadata = {key: value for key, value in facts.items() if not key.endswith(SAVING_TIMES)} | {
         "training_id": training,
@@ -115,6 +117,9 @@ def pretrained_model(
         ),
         "evaluations": table(evaluation_rows(events)),
     }
+    if other_code:
+        context.log.warning(other_code)
+        metadata["trained_by_other_code"] = dg.MetadataValue.md(other_code)
     if run_id := mlflow_run_id(manifest):
         metadata["mlflow_run"] = dg.MetadataValue.url(home.run_page(run_id))
     metadata |= flat_numbers(last_metrics(events))
@@ -142,6 +147,23 @@ def training_title(preset: str, dump: str) -> str:
     """What stands over the curves."""
     mark = f" ({SAMPLE_MARK})" if sample_seed(dump) is not None else ""
     return f"BERT-{preset} on {dump}{mark}"
+
+
+def describe_other_code(events: list[dict[str, Any]], directory: Path) -> str:
+    """What to know of a training that was not made by today's code alone; "" where it was."""
+    versions: list[str] = []
+    for event in events:
+        if event.get("event") == "start":  # anew, if an earlier start had not come to a checkpoint
+            versions = []
+        if event.get("event") in ("start", "resume"):
+            versions.append(event.get("code_version") or "of unknown version")
+    if versions and set(versions) == {PRETRAINING_CODE}:
+        return ""
+    makers = ", then by code ".join(dict.fromkeys(versions)) or "of unknown version"
+    return (
+        f"this model was trained by code {makers}, and today's is {PRETRAINING_CODE}: a finished training is kept when "
+        f"code changes. To train it again, delete {directory} and materialize pretrained_model"
+    )
 
 
 def last_metrics(events: list[dict[str, Any]]) -> dict[str, Any]:
@@ -223,7 +245,11 @@ def _train(
             rendezvous_endpoint=launch.rendezvous_endpoint,
             rendezvous_id=output.name,
             threads_per_process=launch.threads_per_process,
-            environment={**home.environment(), "BERT_DAGSTER_RUN_ID": context.run.run_id},
+            environment={
+                **home.environment(),
+                "BERT_DAGSTER_RUN_ID": context.run.run_id,
+                CODE_VERSION_VARIABLE: PRETRAINING_CODE,
+            },
         ),
         report=report,
         say=context.log.info,

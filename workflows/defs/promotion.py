@@ -21,7 +21,7 @@ from workflows.metadata import for_reading, readable_failures, table
 from workflows.partitions import dump_and_task, dump_partitions, dump_task_partitions
 from workflows.phases import job_tags
 from workflows.resources import BertHome
-from workflows.versions import source_version
+from workflows.versions import code_version
 
 REGISTRY_POOL = "registry"
 """Promotions one after the other: aliases are last-writer-wins."""
@@ -29,13 +29,7 @@ REGISTRY_POOL = "registry"
 REGISTRY_RETRIES = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EXPONENTIAL)
 """A registry that does not answer may do so later; a refusal stays one."""
 
-REGISTRY_CODE = source_version(
-    "bert_model/registry.py",
-    "bert_model/stored_model.py",
-    "bert_model/promotion.py",
-    "bert_model/version_tags.py",
-    "bert_model/model_card.py",
-)
+REGISTRY_CODE = code_version("bert_model.registry.register", "bert_model.registry.promote")
 
 LICENCE = Field(
     default="",

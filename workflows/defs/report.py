@@ -17,7 +17,7 @@ from workflows.phases import job_tags
 from workflows.previews import score_preview
 from workflows.report import REPORT_NAME, SCORES_PLOT, TRAINING_PLOT, collect_results, write_report
 from workflows.resources import BertHome
-from workflows.versions import source_version
+from workflows.versions import code_version
 
 
 @dg.asset(
@@ -29,7 +29,7 @@ from workflows.versions import source_version
     partitions_def=dump_partitions,
     automation_condition=after_last_of("finetuned_model"),
     freshness_policy=MONTHLY,
-    code_version=source_version("workflows/report.py", "workflows/plots.py"),
+    code_version=code_version("workflows.report.collect_results", "workflows.report.write_report"),
 )
 def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeResult[None]:
     """The table of all tasks and the pictures: scores with and without pre-training beside the majority baseline.

@@ -16,11 +16,9 @@ from workflows.partitions import dump_partitions
 from workflows.phases import job_tags
 from workflows.resources import BertHome
 from workflows.reuse import made_or_reused, recipe
-from workflows.versions import source_version
+from workflows.versions import code_version
 
-VOCABULARY_CODE = source_version(
-    "bert_pipeline/vocabulary.py", "bert_pipeline/tokenization.py", "bert_pipeline/jobs/vocabulary.py"
-)
+VOCABULARY_CODE = code_version("bert_pipeline.jobs.vocabulary.build_vocabulary")
 
 VocabularyLaunchpad: Any = config_class(
     VocabularyConfig,
@@ -85,7 +83,7 @@ def vocabulary(
 
 def _taken_over(context: dg.AssetExecutionContext, model: str, directory: Path) -> dg.MaterializeResult[None]:
     """Publish the vocabulary of a model as this dump's."""
-    from bert_model.weights import resolve_model
+    from bert_model.resolve import resolve_model
     from bert_pipeline.tokenization import Tokenizer
 
     tokenizer = Tokenizer.from_directory(resolve_model(model))

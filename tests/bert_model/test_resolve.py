@@ -1,0 +1,14 @@
+"""What a user may call a model by."""
+
+from pathlib import Path
+
+import pytest
+
+from bert_model.resolve import resolve_model
+from bert_pipeline.errors import UsageError
+
+
+def test_model_reference_is_a_directory_or_says_what_it_could_be(tmp_path: Path) -> None:
+    assert resolve_model(str(tmp_path)) == tmp_path
+    with pytest.raises(UsageError, match="no such model directory"):
+        resolve_model("./no/such/place")
