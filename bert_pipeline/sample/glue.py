@@ -46,7 +46,7 @@ GLUE_FILES: tuple[TaskFiles, ...] = (
         test_header=("index", "sentence"), test_layout=lambda index, row: (index, row[1]),
     ),
     TaskFiles(
-        folder="SST-2", draw=sentence_tasks.sentiment, sizes=(300, 300, 100), header=("sentence", "label"),
+        folder="SST-2", draw=sentence_tasks.sentiment, sizes=(200, 100, 100), header=("sentence", "label"),
         layout=lambda index, row: row,
         test_header=("index", "sentence"), test_layout=lambda index, row: (index, row[0]),
     ),

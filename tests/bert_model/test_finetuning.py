@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -37,9 +38,11 @@ def pool():
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """One MLflow store for the tests that need one: making it takes seconds."""
-    return tmp_path_factory.mktemp("home")
+def home(empty_store, tmp_path_factory):
+    """One MLflow store for the tests that need one."""
+    home = tmp_path_factory.mktemp("home")
+    shutil.copy(empty_store, home / "mlflow.db")
+    return home
 
 
 @pytest.fixture

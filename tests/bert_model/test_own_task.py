@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -126,8 +127,10 @@ ASKED = {
 
 
 @pytest.mark.parametrize("write", ASKED, ids=lambda write: write.__name__.removeprefix("write_"))
-def test_task_of_ones_own_is_fine_tuned_asked_and_scored(write, tmp_path, monkeypatch, capsys):
+def test_task_of_ones_own_is_fine_tuned_asked_and_scored(write, empty_store, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    shutil.copy(empty_store, tmp_path / "home" / "mlflow.db")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     description = {**COMMON, **write(tmp_path / "mine")}

@@ -23,9 +23,10 @@ from bert_pipeline.manifest import input_of, load_manifest, publishing
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
+def home(empty_store, tmp_path_factory):
     """One MLflow store for all tests: each uses names of its own."""
     home = tmp_path_factory.mktemp("home")
+    shutil.copy(empty_store, home / "mlflow.db")
     before = {name: os.environ.pop(name, None) for name in ("BERT_HOME", "MLFLOW_TRACKING_URI")}
     os.environ["BERT_HOME"] = str(home)
     yield home
@@ -303,6 +304,7 @@ def test_champion_that_another_machine_moves_meanwhile_is_noticed(home, trained,
 
 def _promote_in_process(home, name, version, queue):
     os.environ["BERT_HOME"] = home
+    os.environ.pop("MLFLOW_TRACKING_URI", None)  # which may have been set when the server of forks was started
     queue.put((version, registry.promote(name, version).promoted))
 
 
@@ -311,12 +313,12 @@ def test_two_promotions_at_once_leave_the_better_one_champion(home, base, traine
     name = "bert-tiny-both"
     register(trained / "weak", name)
     register(trained / "strong", name)
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
     queue = context.Queue()
     workers = [context.Process(target=_promote_in_process, args=(str(home), name, number, queue)) for number in (1, 2)]
     for worker in workers:
         worker.start()
-    outcomes = dict(queue.get(timeout=120) for _ in workers)
+    outcomes = dict(queue.get(timeout=240) for _ in workers)
     for worker in workers:
         worker.join(30)
     assert outcomes[2]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import warnings
 
 import mlflow
@@ -27,12 +28,14 @@ INPUTS = {
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def served(empty_store, tmp_path_factory):
     """Registered versions by task, and the directories they were made from."""
     root = tmp_path_factory.mktemp("served")
     before = {name: os.environ.get(name) for name in ("BERT_HOME", "MLFLOW_TRACKING_URI")}
     os.environ["BERT_HOME"] = str(root / "home")
     os.environ.pop("MLFLOW_TRACKING_URI", None)
+    (root / "home").mkdir()
+    shutil.copy(empty_store, root / "home" / "mlflow.db")
     base = tiny_tasks.make_model(root / "base")
     directories = {}
     with TrialPool(num_workers=0) as pool:

@@ -1,6 +1,7 @@
 """The file comes first; MLflow follows it, catches up after failures, and gets nothing twice."""
 
 import json
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -21,12 +22,11 @@ pytest.importorskip("mlflow")
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One SQLite store for the module: making its tables takes seconds."""
+def database(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One SQLite store for the module."""
     home = tmp_path_factory.mktemp("home")
-    uri = f"sqlite:///{home / 'mlflow.db'}"
-    open_client(uri).search_experiments(max_results=1)
-    return uri
+    shutil.copy(empty_store, home / "mlflow.db")
+    return f"sqlite:///{home / 'mlflow.db'}"
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from bert_model.trainer import Trainer
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import BertError
 
-# Ranks are forked from one server that has torch loaded already, with what its optimizers load on their first use.
+# Ranks are forked from one server that has torch loaded already.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["bert_model.pretraining", "torch._dynamo"])
+_CONTEXT.set_forkserver_preload(["bert_model.pretraining"])
 
 
 def run_ranks(world_size: int, function: Callable[..., None], *arguments: Any, timeout_seconds: int = 120) -> list[int]:

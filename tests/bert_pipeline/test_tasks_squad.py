@@ -117,6 +117,7 @@ def test_defective_question_is_named(tmp_path, questions, message):
         (b"\xff\xfe", r"not valid JSON"),
         (b"[" * 100_000, r"not valid JSON"),
     ],
+    ids=["line", "list", "paragraphs", "no text", "depth"],
 )
 def test_file_that_is_not_squad_is_refused(tmp_path, content, message):
     file = tmp_path / "file.json"

@@ -3,14 +3,17 @@
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import miniature
 
+from workflows.instance import open_instance
 from workflows.resources import BertHome
 
 
@@ -56,3 +59,24 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     home = tmp_path / "home"
     monkeypatch.setenv("BERT_HOME", str(home))
     return home
+
+
+@pytest.fixture(scope="session")
+def empty_dagster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `dagster` folder of a fresh home, to be copied into others: making its tables takes a while."""
+    home = BertHome(directory=str(tmp_path_factory.mktemp("dagster")))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("BERT_HOME", "DAGSTER_HOME"):
+            patch.setenv(name, "")  # what opening sets is taken back
+            patch.delenv(name)
+        open_instance(home).dispose()
+    return home.path / "dagster"
+
+
+@pytest.fixture
+def instance(clean_environment: Path, empty_dagster: Path) -> Iterator[dg.DagsterInstance]:
+    """The persistent instance of a home without runs."""
+    shutil.copytree(empty_dagster, clean_environment / "dagster")
+    with open_instance() as opened:
+        yield opened
+    os.environ.pop("DAGSTER_HOME", None)

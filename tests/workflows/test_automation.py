@@ -20,7 +20,6 @@ from workflows import retraining
 from workflows.configuration import asset_configs, launchpad_preset
 from workflows.definitions import defs
 from workflows.defs import automation
-from workflows.instance import open_instance
 from workflows.partitions import dump_partitions, dump_task_key
 from workflows.phases import DUMP_ASSETS
 from workflows.resources import BertHome
@@ -34,13 +33,6 @@ def definitions() -> dg.Definitions:
 @pytest.fixture(scope="module")
 def repository(definitions) -> dg.RepositoryDefinition:
     return definitions.get_repository_def()
-
-
-@pytest.fixture
-def instance(clean_environment):
-    with open_instance() as opened:
-        yield opened
-    os.environ.pop("DAGSTER_HOME", None)
 
 
 @pytest.fixture

@@ -21,9 +21,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run i
 
 
 @pytest.fixture
-def data(finished_home: BertHome, clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> BertHome:
+def data(
+    finished_home: BertHome, clean_environment: Path, empty_dagster: Path, monkeypatch: pytest.MonkeyPatch
+) -> BertHome:
     """A home with the data of the finished run, without what was made of its corpus and its tasks."""
     copy = BertHome(directory=str(clean_environment))
+    shutil.copytree(empty_dagster, copy.path / "dagster")
     shutil.copytree(finished_home.dump(miniature.DUMP), copy.dump(miniature.DUMP))
     shutil.copytree(finished_home.corpus(miniature.DUMP), copy.corpus(miniature.DUMP))
     for name in ("dump", "corpus"):

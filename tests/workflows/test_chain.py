@@ -16,6 +16,7 @@ from workflows.launcher import read_metrics
 from workflows.partitions import TASK_NAMES, dump_task_key
 from workflows.phases import ASSETS, ON_REQUEST, TASK_ASSETS
 from workflows.resources import BertHome
+from workflows.run import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run is in the first test's time
 
@@ -220,10 +221,15 @@ def test_decision_on_the_pretrained_model_is_shown_and_stored_with_the_version(f
     assert "| sst2 | dev/accuracy | 300 | 2 |" in version.description  # the scores have reached the model card
 
 
-def test_finished_training_is_not_repeated_when_materialized_again(finished_base, finished_home):
+def test_finished_training_is_not_repeated_when_materialized_again(
+    finished_base, finished_home, clean_environment, monkeypatch, capfd
+):
     directory = finished_home.current_training(miniature.DUMP)
     before = json.loads(directory.read_text(encoding="utf-8"))
-    result = miniature.run(finished_home.path, finished_base / "miniature.yaml", "--phase", "pretraining")
-    assert result.returncode == 0, result.stdout
-    assert "is finished already" in result.stdout
+    monkeypatch.setenv("BERT_HOME", str(finished_home.path))
+    words = ["--phase", "pretraining", "--in-process"]  # what the command runs as a process of its own
+    code = main(["--preset", str(finished_base / "miniature.yaml"), "--dump", miniature.DUMP, *words])
+    said = capfd.readouterr()
+    assert code == 0, said.err
+    assert "is finished already" in said.out + said.err
     assert json.loads(directory.read_text(encoding="utf-8")) == before

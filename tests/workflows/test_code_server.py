@@ -1,20 +1,10 @@
 """A code server that starts marks what its predecessor took with it; other servers' runs are left alone."""
 
 import json
-import os
 
 import dagster as dg
-import pytest
 
 from workflows.code_server import GRPC_TAG, end_runs, runs_of_server
-from workflows.instance import open_instance
-
-
-@pytest.fixture
-def instance(clean_environment):
-    with open_instance() as opened:
-        yield opened
-    os.environ.pop("DAGSTER_HOME", None)
 
 
 def run_on(instance: dg.DagsterInstance, status: dg.DagsterRunStatus, **server: object) -> str:

@@ -12,17 +12,12 @@ from workflows.instance import PROCESS_TAG, add_dumps, end_abandoned_runs, open_
 from workflows.partitions import dump_partitions
 
 
-@pytest.fixture
-def instance(clean_environment):
-    with open_instance() as opened:
-        yield opened
+def test_home_is_made_with_the_sample_as_its_first_partition(clean_environment):
+    with open_instance() as made:
+        assert (clean_environment / "dagster" / "dagster.yaml").is_file()
+        assert made.get_dynamic_partitions(str(dump_partitions.name)) == ["samplewiki-1"]
+        assert made.is_persistent
     os.environ.pop("DAGSTER_HOME", None)
-
-
-def test_home_is_made_with_the_sample_as_its_first_partition(clean_environment, instance):
-    assert (clean_environment / "dagster" / "dagster.yaml").is_file()
-    assert instance.get_dynamic_partitions(str(dump_partitions.name)) == ["samplewiki-1"]
-    assert instance.is_persistent
 
 
 def test_settings_that_a_user_changed_stay(clean_environment, instance):

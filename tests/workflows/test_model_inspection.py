@@ -195,9 +195,11 @@ def test_registry_that_lacks_the_model_or_holds_other_bytes_is_refused(finished_
     monkeypatch.undo()
 
 
-def test_registry_whose_stored_files_changed_is_refused(home, tmp_path, monkeypatch):
+def test_registry_whose_stored_files_changed_is_refused(home, empty_store, tmp_path, monkeypatch):
     from bert_model.registry import register
 
+    (tmp_path / "registry").mkdir()
+    shutil.copy(empty_store, tmp_path / "registry" / "mlflow.db")
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "registry"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     directory = home.finetuning(miniature.DUMP, "sst2")

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -41,7 +42,8 @@ def home(finished_home: BertHome, tmp_path, monkeypatch) -> BertHome:
 
 
 @pytest.fixture
-def instance(home: BertHome) -> Iterator[dg.DagsterInstance]:
+def instance(home: BertHome, empty_dagster: Path) -> Iterator[dg.DagsterInstance]:
+    shutil.copytree(empty_dagster, home.path / "dagster")
     with open_instance(home) as opened:
         yield opened
     os.environ.pop("DAGSTER_HOME", None)

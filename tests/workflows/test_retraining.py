@@ -29,10 +29,11 @@ NEXT_DUMP = "samplewiki-2"
 
 
 @pytest.fixture
-def home(finished_home: BertHome, tmp_path, monkeypatch) -> BertHome:
+def home(finished_home: BertHome, empty_dagster, tmp_path, monkeypatch) -> BertHome:
     """A copy of the finished run's home, its registry included, with the tasks of the first dump as everyone's."""
     copy = BertHome(directory=str(tmp_path / "home"))
     shutil.copytree(finished_home.path, copy.path, ignore=shutil.ignore_patterns("dagster", "cache"))
+    shutil.copytree(empty_dagster, copy.path / "dagster")
     relocate(copy.path / "mlflow.db", finished_home.path, copy.path)
     for variable in ("DAGSTER_HOME", "MLFLOW_TRACKING_URI"):
         monkeypatch.setenv(variable, "")  # what the runs set is put back at the end
