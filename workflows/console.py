@@ -82,13 +82,14 @@ class ProgressFormatter(logging.Formatter):
         return f"{clock}  {_asset_of(record):<28}  {level}{message}"
 
 
-class StepConsole(logging.StreamHandler):
+class StepConsole(logging.Handler):
     """Prints the last message of each step when it ends, of a long step now and then, and every warning."""
 
     def __init__(self) -> None:
-        super().__init__(sys.stderr)
+        super().__init__()
         self._last: dict[str, logging.LogRecord] = {}
         self._printed = time.monotonic()
+        self._shown: logging.LogRecord | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         asset, event = _asset_of(record), _meta_of(record).get("dagster_event")
@@ -97,7 +98,7 @@ class StepConsole(logging.StreamHandler):
         elif event is not None:
             if event.event_type_value == "STEP_SUCCESS" and asset in self._last:
                 last = self._last.pop(asset)
-                if asset not in UNREPORTED_ASSETS:
+                if asset not in UNREPORTED_ASSETS and last is not self._shown:
                     self._print(last)
         elif record.levelno >= logging.INFO and not _message_of(record).startswith("check "):
             if step := re.match(r"step (\d+)/(\d+)", _message_of(record)):
@@ -107,10 +108,9 @@ class StepConsole(logging.StreamHandler):
                 self._print(record)
 
     def _print(self, record: logging.LogRecord) -> None:
-        self._printed = time.monotonic()
+        self._printed, self._shown = time.monotonic(), record
         left = "" if record.levelno >= logging.WARNING else str(TIME_LEFT)
-        self.stream.write(self.format(record).splitlines()[0] + (f"  ({left})" if left else "") + "\n")
-        self.flush()
+        print(self.format(record).splitlines()[0] + (f"  ({left})" if left else ""), file=sys.stderr, flush=True)
 
 
 @dg.logger(

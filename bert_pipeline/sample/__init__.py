@@ -43,7 +43,7 @@ def _write_squad(root: Path, world: World) -> dict[str, int]:
     rows = {}
     (root / "squad").mkdir()
     for version, share in (("1.1", 0.0), ("2.0", 0.4)):
-        for name, count in (("train", 500), ("dev", 300)):
+        for name, count in (("train", 300), ("dev", 300)):
             split = make_split(world, f"squad{version}", name)  # type: ignore[arg-type]
             topics = squad.read_topics(split, count, impossible_share=share)
             path = f"squad/{name}-v{version}.json"

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from benchmarks import corpus, pretraining
+from benchmarks import corpus, kernels, pretraining
 from benchmarks.growth import measure_growth, render_growth, series
 from benchmarks.peer_environment import PeerEnvironment
 from benchmarks.ranks import measure_ranks
@@ -14,6 +14,8 @@ from benchmarks.repeated_dump import repeat_dump
 from benchmarks.sample_instances import sample_instances
 from benchmarks.table import Row, medians, render
 from benchmarks.training_case import TrainingCase
+from bert_model import modeling
+from bert_model.cpu_kernels import fast_dropout
 from bert_pipeline.errors import InputError
 from bert_pipeline.wikipedia.dump import ReadReport, open_dump, read_pages
 
@@ -135,3 +137,13 @@ def test_two_ranks_and_two_processes_apart_are_measured_beside_one(case, monkeyp
     assert [row.what.rpartition(": ")[2] for row in rows] == ["2 gloo ranks", "2 processes apart"]
     assert all(row.ratio is not None and row.ratio > 0 for row in rows)
     assert "batches of 16" in rows[0].note
+
+
+def test_kernels_program_compares_its_variants(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    words = ["--sizes", "tiny", "--vocab-sizes", "1000", "--turns", "1", "--articles", "60", "--threads", "1"]
+    assert kernels.main(words) == 0
+    cells = [cell.strip() for cell in capsys.readouterr().out.splitlines()[-1].strip("|").split("|")]
+    assert cells[0] == "tiny, vocabulary 1,000"
+    assert all(float(cell.replace(",", "")) > 0 for cell in cells[1:6])
+    assert modeling.fast_dropout is fast_dropout  # what was taken out for a variant is back

@@ -13,6 +13,7 @@ from bert_model.heads import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
+    has_bfloat16_lstm,
 )
 from bert_model.modeling import BertForPreTraining, new_model
 from bert_model.optimizer import is_decayed
@@ -99,6 +100,23 @@ def test_a_classifier_has_as_many_outputs_as_labels_and_its_own_dropout() -> Non
     model = new_model(BertForSequenceClassification, config, seed=0)
     assert model.classifier.weight.shape == (1, 128)
     assert model.dropout.probability == 0.3
+
+
+def test_lstm_computes_in_float32_where_the_processor_has_none_for_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Tagger.fresh((2, 16), 3, feature_input="last", hidden_size=8, dropout=0.0, seed=1).eval()
+    inputs = (torch.randn(4, 12, 2, 16, generator=torch.Generator().manual_seed(0)), torch.ones(4, 12))
+    monkeypatch.setattr("bert_model.heads.has_bfloat16_lstm", lambda: False)
+    with torch.no_grad():
+        expected = model(*inputs)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(model(*inputs), expected)
+
+
+def test_probe_for_the_lstm_leaves_the_generator_as_it_was() -> None:
+    state = torch.get_rng_state()
+    has_bfloat16_lstm.cache_clear()
+    assert isinstance(has_bfloat16_lstm(), bool)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,41 @@ def single(data: dict[str, str], **changes: Any) -> PretrainingConfig:
     return from_mapping(PretrainingConfig, configuration(data, **changes))
 
 
+def stop_after(step: int) -> Any:
+    return lambda finished: os.kill(os.getpid(), signal.SIGTERM) if finished == step else None
+
+
+@pytest.mark.parametrize("shapes", [[], [[32, 32], [64, 32]]])
+def test_resume_keeps_the_kernels_of_the_checkpoint_bit_for_bit(
+    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shapes: list[list[int]]
+) -> None:
+    monkeypatch.setattr("bert_model.pretraining.onednn_choice", lambda *_, **__: shapes)
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    pretrain(single(data), whole, experiment="", device="cpu")
+    result = pretrain(single(data), stopped, experiment="", device="cpu", after_step=stop_after(5))
+    assert result.status == "preempted"
+    monkeypatch.setattr("bert_model.pretraining.onednn_choice", lambda *_, **__: [[32, 64]])  # of a busier minute
+    pretrain(single(data), stopped, resume=True, experiment="", device="cpu")
+    events = [json.loads(line) for line in (stopped / "metrics.jsonl").read_text().splitlines()]
+    assert [event["onednn"] for event in events if event["event"] in ("start", "resume")] == [shapes, shapes]
+    assert train_events(stopped) == train_events(whole)
+    assert load_manifest(stopped / "model").sha256 == load_manifest(whole / "model").sha256
+
+
+def test_resume_on_another_processor_chooses_anew_and_says_what_changes(
+    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bert_model.pretraining.onednn_choice", lambda *_, **__: [[32, 32]])
+    pretrain(single(data), tmp_path / "training", experiment="", device="cpu", after_step=stop_after(5))
+    for module in ("pretraining", "trainer"):
+        monkeypatch.setattr(f"bert_model.{module}.processor", lambda: "Another Processor (AVX2)")
+    monkeypatch.setattr("bert_model.pretraining.onednn_choice", lambda *_, **__: [])
+    result = pretrain(single(data), tmp_path / "training", resume=True, experiment="", device="cpu")
+    assert result.status == "finished"
+    assert "now it runs on Another Processor (AVX2)" in caplog.text
+    assert "the weight shapes that oneDNN computes were [[32, 32]] and are []" in caplog.text
+
+
 def test_each_step_is_logged_with_its_losses_rates_and_utilization(undisturbed: Path) -> None:
     events = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
     assert events[0]["event"] == "start"

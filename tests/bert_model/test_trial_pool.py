@@ -23,7 +23,7 @@ class Deadly:
     """A job that ends its process, as a kill for memory does."""
 
     @property
-    def seed(self):
+    def onednn(self):
         os._exit(9)
 
 

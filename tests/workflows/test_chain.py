@@ -218,7 +218,7 @@ def test_decision_on_the_pretrained_model_is_shown_and_stored_with_the_version(f
     assert gates["reproduces_logits"]
     assert event.metadata["promoted"].value is stored["promoted"] is ("champion" in version.aliases)
     assert event.metadata["outcome"].value in finished_log
-    assert "| sst2 | dev/accuracy | 300 | 2 |" in version.description  # the scores have reached the model card
+    assert "| sst2 | dev/accuracy | 100 | 2 |" in version.description  # the scores have reached the model card
 
 
 def test_finished_training_is_not_repeated_when_materialized_again(
@@ -227,7 +227,7 @@ def test_finished_training_is_not_repeated_when_materialized_again(
     directory = finished_home.current_training(miniature.DUMP)
     before = json.loads(directory.read_text(encoding="utf-8"))
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
-    words = ["--phase", "pretraining", "--in-process"]  # what the command runs as a process of its own
+    words = ["--phase", "pretraining"]
     code = main(["--preset", str(finished_base / "miniature.yaml"), "--dump", miniature.DUMP, *words])
     said = capfd.readouterr()
     assert code == 0, said.err

@@ -129,7 +129,7 @@ def start(home: BertHome, preset: Path, log: Path) -> "subprocess.Popen[bytes]":
 
 
 def details(home: BertHome) -> str:
-    """What the runs wrote to their file."""
+    """Return what the runs wrote to their file."""
     return home.run_log(miniature.DUMP).read_text(encoding="utf-8")
 
 

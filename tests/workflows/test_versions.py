@@ -87,7 +87,7 @@ def test_every_asset_has_the_version_of_what_its_functions_reach(versions, entri
         ("bert_model/trainer.py", {"pretrained_model"}),
         ("bert_model/data.py", {"pretrained_model"}),
         ("bert_model/weights.py", MODELS),
-        ("bert_model/linear.py", MODELS),
+        ("bert_model/cpu_kernels.py", MODELS),
         ("bert_model/results.py", {"finetuned_model"}),
         ("bert_model/evaluation.py", MODELS - {"pretrained_model"}),
         ("bert_model/prediction_input.py", {"predictions", *REGISTRY}),

@@ -141,7 +141,7 @@ def promotion_decision(
         if version is None:
             raise ArtefactError(f"{name}: {directory} is not registered; materialize registered_pretrained_model")
         decision = _decide(context, config, version)
-    context.log.info(f"the decision:\n{decision.table()}")
+    context.log.info(f"{decision.outcome()}\n{decision.table()}")
     metadata = {
         "name": name,
         "version": version.version,

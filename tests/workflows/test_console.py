@@ -1,0 +1,94 @@
+"""A run's terminal: a line for each step, every warning, the time left; all the rest is in the file."""
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from workflows import console
+from workflows.console import QUIET_SECONDS, ProgressFormatter, StepConsole, TimeLeft
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(console, "TIME_LEFT", TimeLeft())
+    return now
+
+
+@pytest.fixture
+def terminal(clock, capsys) -> StepConsole:
+    handler = StepConsole()
+    handler.setFormatter(ProgressFormatter())
+    return handler
+
+
+def say(handler: StepConsole, asset: str, message: str, level: int = logging.INFO, event: str = "") -> None:
+    record = logging.LogRecord("dagster", level, __file__, 1, message, None, None)
+    meta: dict[str, Any] = {"step_key": asset, "orig_message": message}
+    if event:
+        meta["dagster_event"] = SimpleNamespace(event_type_value=event, event_specific_data=None)
+    record.dagster_meta = meta
+    handler.handle(record)
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line.partition("  ")[2] for line in capsys.readouterr().err.splitlines()]
+
+
+def test_step_is_told_by_its_last_message_when_it_ends(terminal, capsys):
+    say(terminal, "corpus", "reading dump.xml")
+    say(terminal, "corpus", "1,208 documents")
+    say(terminal, "corpus", "check corpus_intact passed: 2 files")
+    assert lines(capsys) == []
+    say(terminal, "corpus", "Finished execution of step", logging.DEBUG, event="STEP_SUCCESS")
+    assert lines(capsys) == ["corpus                        1,208 documents"]
+
+
+def test_warning_is_told_at_once(terminal, capsys):
+    say(terminal, "task_data", "skipped: swag: no folder is given", logging.WARNING)
+    assert lines(capsys) == ["task_data                     warning: skipped: swag: no folder is given"]
+
+
+def test_task_data_has_no_line_of_its_own(terminal, capsys):
+    say(terminal, "task_data", "RTE: 400 train, 300 dev")
+    say(terminal, "task_data", "Finished execution of step", logging.DEBUG, event="STEP_SUCCESS")
+    assert lines(capsys) == []
+
+
+def test_long_step_is_heard_now_and_then_with_the_time_left(terminal, clock, capsys):
+    console.TIME_LEFT.enter("pretraining")
+    for step in range(1, 8):
+        clock[0] += QUIET_SECONDS / 2
+        say(terminal, "pretrained_model", f"step {step}0/100: MLM loss 2.0")
+    say(terminal, "pretrained_model", "Finished execution of step", logging.DEBUG, event="STEP_SUCCESS")
+    assert lines(capsys) == [
+        "pretrained_model              step 20/100: MLM loss 2.0  (about 2 min of pretraining left)",
+        "pretrained_model              step 40/100: MLM loss 2.0  (about 2 min of pretraining left)",
+        "pretrained_model              step 60/100: MLM loss 2.0  (about 60 s of pretraining left)",
+        "pretrained_model              step 70/100: MLM loss 2.0  (about 50 s of pretraining left)",
+    ]
+
+
+def test_message_that_was_told_is_not_repeated_at_the_end(terminal, clock, capsys):
+    clock[0] += QUIET_SECONDS
+    say(terminal, "report", "14 tasks")
+    say(terminal, "report", "Finished execution of step", logging.DEBUG, event="STEP_SUCCESS")
+    assert lines(capsys) == ["report                        14 tasks"]
+
+
+def test_time_left_follows_the_shares_of_the_phases(clock):
+    left = TimeLeft()
+    left.begin({"data": 0.25, "finetuning": 0.75})
+    left.enter("data")
+    assert str(left) == ""
+    clock[0] += 100
+    left.enter("finetuning")
+    assert str(left) == "about 5 min left"
+    clock[0] += 100
+    left.reach(1 / 3)
+    assert str(left) == "about 3 min left"
+    left.reach(1.0)
+    assert str(left) == "about 10 s left"
