@@ -89,7 +89,7 @@ def _choose(layers: int, hidden: int, inner: int, vocab: int) -> tuple[Shape, ..
         (vocab, hidden): (40, 0.15),
     }
     total, saved = 0.0, {}
-    with cpu_settings(onednn=(), num_threads=1):
+    with cpu_settings(onednn=(), num_threads=1), torch.inference_mode(False), torch.enable_grad():
         for shape, (rows, count) in products.items():
             by_torch, by_onednn = _seconds(shape, rows)
             total += by_torch * count / rows
