@@ -63,16 +63,18 @@ def test_a_failed_training_fails_the_job_and_is_not_queued_again(cluster: dict[s
 def test_a_stopped_job_is_queued_again_unless_the_model_is_there(
     cluster: dict[str, str], tmp_path: Path, is_finished: bool
 ) -> None:
-    program(tmp_path / "ranks", f"trap 'touch {tmp_path}/saved; exit 1' TERM; while true; do sleep 0.05; done")
+    program(
+        tmp_path / "ranks",
+        f"trap 'touch {tmp_path}/saved; exit 1' TERM; touch {tmp_path}/ready; while true; do sleep 0.05; done",
+    )
     output = tmp_path / "training"
     if is_finished:
         (output / "model").mkdir(parents=True)
         (output / "model" / "manifest.json").write_text("{}")
     job = start(cluster | {"BEHAVIOUR": f"{tmp_path}/ranks"}, "demo", str(output))
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "env.txt").exists() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    time.sleep(0.3)  # the stand-in sets its trap
     job.send_signal(signal.SIGTERM)
     assert job.wait(60) == (1 if is_finished else 0)
     assert (tmp_path / "saved").exists()

@@ -57,11 +57,24 @@ def tune(name, model, output, pool, data=None, **overrides):
     return finetune(data, model, output, tiny_tasks.configuration(**overrides), pool=pool, experiment="")
 
 
+@pytest.fixture(scope="module")
+def tuned(model, pool, tmp_path_factory):
+    """Fine-tunings with the settings of `tune`, each made once: the result by the task's name."""
+    results = {}
+
+    def result_of(name):
+        if name not in results:
+            results[name] = tune(name, model, tmp_path_factory.mktemp("tuned") / name, pool)
+        return results[name]
+
+    return result_of
+
+
 @pytest.mark.parametrize("name", sorted(TASKS))
-def test_task_is_finetuned_and_its_stored_predictions_give_the_reported_scores(name, model, tmp_path, pool):
+def test_task_is_finetuned_and_its_stored_predictions_give_the_reported_scores(name, tuned):
     data = tiny_tasks.task_data(name)
-    result = tune(name, model, tmp_path / "out", pool, data)
-    manifest = load_manifest(tmp_path / "out", kind="finetuned_model", verify="sha256")
+    result = tuned(name)
+    manifest = load_manifest(result.path, kind="finetuned_model", verify="sha256")
     task = get_task(name)
     for split, examples in data.dev.items():
         suffix = "json" if task.kind == "span" else "jsonl"
@@ -78,8 +91,8 @@ def test_task_is_finetuned_and_its_stored_predictions_give_the_reported_scores(n
 
 
 @pytest.mark.parametrize("name", ["sst2", "squad1", "swag", "ner"])
-def test_model_learns_what_the_data_teach(name, model, tmp_path, pool):
-    result = tune(name, model, tmp_path / "out", pool)
+def test_model_learns_what_the_data_teach(name, tuned):
+    result = tuned(name)
     entry = result.metrics[result.main_key]
     assert entry["mean"] > entry["majority"] + 25
     assert not result.results["degenerate"]
@@ -228,8 +241,8 @@ def test_resumed_search_is_one_mlflow_run_with_every_trial_once(model, tmp_path,
     ]
 
 
-def test_inputs_and_configuration_are_in_the_manifest_and_times_are_not(model, tmp_path, pool):
-    first = tune("rte", model, tmp_path / "a", pool)
+def test_inputs_and_configuration_are_in_the_manifest_and_times_are_not(model, tuned, tmp_path, pool):
+    first = tuned("rte")
     second = tune("rte", model, tmp_path / "b", pool)
     assert first.manifest.sha256 == second.manifest.sha256
     assert first.manifest.inputs["data"] == {"made-by-hand": {"sha256": "0" * 64}}
@@ -245,12 +258,10 @@ def test_gradient_accumulation_changes_nothing_but_rounding(model, tmp_path, poo
     np.testing.assert_allclose(*losses, atol=2e-3)
 
 
-def test_head_is_kept_for_the_same_task_and_fresh_for_another(model, tmp_path, pool):
-    tune("squad1", model, tmp_path / "squad", pool)
-    again = tune("squad1", tmp_path / "squad", tmp_path / "again", pool, epochs=[1.0])
+def test_head_is_kept_for_the_same_task_and_fresh_for_another(tuned, tmp_path, pool):
+    again = tune("squad1", tuned("squad1").path, tmp_path / "again", pool, epochs=[1.0])
     assert again.results["winner"]["losses"][0] < 1.0  # it goes on from where the first one ended
-    tune("mnli", model, tmp_path / "mnli", pool)
-    result = tune("rte", tmp_path / "mnli", tmp_path / "rte", pool)
+    result = tune("rte", tuned("mnli").path, tmp_path / "rte", pool)
     assert result.manifest.inputs["model"]["kind"] == "finetuned_model"
 
 
@@ -351,7 +362,7 @@ def test_papers_settings_are_the_default_of_each_task():
     assert task_configuration("cola").learning_rates == (5e-5, 4e-5, 3e-5, 2e-5)
 
 
-def test_collapsed_winner_is_published_as_degenerate(model, tmp_path, pool, recorded):
+def test_collapsed_winner_is_published_as_degenerate(model, tuned, tmp_path, pool, recorded):
     data = tiny_tasks.task_data("sst2")
     one_class = [dataclasses.replace(example, label="0") for example in data.train]
     data = dataclasses.replace(data, train=one_class)
@@ -366,8 +377,8 @@ def test_collapsed_winner_is_published_as_degenerate(model, tmp_path, pool, reco
     assert load_manifest(tmp_path / "out").counts["collapsed_runs"] == 2
     run = open_client().get_run(result.manifest.provenance["mlflow_run_id"])
     assert run.data.tags["degenerate"] == "true"
-    sound = tune("sst2", model, tmp_path / "sound", pool)
-    assert len(set(_labels(tmp_path / "sound"))) == 2
+    sound = tuned("sst2")
+    assert len(set(_labels(sound.path))) == 2
     assert sound.results["degenerate"] is False
 
 
@@ -399,13 +410,13 @@ def test_official_files_of_squad2_give_the_official_script_the_score_that_is_rep
     assert best["best_f1"] == pytest.approx(best["f1"], abs=1e-5) == pytest.approx(reported, abs=1e-5)
 
 
-def test_threshold_is_stored_and_used_by_the_loaded_model(model, tmp_path, pool):
+def test_threshold_is_stored_and_used_by_the_loaded_model(tuned):
     data = tiny_tasks.task_data("squad2")
-    tune("squad2", model, tmp_path / "out", pool, data)
-    loaded = load_task_model(tmp_path / "out", "squad2")
+    directory = tuned("squad2").path
+    loaded = load_task_model(directory, "squad2")
     assert isinstance(loaded.facts["null_threshold"], float)
     predictor = TaskPredictor([loaded])
     assert predictor.null_threshold == loaded.facts["null_threshold"]
     records = [{"question": e.question, "context": e.context} for e in data.dev["dev"]]
-    stored = json.loads((tmp_path / "out" / "predictions" / "dev.json").read_text())
+    stored = json.loads((directory / "predictions" / "dev.json").read_text())
     assert [answer["answer"] for answer in predictor.answer(records)] == list(stored.values())

@@ -32,7 +32,7 @@ def test_every_worker_has_a_device_of_its_own_in_turn(tmp_path, monkeypatch):
     with TrialPool(num_workers=3, threads_per_worker=2) as pool:
         assert pool.devices == ["cuda:0", "cuda:1"]
         answers = [pool.workers().submit(device_of_this_worker, tmp_path, 3) for _ in range(3)]
-        found = sorted(answer.result(timeout=60) for answer in answers)
+        found = sorted(answer.result(timeout=240) for answer in answers)
     assert found == [("cuda:0", 2), ("cuda:0", 2), ("cuda:1", 2)]
 
 
@@ -40,7 +40,7 @@ def test_worker_that_dies_is_an_error_and_the_pool_may_be_used_again(tmp_path):
     with TrialPool(num_workers=1) as pool:
         with pytest.raises(WorkerDied, match="most likely killed for memory"):
             list(pool.run([Deadly()]))
-        assert pool.workers().submit(device_of_this_worker, tmp_path, 1).result(timeout=60) == ("cpu", 1)
+        assert pool.workers().submit(device_of_this_worker, tmp_path, 1).result(timeout=240) == ("cpu", 1)
 
 
 def use_the_shared_pool(meeting: Path) -> None:
@@ -51,7 +51,7 @@ def use_the_shared_pool(meeting: Path) -> None:
 def test_process_that_multiprocessing_started_ends_with_its_shared_pool(tmp_path):
     process = multiprocessing.get_context("spawn").Process(target=use_the_shared_pool, args=(tmp_path,))
     process.start()
-    process.join(120)
+    process.join(240)
     hangs = process.is_alive()
     process.kill()
     assert not hangs

@@ -24,7 +24,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["bert_model.pretraining"])
 
 
-def run_ranks(world_size: int, function: Callable[..., None], *arguments: Any, timeout_seconds: int = 120) -> list[int]:
+def run_ranks(world_size: int, function: Callable[..., None], *arguments: Any, timeout_seconds: int = 240) -> list[int]:
     """Run `function(*arguments)` on every rank as under torchrun; returns the exit codes, negative for signals."""
     processes = []
     for environment in environments_of_ranks(world_size):
@@ -59,7 +59,7 @@ def fail_at(rank: int, step: int, action: str, others: Path) -> Callable[[int], 
         if finished != step or int(os.environ.get("RANK", "0")) != rank:
             return
         if action == "hang":
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 120
             while not others.exists() and time.monotonic() < deadline:
                 time.sleep(0.1)
         elif action == "poison":

@@ -12,7 +12,7 @@ from pathlib import Path
 
 _JOB_SERVER = "apache_beam.runners.portability.local_job_service_main"
 _WORKER_POOL = "apache_beam.runners.worker.worker_pool_main"
-_START_SECONDS = 60
+_START_SECONDS = 240
 
 
 @contextlib.contextmanager

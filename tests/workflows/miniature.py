@@ -42,7 +42,7 @@ def preset(**pretraining: Any) -> dict[str, Any]:
                 "max_seq_length": 32,
                 "learning_rates": [3e-3],
                 "batch_sizes": [32],
-                "epochs": [4.0],
+                "epochs": [2.0],
                 "seeds": [1, 2],
                 "random_step_multiple": 2,
             },
@@ -68,7 +68,7 @@ def command(preset_path: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "workflows.run", "--preset", str(preset_path), "--dump", DUMP, *words]
 
 
-def run(home: Path, preset_path: Path, *words: str, timeout: float = 480) -> "subprocess.CompletedProcess[str]":
+def run(home: Path, preset_path: Path, *words: str, timeout: float = 1500) -> "subprocess.CompletedProcess[str]":
     """Run to the end, output and errors together."""
     return subprocess.run(
         command(preset_path, *words),

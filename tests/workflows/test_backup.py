@@ -20,7 +20,7 @@ from workflows.backup import copy_file, create_backup, relocate, restore_backup
 from workflows.instance import open_instance
 from workflows.resources import BertHome
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run is in the first test's time
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
 MODEL = "bert-tiny-sst2"
 

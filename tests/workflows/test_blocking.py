@@ -17,7 +17,7 @@ from workflows.instance import open_instance
 from workflows.partitions import dump_task_key
 from workflows.resources import BertHome
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run is in the first test's time
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
 
 @pytest.fixture

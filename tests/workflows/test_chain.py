@@ -18,7 +18,7 @@ from workflows.phases import ASSETS, ON_REQUEST, TASK_ASSETS
 from workflows.resources import BertHome
 from workflows.run import main
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run is in the first test's time
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from bert_pipeline.formats.parquet import read_documents, write_documents
 from workflows import inspection
 from workflows.defs.corpus import dump_sources
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run is in the first test's time
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
 
 def documents_changed(change: Callable[[list[Any]], list[Any]]) -> Callable[[Path], None]:

@@ -236,7 +236,7 @@ def _descendants(parent: int) -> list[int]:
     return found
 
 
-def _wait_for(condition, seconds: float = 30.0) -> None:
+def _wait_for(condition, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "nothing happened"

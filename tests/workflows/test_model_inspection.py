@@ -14,7 +14,7 @@ from workflows import model_inspection
 from workflows.defs.pretraining import current_model
 from workflows.resources import BertHome
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run is in the first test's time
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
 
 def test_model_with_a_flipped_byte_or_an_infinite_weight_is_refused(home):

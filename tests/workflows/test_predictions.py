@@ -20,7 +20,7 @@ from workflows.instance import open_instance
 from workflows.model_inspection import predictions_complete
 from workflows.resources import BertHome
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run is in the first test's time
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
 SENTENCES = "the film was lovely\n\nthe story was dull\n"
 CHAMPION = "models:/bert-tiny-sst2@champion"

@@ -23,7 +23,7 @@ from workflows.phases import DUMP_ASSETS, PHASE_ASSETS, TASK_ASSETS
 from workflows.resources import TASKS_VARIABLE, BertHome
 from workflows.retraining import START_VARIABLE, retraining_run, starting_model
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run is in the first test's time
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
 NEXT_DUMP = "samplewiki-2"
 

@@ -23,7 +23,7 @@ from workflows.instance import open_instance
 from workflows.metadata import readable_failures
 from workflows.resources import BertHome
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the miniature run is in the first test's time
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
 USER, PASSWORD = "planted-in-uri", "planted:pass/word-90ab"
 

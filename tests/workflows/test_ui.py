@@ -24,7 +24,7 @@ from workflows.launcher import LAUNCH_VARIABLE
 from workflows.phases import ASSETS
 from workflows.resources import BertHome
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 STATUS = "query Status($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
 STALE = """
@@ -45,9 +45,12 @@ mutation Terminate($id: String!) {
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> BertHome:
+def home(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> BertHome:
     """The server's home."""
-    return BertHome(directory=str(tmp_path_factory.mktemp("ui") / "home"))
+    home = BertHome(directory=str(tmp_path_factory.mktemp("ui") / "home"))
+    home.path.mkdir()
+    shutil.copy(empty_store, home.path / "mlflow.db")
+    return home
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +107,7 @@ def answers(address: str) -> bool:
         return False
 
 
-def wait_until(condition, process: "subprocess.Popen[bytes]", seconds: float = 240.0) -> None:
+def wait_until(condition, process: "subprocess.Popen[bytes]", seconds: float = 600.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, f"the webserver ended with {process.returncode}"
@@ -129,7 +132,7 @@ def launch(address: str, *assets: str) -> str:
     return str(launched["run"]["runId"])
 
 
-def status_at_end(address: str, run_id: str, seconds: float = 420.0) -> str:
+def status_at_end(address: str, run_id: str, seconds: float = 900.0) -> str:
     deadline = time.monotonic() + seconds
     status = ""
     while status not in ("SUCCESS", "FAILURE", "CANCELED"):
@@ -166,7 +169,7 @@ def test_terminated_run_is_cancelled_and_kills_even_a_rank_that_hears_no_signal(
             finished_home.of_dump(miniature.DUMP) / name, home.of_dump(miniature.DUMP) / name, dirs_exist_ok=True
         )
     run_id = launch(server, "pretrained_model")
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     while not (ranks := ranks_of(home)):
         assert time.monotonic() < deadline, "no rank was started"
         time.sleep(0.05)
