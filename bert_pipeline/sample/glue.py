@@ -51,27 +51,27 @@ GLUE_FILES: tuple[TaskFiles, ...] = (
         test_header=("index", "sentence"), test_layout=lambda index, row: (index, row[0]),
     ),
     TaskFiles(
-        folder="MRPC", draw=pair_tasks.paraphrases, sizes=(400, 300, 100),
+        folder="MRPC", draw=pair_tasks.paraphrases, sizes=(500, 300, 100),
         header=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
         layout=lambda index, row: (row[0], 2 * index + 1, 2 * index + 2, row[1], row[2]),
         test_header=("index", "#1 ID", "#2 ID", "#1 String", "#2 String"),
         test_layout=lambda index, row: (index, 2 * index + 1, 2 * index + 2, row[1], row[2]),
     ),
     TaskFiles(
-        folder="STS-B", draw=pair_tasks.similarities, sizes=(400, 300, 100), header=(*_STS_COLUMNS, "score"),
+        folder="STS-B", draw=pair_tasks.similarities, sizes=(500, 300, 100), header=(*_STS_COLUMNS, "score"),
         layout=lambda index, row: (index, "generated", "sample", "2020", f"{index:04d}", "none", "none", row[0], row[1],
                                    f"{row[2]:.3f}"),
         test_header=_STS_COLUMNS,
         test_layout=lambda index, row: (index, "generated", "sample", "2020", f"{index:04d}", "none", "none", row[0], row[1]),
     ),
     TaskFiles(
-        folder="QQP", draw=pair_tasks.duplicates, sizes=(400, 300, 100),
+        folder="QQP", draw=pair_tasks.duplicates, sizes=(500, 300, 100),
         header=("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
         layout=lambda index, row: (index, 2 * index + 1, 2 * index + 2, *row),
         test_header=("id", "question1", "question2"), test_layout=lambda index, row: (index, row[0], row[1]),
     ),
     TaskFiles(
-        folder="QNLI", draw=pair_tasks.answers, sizes=(400, 300, 100), header=("index", "question", "sentence", "label"),
+        folder="QNLI", draw=pair_tasks.answers, sizes=(500, 300, 100), header=("index", "question", "sentence", "label"),
         layout=lambda index, row: (index, *row),
         test_header=("index", "question", "sentence"), test_layout=lambda index, row: (index, row[0], row[1]),
     ),
@@ -98,7 +98,7 @@ def write_glue(directory: Path, world: World) -> dict[str, int]:
             path = f"{files.folder}/{name}.tsv"
             rows[path] = _write_tsv(directory / path, header, (layout(*item) for item in enumerate(examples)))
     for name, size, genres in (
-        ("train", 400, MATCHED_GENRES), ("dev_matched", 300, MATCHED_GENRES), ("dev_mismatched", 300, MISMATCHED_GENRES),
+        ("train", 500, MATCHED_GENRES), ("dev_matched", 300, MATCHED_GENRES), ("dev_mismatched", 300, MISMATCHED_GENRES),
         ("test_matched", 100, MATCHED_GENRES), ("test_mismatched", 100, MISMATCHED_GENRES),
     ):  # fmt: skip
         part = name.partition("_")[0]
