@@ -2,7 +2,7 @@
 
 torch multiplies float32 matrices with MKL, which leaves half of some processors' vector units idle; oneDNN, which torch
 ships for convolutions, does not, but is slower elsewhere. So each weight shape of a model is timed with both at start
-(`onednn_choice`), and a shape runs on oneDNN where that is clearly faster (docs/decisions/0008-products-on-onednn.md).
+(`onednn_choice`), and all run on oneDNN where that is clearly faster (docs/decisions/0008-products-on-onednn.md).
 
 Shapes: N rows, I inputs, O outputs of a layer.
 """
@@ -10,7 +10,6 @@ Shapes: N rows, I inputs, O outputs of a layer.
 import contextlib
 import functools
 import platform
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -31,8 +30,10 @@ HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, 
 
 MIN_SAVING = 0.1
 """Share of a model's products that oneDNN must save: a choice must not hang on noise."""
-PROBE_SECONDS = 0.05
-"""Time in which a shape is tried; the large ones of base take a few times as long."""
+PROBE_SECONDS = 0.02
+"""Time in which a shape is tried; the large ones of base take up to three times as long."""
+PROBE_OUTPUTS = 4096
+"""Most outputs of a trial: a vocabulary is tried by a part of it, which both libraries compute at the same rate."""
 TRANSPOSITION_COST = 4
 """Cost of adding a transposed gradient, per number, relative to copying one number of a factor: measured."""
 
@@ -59,7 +60,7 @@ def onednn_shapes() -> list[list[int]]:
 
 
 def onednn_choice(config: BertConfig, *, device: torch.device | str = "cpu") -> tuple[Shape, ...]:
-    """Time a model's weight shapes on this machine; return those for oneDNN, none where it saves less than a tenth.
+    """Time a model's weight shapes on this machine; return them for oneDNN, none where it saves less than a tenth.
 
     Each size of model is timed once in a process; on a GPU there is nothing to choose.
     """
@@ -81,27 +82,29 @@ def processor() -> str:
 
 @functools.cache
 def _choose(layers: int, hidden: int, inner: int, vocab: int) -> tuple[Shape, ...]:
-    tokens = 1024 if hidden <= 256 else 256
+    tokens = 1024 if hidden <= 256 else 64
     products = {  # shape -> rows of a trial, products a token: 15 % of all tokens are predicted
         (hidden, hidden): (tokens, 4.0 * layers),
         (inner, hidden): (tokens, 1.0 * layers),
         (hidden, inner): (tokens, 1.0 * layers),
         (vocab, hidden): (40, 0.15),
     }
-    total, saved = 0.0, {}
+    by_torch = by_onednn = 0.0
     with cpu_settings(onednn=(), num_threads=1), torch.inference_mode(False), torch.enable_grad():
         for shape, (rows, count) in products.items():
-            by_torch, by_onednn = _seconds(shape, rows)
-            total += by_torch * count / rows
-            saved[shape] = (by_torch - by_onednn) * count / rows
-    faster = tuple(sorted(shape for shape, seconds in saved.items() if seconds > 0))
-    return faster if sum(saved[shape] for shape in faster) >= MIN_SAVING * total else ()
+            tried = (min(shape[0], PROBE_OUTPUTS), shape[1])
+            weight = count / rows * shape[0] / tried[0]
+            seconds = _seconds(tried, rows)
+            by_torch += weight * seconds[0]
+            by_onednn += weight * seconds[1]
+    # All or none: a shape that gains next to nothing would be chosen in one run and not in the next.
+    return tuple(sorted(products)) if by_onednn <= (1 - MIN_SAVING) * by_torch else ()
 
 
 def _seconds(shape: Shape, rows: int) -> tuple[float, float]:
-    """Time one layer's forward and backward products, by turns; return the medians of torch and of oneDNN.
+    """Time one layer's forward and backward products, by turns; return the least of torch and of oneDNN.
 
-    It is this thread's processor time that counts, so that another program on the machine does not decide.
+    This thread's processor time counts, and the least of it, so that another program on the machine does not decide.
     """
     weight = torch.full(shape, 0.5, requires_grad=True)  # no random numbers: dropout is keyed on torch's generator
     hidden = torch.full((rows, shape[1]), 0.5, requires_grad=True)
@@ -118,7 +121,7 @@ def _seconds(shape: Shape, rows: int) -> tuple[float, float]:
     while len(turns) < 3 or time.thread_time() < ends:
         turns.append((seconds(functional.linear), seconds(_onednn_linear)))
     by_torch, by_onednn = zip(*turns)
-    return statistics.median(by_torch), statistics.median(by_onednn)
+    return min(by_torch), min(by_onednn)
 
 
 def linear(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -106,7 +106,7 @@ def test_settings_are_put_back_whatever_happens() -> None:
         (SHAPES, 0.5, SHAPES),
         (SHAPES, 0.95, []),  # five per cent saved
         (SHAPES, 1.5, []),
-        (SHAPES[:1], 0.5, SHAPES[:1]),
+        (SHAPES[:1], 0.2, SHAPES),  # the largest share of the products: all shapes go together
         (SHAPES[3:], 0.5, []),  # 15 % of one product of 12.15 a token
     ],
 )

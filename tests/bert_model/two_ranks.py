@@ -19,9 +19,9 @@ from bert_model.trainer import Trainer
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import BertError
 
-# Ranks are forked from one server that has torch loaded already.
+# Ranks are forked from one server that has torch loaded already, with what reading instances loads on its first use.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["bert_model.pretraining"])
+_CONTEXT.set_forkserver_preload(["bert_model.pretraining", "pyarrow.compute", "pandas"])
 
 
 def run_ranks(world_size: int, function: Callable[..., None], *arguments: Any, timeout_seconds: int = 240) -> list[int]:
