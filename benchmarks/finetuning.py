@@ -25,15 +25,16 @@ from benchmarks.machine import describe
 from benchmarks.sample_instances import sample_instances
 from benchmarks.table import Contestant, Row, medians, render
 from benchmarks.working_directory import working_directory
-from bert_model.config import BertConfig
-from bert_model.distributed import keep_freed_memory
-from bert_model.encoding import EncodedSet
-from bert_model.evaluation import evaluate
-from bert_model.featurization import EncodingConfig, encode_examples
-from bert_model.finetuning_config import FinetuningConfig, task_configuration
-from bert_model.modeling import BertForPreTraining, new_model
-from bert_model.trial import Trial, predict_logits, starting_model, train_model
-from bert_model.weights import save_model
+from bert_model.finetuning.config import FinetuningConfig, task_configuration
+from bert_model.finetuning.dataset import EncodedSet
+from bert_model.finetuning.decode import evaluate
+from bert_model.finetuning.encode import EncodingConfig, encode_examples
+from bert_model.finetuning.predict_logits import predict_logits
+from bert_model.finetuning.trial import Trial, starting_model, train_model
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.weights import save_model
+from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.sample import generate_sample
 from bert_pipeline.tasks.description import Task

@@ -24,9 +24,9 @@ from benchmarks.our_training import OurTraining
 from benchmarks.sample_instances import sample_instances
 from benchmarks.training_case import TrainingCase
 from benchmarks.working_directory import working_directory
-from bert_model.cpu_kernels import Shape, cpu_settings, fast_dropout, onednn_choice, processor
-from bert_model.data import Batch, collate
-from bert_model.distributed import keep_freed_memory
+from bert_model.model.cpu_kernels import Shape, cpu_settings, fast_dropout, onednn_choice, processor
+from bert_model.pretraining.data import Batch, collate
+from bert_model.training.distributed import keep_freed_memory
 
 HEADER = ("training", "tokens/s", "all on oneDNN", "vocabulary on oneDNN", "torch's dropout", "padded", "chosen")
 
@@ -87,7 +87,11 @@ def measure(case: TrainingCase, num_turns: int) -> tuple[float, list[float]]:
 
     training.trainer.after_step = after_step
     training.trainer.should_stop = lambda: steps >= len(variants) * (num_turns + 1)
-    with settings, mock.patch("bert_model.trainer.collate", collated), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        settings,
+        mock.patch("bert_model.pretraining.trainer.collate", collated),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         training.trainer.run(0)
     turns = list(zip(*(found[1:] for found in rates)))  # the first turn warms up
     return statistics.median(rates[0][1:]), [

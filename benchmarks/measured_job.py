@@ -8,7 +8,8 @@ from pathlib import Path
 from bert_pipeline.instances import InstancesConfig
 from bert_pipeline.jobs.corpus import build_corpus
 from bert_pipeline.jobs.instances import build_instances
-from bert_pipeline.jobs.vocabulary import VocabularyConfig, build_vocabulary
+from bert_pipeline.jobs.vocabulary import build_vocabulary
+from bert_pipeline.vocabulary import VocabularyConfig
 
 
 def main() -> None:

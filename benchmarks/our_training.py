@@ -6,13 +6,13 @@ import statistics
 from typing import Any, cast
 
 from benchmarks.training_case import Meter, TrainingCase
-from bert_model.cpu_kernels import cpu_settings, onednn_choice
-from bert_model.data import InstanceSplit
-from bert_model.distributed import Group
-from bert_model.modeling import BertForPreTraining, new_model
-from bert_model.optimizer import build_optimizer
-from bert_model.tracking import Tracker
-from bert_model.trainer import Phase, Trainer
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
+from bert_model.pretraining.data import InstanceSplit
+from bert_model.pretraining.trainer import Phase, Trainer
+from bert_model.training.distributed import Group
+from bert_model.training.mlflow_sync import Tracker
+from bert_model.training.optimizer import build_optimizer
 from bert_pipeline.tokenization import Tokenizer
 
 

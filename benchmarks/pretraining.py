@@ -23,10 +23,10 @@ from benchmarks.sample_instances import sample_instances
 from benchmarks.table import Contestant, Row, medians, render
 from benchmarks.training_case import TrainingCase
 from benchmarks.working_directory import working_directory
-from bert_model.cpu_kernels import cpu_settings
-from bert_model.data import InstanceReader, InstanceSplit, rank_slice, split_micro_batches
-from bert_model.distributed import keep_freed_memory
-from bert_model.utilization import matrix_product_rate
+from bert_model.model.cpu_kernels import cpu_settings
+from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice, split_micro_batches
+from bert_model.training.distributed import keep_freed_memory
+from bert_model.training.throughput import matrix_product_rate
 from bert_pipeline.errors import BertError, ConfigurationError
 from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.tokenization import Tokenizer

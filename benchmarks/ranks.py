@@ -19,7 +19,7 @@ import torch
 from benchmarks.our_training import OurTraining
 from benchmarks.table import Row, medians
 from benchmarks.training_case import TrainingCase
-from bert_model.distributed import environments_of_ranks, keep_freed_memory, process_group
+from bert_model.training.distributed import environments_of_ranks, keep_freed_memory, process_group
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import load_manifest
 

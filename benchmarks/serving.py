@@ -68,11 +68,12 @@ def peer_body(texts: Sequence[str]) -> bytes:
 
 def make_case(size: str, num_texts: int) -> ServingCase:
     """Fine-tune a model of random weights for a moment, and make it champion of a registry of its own."""
-    from bert_model.finetuning import finetune
-    from bert_model.finetuning_config import task_configuration
-    from bert_model.promotion import GateConfig
-    from bert_model.registry import model_name, promote, register
-    from bert_model.trial_pool import TrialPool
+    from bert_model.finetuning.config import task_configuration
+    from bert_model.finetuning.finetune import finetune
+    from bert_model.finetuning.worker_pool import TrialPool
+    from bert_model.registry.client import model_name
+    from bert_model.registry.promotion import GateConfig
+    from bert_model.registry.registry import promote, register
     from bert_pipeline.tasks.task import load_task_data
 
     scratch = working_directory("serving") / "home"
@@ -167,7 +168,7 @@ def _warm_up(server: ModelServer, bodies: Sequence[bytes], expected: int) -> Non
 
 def measure_here(case: ServingCase, arguments: argparse.Namespace, *, with_peer: bool) -> list[Row]:
     """The same models called in this process, one request after another."""
-    from bert_model.prediction import load_predictor
+    from bert_model.inference.predict import load_predictor
 
     predictor = load_predictor(TASK, [case.model])
     models: dict[str, Callable[[Sequence[str]], Any]] = {

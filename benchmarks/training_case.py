@@ -6,7 +6,8 @@ from typing import Literal
 
 import torch
 
-from bert_model.config import BertConfig, PhaseConfig, PretrainingConfig
+from bert_model.model.config import BertConfig
+from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_pipeline.manifest import Manifest
 
 

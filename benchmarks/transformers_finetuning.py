@@ -12,7 +12,7 @@ import torch
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import transformers
 
-from bert_model.encoding import EncodedSet
+from bert_model.finetuning.dataset import EncodedSet
 
 
 class EncodedDataset(torch.utils.data.Dataset):

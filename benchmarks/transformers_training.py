@@ -11,16 +11,9 @@ import torch
 import transformers
 
 from benchmarks.training_case import Meter, TrainingCase
-from bert_model.data import (
-    IGNORED_LABEL,
-    Batch,
-    InstanceReader,
-    InstanceSplit,
-    collate,
-    rank_slice,
-    split_micro_batches,
-)
-from bert_model.trainer import ALIGNED_LENGTH
+from bert_model.model.config import IGNORED_LABEL
+from bert_model.pretraining.data import Batch, InstanceReader, InstanceSplit, collate, rank_slice, split_micro_batches
+from bert_model.pretraining.trainer import ALIGNED_LENGTH
 from bert_pipeline.tokenization import Tokenizer
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_model.pretraining_arguments import add_arguments
+from bert_model.pretraining.config import add_arguments
 from bert_pipeline import cli as pipeline_cli
 from bert_pipeline.cli import Subparsers, add_command
 from bert_pipeline.configuration import from_mapping, override
@@ -115,9 +115,9 @@ def _add_pretrain(subparsers: Subparsers) -> None:
 
 
 def _run_pretrain(arguments: argparse.Namespace) -> int:
-    from bert_model import pretraining_command
+    from bert_model.pretraining.__main__ import run
 
-    return pretraining_command.run(arguments)
+    return run(arguments)
 
 
 def _add_finetune(subparsers: Subparsers) -> None:
@@ -143,10 +143,10 @@ def _run_finetune(arguments: argparse.Namespace) -> int:
     from bert_pipeline.tasks.task import get_task, load_task_data
 
     get_task(arguments.task)  # an unknown task is told before torch is loaded
-    from bert_model.finetuning import finetune
-    from bert_model.finetuning_config import task_configuration
-    from bert_model.resolve import resolve_model
-    from bert_model.trial_pool import TrialPool
+    from bert_model.finetuning.config import task_configuration
+    from bert_model.finetuning.finetune import finetune
+    from bert_model.finetuning.worker_pool import TrialPool
+    from bert_model.registry.resolve import resolve_model
 
     config = task_configuration(arguments.task, override({}, arguments.assignments))
     data = load_task_data(arguments.task, arguments.data, arguments.dev_fraction)
@@ -184,8 +184,8 @@ def _run_predict(arguments: argparse.Namespace) -> int:
 
     if arguments.task not in ("mlm", "nsp"):
         get_task(arguments.task)
-    from bert_model.prediction import predict
-    from bert_model.resolve import resolve_model
+    from bert_model.inference.predict import predict
+    from bert_model.registry.resolve import resolve_model
 
     directories = [resolve_model(model) for model in arguments.model]
     predict(arguments.task, directories, arguments.input, arguments.output)
@@ -205,7 +205,7 @@ def _add_score(subparsers: Subparsers) -> None:
 
 
 def _run_score(arguments: argparse.Namespace) -> int:
-    from bert_model.metrics.predictions import score_files
+    from bert_model.metrics.score import score_files
 
     print(
         json.dumps(
@@ -228,7 +228,7 @@ def _add_submission(subparsers: Subparsers) -> None:
 
 
 def _run_submission(arguments: argparse.Namespace) -> int:
-    from bert_model.metrics.predictions import read_predictions
+    from bert_model.metrics.score import read_predictions
     from bert_pipeline.manifest import load_manifest
     from bert_pipeline.tasks.submission import write_submission
     from bert_pipeline.tasks.task import get_task
@@ -265,8 +265,8 @@ def _run_features(arguments: argparse.Namespace) -> int:
         layers = [int(word) for word in arguments.layers.split(",")]
     except ValueError:
         raise UsageError(f"--layers {arguments.layers}: expected whole numbers with commas, such as -1,-2") from None
-    from bert_model.features import write_features
-    from bert_model.resolve import resolve_model
+    from bert_model.inference.features import write_features
+    from bert_model.registry.resolve import resolve_model
 
     count = write_features(resolve_model(arguments.model), arguments.input, arguments.output, layers=layers)
     print(f"{arguments.output}: activations of {count} texts")
@@ -288,8 +288,8 @@ def _add_attention(subparsers: Subparsers) -> None:
 
 
 def _run_attention(arguments: argparse.Namespace) -> int:
-    from bert_model.attention import write_attention
-    from bert_model.resolve import resolve_model
+    from bert_model.inference.attention import write_attention
+    from bert_model.registry.resolve import resolve_model
 
     directory, texts = resolve_model(arguments.model), (arguments.text_a, arguments.text_b)
     count = write_attention(directory, *texts, arguments.output, model_name=arguments.model)
@@ -320,15 +320,15 @@ def _add_models(subparsers: Subparsers) -> None:
 
 
 def _run_models(arguments: argparse.Namespace) -> int:
-    from bert_model.registry import list_models, models_table
+    from bert_model.registry.registry import list_models, models_table
 
     print(models_table(list_models()))
     return 0
 
 
 def _run_promote(arguments: argparse.Namespace) -> int:
-    from bert_model.promotion import GateConfig
-    from bert_model.registry import promote
+    from bert_model.registry.promotion import GateConfig
+    from bert_model.registry.registry import promote
 
     gates = from_mapping(GateConfig, override({}, arguments.assignments))
     decision = promote(arguments.name, arguments.version, arguments.dry_run, config=gates)
@@ -337,7 +337,7 @@ def _run_promote(arguments: argparse.Namespace) -> int:
 
 
 def _run_rollback(arguments: argparse.Namespace) -> int:
-    from bert_model.registry import rollback
+    from bert_model.registry.registry import rollback
 
     version = rollback(arguments.name)
     print(f"{version.name} version {version.version} is champion again")

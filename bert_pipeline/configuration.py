@@ -11,6 +11,21 @@ import yaml
 
 from bert_pipeline.errors import ConfigurationError, suggest
 
+
+def require_at_least(config: Any, name: str, least: float) -> None:
+    """Raise ConfigurationError when a number is below `least` or not a number at all."""
+    value = getattr(config, name)
+    if not value >= least:
+        raise ConfigurationError(f"{name}: found {value}, expected at least {least}")
+
+
+def require_share(config: Any, name: str) -> None:
+    """Raise ConfigurationError when a value is not in [0, 1)."""
+    value = getattr(config, name)
+    if not 0 <= value < 1:
+        raise ConfigurationError(f"{name}: found {value}, expected a number from 0 to below 1")
+
+
 Config = TypeVar("Config")
 
 

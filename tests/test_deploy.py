@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_model.pretraining_arguments import add_arguments
+from bert_model.pretraining.config import add_arguments
 
 SCRIPT = Path(__file__).resolve().parent.parent / "deploy" / "pretrain.slurm"
 

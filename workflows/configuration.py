@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import dagster as dg
 from pydantic import Field, create_model
 
-from bert_model.run_preset import RunPreset, load_preset
+from bert_model.presets import RunPreset, load_preset
 from bert_pipeline.configuration import from_mapping, to_mapping
 
 PRESET_VARIABLE = "BERT_PRESET"

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from bert_model.record import without_password
+from bert_model.training.metrics_log import without_password
 from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.manifest import Manifest
 

@@ -23,8 +23,8 @@ def pretrained_model_loads(directory: Path) -> Verdict:
     """Bytes as in the manifest; every tensor, and no other, is taken over into the model; all are finite."""
     import torch
 
-    from bert_model.modeling import BertForPreTraining
-    from bert_model.weights import load_model
+    from bert_model.model.bert import BertForPreTraining
+    from bert_model.model.weights import load_model
 
     verdict = intact(directory, "pretrained_model")
     if not verdict.passed:
@@ -91,7 +91,7 @@ def pretraining_loss_falls(model_directory: Path) -> Verdict:
 
 def held_out_reproduces(model_directory: Path) -> Verdict:
     """The exported weights, loaded anew, have the held-out loss and accuracy that the training measured in memory."""
-    from bert_model.held_out import measure_held_out
+    from bert_model.pretraining.evaluation import measure_held_out
 
     try:
         manifest = load_manifest(model_directory, kind="pretrained_model", verify="sha256")
@@ -162,9 +162,9 @@ def _reload_task(directory: Path) -> tuple[Manifest, Any]:
 
 def finetuned_scores_reproduce(directory: Path, task_directory: Path) -> Verdict:
     """The saved weights, loaded anew, predict dev with the scores that task.json records."""
-    from bert_model.evaluation import evaluate
-    from bert_model.featurization import encode_examples
-    from bert_model.task_model import load_task_model
+    from bert_model.finetuning.decode import evaluate
+    from bert_model.finetuning.encode import encode_examples
+    from bert_model.finetuning.task_model import load_task_model
     from bert_pipeline.tasks.task import load_task_data
 
     verdict = intact(directory, "finetuned_model")
@@ -278,8 +278,8 @@ def predictions_complete(directory: Path) -> Verdict:
 
 def registered_consistent(directory: Path, name: str) -> Verdict:
     """A version of `name` holds the directory's content and downloads whole; so does the champion, if there is one."""
-    from bert_model.reference_logits import difference
-    from bert_model.registry import CANDIDATE, CHAMPION, download, list_models
+    from bert_model.registry.artifacts import difference
+    from bert_model.registry.registry import CANDIDATE, CHAMPION, download, list_models
 
     try:
         expected = load_manifest(directory, verify="sha256").sha256

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from bert_model.record import credentials_apart
+from bert_model.training.metrics_log import credentials_apart
 from bert_pipeline.errors import UsageError
 from workflows.partitions import TASK_NAMES, checked_dump_name
 
@@ -137,7 +137,7 @@ class BertHome(dg.ConfigurableResource):
         self, *, run_name: str, tags: Mapping[str, str], metrics: Mapping[str, float], directory: Path
     ) -> str:
         """Log a report directory as an MLflow run of its own; returns the run's id."""
-        from bert_model.tracking import experiment_id, open_client
+        from bert_model.training.mlflow_sync import experiment_id, open_client
 
         self.apply_environment()
         client = open_client(self.tracking_uri)

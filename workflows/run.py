@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_model.run_preset import RunPreset, load_preset
+from bert_model.presets import RunPreset, load_preset
 from bert_pipeline.errors import BertError, InputError, UsageError
 from workflows.configuration import asset_configs
 from workflows.partitions import DEFAULT_DUMP, TASK_NAMES, checked_dump_name, checked_tasks, sample_seed

@@ -1,14 +1,22 @@
-"""Scoring a task's predictions by its official metric, and the trivial baseline beside it."""
+"""Score predictions by a task's official metric, beside its trivial baseline; read prediction files."""
 
+import functools
+import json
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bert_model.metrics import glue, ner, squad
 from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.manifest import file_sha256
 from bert_pipeline.tasks.description import Task
-from bert_pipeline.tasks.task import get_task
+from bert_pipeline.tasks.example import TaggedExample
+from bert_pipeline.tasks.glue import read_lines
+from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, to_iob2
+from bert_pipeline.tasks.swag import SWAG_COLUMNS
+from bert_pipeline.tasks.task import get_task, read_examples
 
 BASELINES = {
     "classification": "the class that scores best throughout (for accuracy, the majority)",
@@ -117,3 +125,194 @@ METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
     "pearson": glue.pearson,
     "spearman": glue.spearman,
 }
+
+
+def score_files(
+    task: str | Task,
+    data_file: Path | str,
+    predictions_file: Path | str,
+    na_prob_file: Path | str | None = None,
+    na_threshold: float = 1.0,
+) -> dict[str, Any]:
+    """Score a file of predictions against a labelled data file by the task's official metric.
+
+    Predictions: JSON lines of {"id", "prediction"} for every task; a table `index<TAB>prediction` for GLUE and SWAG;
+    the official JSON object of id and answer for SQuAD, with `na_prob_file` and `na_threshold` as the official
+    script's --na-prob-file and --na-prob-thresh; for NER conlleval's columns (word, gold tag, predicted tag), or word
+    and predicted tag. Returns the metrics, `examples` (how many were scored), `unknown` (predictions for other
+    examples), both files' hashes, and for SQuAD 1.1 `unanswered`. In conlleval's columns -DOCSTART- lines count as
+    words, as conlleval has it. InputError names file and line, what was found and what was expected.
+    """
+    task = task if isinstance(task, Task) else get_task(task)
+    data_file, predictions_file = Path(data_file), Path(predictions_file)
+    examples = read_examples(task, data_file)
+    na_probs = None
+    if na_prob_file is not None:
+        if not task.has_impossible:
+            raise UsageError(f"{task.name}: null odds were given, but its questions all have answers; leave them out")
+        na_probs = _read_object(Path(na_prob_file), _number)
+    scores: dict[str, Any]
+    unknown = 0
+    if task.kind == "tagging" and not _is_json(predictions_file):
+        scores = _score_columns(task, examples, predictions_file)
+    else:
+        predictions = read_predictions(task, predictions_file)
+        known = {example.example_id for example in examples}
+        unknown = len(predictions.keys() - known)
+        if unknown == len(predictions):
+            raise InputError(
+                f"{predictions_file}: none of its ids is in {data_file}; expected predictions for that file"
+            )
+        try:
+            scores = dict(score(task, examples, predictions, na_probs, na_threshold))
+        except InputError as error:
+            raise InputError(f"{predictions_file}: {error}") from error
+        if task.kind == "span" and not task.has_impossible:
+            scores["unanswered"] = len(known - predictions.keys())
+    return {
+        "task": task.name,
+        **scores,
+        "examples": len(examples),
+        "unknown": unknown,
+        "data_sha256": file_sha256(data_file),
+        "predictions_sha256": file_sha256(predictions_file),
+    }
+
+
+def read_predictions(task: Task, path: Path) -> dict[str, Any]:
+    """Read predictions as JSON lines, as SQuAD's JSON object, or as a table of index and prediction."""
+    if task.kind == "span" and not _is_json_lines(path):
+        return _read_object(path, _text)
+    ending = functools.partial(_ending, len((task.columns if task.columns.endings else SWAG_COLUMNS).endings))
+    checks: dict[str, Callable[[str, Any], Any]] = {"regression": _number, "choice": ending, "tagging": _tags}
+    check = checks.get(task.kind, _text)
+    result: dict[str, Any] = {}
+    for number, key, value in _read_json_lines(path) if _is_json(path) else _read_table(path):
+        where = f"{path}:{number}"
+        if key in result:
+            raise InputError(f"{where}: the id {key!r} stands twice, expected each once")
+        result[key] = check(where, value)
+        if task.kind == "classification" and result[key] not in task.labels:
+            raise InputError(f"{where}: prediction {value!r}, expected one of {', '.join(task.labels)}")
+    return result
+
+
+def _read_json_lines(path: Path) -> Iterator[tuple[int, str, Any]]:
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{path}:{number}: not valid JSON ({error})") from error
+        if not isinstance(record, dict) or "id" not in record or "prediction" not in record:
+            raise InputError(f'{path}:{number}: expected an object with "id" and "prediction"')
+        yield number, str(record["id"]), record["prediction"]
+
+
+def _read_table(path: Path) -> Iterator[tuple[int, str, Any]]:
+    for number, line in read_lines(path):
+        fields = line.split("\t")
+        if len(fields) != 2:
+            raise InputError(f"{path}:{number}: {len(fields)} columns, expected 2 (index and prediction)")
+        if number == 1:
+            if fields != ["index", "prediction"]:
+                raise InputError(f"{path}:1: header {line[:60]!r}, expected 'index<TAB>prediction'")
+            continue
+        yield number, fields[0], fields[1]
+
+
+def _read_object(path: Path, check: Callable[[str, Any], Any]) -> dict[str, Any]:
+    text = "\n".join(line for _, line in read_lines(path))
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}: not valid JSON ({error.msg})") from error
+    if not isinstance(document, dict):
+        raise InputError(f"{path}: found a {type(document).__name__}, expected one JSON object of question ids")
+    return {key: check(f"{path}: question {key!r}", value) for key, value in document.items()}
+
+
+def _is_json(path: Path) -> bool:
+    first = next(read_lines(path), (1, ""))[1]
+    return first.lstrip().startswith("{")
+
+
+def _is_json_lines(path: Path) -> bool:
+    """Tell lines of objects from one object: only the former's first line is an object with "prediction"."""
+    try:
+        record = json.loads(next(read_lines(path), (1, ""))[1])
+    except ValueError:
+        return False
+    return isinstance(record, dict) and "prediction" in record and "id" in record
+
+
+def _text(where: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{where}: prediction {value!r}, expected a text")
+    return value
+
+
+def _number(where: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if isinstance(value, bool) or not abs(number) < float("inf"):
+        raise InputError(f"{where}: prediction {value!r}, expected a number")
+    return number
+
+
+def _ending(count: int, where: str, value: Any) -> int:
+    if str(value) not in map(str, range(count)):
+        raise InputError(f"{where}: prediction {value!r}, expected the index of an ending, 0 to {count - 1}")
+    return int(value)
+
+
+def _tags(where: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+        raise InputError(f"{where}: prediction {value!r}, expected a list of tags")
+    return tuple(value)
+
+
+def _score_columns(task: Task, examples: Sequence[TaggedExample], path: Path) -> dict[str, float]:
+    """Score conlleval's columns: all lines of the file, whose words and gold tags must be those of `examples`."""
+    gold: list[list[str]] = [[]]
+    predicted: list[list[str]] = [[]]
+    expected = ((word, tag) for example in examples for word, tag in zip(example.words, example.tags or ()))
+    has_gold: bool | None = None
+    for number, line in read_lines(path):
+        fields = [field for field in COLUMN_SEPARATOR.split(line) if field]
+        if not fields:
+            gold.append([])
+            predicted.append([])
+            continue
+        if has_gold is None:
+            has_gold = len(fields) > 2
+        if len(fields) < 2 or has_gold != (len(fields) > 2):
+            raise InputError(f"{path}:{number}: {len(fields)} columns, expected {'3' if has_gold else '2'}")
+        if fields[0] == DOCUMENT_MARK:
+            word, tag = fields[0], "O"
+        else:
+            word, tag = next(expected, ("the end of the file", ""))
+        if fields[0] != word:
+            raise InputError(f"{path}:{number}: word {fields[0]!r}, expected {word!r} as in the data file")
+        gold[-1].append(fields[-2] if has_gold else tag)
+        predicted[-1].append(fields[-1])
+    rest = sum(1 for _ in expected)
+    if rest:
+        raise InputError(f"{path}: ends {rest} words before the data file does, expected a prediction for every word")
+    if has_gold:
+        _require_same_gold(path, examples, gold)
+    else:
+        gold, predicted = [to_iob2(tags) for tags in gold], [to_iob2(tags) for tags in predicted]
+    scores = ner.score_tags(gold, predicted)
+    return {metric: scores[metric] for metric in task.metrics}
+
+
+def _require_same_gold(path: Path, examples: Sequence[TaggedExample], gold: Sequence[Sequence[str]]) -> None:
+    """Compare the gold tags of the predictions' file with the data file's, whichever scheme each is in."""
+    found = [tag for sentence in gold for tag in to_iob2(sentence)]
+    expected = [tag for example in examples for tag in example.tags or ()]
+    if [tag for tag in found if tag != "O"] != [tag for tag in expected if tag != "O"]:
+        raise InputError(f"{path}: its gold tags (the last column but one) are not those of the data file")

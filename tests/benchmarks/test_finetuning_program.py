@@ -6,9 +6,9 @@ import json
 import pytest
 
 from benchmarks import finetuning
-from bert_model.config import BertConfig
-from bert_model.modeling import BertForPreTraining, new_model
-from bert_model.weights import save_model
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.weights import save_model
 from bert_pipeline.tokenization import Tokenizer
 
 WORDS = ("the", "river", "is", "long", "wide", "old", "town", "where", "?", ".")

@@ -14,8 +14,8 @@ from benchmarks.repeated_dump import repeat_dump
 from benchmarks.sample_instances import sample_instances
 from benchmarks.table import Row, medians, render
 from benchmarks.training_case import TrainingCase
-from bert_model import modeling
-from bert_model.cpu_kernels import fast_dropout
+from bert_model.model import bert
+from bert_model.model.cpu_kernels import fast_dropout
 from bert_pipeline.errors import InputError
 from bert_pipeline.wikipedia.dump import ReadReport, open_dump, read_pages
 
@@ -146,4 +146,4 @@ def test_kernels_program_compares_its_variants(capsys, tmp_path, monkeypatch):
     cells = [cell.strip() for cell in capsys.readouterr().out.splitlines()[-1].strip("|").split("|")]
     assert cells[0] == "tiny, vocabulary 1,000"
     assert all(float(cell.replace(",", "")) > 0 for cell in cells[1:6])
-    assert modeling.fast_dropout is fast_dropout  # what was taken out for a variant is back
+    assert bert.fast_dropout is fast_dropout  # what was taken out for a variant is back

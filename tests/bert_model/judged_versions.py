@@ -1,6 +1,6 @@
 """Scores and facts of versions as the promotion gates see them, made up for the tests."""
 
-from bert_model.version_facts import FINETUNED, TaskScore, VersionFacts
+from bert_model.registry.versions import FINETUNED, TaskScore, VersionFacts
 
 
 def task_score(task="sst2", mean=80.0, **changes):

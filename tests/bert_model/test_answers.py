@@ -3,8 +3,15 @@
 import numpy as np
 import tiny_tasks
 
-from bert_model.answers import SpanAnswer, SpanCandidate, choose_answers, is_collapsed, span_answers, tune_threshold
-from bert_model.featurization import EncodingConfig, encode_examples
+from bert_model.finetuning.decode import (
+    SpanAnswer,
+    SpanCandidate,
+    choose_answers,
+    is_collapsed,
+    span_answers,
+    tune_threshold,
+)
+from bert_model.finetuning.encode import EncodingConfig, encode_examples
 from bert_pipeline.tasks.example import Answer, SpanExample
 from bert_pipeline.tasks.task import get_task
 

@@ -12,8 +12,8 @@ import tiny_tasks
 import torch
 import transformers
 
-from bert_model.attention import LEVELS, MAX_TOKENS, render, write_attention
 from bert_model.cli import main
+from bert_model.inference.attention import LEVELS, MAX_TOKENS, render, write_attention
 from bert_pipeline.errors import InputError
 
 A, B = "the film was lovely .", "anna lives in rome ."

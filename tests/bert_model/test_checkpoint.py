@@ -11,12 +11,13 @@ import pytest
 import torch
 from instances_fixture import make_tokenizer
 
-from bert_model import checkpoint
-from bert_model.checkpoint import BackgroundSaver, CheckpointDirectory, Snapshot, restore, take_snapshot
-from bert_model.config import BertConfig, OptimizerConfig
-from bert_model.modeling import BertForPreTraining, new_model
-from bert_model.optimizer import build_optimizer, optimizer_tensors
-from bert_model.weights import load_model
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.weights import load_model
+from bert_model.pretraining import checkpoint
+from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, Snapshot, restore, take_snapshot
+from bert_model.training.config import OptimizerConfig
+from bert_model.training.optimizer import build_optimizer, optimizer_tensors
 from bert_pipeline.errors import ArtefactError, TrainingError
 
 CONFIG = BertConfig.from_preset("tiny", vocab_size=60, hidden_size=16, max_position_embeddings=16)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from bert_model import cpu_kernels
-from bert_model.config import BertConfig
-from bert_model.cpu_kernels import (
+from bert_model.model import cpu_kernels
+from bert_model.model.config import BertConfig
+from bert_model.model.cpu_kernels import (
     HAS_ONEDNN,
     Linear,
     cpu_settings,

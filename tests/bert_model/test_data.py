@@ -8,8 +8,8 @@ import pytest
 import torch
 from instances_fixture import make_tokenizer, write_instances
 
-from bert_model.data import (
-    IGNORED_LABEL,
+from bert_model.model.config import IGNORED_LABEL
+from bert_model.pretraining.data import (
     InstanceReader,
     InstanceSplit,
     RowGroup,

@@ -15,8 +15,8 @@ from instances_fixture import write_instances
 from small_training import configuration, train_events
 from two_ranks import run_pretraining, run_ranks
 
-from bert_model.data import InstanceReader, InstanceSplit, rank_slice
-from bert_model.distributed import LostRanksError, environments_of_ranks, process_group
+from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice
+from bert_model.training.distributed import LostRanksError, environments_of_ranks, process_group
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.manifest import load_manifest, publishing
 
@@ -111,8 +111,8 @@ def test_a_reader_takes_no_more_memory_for_fifty_shards_than_for_one(tmp_path: P
     code = (
         "import sys\n"
         "import torch\n"
-        "from bert_model.data import InstanceReader, InstanceSplit\n"
-        "from bert_model.trainer import peak_memory\n"
+        "from bert_model.pretraining.data import InstanceReader, InstanceSplit\n"
+        "from bert_model.pretraining.trainer import peak_memory\n"
         "split = InstanceSplit(sys.argv[1], 'train')\n"
         "reader = InstanceReader(split, seed=1, groups_per_window=8)\n"
         "for position in range(0, split.num_instances, 4096):\n"

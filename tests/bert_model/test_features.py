@@ -9,8 +9,8 @@ import tiny_tasks
 import torch
 import transformers
 
-from bert_model.features import write_features
-from bert_model.tagger import Tagger, chosen_states
+from bert_model.inference.features import write_features
+from bert_model.model.heads import Tagger, chosen_states
 from bert_pipeline.errors import ConfigurationError, InputError
 
 

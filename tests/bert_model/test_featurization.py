@@ -8,10 +8,18 @@ import tiny_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_model.answers import scored_words
-from bert_model.encoding import IGNORED_LABEL, EncodedSet
-from bert_model.featurization import EncodingConfig, encode_examples, encode_texts, truncated_pair
-from bert_model.windows import document_windows, maximum_context, span_windows
+from bert_model.finetuning.dataset import EncodedSet
+from bert_model.finetuning.decode import scored_words
+from bert_model.finetuning.encode import (
+    EncodingConfig,
+    document_windows,
+    encode_examples,
+    encode_texts,
+    maximum_context,
+    span_windows,
+    truncated_pair,
+)
+from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.squad import NO_OFFSET

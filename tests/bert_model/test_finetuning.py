@@ -11,19 +11,21 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from bert_model.evaluation import evaluate
-from bert_model.featurization import encode_examples
-from bert_model.finetuning import finetune, task_configuration
-from bert_model.finetuning_session import trial_directory
+from bert_model.finetuning.config import task_configuration
+from bert_model.finetuning.decode import evaluate
+from bert_model.finetuning.encode import encode_examples
+from bert_model.finetuning.finetune import finetune
+from bert_model.finetuning.task_model import load_task_model
+from bert_model.finetuning.trial_runner import trial_directory
+from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.inference.predict import TaskPredictor
 from bert_model.metrics import score
-from bert_model.metrics.predictions import read_predictions
-from bert_model.prediction import TaskPredictor
-from bert_model.task_model import load_task_model
-from bert_model.tracking import open_client
-from bert_model.trial_pool import TrialPool
+from bert_model.metrics.score import read_predictions
+from bert_model.training.mlflow_sync import open_client
 from bert_pipeline.errors import ConfigurationError, InputError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.tasks.task import TASKS, get_task
+from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.task import get_task
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from instances_fixture import make_tokenizer, write_instances
 
-from bert_model.config import PretrainingConfig
-from bert_model.data import InstanceReader, InstanceSplit
-from bert_model.pretraining import pretrain
+from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.data import InstanceReader, InstanceSplit
+from bert_model.pretraining.run import pretrain
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.formats.tfrecord import open_tfrecords

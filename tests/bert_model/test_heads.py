@@ -7,18 +7,18 @@ import pytest
 import torch
 from instances_fixture import make_tokenizer
 
-from bert_model.config import BertConfig
-from bert_model.heads import (
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.heads import (
     BertForMultipleChoice,
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
+    Tagger,
     has_bfloat16_lstm,
 )
-from bert_model.modeling import BertForPreTraining, new_model
-from bert_model.optimizer import is_decayed
-from bert_model.tagger import Tagger
-from bert_model.weights import load_model, save_model
+from bert_model.model.weights import load_model, save_model
+from bert_model.training.optimizer import is_decayed
 
 transformers = pytest.importorskip("transformers")
 
@@ -105,7 +105,7 @@ def test_a_classifier_has_as_many_outputs_as_labels_and_its_own_dropout() -> Non
 def test_lstm_computes_in_float32_where_the_processor_has_none_for_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Tagger.fresh((2, 16), 3, feature_input="last", hidden_size=8, dropout=0.0, seed=1).eval()
     inputs = (torch.randn(4, 12, 2, 16, generator=torch.Generator().manual_seed(0)), torch.ones(4, 12))
-    monkeypatch.setattr("bert_model.heads.has_bfloat16_lstm", lambda: False)
+    monkeypatch.setattr("bert_model.model.heads.has_bfloat16_lstm", lambda: False)
     with torch.no_grad():
         expected = model(*inputs)
         with torch.autocast("cpu", dtype=torch.bfloat16):

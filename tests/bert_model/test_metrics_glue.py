@@ -9,7 +9,8 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from bert_model.metrics import glue, score, score_files, trivial_baseline, trivial_predictions
+from bert_model.metrics import glue, score
+from bert_model.metrics.score import score_files, trivial_baseline, trivial_predictions
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.tasks.example import ChoiceExample, TextExample
 

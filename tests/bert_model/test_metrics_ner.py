@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from bert_model.metrics import score, score_files, trivial_baseline
+from bert_model.metrics import score
 from bert_model.metrics.ner import chunks, score_by_type, score_tags
+from bert_model.metrics.score import score_files, trivial_baseline
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import TaggedExample
 

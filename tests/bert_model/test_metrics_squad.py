@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from bert_model.metrics import score, score_files, trivial_baseline, trivial_predictions
+from bert_model.metrics import score
+from bert_model.metrics.score import score_files, trivial_baseline, trivial_predictions
 from bert_model.metrics.squad import best_threshold, normalize_answer, overlapping_sentence, raw_scores, token_f1
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.tasks.example import Answer, SpanExample

@@ -2,7 +2,7 @@
 
 from judged_versions import task_score
 
-from bert_model.model_card import description_of, with_scores
+from bert_model.registry.model_card import description_of, with_scores
 
 
 def test_long_card_is_cut_at_a_line_and_says_where_the_rest_is():

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bert_model.config import BertConfig
-from bert_model.cpu_kernels import fast_dropout
-from bert_model.modeling import BertForPreTraining, gather_positions, new_model
+from bert_model.model.bert import BertForPreTraining, gather_positions, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.cpu_kernels import fast_dropout
 
 transformers = pytest.importorskip("transformers")
 

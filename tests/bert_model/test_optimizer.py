@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from bert_model.config import BertConfig, OptimizerConfig
-from bert_model.modeling import BertForPreTraining, new_model
-from bert_model.optimizer import (
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.config import BertConfig
+from bert_model.training.config import OptimizerConfig
+from bert_model.training.optimizer import (
     build_optimizer,
     clip_gradients,
     is_decayed,

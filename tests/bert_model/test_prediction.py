@@ -10,14 +10,14 @@ import pytest
 import tiny_tasks
 import torch
 
-from bert_model.answers import span_answers
 from bert_model.cli import main
-from bert_model.featurization import encode_examples
-from bert_model.finetuning import finetune
-from bert_model.prediction import TaskPredictor, load_predictor, predict
-from bert_model.prediction_input import read_records
-from bert_model.task_model import load_task_model
-from bert_model.trial_pool import TrialPool
+from bert_model.finetuning.decode import span_answers
+from bert_model.finetuning.encode import encode_examples
+from bert_model.finetuning.finetune import finetune
+from bert_model.finetuning.task_model import load_task_model
+from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.inference.inputs import read_records
+from bert_model.inference.predict import TaskPredictor, load_predictor, predict
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.tasks.task import get_task
 

@@ -17,12 +17,13 @@ from safetensors.torch import load_file
 from small_training import SMALL_MODEL, configuration, train_events
 from two_ranks import run_pretraining
 
-from bert_model.config import PretrainingConfig
-from bert_model.modeling import BertForPreTraining
-from bert_model.pretraining import pretrain, training_id
-from bert_model.pretraining_command import EXIT_PREEMPTED, load_configuration, main
-from bert_model.trainer import Trainer
-from bert_model.training_directory import training_lock
+from bert_model.model.bert import BertForPreTraining
+from bert_model.presets import load_configuration
+from bert_model.pretraining.__main__ import EXIT_PREEMPTED, main
+from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.run import pretrain
+from bert_model.pretraining.run_directory import training_id, training_lock
+from bert_model.pretraining.trainer import Trainer
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtefactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
@@ -134,12 +135,12 @@ def stop_after(step: int) -> Any:
 def test_resume_keeps_the_kernels_of_the_checkpoint_bit_for_bit(
     data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shapes: list[list[int]]
 ) -> None:
-    monkeypatch.setattr("bert_model.pretraining.onednn_choice", lambda *_, **__: shapes)
+    monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: shapes)
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     pretrain(single(data), whole, experiment="", device="cpu")
     result = pretrain(single(data), stopped, experiment="", device="cpu", after_step=stop_after(5))
     assert result.status == "preempted"
-    monkeypatch.setattr("bert_model.pretraining.onednn_choice", lambda *_, **__: [[32, 64]])  # of a busier minute
+    monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: [[32, 64]])  # of a busier minute
     pretrain(single(data), stopped, resume=True, experiment="", device="cpu")
     events = [json.loads(line) for line in (stopped / "metrics.jsonl").read_text().splitlines()]
     assert [event["onednn"] for event in events if event["event"] in ("start", "resume")] == [shapes, shapes]
@@ -150,11 +151,11 @@ def test_resume_keeps_the_kernels_of_the_checkpoint_bit_for_bit(
 def test_resume_on_another_processor_chooses_anew_and_says_what_changes(
     data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("bert_model.pretraining.onednn_choice", lambda *_, **__: [[32, 32]])
+    monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: [[32, 32]])
     pretrain(single(data), tmp_path / "training", experiment="", device="cpu", after_step=stop_after(5))
     for module in ("pretraining", "trainer"):
         monkeypatch.setattr(f"bert_model.{module}.processor", lambda: "Another Processor (AVX2)")
-    monkeypatch.setattr("bert_model.pretraining.onednn_choice", lambda *_, **__: [])
+    monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: [])
     result = pretrain(single(data), tmp_path / "training", resume=True, experiment="", device="cpu")
     assert result.status == "finished"
     assert "now it runs on Another Processor (AVX2)" in caplog.text

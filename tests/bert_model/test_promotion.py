@@ -5,8 +5,8 @@ import json
 import pytest
 from judged_versions import task_score, version_facts
 
-from bert_model.promotion import GateConfig, Inspection, decide
-from bert_model.version_facts import PRETRAINED
+from bert_model.registry.promotion import GateConfig, Inspection, decide
+from bert_model.registry.versions import PRETRAINED
 from bert_pipeline.errors import ConfigurationError
 
 SOUND = Inspection()

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import tiny_tasks
 
-from bert_model import reference_logits as stored_model_logits
-from bert_model import registry
 from bert_model.cli import main
-from bert_model.finetuning import finetune
-from bert_model.model_card import card_problem, description_of
-from bert_model.promotion import GateConfig
-from bert_model.resolve import resolve_model
-from bert_model.trial_pool import TrialPool
+from bert_model.finetuning.finetune import finetune
+from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.registry import artifacts as stored_model_logits
+from bert_model.registry import registry
+from bert_model.registry.model_card import card_problem, description_of
+from bert_model.registry.promotion import GateConfig
+from bert_model.registry.resolve import resolve_model
 from bert_pipeline.errors import ArtefactError, PromotionError, UsageError
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_model.resolve import resolve_model
+from bert_model.registry.resolve import resolve_model
 from bert_pipeline.errors import UsageError
 
 

@@ -3,7 +3,7 @@
 import pytest
 import tiny_tasks
 
-from bert_model.search import Run, Setting, arms_of, choose_setting, search, summary
+from bert_model.finetuning.search import Run, Setting, arms_of, choose_setting, search, summary
 from bert_pipeline.errors import ConfigurationError, TrainingError
 
 

@@ -11,12 +11,12 @@ import pytest
 import tiny_tasks
 from starlette.testclient import TestClient
 
-from bert_model import registry
-from bert_model.finetuning import finetune
-from bert_model.prediction import load_predictor, predict
-from bert_model.resolve import resolve_model
-from bert_model.tracking import tracking_uri
-from bert_model.trial_pool import TrialPool
+from bert_model.finetuning.finetune import finetune
+from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.inference.predict import load_predictor, predict
+from bert_model.registry import registry
+from bert_model.registry.resolve import resolve_model
+from bert_model.training.metrics_log import tracking_uri
 from bert_pipeline.manifest import load_manifest
 
 INPUTS = {

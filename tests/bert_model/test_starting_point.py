@@ -4,9 +4,9 @@ import pytest
 import tiny_tasks
 import torch
 
-from bert_model.config import ModelConfig, PhaseConfig, PretrainingConfig
-from bert_model.distributed import Group
-from bert_model.starting_point import build
+from bert_model.pretraining.config import ModelConfig, PhaseConfig, PretrainingConfig
+from bert_model.pretraining.run_directory import build
+from bert_model.training.distributed import Group
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.tokenization import Tokenizer
 

@@ -8,8 +8,8 @@ import pytest
 import tiny_tasks
 
 from bert_model.cli import main
-from bert_model.finetuning import finetune
-from bert_model.trial_pool import TrialPool
+from bert_model.finetuning.finetune import finetune
+from bert_model.finetuning.worker_pool import TrialPool
 from bert_pipeline.tasks.submission import OFFICIAL_ROWS
 
 NUM_TEST = 7

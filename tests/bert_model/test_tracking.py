@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from instances_fixture import make_tokenizer
 
-from bert_model import tracking
-from bert_model.config import BertConfig
-from bert_model.modeling import BertForPreTraining, new_model
-from bert_model.tracking import Tracker, open_client
-from bert_model.weights import save_model
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.weights import save_model
+from bert_model.training import mlflow_sync
+from bert_model.training.mlflow_sync import Tracker, open_client
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import publishing
 
@@ -34,8 +34,8 @@ def store(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     """A client of the store that trackers use too."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(tracking, "COPY_INTERVAL_SECONDS", 0.01)
-    monkeypatch.setattr(tracking, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(mlflow_sync, "COPY_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(mlflow_sync, "RETRY_SECONDS", 0.05)
     return open_client(database)
 
 
@@ -47,7 +47,7 @@ def down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         port = probe.getsockname()[1]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:hunter2@127.0.0.1:{port}")
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(tracking, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(mlflow_sync, "RETRY_SECONDS", 0.05)
 
 
 def open_tracker(directory: Path, **settings: Any) -> Tracker:
@@ -144,7 +144,7 @@ def test_a_copy_that_broke_off_anywhere_is_taken_up_without_duplicates(
     store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = make_checkpoint(tmp_path, 2)
-    real = tracking.open_client
+    real = mlflow_sync.open_client
     calls = iter(range(1000))
 
     class Flaky:
@@ -162,13 +162,13 @@ def test_a_copy_that_broke_off_anywhere_is_taken_up_without_duplicates(
 
             return call
 
-    monkeypatch.setattr(tracking, "open_client", Flaky)
+    monkeypatch.setattr(mlflow_sync, "open_client", Flaky)
     run = open_tracker(tmp_path / "run", tags={"kind": "test"}, params={"seed": 1})
     for step in (1, 2):
         run.record("train", step, {"train/loss": float(step)})
     run.log_checkpoint(checkpoint, 2, {"held_out/mlm_loss": 2.5})
     run.close()
-    monkeypatch.setattr(tracking, "open_client", real)
+    monkeypatch.setattr(mlflow_sync, "open_client", real)
     for _ in range(2):
         assert Tracker.replay(tmp_path / "run")
     run_id = json.loads((tmp_path / "run" / "tracking.json").read_text())["run_id"]
@@ -185,7 +185,7 @@ def test_a_copy_that_broke_off_anywhere_is_taken_up_without_duplicates(
 def test_metrics_whose_request_failed_are_sent_again_by_the_same_training(
     store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = tracking.open_client
+    real = mlflow_sync.open_client
     broken: list[bool] = []
 
     class Breaking:
@@ -202,7 +202,7 @@ def test_metrics_whose_request_failed_are_sent_again_by_the_same_training(
                 raise ConnectionError("connection refused")
             self.client.log_batch(*arguments, **settings)
 
-    monkeypatch.setattr(tracking, "open_client", Breaking)
+    monkeypatch.setattr(mlflow_sync, "open_client", Breaking)
     run = open_tracker(tmp_path / "run")
     run.record("train", 1, {"train/loss": 3.0})
     assert run.flush(20)
@@ -243,7 +243,7 @@ def test_without_mlflow_installed_the_file_is_all_there_is(tmp_path: Path, monke
 
 
 def test_without_an_experiment_mlflow_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "open_client", lambda uri: pytest.fail("asked for a client"))
+    monkeypatch.setattr(mlflow_sync, "open_client", lambda uri: pytest.fail("asked for a client"))
     with open_tracker(tmp_path / "run", experiment="") as run:
         run.record("train", 1, {"train/loss": 3.0})
         assert run.run_id is None

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_model import trial_pool
-from bert_model.trial_pool import TrialPool, WorkerDied
+from bert_model.finetuning import worker_pool
+from bert_model.finetuning.worker_pool import TrialPool, WorkerDied
 
 
 def device_of_this_worker(meeting: Path, number: int) -> tuple[str, int]:
@@ -16,7 +16,7 @@ def device_of_this_worker(meeting: Path, number: int) -> tuple[str, int]:
     (meeting / str(os.getpid())).touch()
     while len(list(meeting.iterdir())) < number:
         time.sleep(0.01)
-    return trial_pool._worker["device"], trial_pool._worker["threads"]
+    return worker_pool._worker["device"], worker_pool._worker["threads"]
 
 
 class Deadly:
@@ -45,7 +45,7 @@ def test_worker_that_dies_is_an_error_and_the_pool_may_be_used_again(tmp_path):
 
 def use_the_shared_pool(meeting: Path) -> None:
     """What a step of Dagster's is: the work of a process that multiprocessing started."""
-    trial_pool.shared_pool(num_workers=1).workers().submit(device_of_this_worker, meeting, 1).result()
+    worker_pool.shared_pool(num_workers=1).workers().submit(device_of_this_worker, meeting, 1).result()
 
 
 def test_process_that_multiprocessing_started_ends_with_its_shared_pool(tmp_path):

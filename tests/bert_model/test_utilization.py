@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bert_model.config import BertConfig
-from bert_model.modeling import BertForPreTraining, new_model
-from bert_model.utilization import StepCounts, matrix_product_rate, training_flops
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.config import BertConfig
+from bert_model.training.throughput import StepCounts, matrix_product_rate, training_flops
 
 
 @pytest.mark.parametrize("layers", [1, 3])

@@ -10,10 +10,10 @@ import torch
 from instances_fixture import make_tokenizer
 from safetensors.torch import load_file, save_file
 
-from bert_model.config import BertConfig
-from bert_model.heads import BertForSequenceClassification, BertForTokenClassification
-from bert_model.modeling import BertForPreTraining, BertModel, new_model
-from bert_model.weights import HEADS, load_model, save_model
+from bert_model.model.bert import BertForPreTraining, BertModel, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.heads import BertForSequenceClassification, BertForTokenClassification
+from bert_model.model.weights import HEADS, load_model, save_model
 from bert_pipeline.errors import InputError, UsageError
 
 CONFIG = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32)

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from bert_model.config import BertConfig
-from bert_model.finetuning_config import FinetuningConfig
-from bert_model.modeling import BertForPreTraining, new_model
-from bert_model.weights import save_model
+from bert_model.finetuning.config import FinetuningConfig
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.weights import save_model
 from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.task import TaskData, get_task
 from bert_pipeline.tokenization import Tokenizer

@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 
-from bert_model import checkpoint
-from bert_model.distributed import environments_of_ranks
-from bert_model.pretraining import pretrain
-from bert_model.trainer import Trainer
+from bert_model.pretraining import checkpoint
+from bert_model.pretraining.run import pretrain
+from bert_model.pretraining.trainer import Trainer
+from bert_model.training.distributed import environments_of_ranks
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import BertError
 
 # Ranks are forked from one server that has torch loaded already, with what reading instances loads on its first use.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["bert_model.pretraining", "pyarrow.compute", "pandas"])
+_CONTEXT.set_forkserver_preload(["bert_model.pretraining.run", "pyarrow.compute", "pandas"])
 
 
 def run_ranks(world_size: int, function: Callable[..., None], *arguments: Any, timeout_seconds: int = 240) -> list[int]:
@@ -80,7 +80,7 @@ def _write_half_and_die(_: Any, path: Path) -> None:
 
 def pretrain_rank(configuration: dict[str, Any], output: str, options: dict[str, Any]) -> None:
     """One rank of a pre-training; `options` may hold `fail` = (rank, step, action). Writes what happened to a file."""
-    from bert_model.config import PretrainingConfig
+    from bert_model.pretraining.config import PretrainingConfig
 
     options = dict(options)
     fail = options.pop("fail", None)

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from bert_pipeline.corpus import plan_splits, read_units
+from bert_pipeline.corpus import CorpusConfig, plan_splits, read_units
 from bert_pipeline.corpus_report import describe_corpus
 from bert_pipeline.documents import Document, id_hash
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.formats.parquet import read_documents
-from bert_pipeline.jobs.corpus import CorpusConfig, build_corpus
+from bert_pipeline.jobs.corpus import build_corpus
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.wikipedia.show import show_article
 

@@ -20,12 +20,12 @@ from dagster_api import IN_ONE_PROCESS, DagsterApi, wait_for
 from processes import process_ids
 from stack import Stack
 
-from bert_model import registry
-from bert_model.finetuning import finetune
-from bert_model.record import METRICS_NAME, metric_key, read_lines, read_state
-from bert_model.run_preset import preset_from_mapping
-from bert_model.tracking import open_client
-from bert_model.trial_pool import TrialPool
+from bert_model.finetuning.finetune import finetune
+from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.presets import preset_from_mapping
+from bert_model.registry import registry
+from bert_model.training.metrics_log import METRICS_NAME, metric_key, read_lines, read_state
+from bert_model.training.mlflow_sync import open_client
 from workflows.configuration import asset_configs
 from workflows.resources import BertHome
 

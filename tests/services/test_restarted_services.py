@@ -6,8 +6,8 @@ from dagster_api import IN_ONE_PROCESS, DagsterApi, wait_for
 from processes import process_ids
 from stack import Stack
 
-from bert_model.record import read_lines
-from bert_model.run_preset import preset_from_mapping
+from bert_model.presets import preset_from_mapping
+from bert_model.training.metrics_log import read_lines
 from workflows.configuration import asset_configs
 from workflows.resources import BertHome
 from workflows.retraining import MAX_RETRIES_TAG

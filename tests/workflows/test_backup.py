@@ -11,8 +11,8 @@ import miniature
 import pytest
 from spoiled import flip_byte
 
-from bert_model import registry
-from bert_model.tracking import open_client
+from bert_model.registry import registry
+from bert_model.training.mlflow_sync import open_client
 from bert_pipeline.errors import ArtefactError
 from bert_pipeline.manifest import load_manifest
 from workflows import backup

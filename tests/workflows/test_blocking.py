@@ -8,7 +8,7 @@ import dagster as dg
 import miniature
 import pytest
 
-from bert_model.run_preset import preset_from_mapping
+from bert_model.presets import preset_from_mapping
 from workflows import inspection, model_inspection
 from workflows.configuration import asset_configs
 from workflows.definitions import defs

@@ -95,7 +95,7 @@ def test_report_is_published_whole_with_a_row_for_each_task(finished_home):
 
 
 def test_report_is_in_mlflow_with_its_scores(finished_home, monkeypatch):
-    from bert_model.tracking import open_client
+    from bert_model.training.mlflow_sync import open_client
 
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
     client = open_client(finished_home.tracking_uri)
@@ -137,7 +137,7 @@ def test_ui_metadata_says_how_good_the_vocabulary_is_and_what_the_instances_hold
 
 
 def test_ui_metadata_leads_to_the_runs_and_versions_in_mlflow(finished_home, instance):
-    from bert_model.tracking import open_client
+    from bert_model.training.mlflow_sync import open_client
 
     client = open_client(finished_home.tracking_uri)
     for name in ("pretrained_model", "finetuned_model", "report"):
@@ -191,7 +191,7 @@ def test_losses_are_in_the_event_log_of_the_training_run(instance):
 
 
 def test_registered_versions_carry_lineage(finished_home, monkeypatch):
-    from bert_model.registry import list_models
+    from bert_model.registry.registry import list_models
 
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -207,7 +207,7 @@ def test_registered_versions_carry_lineage(finished_home, monkeypatch):
 
 
 def test_decision_on_the_pretrained_model_is_shown_and_stored_with_the_version(finished_home, instance, finished_log):
-    from bert_model.registry import list_models
+    from bert_model.registry.registry import list_models
 
     event = instance.get_latest_materialization_event(dg.AssetKey("promotion_decision")).asset_materialization
     (version,) = list_models("bert-tiny")

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from bert_model.run_preset import load_preset, preset_names
+from bert_model.presets import load_preset, preset_names
 from workflows.configuration import asset_configs, launchpad_preset
 from workflows.definitions import defs
 from workflows.defs.promotion import REGISTRY_POOL

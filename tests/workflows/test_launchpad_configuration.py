@@ -119,7 +119,7 @@ def test_documentation_under_each_field_is_the_launchpads():
 
 
 def test_every_field_of_the_presets_dataclasses_is_documented():
-    from bert_model.run_preset import RunPreset, TaskRunsConfig
+    from bert_model.presets import RunPreset, TaskRunsConfig
 
     waiting: list[Any] = [RunPreset, TaskRunsConfig]
     while waiting:

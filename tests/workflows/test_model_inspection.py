@@ -190,13 +190,13 @@ def test_registry_that_lacks_the_model_or_holds_other_bytes_is_refused(finished_
     shutil.copytree(directory, other)
     republish(other, lambda path: write(path / "vocab.txt", "\n".join(["[PAD]", "x"]) + "\n"))
     refused(model_inspection.registered_consistent(other, "bert-tiny"), "no version holds")
-    monkeypatch.setattr("bert_model.reference_logits.reference_logits", lambda _: [0.0] * 256)
+    monkeypatch.setattr("bert_model.registry.artifacts.reference_logits", lambda _: [0.0] * 256)
     refused(model_inspection.registered_consistent(directory, "bert-tiny"), "does not compute what was registered")
     monkeypatch.undo()
 
 
 def test_registry_whose_stored_files_changed_is_refused(home, empty_store, tmp_path, monkeypatch):
-    from bert_model.registry import register
+    from bert_model.registry.registry import register
 
     (tmp_path / "registry").mkdir()
     shutil.copy(empty_store, tmp_path / "registry" / "mlflow.db")

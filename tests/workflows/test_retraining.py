@@ -8,9 +8,9 @@ import dagster as dg
 import miniature
 import pytest
 
-from bert_model.promotion import GateConfig
-from bert_model.registry import list_models, promote
-from bert_model.run_preset import preset_from_mapping
+from bert_model.presets import preset_from_mapping
+from bert_model.registry.promotion import GateConfig
+from bert_model.registry.registry import list_models, promote
 from bert_pipeline.tokenization import Tokenizer
 from workflows.backup import relocate
 from workflows.configuration import asset_configs

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bert_model.run_preset import load_preset, preset_names, preset_to_mapping, with_phases_in
+from bert_model.presets import load_preset, preset_names, preset_to_mapping, with_phases_in
 from bert_pipeline.errors import ConfigurationError, UsageError
 
 PHASE = {"max_seq_length": 64, "steps": 10, "warmup_steps": 1}

@@ -12,10 +12,10 @@ import miniature
 import planted
 import pytest
 
-from bert_model.record import tracking_uri
-from bert_model.registry import list_models
-from bert_model.run_preset import preset_from_mapping
-from bert_model.tracking import open_client
+from bert_model.presets import preset_from_mapping
+from bert_model.registry.registry import list_models
+from bert_model.training.metrics_log import tracking_uri
+from bert_model.training.mlflow_sync import open_client
 from workflows.configuration import asset_configs
 from workflows.definitions import defs
 from workflows.defs import failures

@@ -84,18 +84,18 @@ def test_every_asset_has_the_version_of_what_its_functions_reach(versions, entri
         ("bert_pipeline/jobs/worker.py", BEAM),
         ("bert_pipeline/formats/columns.py", {*BEAM, "pretrained_model"}),
         ("bert_pipeline/tasks/split.py", {"task_data", *MODELS} - {"pretrained_model"}),
-        ("bert_model/trainer.py", {"pretrained_model"}),
-        ("bert_model/data.py", {"pretrained_model"}),
-        ("bert_model/weights.py", MODELS),
-        ("bert_model/cpu_kernels.py", MODELS),
-        ("bert_model/results.py", {"finetuned_model"}),
-        ("bert_model/evaluation.py", MODELS - {"pretrained_model"}),
-        ("bert_model/prediction_input.py", {"predictions", *REGISTRY}),
-        ("bert_model/model_card.py", REGISTRY),
-        ("bert_model/serving.py", REGISTRY),
+        ("bert_model/pretraining/trainer.py", {"pretrained_model"}),
+        ("bert_model/pretraining/data.py", {"pretrained_model"}),
+        ("bert_model/model/weights.py", MODELS),
+        ("bert_model/model/cpu_kernels.py", MODELS),
+        ("bert_model/finetuning/results.py", {"finetuned_model"}),
+        ("bert_model/finetuning/decode.py", MODELS - {"pretrained_model"}),
+        ("bert_model/inference/inputs.py", {"predictions", *REGISTRY}),
+        ("bert_model/registry/model_card.py", REGISTRY),
+        ("bert_model/registry/pyfunc.py", REGISTRY),
         ("workflows/plots.py", {"report"}),
-        ("bert_model/attention.py", set()),
-        ("bert_model/attention.html", set()),
+        ("bert_model/inference/attention.py", set()),
+        ("bert_model/inference/attention.html", set()),
         ("bert_model/cli.py", set()),
         ("bert_model/presets/demo.yaml", set()),
         ("workflows/defs/finetuning.py", set()),
@@ -108,9 +108,10 @@ def test_edit_changes_the_versions_of_the_assets_that_reach_the_file(versions, e
 
 
 def test_trainings_reach_neither_registry_nor_serving_nor_commands():
-    found = closure("bert_model.finetuning.finetune", "bert_model.pretraining.pretrain")
-    beyond = ("cli", "model_card", "prediction", "pretraining_command", "promotion", "registry", "resolve", "serving")
-    assert found.isdisjoint(ROOT / "bert_model" / f"{name}.py" for name in (*beyond, "stored_model", "version_facts"))
+    found = closure("bert_model.finetuning.finetune", "bert_model.pretraining.run.pretrain")
+    rooms = {path.relative_to(ROOT / "bert_model").parts[0] for path in found if path.is_relative_to(ROOT / "bert_model")}
+    assert rooms == {"__init__.py", "finetuning", "metrics", "model", "pretraining", "training"}
+    assert ROOT / "bert_model/pretraining/__main__.py" not in found
 
 
 def test_fine_tuning_is_made_again_when_what_it_reaches_has_changed(
@@ -129,7 +130,7 @@ def test_fine_tuning_is_made_again_when_what_it_reaches_has_changed(
     for _ in range(2):
         made_or_reused(tmp_path / "thing", "thing", wanted, make, print)
     assert len(made) == 1
-    edit("bert_model/results.py")
+    edit("bert_model/finetuning/results.py")
     wanted["code_version"] = code_version(*entries["finetuned_model"], root=tree)
     made_or_reused(tmp_path / "thing", "thing", wanted, make, print)
     assert len(made) == 2
@@ -149,8 +150,8 @@ def recipe_of_finetuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dic
         asked.append(wanted)
         raise Asked
 
-    monkeypatch.setitem(sys.modules, "bert_model.finetuning", types.SimpleNamespace(finetune=None))
-    monkeypatch.setitem(sys.modules, "bert_model.trial_pool", types.SimpleNamespace(shared_pool=None))
+    monkeypatch.setitem(sys.modules, "bert_model.finetuning.finetune", types.SimpleNamespace(finetune=None))
+    monkeypatch.setitem(sys.modules, "bert_model.finetuning.worker_pool", types.SimpleNamespace(shared_pool=None))
     monkeypatch.setattr(finetuning, "load_published_task", lambda *_: None)
     monkeypatch.setattr(finetuning, "current_model", lambda *_: tmp_path)
     monkeypatch.setattr(finetuning, "load_manifest", lambda *_, **__: types.SimpleNamespace(sha256="0" * 64))
@@ -230,7 +231,9 @@ def test_every_data_file_is_named_by_a_module_beside_it():
         assert any(f'"{name}' in module.read_text(encoding="utf-8") for module, name in zip(beside, names)), path
 
 
-@pytest.mark.parametrize("entry", ["bert_model.finetuning.fine_tune", "bert_model.fine_tuning.finetune", "finetune"])
+@pytest.mark.parametrize(
+    "entry", ["bert_model.finetuning.finetune.fine_tune", "bert_model.fine_tuning.finetune", "finetune"]
+)
 def test_function_that_does_not_exist_is_an_error(entry):
     with pytest.raises(ValueError, match="has no such function"):
         code_version(entry)

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from bert_model.run_preset import SampleConfig
+from bert_model.presets import SampleConfig
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus import CorpusConfig
 from bert_pipeline.errors import InputError, UsageError

@@ -6,7 +6,7 @@ import urllib.request
 
 import dagster as dg
 
-from bert_model.record import without_password
+from bert_model.training.metrics_log import without_password
 
 FAILURE_SENSOR = "failed_runs"
 WEBHOOK_VARIABLE = "BERT_FAILURE_WEBHOOK"

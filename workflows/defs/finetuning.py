@@ -8,8 +8,8 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from bert_model.record import mlflow_run_id
-from bert_model.run_preset import TaskRunsConfig
+from bert_model.presets import TaskRunsConfig
+from bert_model.training.metrics_log import mlflow_run_id
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtefactError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing, write_text_durably
@@ -198,8 +198,8 @@ def finetuned_model(
     With `comparison` the same search runs from random weights, once with the same steps and once with four times as
     many; the majority baseline stands beside them. All scores are on the field's scale of 0 to 100.
     """
-    from bert_model.finetuning import finetune
-    from bert_model.trial_pool import shared_pool
+    from bert_model.finetuning.finetune import finetune
+    from bert_model.finetuning.worker_pool import shared_pool
 
     name, task_name = dump_and_task(context.partition_key)
     home.apply_environment()

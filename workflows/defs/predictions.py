@@ -27,7 +27,9 @@ PREDICTION_POOL = "prediction"
 PREDICTIONS_KIND = "predictions"
 NUM_SAMPLES = 5
 
-PREDICTION_CODE = code_version("bert_model.prediction.load_predictor", "bert_model.prediction.answer_file")
+PREDICTION_CODE = code_version(
+    "bert_model.inference.predict.load_predictor", "bert_model.inference.predict.answer_file"
+)
 
 
 class PredictionLaunchpad(dg.Config):
@@ -63,7 +65,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
     The registry's version is taken when the run starts, and is named in the manifest and in the metadata. The same
     files with the same version are not answered twice. Without any file nothing is made.
     """
-    from bert_model.registry import download, get_version
+    from bert_model.registry.registry import download, get_version
 
     task = context.partition_key
     home.apply_environment()
@@ -115,7 +117,7 @@ def input_files(home: BertHome, task: str, named: Sequence[str]) -> list[Path]:
 
 
 def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any], directory: Path) -> Manifest:
-    from bert_model.prediction import answer_file, load_predictor
+    from bert_model.inference.predict import answer_file, load_predictor
 
     predictor = load_predictor(task, [model])
     configuration = {"task": task, "form": predictor.form}
@@ -139,7 +141,7 @@ def answers_name(path: Path) -> str:
 
 def sample_answers(manifest: Manifest, files: Sequence[Path]) -> list[dict[str, Any]]:
     """The first inputs and their answers, for people to look at."""
-    from bert_model.prediction_input import read_records
+    from bert_model.inference.inputs import read_records
 
     form = manifest.configuration["form"]
     rows = []

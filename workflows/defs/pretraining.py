@@ -10,9 +10,9 @@ import dagster as dg
 import yaml
 from pydantic import Field
 
-from bert_model.config import PretrainingConfig
-from bert_model.record import CODE_VERSION_VARIABLE, mlflow_run_id
-from bert_model.run_preset import LaunchConfig, with_phases_in
+from bert_model.presets import LaunchConfig, with_phases_in
+from bert_model.pretraining.config import PretrainingConfig
+from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, mlflow_run_id
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ArtefactError, BertError
 from bert_pipeline.manifest import Manifest, load_manifest, write_text_durably
@@ -32,7 +32,7 @@ OWNERS = ["team:modelling"]
 TRAINING_POOL = "training"
 """One training at a time, as long as the pool's limit is 1: each takes every GPU that it sees."""
 
-PRETRAINING_CODE = code_version("bert_model.pretraining.pretrain")
+PRETRAINING_CODE = code_version("bert_model.pretraining.run.pretrain")
 
 SAVING_TIMES = ("seconds", "_per_second")
 """Ends of the keys that say how long the export of the finished weights took: of no interest beside the training's."""
@@ -88,7 +88,7 @@ def pretrained_model(
         directories = {phase.max_seq_length: home.instances(name, phase.max_seq_length) for phase in settings.phases}
         settings = with_phases_in(settings, directories)
         if settings.initial_model:  # an alias may move while ranks start: from here on it is a directory
-            from bert_model.resolve import resolve_model
+            from bert_model.registry.resolve import resolve_model
 
             context.log.info(f"continuing from {settings.initial_model}")
             settings = dataclasses.replace(settings, initial_model=str(resolve_model(settings.initial_model)))
@@ -190,7 +190,7 @@ def _evaluations(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _training_directory(home: BertHome, dump: str, settings: PretrainingConfig) -> tuple[Path, str]:
-    from bert_model.pretraining import training_id
+    from bert_model.pretraining.run_directory import training_id
 
     manifests = [load_manifest(phase.instances, kind="instances") for phase in settings.phases]
     name = training_id(settings, manifests)

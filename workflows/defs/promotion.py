@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from bert_model.promotion import Decision, GateConfig
+from bert_model.registry.promotion import Decision, GateConfig
 from bert_pipeline.errors import ArtefactError
 from bert_pipeline.manifest import content_sha256, load_manifest
 from workflows.conditions import AFTER_INPUTS, MONTHLY, after_last_of
@@ -29,7 +29,7 @@ REGISTRY_POOL = "registry"
 REGISTRY_RETRIES = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EXPONENTIAL)
 """A registry that does not answer may do so later; a refusal stays one."""
 
-REGISTRY_CODE = code_version("bert_model.registry.register", "bert_model.registry.promote")
+REGISTRY_CODE = code_version("bert_model.registry.registry.register", "bert_model.registry.registry.promote")
 
 LICENCE = Field(
     default="",
@@ -130,7 +130,7 @@ def promotion_decision(
     The table of tasks and gates is printed and stored with the version; where every gate passes the alias moves and
     the former champion stays as `previous`. The job `rollback` undoes it.
     """
-    from bert_model.registry import list_models
+    from bert_model.registry.registry import list_models
 
     home.apply_environment()
     with readable_failures():
@@ -155,7 +155,7 @@ def promotion_decision(
 
 def registered_name(pretrained: Path, task: str | None) -> str:
     """The registry's name for a model: by the size that its pre-training was configured with."""
-    from bert_model.registry import model_name
+    from bert_model.registry.client import model_name
 
     preset = load_manifest(pretrained, kind="pretrained_model").configuration["model"]["preset"]
     return model_name(preset, task)
@@ -191,7 +191,7 @@ def _register(
     dump: str,
     task: str | None,
 ) -> Any:
-    from bert_model.registry import register
+    from bert_model.registry.registry import register
 
     home.apply_environment()
     tags = lineage_tags(home, dump, run_id=context.run.run_id)
@@ -206,7 +206,7 @@ def _register(
 
 def _decide(context: dg.AssetExecutionContext, config: Any, version: Any) -> Decision:
     """Hold a version against the gates; the champion itself is not judged again."""
-    from bert_model.registry import CHAMPION, promote
+    from bert_model.registry.registry import CHAMPION, promote
 
     already = CHAMPION in version.aliases
     gates = from_launchpad(GateConfig, config)

@@ -5,7 +5,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from bert_model.promotion import GateConfig
+from bert_model.registry.promotion import GateConfig
 from workflows.configuration import config_class, from_launchpad, launchpad_preset
 from workflows.defs.promotion import REGISTRY_POOL
 from workflows.metadata import readable_failures
@@ -34,7 +34,7 @@ class RollbackLaunchpad(dg.Config):
 @dg.op(pool=REGISTRY_POOL)
 def hold_against_gates(context: dg.OpExecutionContext, config: DecisionLaunchpad, home: BertHome) -> None:
     """Hold a version against the gates, and make it champion unless this is a dry run."""
-    from bert_model.registry import promote
+    from bert_model.registry.registry import promote
 
     home.apply_environment()
     with readable_failures():
@@ -48,7 +48,7 @@ def hold_against_gates(context: dg.OpExecutionContext, config: DecisionLaunchpad
 @dg.op(pool=REGISTRY_POOL)
 def give_champion_back(context: dg.OpExecutionContext, config: RollbackLaunchpad, home: BertHome) -> None:
     """Give the alias champion back to the version that held it before."""
-    from bert_model.registry import rollback
+    from bert_model.registry.registry import rollback
 
     home.apply_environment()
     with readable_failures():

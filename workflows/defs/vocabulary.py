@@ -83,7 +83,7 @@ def vocabulary(
 
 def _taken_over(context: dg.AssetExecutionContext, model: str, directory: Path) -> dg.MaterializeResult[None]:
     """Publish the vocabulary of a model as this dump's."""
-    from bert_model.resolve import resolve_model
+    from bert_model.registry.resolve import resolve_model
     from bert_pipeline.tokenization import Tokenizer
 
     tokenizer = Tokenizer.from_directory(resolve_model(model))

@@ -1,0 +1,207 @@
+"""Encoded examples as flat arrays, and batches of rows of similar length.
+
+Rows are stored end to end without padding, so that a set costs what its tokens cost, travels between processes as a
+handful of arrays, and can be mapped from disk. Rows of similar length share a batch, so that little is padded.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_model.model.config import IGNORED_LABEL
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class EncodedSet:
+    """All rows of one split, in the order of its examples.
+
+    A legend: T tokens of all rows, R rows, N examples, C rows to an example (multiple choice), S tokens to a row.
+    """
+
+    kind: str
+    """classification, regression, span, choice or tagging, or mlm and nsp."""
+    num_examples: int
+    rows_per_example: int
+    """C for multiple choice, whose rows are read together; 1 for every other kind."""
+    input_ids: np.ndarray
+    """(T,) int32."""
+    offsets: np.ndarray
+    """(R+1,) int64: row r is input_ids[offsets[r]:offsets[r+1]]."""
+    segment_b_start: np.ndarray
+    """(R,) int32: index in the row of the first token of segment B; the row's length where there is none."""
+    example_index: np.ndarray
+    """(R,) int32: the example that the row belongs to."""
+    row_columns: Mapping[str, np.ndarray]
+    """(R,) or, for multiple choice, (N,) arrays, such as labels, start_positions and end_positions."""
+    token_columns: Mapping[str, np.ndarray]
+    """(T,) arrays: labels of tokens, character offsets, marks."""
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def num_units(self) -> int:
+        """How many units a batch is counted in: rows, or groups of C rows for multiple choice."""
+        return self.num_rows // self.rows_per_example
+
+    def lengths(self) -> np.ndarray:
+        """(R,) tokens to a row."""
+        return np.diff(self.offsets)
+
+    def unit_lengths(self) -> np.ndarray:
+        """(units,) the longest row of each unit."""
+        return self.lengths().reshape(self.num_units, self.rows_per_example).max(axis=1)
+
+    def padded(self, units: np.ndarray, *, pad_id: int) -> dict[str, np.ndarray]:
+        """Gather units into a padded batch under Hugging Face's names.
+
+        Shapes are (B, S), or (B, C, S) for multiple choice; the row columns come along as (B,), token labels as
+        (B, S). int64 throughout but for float32 labels of a regression.
+        """
+        count = self.rows_per_example
+        rows = (units[:, None] * count + np.arange(count)).reshape(-1)  # (B*C,)
+        lengths = self.lengths()[rows]
+        width = int(lengths.max())
+        columns = np.arange(width)
+        mask = columns < lengths[:, None]  # (B*C, S)
+        source = (self.offsets[rows][:, None] + columns)[mask]  # (tokens,)
+        shape = (len(units), count, width) if count > 1 else (len(units), width)
+
+        def gather(flat: np.ndarray, fill: int) -> np.ndarray:
+            padded = np.full(mask.shape, fill, dtype=np.int64)
+            padded[mask] = flat[source]
+            return padded.reshape(shape)
+
+        batch = {
+            "input_ids": gather(self.input_ids, pad_id),
+            "attention_mask": mask.astype(np.int64).reshape(shape),
+            "token_type_ids": ((columns >= self.segment_b_start[rows][:, None]) & mask).astype(np.int64).reshape(shape),
+        }
+        for name, values in self.row_columns.items():
+            chosen = values[units]
+            batch[name] = chosen if chosen.dtype == np.float32 else chosen.astype(np.int64)
+        if "labels" in self.token_columns:
+            batch["labels"] = gather(self.token_columns["labels"], IGNORED_LABEL)
+        return batch
+
+    def save(self, directory: Path) -> None:
+        """Write the arrays as .npy files and the rest as JSON."""
+        directory.mkdir(parents=True)
+        facts = {"kind": self.kind, "num_examples": self.num_examples, "rows_per_example": self.rows_per_example}
+        (directory / "set.json").write_text(json.dumps(facts), encoding="utf-8")
+        for name, array in self._arrays().items():
+            np.save(directory / f"{name}.npy", array, allow_pickle=False)
+
+    @classmethod
+    def load(cls, directory: Path) -> "EncodedSet":
+        """Map a saved set from disk."""
+        facts = json.loads((directory / "set.json").read_text(encoding="utf-8"))
+        arrays = {
+            path.stem: np.load(path, mmap_mode="r" if path.stat().st_size > 1 << 20 else None, allow_pickle=False)
+            for path in sorted(directory.glob("*.npy"))
+        }
+        row_columns = {name[4:]: array for name, array in arrays.items() if name.startswith("row.")}
+        token_columns = {name[6:]: array for name, array in arrays.items() if name.startswith("token.")}
+        main = {name: array for name, array in arrays.items() if "." not in name}
+        return cls(**facts, **main, row_columns=row_columns, token_columns=token_columns)
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {
+            "input_ids": self.input_ids,
+            "offsets": self.offsets,
+            "segment_b_start": self.segment_b_start,
+            "example_index": self.example_index,
+            **{f"row.{name}": array for name, array in self.row_columns.items()},
+            **{f"token.{name}": array for name, array in self.token_columns.items()},
+        }
+
+
+class RowCollector:
+    """Gathers rows one by one and closes them into an `EncodedSet`."""
+
+    def __init__(self) -> None:
+        self._rows: list[np.ndarray] = []
+        self._segment_b_start: list[int] = []
+        self._example_index: list[int] = []
+        self._token_columns: dict[str, list[np.ndarray]] = {}
+
+    def add(
+        self, input_ids: list[int] | np.ndarray, segment_b_start: int, example_index: int, **token_columns: Any
+    ) -> None:
+        """Add a row; each token column holds one value for each token of it."""
+        row = np.asarray(input_ids, dtype=np.int32)
+        self._rows.append(row)
+        self._segment_b_start.append(segment_b_start)
+        self._example_index.append(example_index)
+        for name, values in token_columns.items():
+            assert len(values) == len(row), f"{name}: {len(values)} values for {len(row)} tokens"
+            self._token_columns.setdefault(name, []).append(np.asarray(values, dtype=np.int32))
+
+    def close(
+        self, kind: str, num_examples: int, row_columns: Mapping[str, np.ndarray], *, rows_per_example: int = 1
+    ) -> EncodedSet:
+        lengths = [len(row) for row in self._rows]
+        return EncodedSet(
+            kind=kind,
+            num_examples=num_examples,
+            rows_per_example=rows_per_example,
+            input_ids=_joined(self._rows),
+            offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            segment_b_start=np.asarray(self._segment_b_start, dtype=np.int32),
+            example_index=np.asarray(self._example_index, dtype=np.int32),
+            row_columns=dict(row_columns),
+            token_columns={name: _joined(arrays) for name, arrays in self._token_columns.items()},
+        )
+
+
+def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)
+
+
+POOL_BATCHES = 16
+"""Training sorts by length within pools of so many batches: wide enough to save padding, narrow enough to mix."""
+
+
+def training_batches(lengths: np.ndarray, batch_size: int, *, seed: int, epoch: int) -> list[np.ndarray]:
+    """Return the batches of one epoch, each an array of unit indices: every unit exactly once.
+
+    The order is a function of (seed, epoch): a permutation is cut into pools, each pool is sorted by length and cut
+    into batches, and the batches are shuffled. The incomplete batch falls on no particular length, because it is cut
+    off before the sorting.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(lengths))
+    pool = POOL_BATCHES * batch_size
+    batches = []
+    for start in range(0, len(order), pool):
+        members = order[start : start + pool]
+        full = len(members) - len(members) % batch_size
+        whole, rest = members[:full], members[full:]
+        ranked = whole[np.argsort(lengths[whole], kind="stable")]
+        batches.extend(np.split(ranked, max(1, full // batch_size)) if full else [])
+        if len(rest):
+            batches.append(rest)
+    return [batches[index] for index in rng.permutation(len(batches))]
+
+
+def prediction_batches(lengths: np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
+    """Return batches of unit indices sorted by length, each of at most `tokens_per_batch` padded tokens."""
+    order = np.argsort(lengths, kind="stable")[::-1]  # the longest first: the largest batch meets memory limits at once
+    batches = []
+    start = 0
+    while start < len(order):
+        width = max(1, int(lengths[order[start]]))
+        count = max(1, tokens_per_batch // width)
+        batches.append(order[start : start + count])
+        start += count
+    return batches
+
+
+def num_training_steps(num_units: int, batch_size: int, epochs: float) -> int:
+    """Return the optimizer steps of so many epochs, at least one."""
+    return max(1, round(-(-num_units // batch_size) * epochs))

@@ -1,0 +1,1 @@
+"""Use of a finished model: predictions, features, attention."""

@@ -1,0 +1,116 @@
+"""Activations of chosen layers for every token of plain text, as Parquet (the feature-based use of BERT, paper 5.3)."""
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bert_model.finetuning.dataset import EncodedSet
+from bert_model.finetuning.encode import encode_texts
+from bert_model.finetuning.frozen_features import Activations, compute_activations
+from bert_model.finetuning.task_model import prediction_device
+from bert_model.inference.inputs import Record, read_records, reading
+from bert_model.model.bert import BertModel
+from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
+from bert_model.model.weights import load_model
+from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.tokenization import Tokenizer
+
+CHUNK = 256
+"""Texts whose activations are held and written together: one row group."""
+
+
+def write_features(
+    directory: Path, input_path: str, output_path: Path | str, *, layers: Sequence[int] = (-1, -2, -3, -4)
+) -> int:
+    """Write one row for each text of a file (a text a line, or "A<TAB>B" for a pair); return how many.
+
+    Columns: `text` and `text_b`, `tokens` list<string> with [CLS] and [SEP], and `layer_<n>` list<list<float32>>, a
+    vector for each token. Layers count from 0 for the embeddings and from -1 for the top block. ConfigurationError
+    for a layer that the model does not have.
+    """
+    tokenizer = Tokenizer.from_directory(directory)
+    encoder, _ = load_model(BertModel, directory)
+    encoder.to(prediction_device())
+    onednn = onednn_choice(encoder.config, device=prediction_device())
+    numbers = layer_numbers(layers, encoder.config.num_hidden_layers)
+    output = Path(output_path)
+    temporary = output.with_name(f".{output.name}.partial-{os.getpid()}")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    count = 0
+    try:
+        with reading(input_path) as (lines, where), pq.ParquetWriter(temporary, _schema(numbers)) as writer:
+            records = _records(lines, where)
+            while chunk := list(itertools.islice(records, CHUNK)):
+                pairs = [(record["text"], record.get("text_b")) for record in chunk]
+                encoded = encode_texts(pairs, tokenizer, encoder.config.max_position_embeddings)
+                with cpu_settings(onednn=onednn):
+                    activations = compute_activations(
+                        encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
+                    )
+                writer.write_table(_table(pairs, encoded, activations, numbers, tokenizer))
+                count += len(chunk)
+        if not count:
+            raise InputError(f"{where}: no text in it, so there are no features to write")
+        os.replace(temporary, output)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count
+
+
+def layer_numbers(layers: Sequence[int], num_hidden_layers: int) -> list[int]:
+    """Turn layers into indices of the hidden states; ConfigurationError names one that is not there."""
+    numbers = []
+    for layer in layers:
+        number = layer if layer >= 0 else num_hidden_layers + 1 + layer
+        if not 0 <= number <= num_hidden_layers:
+            raise ConfigurationError(
+                f"layers: found {layer}, expected {-num_hidden_layers - 1} to {num_hidden_layers}: the model has "
+                f"{num_hidden_layers} blocks and its embeddings"
+            )
+        numbers.append(number)
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise ConfigurationError(f"layers: found {list(layers)}, expected one or more different layers")
+    return numbers
+
+
+def _records(lines: Iterator[str], where: str) -> Iterator[Record]:
+    for line in lines:
+        form = "pair" if "\t" in line or '"text_b"' in line else "text"
+        yield from read_records([line], form, where)
+
+
+def _schema(numbers: Sequence[int]) -> pa.Schema:
+    vectors = pa.list_(pa.list_(pa.float32()))
+    return pa.schema(
+        [
+            ("text", pa.string()),
+            ("text_b", pa.string()),
+            ("tokens", pa.list_(pa.string())),
+            *((f"layer_{number}", vectors) for number in numbers),
+        ]
+    )
+
+
+def _table(
+    pairs: Sequence[tuple[str, str | None]],
+    encoded: EncodedSet,
+    activations: Activations,
+    numbers: Sequence[int],
+    tokenizer: Tokenizer,
+) -> pa.Table:
+    offsets = pa.array(encoded.offsets, pa.int32())
+    inner = pa.array(np.arange(len(encoded.input_ids) + 1) * activations.shape[1], pa.int32())
+    columns = [
+        pa.array([text for text, _ in pairs], pa.string()),
+        pa.array([text_b for _, text_b in pairs], pa.string()),
+        pa.ListArray.from_arrays(offsets, pa.array([tokenizer.tokens[i] for i in encoded.input_ids], pa.string())),
+    ]
+    for state in activations.states:
+        values = pa.array(state.reshape(-1), pa.float32())
+        columns.append(pa.ListArray.from_arrays(offsets, pa.ListArray.from_arrays(inner, values)))
+    return pa.Table.from_arrays(columns, schema=_schema(numbers))

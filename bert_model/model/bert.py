@@ -1,0 +1,433 @@
+"""BERT as in the paper (sections 3 and 3.1) and google's modeling.py, under Hugging Face's parameter names.
+
+Shapes: B sequences, S positions, Q positions that are read after the last block, H hidden size, A heads, D = H / A,
+V vocabulary, M masked positions of each sequence. T real tokens of all sequences stand in the place of B, S where a
+batch is packed.
+"""
+
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from bert_model.model.config import BertConfig
+from bert_model.model.cpu_kernels import Dropout, Linear, fast_dropout, linear
+from bert_model.model.unpadding import Packing
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+class BertOutput(NamedTuple):
+    """What `BertModel` computes."""
+
+    sequence_output: Tensor
+    """(B, S, H), or (B, Q, H) when `output_positions` was given."""
+    pooled_output: Tensor | None
+    """(B, H), or None without a pooler."""
+    hidden_states: tuple[Tensor, ...] | None = None
+    """The embeddings and every block's output, each (B, S, H), when asked for."""
+    attentions: tuple[Tensor, ...] | None = None
+    """Every block's attention probabilities before dropout, each (B, A, S, S), when asked for."""
+
+
+class PreTrainingOutput(NamedTuple):
+    """What `BertForPreTraining` computes."""
+
+    prediction_logits: Tensor
+    """(B, M, V) at the masked positions, or (B, S, V) at all when none were named."""
+    seq_relationship_logits: Tensor
+    """(B, 2); class 1 is "B is a random next sentence"."""
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+def activate(hidden: Tensor, name: str) -> Tensor:
+    """Apply GELU: `gelu` by the error function, `gelu_new` by the tanh approximation of google's code."""
+    return functional.gelu(hidden, approximate="tanh" if name == "gelu_new" else "none")
+
+
+def gather_positions(hidden: Tensor, positions: Tensor, packing: Packing | None = None) -> Tensor:
+    """Take the vectors of (B, S, H), or of packed ones (T, H), at positions (B, Q): (B, Q, H)."""
+    if packing is not None:
+        return packing.at(hidden, positions)
+    rows = torch.arange(hidden.shape[0], device=hidden.device).unsqueeze(1)  # (B, 1)
+    return hidden[rows, positions]  # (B, Q, H)
+
+
+class BertEmbeddings(nn.Module):
+    """Word, position and segment embeddings, summed, normalized and dropped out."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, packing: Packing | None) -> Tensor:
+        length = input_ids.shape[1]
+        hidden = self.word_embeddings(input_ids)  # (B, S, H)
+        if token_type_ids is None:
+            hidden = hidden + self.token_type_embeddings.weight[0]
+        else:
+            hidden = hidden + self.token_type_embeddings(token_type_ids)
+        hidden = hidden + self.position_embeddings.weight[:length]
+        if packing is not None:
+            hidden = packing.pack(hidden)  # (T, H)
+        return self.dropout(self.LayerNorm(hidden))  # (B, S, H)
+
+
+class Attended(NamedTuple):
+    """What the queries of a block see."""
+
+    hidden: Tensor
+    """(B, S, H), or (T, H): what keys and values are made of."""
+    mask: Tensor | None
+    """Which keys each query may see, bool, broadcastable to (B, A, Q, S); None when it is all of them."""
+    packing: Packing | None
+    """Where `hidden` is packed."""
+    packs_queries: bool
+    """Whether the queries are packed as well: they are not where they stand at some positions only."""
+
+
+class BertSelfAttention(nn.Module):
+    """Scaled dot-product attention with A heads."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_attention_heads
+        self.query = Linear(config.hidden_size, config.hidden_size)
+        self.key = Linear(config.hidden_size, config.hidden_size)
+        self.value = Linear(config.hidden_size, config.hidden_size)
+        self.dropout_prob = config.attention_probs_dropout_prob
+
+    def forward(self, queried: Tensor, attended: Attended, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+        packing, mask = attended.packing, attended.mask
+        packing_of_queries = packing if attended.packs_queries else None
+        query = self._split(self.query(queried), packing_of_queries)  # (B, A, Q, D)
+        key = self._split(self.key(attended.hidden), packing)  # (B, A, S, D)
+        value = self._split(self.value(attended.hidden), packing)  # (B, A, S, D)
+        dropout = self.dropout_prob if self.training else 0.0
+        probabilities = None
+        # torch's fused attention on a CPU knows no dropout: its own way out is what stands here, with slower dropout
+        if output_attentions or (dropout and query.device.type == "cpu"):
+            scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5  # (B, A, Q, S)
+            if mask is not None:
+                scores = scores.masked_fill(~mask, float("-inf"))
+            probabilities = scores.softmax(dim=-1)
+            context = fast_dropout(probabilities, dropout, self.training) @ value  # (B, A, Q, D)
+        else:
+            context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+        if packing_of_queries is None:
+            joined = context.transpose(1, 2).flatten(2)  # (B, Q, H)
+        else:
+            joined = packing_of_queries.pack_heads(context)  # (T, H)
+        return joined, probabilities if output_attentions else None
+
+    def _split(self, projected: Tensor, packing: Packing | None) -> Tensor:
+        if packing is not None:
+            return packing.pad_heads(projected)  # (B, A, S, D)
+        return projected.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, A, S, D)
+
+
+class BertSelfOutput(nn.Module):
+    """Projection, dropout, residual, normalization (post-LayerNorm)."""
+
+    def __init__(self, input_size: int, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = Linear(input_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+
+    def forward(self, inner: Tensor, residual: Tensor) -> Tensor:
+        return self.LayerNorm(self.dropout(self.dense(inner)) + residual)
+
+
+class BertAttention(nn.Module):
+    """Self-attention and its output projection; the attribute `self` is part of the parameter names."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.self = BertSelfAttention(config)
+        self.output = BertSelfOutput(config.hidden_size, config)
+
+    def forward(self, queried: Tensor, attended: Attended, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+        context, probabilities = self.self(queried, attended, output_attentions)
+        return self.output(context, queried), probabilities
+
+
+class BertIntermediate(nn.Module):
+    """The widening half of the feed-forward layer."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = Linear(config.hidden_size, config.intermediate_size)
+        self.hidden_act = config.hidden_act
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return activate(self.dense(hidden), self.hidden_act)  # (B, S, 4H)
+
+
+class BertLayer(nn.Module):
+    """One Transformer block; it may be computed at some positions only, while attending to all."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.attention = BertAttention(config)
+        self.intermediate = BertIntermediate(config)
+        self.output = BertSelfOutput(config.intermediate_size, config)
+
+    def forward(self, queried: Tensor, attended: Attended, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+        context, probabilities = self.attention(queried, attended, output_attentions)
+        return self.output(self.intermediate(context), context), probabilities  # (B, Q, H) or (T, H)
+
+
+class BertEncoder(nn.Module):
+    """The stack of L blocks."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
+
+
+class BertPooler(nn.Module):
+    """The first position's vector through a dense layer and tanh."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, sequence_output: Tensor) -> Tensor:
+        return torch.tanh(self.dense(sequence_output[:, 0]))  # (B, H)
+
+
+class BertModel(nn.Module):
+    """The encoder, with the pooler where a head needs it."""
+
+    def __init__(self, config: BertConfig, *, add_pooling_layer: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = BertEmbeddings(config)
+        self.encoder = BertEncoder(config)
+        self.pooler = BertPooler(config) if add_pooling_layer else None
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        token_rows: Tensor | None = None,
+        output_positions: Tensor | None = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> BertOutput:
+        """Encode (B, S) ids; `attention_mask` (B, S) is 1 at tokens and 0 at padding, None where nothing is padded.
+
+        With `token_rows` (T,), the places of the real tokens among the B * S, all but attention is computed on these
+        alone; hidden states of padding are then zeros.
+
+        With `output_positions` (B, Q) the last block is computed at these positions only, which is all that a loss
+        over some positions needs; the pooler then reads the first of them.
+        """
+        (batch_size, length), heads = input_ids.shape, self.config.num_attention_heads
+        packing = None if token_rows is None else Packing(token_rows, batch_size, length, heads)
+        hidden = self.embeddings(input_ids, token_type_ids, packing)  # (B, S, H) or (T, H)
+        mask = self._attention_mask(length, attention_mask, None, input_ids.device)
+        hidden_states, attentions = [hidden], []
+        last = len(self.encoder.layer) - 1
+        for index, layer in enumerate(self.encoder.layer):
+            queried, is_whole = hidden, True
+            if index == last and output_positions is not None:
+                queried, is_whole = gather_positions(hidden, output_positions, packing), False  # (B, Q, H)
+                mask = self._attention_mask(length, attention_mask, output_positions, input_ids.device)
+            hidden, probabilities = layer(queried, Attended(hidden, mask, packing, is_whole), output_attentions)
+            if output_hidden_states:
+                hidden_states.append(hidden)
+            if probabilities is not None:
+                attentions.append(probabilities)
+        if packing is not None:
+            hidden_states = [packing.pad(states) if states.dim() == 2 else states for states in hidden_states]
+            hidden = packing.pad(hidden) if hidden.dim() == 2 else hidden
+        return BertOutput(
+            sequence_output=hidden,
+            pooled_output=self.pooler(hidden) if self.pooler is not None else None,
+            hidden_states=tuple(hidden_states) if output_hidden_states else None,
+            attentions=tuple(attentions) if output_attentions else None,
+        )
+
+    def _attention_mask(
+        self, length: int, attention_mask: Tensor | None, positions: Tensor | None, device: torch.device
+    ) -> Tensor | None:
+        """Return which keys each query may see, bool, broadcastable to (B, A, Q, S); None when it is all of them."""
+        mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]  # (B, 1, 1, S)
+        if self.config.attention == "bidirectional":
+            return mask
+        keys = torch.arange(length, device=device)
+        queries = keys.unsqueeze(0) if positions is None else positions  # (1 or B, Q)
+        causal = (keys <= queries.unsqueeze(-1)).unsqueeze(1)  # (1 or B, 1, Q, S)
+        return causal if mask is None else mask & causal
+
+
+class BertPredictionHeadTransform(nn.Module):
+    """Dense layer, activation and normalization in front of the vocabulary projection."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = Linear(config.hidden_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.hidden_act = config.hidden_act
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.LayerNorm(activate(self.dense(hidden), self.hidden_act))
+
+
+class BertLMPredictionHead(nn.Module):
+    """Projection onto the vocabulary by the word embeddings themselves, plus a bias."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.transform = BertPredictionHeadTransform(config)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
+        return linear(self.transform(hidden), word_embeddings, self.bias)  # (..., V)
+
+
+class BertPreTrainingHeads(nn.Module):
+    """The masked-LM head and the next-sentence head."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.predictions = BertLMPredictionHead(config)
+        self.seq_relationship = Linear(config.hidden_size, 2)
+
+
+class BertForPreTraining(nn.Module):
+    """BERT with the two heads of pre-training (paper section 3.1)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config)
+        self.cls = BertPreTrainingHeads(config)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        token_rows: Tensor | None = None,
+        masked_lm_positions: Tensor | None = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> PreTrainingOutput:
+        """Return the logits of both heads; with `masked_lm_positions` (B, M) only those positions are computed.
+
+        `token_rows` is `BertModel`'s.
+        """
+        positions = None if masked_lm_positions is None else _with_first(masked_lm_positions)
+        output = self.bert(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            token_rows=token_rows,
+            output_positions=positions,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+        )
+        predicted = output.sequence_output if positions is None else output.sequence_output[:, 1:]
+        return PreTrainingOutput(
+            prediction_logits=self.cls.predictions(predicted, self.bert.embeddings.word_embeddings.weight),
+            seq_relationship_logits=self.cls.seq_relationship(output.pooled_output),
+            hidden_states=output.hidden_states,
+            attentions=output.attentions,
+        )
+
+    def loss_sums(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        token_type_ids: Tensor | None,
+        *,
+        token_rows: Tensor | None,
+        masked_lm_positions: Tensor,
+        prediction_rows: Tensor,
+        labels: Tensor,
+        next_sentence_label: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the summed cross-entropies of masked tokens and of next sentences, each a scalar in float32.
+
+        `masked_lm_positions` and `labels` are (B, M); `prediction_rows` (P,) are the places of the predictions among
+        the B * M: nothing is computed for the others. `token_rows` is `BertModel`'s.
+        """
+        output = self.bert(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            token_rows=token_rows,
+            output_positions=_with_first(masked_lm_positions),
+        )
+        predicted = output.sequence_output[:, 1:].flatten(0, 1)[prediction_rows]  # (P, H)
+        labels = labels.flatten()[prediction_rows]  # (P,)
+        logits = self.cls.predictions(predicted, self.bert.embeddings.word_embeddings.weight).float()  # (P, V)
+        masked_lm = functional.cross_entropy(logits, labels, reduction="sum")
+        following = self.cls.seq_relationship(output.pooled_output).float()  # (B, 2)
+        return masked_lm, functional.cross_entropy(following, next_sentence_label, reduction="sum")
+
+
+def _with_first(positions: Tensor) -> Tensor:
+    """Put position 0, which the pooler reads, in front of positions (B, M): (B, 1 + M)."""
+    return functional.pad(positions, (1, 0))
+
+
+class WithoutInitialization(TorchFunctionMode):
+    """Within it torch's modules leave their new weights as they find them: whoever makes them sets them."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(function, "__module__", "") == "torch.nn.init":
+            return (kwargs or {}).get("tensor", args[0] if args else None)
+        return function(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+def initialize_weights(module: nn.Module, generator: torch.Generator, initializer_range: float = 0.02) -> None:
+    """Draw weights from a normal truncated at two standard deviations; biases 0, normalization 1 (google's code)."""
+    for child in module.modules():
+        if isinstance(child, nn.LayerNorm):
+            child.weight.fill_(1.0)
+            child.bias.zero_()
+        elif isinstance(child, (nn.Linear, nn.Embedding)):
+            _fill_truncated_normal(child.weight, initializer_range, generator)
+            if isinstance(child, nn.Linear):
+                child.bias.zero_()
+        elif isinstance(child, BertLMPredictionHead):
+            child.bias.zero_()
+        elif isinstance(child, nn.LSTM):  # wider: within 1 / sqrt(hidden size), as torch has it
+            for parameter in child.parameters():
+                parameter.uniform_(-(child.hidden_size**-0.5), child.hidden_size**-0.5, generator=generator)
+
+
+def _fill_truncated_normal(weight: Tensor, deviation: float, generator: torch.Generator) -> None:
+    """Draw again what lies beyond two deviations, as TensorFlow does: torch's way by the inverse is far slower."""
+    weight.normal_(0.0, deviation, generator=generator)
+    flat = weight.view(-1)
+    while (beyond := (flat.abs() > 2 * deviation).nonzero().squeeze(1)).numel():
+        flat[beyond] = torch.empty(beyond.numel()).normal_(0.0, deviation, generator=generator)
+
+
+def new_model(model_class: type[Model], config: BertConfig, *, seed: int) -> Model:
+    """Make a model of a class such as `BertForPreTraining` with fresh weights: a function of the seed alone."""
+    model = empty_model(model_class, config)
+    initialize_weights(model, torch.Generator().manual_seed(seed), config.initializer_range)
+    return model
+
+
+def empty_model(model_class: type[Model], config: BertConfig) -> Model:
+    """Make a model whose weights are not set yet: the caller sets every one."""
+    with WithoutInitialization():
+        return model_class(config)

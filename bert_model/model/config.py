@@ -1,0 +1,154 @@
+"""Configuration of a BERT model: Hugging Face's config.json and the preset sizes."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bert_pipeline.configuration import from_mapping, require_at_least, require_share, to_mapping
+from bert_pipeline.errors import ConfigurationError, InputError, suggest
+
+IGNORED_LABEL = -100
+"""Label of a position that has none, as torch's cross-entropy and Hugging Face have it."""
+
+CONFIG_NAME = "config.json"
+
+# Layers, hidden size and heads: paper section 3 (base, large), and the smaller models of google-research/bert.
+PRESET_SIZES: dict[str, tuple[int, int, int]] = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BertConfig:
+    """The shape of a BERT, under the names that Hugging Face's config.json uses."""
+
+    vocab_size: int = 30522
+    """Number of WordPiece tokens."""
+    hidden_size: int = 768
+    """Width of every hidden state (H)."""
+    num_hidden_layers: int = 12
+    """Number of Transformer blocks (L)."""
+    num_attention_heads: int = 12
+    """Number of attention heads (A); it divides `hidden_size`."""
+    intermediate_size: int = 3072
+    """Width of the feed-forward layer, 4H in the paper."""
+    hidden_act: Literal["gelu", "gelu_new"] = "gelu"
+    """`gelu` is the erf form, `gelu_new` the tanh approximation that google's code uses."""
+    hidden_dropout_prob: float = 0.1
+    """Dropout after the embeddings and after each sublayer."""
+    attention_probs_dropout_prob: float = 0.1
+    """Dropout on the attention probabilities."""
+    max_position_embeddings: int = 512
+    """The longest sequence."""
+    type_vocab_size: int = 2
+    """Number of segments."""
+    initializer_range: float = 0.02
+    """Standard deviation of the truncated normal that weights start from."""
+    layer_norm_eps: float = 1e-12
+    """Added to the variance in layer normalization."""
+    pad_token_id: int = 0
+    """Id of [PAD]."""
+    attention: Literal["bidirectional", "causal"] = "bidirectional"
+    """`causal` lets each position see itself and what stands to its left (paper section 5.1, "LTR")."""
+    head: Literal["linear", "bilstm"] = "linear"
+    """`bilstm` puts a bidirectional LSTM between encoder and classifier at fine-tuning (paper section 5.1, Table 5)."""
+    classifier_dropout: float | None = None
+    """Dropout in front of a task's classifier; `hidden_dropout_prob` where not given."""
+    labels: tuple[str, ...] = ()
+    """Names of a classifier's outputs in order; `num_labels` follows from them. Empty: two unnamed outputs."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+        ):
+            require_at_least(self, name, 1)
+        if self.hidden_size % self.num_attention_heads:
+            raise ConfigurationError(
+                f"hidden_size: found {self.hidden_size}, which {self.num_attention_heads} attention heads do not divide"
+            )
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            require_share(self, name)
+        if self.classifier_dropout is not None:
+            require_share(self, "classifier_dropout")
+        if self.head == "bilstm" and self.hidden_size % 2:
+            raise ConfigurationError(
+                f"head: found 'bilstm', whose two directions cannot share a hidden_size of {self.hidden_size} equally"
+            )
+        if not 0 <= self.pad_token_id < self.vocab_size:
+            raise ConfigurationError(f"pad_token_id: found {self.pad_token_id}, expected an id below {self.vocab_size}")
+
+    @property
+    def num_labels(self) -> int:
+        """Number of outputs of a task's classifier."""
+        return len(self.labels) or 2
+
+    @classmethod
+    def from_preset(cls, name: str, **overrides: Any) -> "BertConfig":
+        """Make a configuration of a known size; ConfigurationError names the nearest preset or key."""
+        if name not in PRESET_SIZES:
+            raise ConfigurationError(f"model.preset: unknown preset {name!r}{suggest(name, PRESET_SIZES)}")
+        layers, hidden, heads = PRESET_SIZES[name]
+        size = {
+            "num_hidden_layers": layers,
+            "hidden_size": hidden,
+            "num_attention_heads": heads,
+            "intermediate_size": 4 * overrides.get("hidden_size", hidden),
+        }
+        return from_mapping(cls, {**size, **overrides}, where=f"model ({name})")
+
+    @classmethod
+    def from_directory(cls, directory: Path | str, **overrides: Any) -> "BertConfig":
+        """Read a directory's Hugging Face `config.json`; InputError when it is not a BERT that we compute alike."""
+        path = Path(directory) / CONFIG_NAME
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror}); give a model directory") from error
+        except ValueError as error:
+            raise InputError(f"{path}: not valid JSON ({error}); give a Hugging Face model directory") from error
+        _refuse_other_models(document, path)
+        names = {item.name for item in dataclasses.fields(cls)} - {"labels"}
+        values = {name: document[name] for name in names if name in document}
+        id2label = document.get("id2label") or {}
+        values["labels"] = [id2label[key] for key in sorted(id2label, key=int)]
+        if document.get("is_decoder"):
+            values["attention"] = "causal"  # what transformers' language models from left to right see
+        return from_mapping(cls, {**values, **overrides}, where=str(path))
+
+    def to_json(self, architecture: str) -> str:
+        """Return the text of a Hugging Face `config.json` for a model class such as "BertForPreTraining"."""
+        document = to_mapping(self)
+        labels = document.pop("labels")
+        document |= {"architectures": [architecture], "model_type": "bert", "dtype": "float32"}
+        document["is_decoder"] = self.attention == "causal"  # transformers' name for a mask that hides what follows
+        if labels:
+            document["id2label"] = {str(index): label for index, label in enumerate(labels)}
+            document["label2id"] = {label: index for index, label in enumerate(labels)}
+        return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def _refuse_other_models(document: Any, path: Path) -> None:
+    if not isinstance(document, dict):
+        raise InputError(f"{path}: found {type(document).__name__}, expected a JSON object")
+    expected = {
+        "model_type": "bert",
+        "position_embedding_type": "absolute",
+        "is_decoder": document["attention"] == "causal" if "attention" in document else document.get("is_decoder"),
+        "add_cross_attention": False,
+    }
+    for key, value in expected.items():
+        if document.get(key, value) != value:
+            raise InputError(f"{path}: {key} is {document[key]!r}, expected {value!r}; only BERT encoders are read")

@@ -1,0 +1,251 @@
+"""Task heads on BERT, one for each kind of task, and the feature-based BiLSTM tagger (paper sections 4 and 5.3).
+
+Parameter names are Hugging Face's.
+
+Shapes: B examples, C choices, S positions, N labels, K chosen hidden states, H hidden size, D the tagger's input width.
+"""
+
+import functools
+import logging
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bert_model.model.bert import BertModel
+from bert_model.model.config import BertConfig
+from bert_model.model.cpu_kernels import Dropout
+
+logger = logging.getLogger(__name__)
+
+
+def _classifier_dropout(config: BertConfig) -> Dropout:
+    given = config.classifier_dropout
+    return Dropout(config.hidden_dropout_prob if given is None else given)
+
+
+class OutputLayer(nn.Linear):
+    """The last layer of a head: in float32 whatever precision the encoder computes in.
+
+    bfloat16 keeps 8 bits of a logit: scores within 0.4 % of each other would tie, and gradients be rounded alike.
+    """
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        with torch.autocast(hidden.device.type, enabled=False):
+            return super().forward(hidden.to(self.weight.dtype))
+
+
+@functools.cache
+def has_bfloat16_lstm() -> bool:
+    """Tell whether this processor computes LSTMs in bfloat16. It is tried: torch names no such capability.
+
+    Where there are no bfloat16 instructions matrix products are emulated under autocast, but LSTMs raise.
+    """
+    with torch.random.fork_rng(devices=[]), torch.autocast("cpu", dtype=torch.bfloat16):
+        try:
+            nn.LSTM(2, 2)(torch.zeros(1, 1, 2))
+        except RuntimeError:
+            logger.warning("this processor has no bfloat16 LSTM: LSTMs compute in float32, all else in bfloat16")
+            return False
+    return True
+
+
+class LSTM(nn.LSTM):
+    """torch's LSTM, in float32 where autocast asks for bfloat16 and the processor has none for it."""
+
+    def forward(self, inputs: Any, states: Any = None) -> Any:
+        on_cpu = self.weight_ih_l0.device.type == "cpu"
+        if on_cpu and torch.is_autocast_enabled("cpu") and not has_bfloat16_lstm():
+            with torch.autocast("cpu", enabled=False):
+                return super().forward(inputs.to(self.weight_ih_l0.dtype), states)
+        return super().forward(inputs, states)
+
+
+class BiLSTM(nn.Module):
+    """A bidirectional LSTM of width H over the encoder's output: it carries to each position what stands on both sides.
+
+    The paper puts it on top of a left-to-right encoder at fine-tuning (section 5.1, Table 5), with random weights.
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.lstm = LSTM(config.hidden_size, config.hidden_size // 2, batch_first=True, bidirectional=True)
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return (B, S, H) of (B, S, H); padding is neither read nor computed and comes out as 0."""
+        if attention_mask is None:
+            return self.lstm(hidden)[0]
+        lengths = attention_mask.sum(dim=1).clamp(min=1).cpu()
+        packed = nn.utils.rnn.pack_padded_sequence(hidden, lengths, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=hidden.shape[1])[0]
+
+
+class BertForTask(nn.Module):
+    """What the task models share: the encoder, and the BiLSTM on top where the configuration asks for it."""
+
+    def __init__(self, config: BertConfig, *, add_pooling_layer: bool) -> None:
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config, add_pooling_layer=add_pooling_layer)
+        self.bilstm = BiLSTM(config) if config.head == "bilstm" else None
+
+    def sequence_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
+        """Return the vector of every position, (B, S, H)."""
+        hidden = self.bert(input_ids, attention_mask, types).sequence_output
+        return hidden if self.bilstm is None else self.bilstm(hidden, attention_mask)
+
+    def pooled_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
+        """Return the pooled first position, (B, H); the last block is computed there only when nothing else is read."""
+        if self.bilstm is not None:
+            assert self.bert.pooler is not None
+            return self.bert.pooler(self.sequence_output(input_ids, attention_mask, types))
+        first = torch.zeros(input_ids.shape[0], 1, dtype=torch.long, device=input_ids.device)
+        pooled = self.bert(input_ids, attention_mask, types, output_positions=first).pooled_output
+        assert pooled is not None
+        return pooled
+
+
+class BertForSequenceClassification(BertForTask):
+    """A class, or with one label a number, for a sentence or a pair."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, add_pooling_layer=True)
+        self.dropout = _classifier_dropout(config)
+        self.classifier = OutputLayer(config.hidden_size, config.num_labels)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Return logits (B, N) of ids (B, S)."""
+        return self.classifier(self.dropout(self.pooled_output(input_ids, attention_mask, token_type_ids)))
+
+
+class BertForMultipleChoice(BertForTask):
+    """A score for each of C continuations (SWAG): one vector, dotted with each pooled output."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, add_pooling_layer=True)
+        self.dropout = _classifier_dropout(config)
+        self.classifier = OutputLayer(config.hidden_size, 1)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Return logits (B, C) of ids (B, C, S)."""
+        flat = [None if item is None else item.flatten(0, 1) for item in (input_ids, attention_mask, token_type_ids)]
+        assert flat[0] is not None
+        pooled = self.pooled_output(flat[0], flat[1], flat[2])  # (B * C, H)
+        return self.classifier(self.dropout(pooled)).view(input_ids.shape[:2])  # (B, C)
+
+
+class BertForQuestionAnswering(BertForTask):
+    """Start and end logits of an answer span."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, add_pooling_layer=False)
+        self.qa_outputs = OutputLayer(config.hidden_size, 2)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return start and end logits, each (B, S), of ids (B, S)."""
+        logits = self.qa_outputs(self.sequence_output(input_ids, attention_mask, token_type_ids))  # (B, S, 2)
+        start, end = logits.unbind(-1)
+        return start, end
+
+
+class BertForTokenClassification(BertForTask):
+    """A label for every token."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, add_pooling_layer=False)
+        self.dropout = _classifier_dropout(config)
+        self.classifier = OutputLayer(config.hidden_size, config.num_labels)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Return logits (B, S, N) of ids (B, S)."""
+        hidden = self.sequence_output(input_ids, attention_mask, token_type_ids)  # (B, S, H)
+        return self.classifier(self.dropout(hidden))  # (B, S, N)
+
+
+class Tagger(nn.Module):
+    """A BiLSTM of two layers over one of the six inputs of Table 7, and a classifier for every token."""
+
+    def __init__(
+        self, shape: tuple[int, int], num_labels: int, *, feature_input: str, hidden_size: int, dropout: float
+    ) -> None:
+        super().__init__()
+        states, width = shape
+        weighted = feature_input.startswith("weighted")
+        self.mixture = nn.Parameter(torch.zeros(states)) if weighted else None
+        self.lstm = LSTM(
+            width if weighted else states * width, hidden_size, num_layers=2, batch_first=True, bidirectional=True
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = OutputLayer(2 * hidden_size, num_labels)
+
+    @classmethod
+    def fresh(
+        cls,
+        shape: tuple[int, int],
+        num_labels: int,
+        *,
+        feature_input: str,
+        hidden_size: int,
+        dropout: float,
+        seed: int,
+    ) -> "Tagger":
+        """Make a tagger whose weights are a function of the seed: uniform within 1/√width, as torch's LSTM has them."""
+        model = cls(shape, num_labels, feature_input=feature_input, hidden_size=hidden_size, dropout=dropout)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for module in (model.lstm, model.classifier):
+                for parameter in module.parameters():
+                    bound = 1 / math.sqrt(hidden_size if module is model.lstm else 2 * hidden_size)
+                    parameter.uniform_(-bound, bound, generator=generator)
+        return model
+
+    def forward(self, features: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return logits (B, S, labels) of chosen hidden states (B, S, K, H)."""
+        if self.mixture is not None:
+            inputs = (features * self.mixture.softmax(0)[:, None]).sum(dim=2)  # (B, S, H)
+        else:
+            inputs = features.flatten(2)  # (B, S, D)
+        lengths = attention_mask.sum(dim=1).cpu()
+        packed = nn.utils.rnn.pack_padded_sequence(self.dropout(inputs), lengths, True, enforce_sorted=False)
+        hidden, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=inputs.shape[1])
+        return self.classifier(self.dropout(hidden))  # (B, S, labels)
+
+
+def chosen_states(feature_input: str, num_states: int) -> list[int]:
+    """Return which hidden states an input is made of: 0 is the embeddings, the last one the top block.
+
+    A model of fewer than four blocks gives all that it has for "last four".
+    """
+    last_four = list(range(max(1, num_states - 4), num_states))
+    return {
+        "embeddings": [0],
+        "second_to_last": [max(0, num_states - 2)],
+        "last": [num_states - 1],
+        "weighted_sum_last_four": last_four,
+        "concat_last_four": last_four,
+        "weighted_sum_all": list(range(1, num_states)),
+    }[feature_input]
+
+
+def states_of(feature_inputs: Iterable[str], num_states: int) -> list[int]:
+    """Return every hidden state that any of the inputs reads, in order."""
+    return sorted({state for name in feature_inputs for state in chosen_states(name, num_states)})
+
+
+MODEL_CLASSES: dict[str, type[nn.Module]] = {
+    "classification": BertForSequenceClassification,
+    "regression": BertForSequenceClassification,
+    "choice": BertForMultipleChoice,
+    "span": BertForQuestionAnswering,
+    "tagging": BertForTokenClassification,
+}

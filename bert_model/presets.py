@@ -1,0 +1,175 @@
+"""Whole-run presets: one YAML file that configures corpus, vocabulary, model and tasks."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bert_model.finetuning.config import FinetuningConfig, task_configuration
+from bert_model.pretraining.config import PretrainingConfig
+from bert_model.registry.promotion import GateConfig
+from bert_pipeline.configuration import from_mapping, override, read_yaml, require_at_least, to_mapping
+from bert_pipeline.corpus import CorpusConfig
+from bert_pipeline.errors import ConfigurationError, UsageError, suggest
+from bert_pipeline.instances import InstancesConfig
+from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.vocabulary import VocabularyConfig
+
+PRESETS_DIRECTORY = Path(__file__).parent / "presets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleConfig:
+    """How large the generated sample encyclopaedia is."""
+
+    num_articles: int = 1200
+    """Number of articles."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, "num_articles", 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchConfig:
+    """On how many machines and processes a pre-training runs."""
+
+    processes_per_node: int = 0
+    """Ranks on each machine; 0 takes one for each GPU, or one where there is none."""
+    nodes: int = 1
+    """Number of machines."""
+    rendezvous_endpoint: str = ""
+    """host:port where the machines meet; needed with more than one."""
+    threads_per_process: int = 1
+    """CPU threads of each rank; 0 leaves the choice to the libraries."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, "processes_per_node", 0)
+        require_at_least(self, "nodes", 1)
+        require_at_least(self, "threads_per_process", 0)
+        if self.nodes > 1 and not self.rendezvous_endpoint:
+            raise ConfigurationError(
+                f"rendezvous_endpoint: found none for {self.nodes} nodes, expected host:port of one of them"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRunsConfig:
+    """How every task is fine-tuned and what the result is compared with."""
+
+    default: dict[str, Any] = field(default_factory=dict)
+    """Fine-tuning settings of all tasks."""
+    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What differs for a task, by its name."""
+    comparison: bool = True
+    """Fine-tune from random weights too, with the same search, and once more with four times the steps."""
+    dev_fraction: float = 0.0
+    """Where a task has one file only: the share of it that becomes the dev set ("own split"); 0 skips the task."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dev_fraction < 1:
+            raise ConfigurationError(f"dev_fraction: found {self.dev_fraction}, expected a number from 0 to below 1")
+        for task in self.tasks:
+            if task not in TASKS:
+                raise ConfigurationError(f"tasks: unknown task {task!r}{suggest(task, TASKS)}")
+            self.for_task(task)
+        self.for_task("")
+
+    def for_task(self, task: str) -> FinetuningConfig:
+        """The settings of one task: the paper's, the default over them, the task's own keys over both."""
+        settings = {"compare_starts": self.comparison, **self.default, **self.tasks.get(task, {})}
+        return task_configuration(task or "default", settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPreset:
+    """Everything that a run from dump to scores needs to know."""
+
+    name: str
+    """The preset's name, taken from its file."""
+    description: str = ""
+    """What the preset is for, in a sentence."""
+    sample: SampleConfig = field(default_factory=SampleConfig)
+    """The generated sample, where the dump is one."""
+    corpus: CorpusConfig = field(default_factory=CorpusConfig)
+    """Dump to documents."""
+    vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
+    """Documents to vocabulary."""
+    instances: InstancesConfig = field(default_factory=InstancesConfig)
+    """Documents to training instances; `max_seq_length` comes from the phases of pre-training."""
+    pretraining: PretrainingConfig
+    """The pre-training."""
+    launch: LaunchConfig = field(default_factory=LaunchConfig)
+    """Machines and processes of the pre-training."""
+    finetuning: TaskRunsConfig = field(default_factory=TaskRunsConfig)
+    """The fine-tunings."""
+    promotion: GateConfig = field(default_factory=GateConfig)
+    """What a version must hold against before it becomes champion."""
+    beam_options: tuple[str, ...] = ()
+    """Options of the Beam jobs, as after `--` on the command line."""
+
+    @property
+    def sequence_lengths(self) -> tuple[int, ...]:
+        """The instance lengths that the phases of pre-training need, in order and once each."""
+        return tuple(dict.fromkeys(phase.max_seq_length for phase in self.pretraining.phases))
+
+    @property
+    def model_name(self) -> str:
+        """The registered name of the pre-trained model: bert-tiny."""
+        return f"bert-{self.pretraining.model.preset}"
+
+
+def preset_names() -> tuple[str, ...]:
+    """The presets that come with the package."""
+    return tuple(sorted(path.stem for path in PRESETS_DIRECTORY.glob("*.yaml")))
+
+
+def preset_path(name_or_path: str) -> Path:
+    """The file of a preset by name or path; UsageError names the nearest known one."""
+    if name_or_path in preset_names():
+        return PRESETS_DIRECTORY / f"{name_or_path}.yaml"
+    path = Path(name_or_path)
+    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+        if path.is_file():
+            return path
+        raise UsageError(f"preset {name_or_path}: no such file; give a YAML file or one of {', '.join(preset_names())}")
+    raise UsageError(f"preset {name_or_path!r} is not known{suggest(name_or_path, preset_names())}")
+
+
+def load_preset(name_or_path: str) -> RunPreset:
+    """Read a preset by name or path; ConfigurationError names key, value and reason."""
+    path = preset_path(name_or_path)
+    return preset_from_mapping(read_yaml(path), name=path.stem)
+
+
+def preset_from_mapping(mapping: Mapping[str, Any], *, name: str) -> RunPreset:
+    """Build a preset from plain YAML values."""
+    return from_mapping(RunPreset, {"name": name, **mapping}, where=f"preset {name}")
+
+
+def preset_to_mapping(preset: RunPreset) -> dict[str, Any]:
+    """The preset as plain YAML values."""
+    return to_mapping(preset)
+
+
+def with_phases_in(config: PretrainingConfig, directories: Mapping[int, Path | str]) -> PretrainingConfig:
+    """Return `config` with each phase reading the instance directory of its length."""
+    phases = tuple(
+        dataclasses.replace(phase, instances=str(directories[phase.max_seq_length])) for phase in config.phases
+    )
+    return dataclasses.replace(config, phases=phases)
+
+
+def load_configuration(reference: str, assignments: Sequence[str] = ()) -> PretrainingConfig:
+    """Read a configuration from a YAML file or a preset by name, with `key=value` assignments applied.
+
+    A file with a section `pretraining` (a whole-run preset) gives that section.
+    """
+    path = Path(reference)
+    if not path.is_file():
+        if reference not in preset_names():
+            raise UsageError(f"{reference}: neither a YAML file nor a preset (presets: {', '.join(preset_names())})")
+        path = preset_path(reference)
+    mapping = read_yaml(path)
+    section = mapping.get("pretraining", mapping)
+    return from_mapping(PretrainingConfig, override(section, assignments), where=path.name)

@@ -1,0 +1,87 @@
+"""`torchrun … -m bert_model.pretraining`: run `pretrain` from the command line, with exit codes."""
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_model.presets import load_configuration
+from bert_model.pretraining.config import INITIAL_SIZE, add_arguments
+from bert_model.pretraining.run import pretrain
+from bert_model.registry.resolve import resolve_model
+from bert_model.training.distributed import LostRanksError, OtherRankError, keep_freed_memory
+from bert_pipeline.errors import BertError, UsageError
+
+CAUSE_SECONDS = 5
+"""The failure of one rank shows on the others within this time."""
+
+EXIT_PREEMPTED = 75
+"""Exit code of a training that was asked to stop and has saved its state (EX_TEMPFAIL: try again later)."""
+
+
+def _continuation(arguments: argparse.Namespace) -> list[str]:
+    """Return what `--from` and `--optimizer-state` assign; UsageError when there is nothing to take the state from."""
+    if not arguments.start:
+        if arguments.optimizer_state:
+            raise UsageError("--optimizer-state: says what to do with the state of a --from MODEL; none was given")
+        return []
+    state = arguments.optimizer_state or "fresh"
+    return [f"initial_model={arguments.start}", f"initial_optimizer={state}", f"model.preset={INITIAL_SIZE}"]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a parsed command; returns the exit code."""
+    keep_freed_memory()
+    config = load_configuration(arguments.config, [*_continuation(arguments), *arguments.assignments])
+    result = pretrain(
+        config,
+        arguments.output,
+        resume=arguments.resume,
+        allow_changes=arguments.allow_changes,
+        experiment=arguments.experiment,
+        device=arguments.device,
+        resolve=resolve_model,
+    )
+    if os.environ.get("RANK", "0") == "0":
+        where = result.model or f"preempted at step {result.step}; go on with --resume"
+        print(json.dumps({"status": result.status, "step": result.step, "model": str(where), **result.metrics}))
+    return EXIT_PREEMPTED if result.status == "preempted" else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and pre-train; errors are one paragraph on standard error."""
+    parser = argparse.ArgumentParser(prog="bert_model.pretraining", description="Pre-train BERT.")
+    add_arguments(parser)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parsed = parser.parse_intermixed_args(arguments)
+    rank = int(os.environ.get("RANK", "0"))
+    logging.basicConfig(level=logging.INFO if rank == 0 else logging.WARNING, format="%(message)s", stream=sys.stderr)
+    try:
+        return run(parsed)
+    except OtherRankError as error:
+        return error.exit_code
+    except BertError as error:
+        if parsed.debug:
+            raise
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        _tell_torchrun(error)
+        return error.exit_code
+
+
+def _tell_torchrun(error: BertError) -> None:
+    """Leave the error where torchrun looks for it: the report that ends its output on each machine shows it."""
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        # torchrun calls the earliest failure the cause: whoever only lost the others must not come before their own
+        when = int(time.time()) + (CAUSE_SECONDS if isinstance(error, LostRanksError) else 0)
+        document = {"message": {"message": str(error), "extraInfo": {"timestamp": str(when)}}}
+        with contextlib.suppress(OSError):
+            Path(path).write_text(json.dumps(document), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""Checkpoints: Hugging Face directories with the training's state beside the weights, published whole or not at all."""
+
+import errno
+import json
+import logging
+import re
+import shutil
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from bert_model.model.config import BertConfig
+from bert_model.model.weights import WEIGHTS_NAME, read_tensors, write_weights
+from bert_model.training.optimizer import load_optimizer_tensors, optimizer_tensors
+from bert_pipeline.errors import ArtefactError, TrainingError
+from bert_pipeline.manifest import Manifest, load_manifest, publishing
+from bert_pipeline.tokenization import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+KIND = "checkpoint"
+STATE_DIRECTORY = "training_state"
+OPTIMIZER_NAME = f"{STATE_DIRECTORY}/optimizer.safetensors"
+STATE_NAME = f"{STATE_DIRECTORY}/state.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A training at one step, copied to host memory: training may go on while it is written."""
+
+    step: int
+    parameters: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    config: BertConfig
+    architecture: str
+    state: dict[str, Any]
+    """What else decides how training goes on, in JSON values."""
+    metrics: dict[str, float]
+    """The latest held-out metrics; they become the manifest's counts."""
+
+
+def take_snapshot(
+    model: nn.Module, optimizer: Optimizer, *, step: int, state: dict[str, Any], metrics: dict[str, float]
+) -> Snapshot:
+    """Copy weights and optimizer state to host memory."""
+    return Snapshot(
+        step=step,
+        parameters={name: _copy(parameter) for name, parameter in model.named_parameters()},
+        optimizer={name: _copy(tensor) for name, tensor in optimizer_tensors(model, optimizer).items()},
+        config=model.config,  # type: ignore[arg-type]
+        architecture=type(model).__name__,
+        state=state,
+        metrics=metrics,
+    )
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True).contiguous()
+
+
+class CheckpointDirectory:
+    """The checkpoints of one training, `step-00000500` and so on."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        tokenizer: Tokenizer,
+        configuration: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+        keep_last: int,
+        keep_every_steps: int = 0,
+    ) -> None:
+        self.path = path
+        self.tokenizer = tokenizer
+        self.configuration = configuration
+        self.inputs = inputs
+        self.keep_last = keep_last
+        self.keep_every_steps = keep_every_steps
+
+    def path_of(self, step: int) -> Path:
+        """Return the directory of the checkpoint of a step."""
+        return self.path / f"step-{step:08d}"
+
+    def save(self, snapshot: Snapshot) -> Path:
+        """Publish a checkpoint and remove those that retention does not keep.
+
+        TrainingError when the disk does not take it; what was saved before is intact then.
+        """
+        directory = self.path_of(snapshot.step)
+        try:
+            with publishing(directory, kind=KIND, configuration=self.configuration, inputs=self.inputs) as draft:
+                write_weights(snapshot.parameters, snapshot.config, snapshot.architecture, draft.path)
+                self.tokenizer.save(draft.path)
+                (draft.path / STATE_DIRECTORY).mkdir()
+                save_file(snapshot.optimizer, draft.path / OPTIMIZER_NAME)
+                state = json.dumps({"step": snapshot.step, **snapshot.state}, indent=1, sort_keys=True)
+                (draft.path / STATE_NAME).write_text(state + "\n", encoding="utf-8")
+                draft.counts = {"step": snapshot.step, **snapshot.metrics}
+        except Exception as error:
+            if not _is_disk_error(error):
+                raise
+            tensors = [*snapshot.parameters.values(), *snapshot.optimizer.values()]
+            needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            intact = self.steps()
+            kept = f"the checkpoint of step {intact[-1]} is intact" if intact else "there is no earlier checkpoint"
+            raise TrainingError(
+                f"{directory}: the checkpoint of step {snapshot.step} could not be written ({error}); it needs about "
+                f"{needed:,} bytes, {shutil.disk_usage(self.path).free:,} are free; {kept}"
+            ) from error
+        self._remove_old()
+        return directory
+
+    def steps(self) -> list[int]:
+        """Return the steps of the checkpoint directories at hand, ascending, whether they are whole or not."""
+        if not self.path.is_dir():
+            return []
+        matches = (re.fullmatch(r"step-(\d{8,})", entry.name) for entry in self.path.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
+
+    def newest(self) -> Manifest | None:
+        """Return the newest checkpoint whose files are as its manifest says; others are warned about and skipped."""
+        for step in reversed(self.steps()):
+            try:
+                return load_manifest(self.path_of(step), kind=KIND, verify="sha256")
+            except ArtefactError as error:
+                logger.warning("checkpoint of step %d is skipped: %s", step, error)
+        return None
+
+    def clean(self) -> None:
+        """Remove what a killed process left of an unfinished checkpoint. The caller holds the training's lock."""
+        for pattern in (".step-*.partial-*", ".upload-*"):
+            for leftover in self.path.glob(pattern):
+                shutil.rmtree(leftover, ignore_errors=True)
+
+    def _remove_old(self) -> None:
+        steps = self.steps()
+        for step in steps[: -self.keep_last]:
+            if not (self.keep_every_steps and step % self.keep_every_steps == 0):
+                shutil.rmtree(self.path_of(step), ignore_errors=True)
+
+
+def _is_disk_error(error: Exception) -> bool:
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+    # safetensors wraps the system's error into its own and keeps the text alone
+    return (isinstance(error, OSError) and error.errno in full) or "No space left" in str(error)
+
+
+def restore(directory: Path, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+    """Load weights and optimizer state into a model of the same shape; returns the stored state."""
+    tensors = read_tensors(directory)
+    parameters = dict(model.named_parameters())
+    wrong = sorted(
+        name
+        for name in set(tensors) | set(parameters)
+        if name not in tensors or name not in parameters or tensors[name].shape != parameters[name].shape
+    )
+    if wrong:
+        raise ArtefactError(f"{directory / WEIGHTS_NAME}: does not fit the model at {', '.join(wrong[:5])}")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
+    load_optimizer_tensors(model, optimizer, load_file(directory / OPTIMIZER_NAME))
+    return json.loads((directory / STATE_NAME).read_text(encoding="utf-8"))
+
+
+class BackgroundSaver:
+    """Writes snapshots in a thread, in turn; a failure is raised at the next call.
+
+    While one is being written another may wait, so training stops for a disk only when that is two checkpoints behind.
+    """
+
+    def __init__(self, directory: CheckpointDirectory) -> None:
+        self.directory = directory
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._unfinished: deque[Future[None]] = deque()
+
+    def save(self, snapshot: Snapshot, then: Callable[[Path], None]) -> None:
+        """Hand a snapshot over; `then(path)` is called in the thread when it is written."""
+        while len(self._unfinished) > 1 or (self._unfinished and self._unfinished[0].done()):
+            self._unfinished.popleft().result()
+
+        def work() -> None:
+            then(self.directory.save(snapshot))
+
+        self._unfinished.append(self._executor.submit(work))
+
+    def wait(self) -> None:
+        """Wait for what is being written; raises what went wrong with it."""
+        while self._unfinished:
+            self._unfinished.popleft().result()

@@ -1,0 +1,190 @@
+"""Configuration of a pre-training and its command-line arguments; importing it needs no torch."""
+
+import argparse
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from bert_model.model.config import BertConfig
+from bert_model.training.config import OptimizerConfig, learning_rate_at
+from bert_pipeline.configuration import require_at_least
+from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.masking import MaskingConfig
+
+INITIAL_SIZE = "initial"
+"""In the place of a preset's name: the size of the model that a training starts from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Which model to train: a preset size, and what differs from it."""
+
+    preset: str = "base"
+    """tiny, mini, small, medium, base or large; `initial` is the size of `initial_model`."""
+    overrides: dict[str, Any] = field(default_factory=dict)
+    """Keys of the model's own configuration; `vocab_size` follows from the vocabulary where not given."""
+
+    def __post_init__(self) -> None:
+        if self.preset != INITIAL_SIZE:
+            self.resolve(vocab_size=30522)
+
+    def resolve(self, *, vocab_size: int) -> BertConfig:
+        """Return the model's full configuration for a vocabulary of `vocab_size` tokens."""
+        return BertConfig.from_preset(self.preset, **{"vocab_size": vocab_size, **self.overrides})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseConfig:
+    """One stretch of pre-training at one sequence length."""
+
+    max_seq_length: int = 128
+    """Longest instance that the phase accepts, in tokens."""
+    steps: int = 900_000
+    """Number of optimizer steps."""
+    global_batch_size: int = 256
+    """Instances in each step, over all ranks and micro-batches."""
+    learning_rate: float = 1e-4
+    """Peak learning rate."""
+    warmup_steps: int = 10_000
+    """Steps of linear warm-up."""
+    max_predictions_per_seq: int = 0
+    """Most predictions in an instance with dynamic masks; 0 takes `masking.masked_lm_prob` of `max_seq_length`."""
+    instances: str = ""
+    """The phase's instance directory."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "global_batch_size"):
+            require_at_least(self, name, 1)
+        require_at_least(self, "max_seq_length", 5)
+        require_at_least(self, "learning_rate", 0)
+        require_at_least(self, "warmup_steps", 0)
+        require_at_least(self, "max_predictions_per_seq", 0)
+        if self.warmup_steps > self.steps:
+            raise ConfigurationError(
+                f"warmup_steps: found {self.warmup_steps}, expected at most the phase's {self.steps} steps"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingConfig:
+    """Everything that decides what a pre-training run computes, and how it is watched."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The model to train."""
+    phases: tuple[PhaseConfig, ...] = ()
+    """The phases, in order."""
+    schedule: Literal["phase", "run"] = "phase"
+    """`phase` warms up and decays in every phase; `run` draws one warm-up and one decay line over all phases."""
+    micro_batch_size: int = 32
+    """Most instances that one rank computes at once; the global batch is filled by accumulation."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """The optimizer."""
+    seed: int = 12345
+    """Seed of weights, order, masks and dropout."""
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """`bfloat16` computes under autocast, weights and optimizer state stay in float32; `auto` takes it where the
+    device is built for it."""
+    compile: bool = False
+    """Compile the model with torch.compile."""
+    objective: Literal["mlm_nsp", "mlm"] = "mlm_nsp"
+    """`mlm` leaves the next-sentence loss out (paper section 5.1, "No NSP")."""
+    masking: MaskingConfig = field(default_factory=MaskingConfig)
+    """How tokens are masked where the instances do not hold masks of their own."""
+    shuffle_row_groups: int = 8
+    """Row groups that a reader holds and shuffles together."""
+    initial_model: str = ""
+    """Model to continue from (directory, models:/ URI or hub id); empty starts from random weights."""
+    initial_optimizer: Literal["fresh", "restored"] = "fresh"
+    """`restored` takes the optimizer state that lies beside `initial_model` as well."""
+    log_interval_steps: int = 10
+    """Steps between two lines of training metrics."""
+    evaluation_interval_steps: int = 1000
+    """Steps between two held-out evaluations; 0 evaluates at the end of each phase only."""
+    evaluation_max_instances: int = 0
+    """Most held-out instances evaluated, spread evenly over them; 0 takes all."""
+    checkpoint_interval_steps: int = 1000
+    """Steps between two checkpoints; 0 saves at the end of each phase only."""
+    keep_last: int = 3
+    """Checkpoints kept on disk; older ones are removed."""
+    keep_every_steps: int = 0
+    """Checkpoints at multiples of this are kept for good; 0 keeps none beyond `keep_last`."""
+    upload_checkpoints: bool = True
+    """Whether MLflow gets the weights of each checkpoint, or its path and hash only."""
+    timeout_seconds: int = 600
+    """Longest wait of one rank for the others."""
+
+    def __post_init__(self) -> None:
+        if not self.phases:
+            raise ConfigurationError("phases: found none, expected at least one")
+        for name in ("micro_batch_size", "shuffle_row_groups", "log_interval_steps", "keep_last", "timeout_seconds"):
+            require_at_least(self, name, 1)
+        for name in (
+            "seed",
+            "evaluation_interval_steps",
+            "evaluation_max_instances",
+            "checkpoint_interval_steps",
+            "keep_every_steps",
+        ):
+            require_at_least(self, name, 0)
+        if self.masking.max_predictions_per_seq != MaskingConfig.max_predictions_per_seq:
+            raise ConfigurationError(
+                f"masking.max_predictions_per_seq: found {self.masking.max_predictions_per_seq}, but it follows from "
+                "each phase's length; set max_predictions_per_seq in the phases"
+            )
+        if self.model.preset == INITIAL_SIZE and not self.initial_model:
+            raise ConfigurationError(f"model.preset: found {INITIAL_SIZE!r} without an initial_model to take it from")
+        if self.initial_optimizer == "restored" and not self.initial_model:
+            raise ConfigurationError("initial_optimizer: found 'restored' without an initial_model to restore it from")
+        if self.schedule == "run":
+            for index, phase in enumerate(self.phases[1:], start=1):
+                if phase.warmup_steps or phase.learning_rate != self.phases[0].learning_rate:
+                    raise ConfigurationError(
+                        f"phases.{index}: with schedule=run the first phase's learning_rate and warmup_steps hold for "
+                        f"the whole run; expected learning_rate {self.phases[0].learning_rate} and warmup_steps 0"
+                    )
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of all phases."""
+        return sum(phase.steps for phase in self.phases)
+
+    def masking_of(self, phase: PhaseConfig) -> MaskingConfig:
+        """Return the masking of a phase, with its own bound on predictions."""
+        most = phase.max_predictions_per_seq or math.ceil(self.masking.masked_lm_prob * phase.max_seq_length)
+        return dataclasses.replace(self.masking, max_predictions_per_seq=most)
+
+    def learning_rate_at(self, step: int) -> float:
+        """Return the learning rate of the update after `step` finished ones, over all phases."""
+        if self.schedule == "run":
+            first = self.phases[0]
+            return learning_rate_at(
+                step, peak=first.learning_rate, total_steps=self.total_steps, warmup_steps=first.warmup_steps
+            )
+        for phase in self.phases:
+            if step < phase.steps:
+                return learning_rate_at(
+                    step, peak=phase.learning_rate, total_steps=phase.steps, warmup_steps=phase.warmup_steps
+                )
+            step -= phase.steps
+        raise AssertionError("a step beyond the last phase")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
+    parser.add_argument("--config", required=True, metavar="FILE|PRESET", help="YAML file or name of a preset")
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="the training's directory")
+    parser.add_argument(
+        "--from", dest="start", metavar="MODEL", help="continue from a model: directory, models:/ URI or hub id"
+    )
+    parser.add_argument(
+        "--optimizer-state",
+        choices=("fresh", "restored"),
+        help="with --from: fresh (the default), or restored from the training's checkpoint that MODEL is",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on where the training in DIR stopped")
+    parser.add_argument("--allow-changes", action="store_true", help="resume although configuration or data changed")
+    parser.add_argument("--experiment", default="pretraining", help="name of the MLflow experiment")
+    parser.add_argument("--device", default="", choices=("", "cpu", "cuda"), help="cpu or cuda; default: what is there")
+    parser.add_argument("assignments", nargs="*", metavar="key=value", help="configuration, such as phases.0.steps=100")

@@ -1,0 +1,221 @@
+"""Run directory of a pre-training: identity, lock, and the initial or resumed state."""
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import load_file
+
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.weights import load_model, weight_files
+from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
+from bert_model.pretraining.config import INITIAL_SIZE, PretrainingConfig
+from bert_model.training.distributed import Group
+from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
+from bert_pipeline.configuration import to_mapping
+from bert_pipeline.errors import ArtefactError, ConfigurationError, TrainingError, UsageError
+from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, input_of, load_manifest, write_text_durably
+from bert_pipeline.tokenization import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+MODEL_KIND = "pretrained_model"
+CONFIGURATION_NAME = "configuration.json"
+
+# Keys that say where things are or how a training is watched; weights do not depend on them.
+WATCHING = (
+    "log_interval_steps",
+    "evaluation_interval_steps",
+    "evaluation_max_instances",
+    "checkpoint_interval_steps",
+    "keep_last",
+    "keep_every_steps",
+    "upload_checkpoints",
+    "timeout_seconds",
+)
+
+
+def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[str, Any]:
+    """Return what decides a training's weights: the configuration without paths, and the hashes of its inputs.
+
+    `manifests` are those of the phases' instance directories, in order.
+    """
+    mapping = to_mapping(config)
+    for key in WATCHING:
+        del mapping[key]
+    for phase in mapping["phases"]:
+        del phase["instances"]
+    inputs: dict[str, Any] = {f"instances_{index}": input_of(manifest) for index, manifest in enumerate(manifests)}
+    if mapping.pop("initial_model"):
+        directory = Path(config.initial_model)
+        files = weight_files(directory)
+        if config.initial_optimizer == "restored":
+            if not (directory / OPTIMIZER_NAME).is_file():
+                raise ConfigurationError(
+                    f"initial_optimizer: found 'restored', but {directory / OPTIMIZER_NAME} does not exist; only the "
+                    "checkpoints of a training hold it"
+                )
+            files.append(directory / OPTIMIZER_NAME)
+        hashes = {path.name: file_sha256(path) for path in files}
+        sha256 = next(iter(hashes.values())) if len(hashes) == 1 else content_sha256(hashes)
+        inputs["initial_model"] = {"name": ", ".join(hashes), "sha256": sha256}
+    return {"configuration": mapping, "inputs": inputs}
+
+
+def training_id(config: PretrainingConfig, manifests: Sequence[Manifest]) -> str:
+    """Return the name of a training's directory: 16 hexadecimal digits of the hash of its identity."""
+    return content_sha256(identity(config, manifests))[:16]
+
+
+@contextlib.contextmanager
+def training_lock(output: Path) -> Iterator[None]:
+    """Keep a second training out of a directory; the lock goes with the process, however it ends."""
+    output.mkdir(parents=True, exist_ok=True)
+    with open(output / ".lock", "a+", encoding="utf-8") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            stream.seek(0)
+            raise TrainingError(
+                f"{output}: another training is at work here ({stream.read().strip() or 'unknown process'}); "
+                "wait for it or give another directory"
+            ) from None
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} on {os.uname().nodename}")
+        stream.flush()
+        yield
+
+
+def open_directory(
+    output: Path, config: PretrainingConfig, described: dict[str, Any], *, resume: bool, allow_changes: bool
+) -> Literal["new", "unfinished", "finished"]:
+    """Look at what stands in the training's directory, and write or compare its configuration."""
+    path = output / CONFIGURATION_NAME
+    started = any((output / "checkpoints").glob("step-*")) or (output / "model").exists()
+    if path.is_file() and not started and not resume:
+        _write_configuration(path, config, described)  # it was stopped before it had anything to keep
+        return "new"
+    if not path.is_file():
+        others = [entry.name for entry in output.iterdir() if entry.name != ".lock"]
+        if others:
+            raise ArtefactError(f"{output}: holds {others[0]!r} but no {CONFIGURATION_NAME}; give a new directory")
+        _write_configuration(path, config, described)
+        return "new"
+    if not resume:
+        raise UsageError(f"{output}: a training stands here already; add --resume to go on, or give a new directory")
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        differences = list(_differences(stored["identity"], described))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(f"{path}: not the configuration of a training ({error}); give a new directory") from error
+    if differences and not allow_changes:
+        raise ConfigurationError(
+            f"{output}: the training here was started otherwise: {'; '.join(differences)}; go back to the old values, "
+            "give a new directory, or add --allow-changes"
+        )
+    if differences:
+        logger.warning("going on although the training was started otherwise: %s", "; ".join(differences))
+        _write_configuration(path, config, described)
+    elif (output / "model").is_dir():
+        with contextlib.suppress(ArtefactError):
+            load_manifest(output / "model", kind=MODEL_KIND)
+            return "finished"
+    return "unfinished"
+
+
+def _write_configuration(path: Path, config: PretrainingConfig, described: dict[str, Any]) -> None:
+    document = {"configuration": to_mapping(config), "identity": described}
+    temporary = path.with_suffix(".partial")
+    write_text_durably(temporary, json.dumps(document, indent=1, sort_keys=True) + "\n")
+    os.replace(temporary, path)
+
+
+def _differences(stored: Any, current: Any, key: str = "") -> Iterator[str]:
+    """Yield "key: was …, is …" for every leaf in which two JSON documents differ."""
+    if isinstance(stored, Mapping) and isinstance(current, Mapping):
+        for name in sorted({*stored, *current}):
+            yield from _differences(stored.get(name), current.get(name), f"{key}.{name}" if key else str(name))
+    elif isinstance(stored, list) and isinstance(current, list) and len(stored) == len(current):
+        for index, (one, other) in enumerate(zip(stored, current)):
+            yield from _differences(one, other, f"{key}.{index}")
+    elif stored != current:
+        yield f"{key}: was {stored!r}, is {current!r}"
+
+
+def build(
+    config: PretrainingConfig, checkpoint: Path | None, tokenizer: Tokenizer, group: Group
+) -> tuple[BertForPreTraining, torch.optim.Optimizer, int, dict[str, Any], str]:
+    """Make model and optimizer and say in one line where their values come from."""
+    model, origin, initial = _initial_model(config, tokenizer)
+    longest = max(phase.max_seq_length for phase in config.phases)
+    if longest > model.config.max_position_embeddings:
+        raise ConfigurationError(
+            f"phases: found max_seq_length {longest}, but the model has only "
+            f"{model.config.max_position_embeddings} positions"
+        )
+    if config.objective == "mlm":
+        for name, parameter in model.named_parameters():
+            if name.startswith(("bert.pooler.", "cls.seq_relationship.")):
+                parameter.requires_grad_(False)
+    model.to(group.device)
+    optimizer = build_optimizer(model, config.optimizer, config.phases[0].learning_rate)
+    if initial is not None and config.initial_optimizer == "restored":
+        load_optimizer_tensors(model, optimizer, load_file(initial / OPTIMIZER_NAME))
+    step, state = 0, {}
+    if checkpoint is not None:
+        state = restore(checkpoint, model, optimizer)
+        step = state["step"]
+        origin = f"resuming from {checkpoint} at step {step:,} of {config.total_steps:,}"
+    group.broadcast(parameter.data for parameter in model.parameters())
+    return model, optimizer, step, state, origin
+
+
+def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[BertForPreTraining, str, Path | None]:
+    if not config.initial_model:
+        model_config = config.model.resolve(vocab_size=tokenizer.vocab_size)
+        _check_vocabulary_fits(model_config, tokenizer)
+        origin = f"starting a {config.model.preset} model from random weights (seed {config.seed})"
+        return new_model(BertForPreTraining, model_config, seed=config.seed), origin, None
+    directory = Path(config.initial_model)
+    its_tokenizer = Tokenizer.from_directory(directory)
+    if its_tokenizer.sha256 != tokenizer.sha256:
+        raise ConfigurationError(
+            f"initial_model: {describe_difference(str(directory), its_tokenizer, 'the data', tokenizer)}"
+        )
+    overrides = {key: value for key, value in config.model.overrides.items() if key != "vocab_size"}
+    if config.model.preset != INITIAL_SIZE:
+        _check_size(config, BertConfig.from_directory(directory, **overrides), directory)
+    model, report = load_model(BertForPreTraining, directory, seed=config.seed, **overrides)
+    state = "its own" if config.initial_optimizer == "restored" else "fresh"
+    return model, f"continuing from {config.initial_model} with {state} optimizer state: {report}", directory
+
+
+def _check_size(config: PretrainingConfig, stored: BertConfig, directory: Path) -> None:
+    """ConfigurationError when a preset was named that is not the size of the initial model."""
+    wanted = config.model.resolve(vocab_size=stored.vocab_size)
+    for key in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"):
+        if getattr(wanted, key) != getattr(stored, key):
+            raise ConfigurationError(
+                f"model: {key} is {getattr(wanted, key)} by the preset {config.model.preset!r}, but "
+                f"{getattr(stored, key)} in {directory}; set model.preset to {INITIAL_SIZE!r}"
+            )
+
+
+def _check_vocabulary_fits(config: BertConfig, tokenizer: Tokenizer) -> None:
+    if config.vocab_size < tokenizer.vocab_size:
+        raise ConfigurationError(
+            f"model.overrides.vocab_size: found {config.vocab_size}, but the data's vocabulary has "
+            f"{tokenizer.vocab_size} tokens"
+        )
+
+
+def describe_difference(one: str, tokenizer: Tokenizer, other: str, its_tokenizer: Tokenizer) -> str:
+    """Say in which way two vocabularies that must be the same are not."""
+    return f"two vocabularies: {one} has {tokenizer}, {other} has {its_tokenizer}; use one vocabulary throughout"

@@ -1,0 +1,1 @@
+"""The MLflow registry: register, promote and roll back models; resolve references to them."""

@@ -1,0 +1,177 @@
+"""The card of a registered version, in Markdown: what it was made of, how well it does, and what it is not good for."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from bert_model.registry.versions import FINETUNED, TaskScore
+from bert_pipeline.manifest import Manifest
+
+CARD_NAME = "model_card.md"
+CURVES_NAME = "curves.png"
+SECTIONS = ("Scores", "Data", "Limits", "Licence", "Curves", "Configuration")
+"""In this order: the registry shows the beginning, at most 5,000 characters of it."""
+
+LONGEST_DESCRIPTION = 5000
+MOST_EVALUATIONS = 12
+NO_SCORES = "None yet: the scores of its fine-tunings are entered when a promotion is decided."
+LINEAGE = (
+    ("dump", "Dump"),
+    ("content_sha256", "Content of the artefact (sha256)"),
+    ("corpus_sha256", "Corpus"),
+    ("vocabulary_sha256", "Vocabulary"),
+    ("instances_sha256", "Instances"),
+    ("pretrained_model_sha256", "Pre-trained model"),
+    ("training_data_sha256", "Training and dev examples"),
+    ("input.initial_model", "Continued from weights"),
+    ("code_commit", "Code at registration"),
+    ("dagster_run_id", "Dagster run"),
+)
+
+
+def model_card(
+    name: str, manifest: Manifest, tags: Mapping[str, str], *, events: Sequence[Mapping[str, Any]] = (), curves: bool
+) -> str:
+    """Write the card of a version that is about to be registered.
+
+    `tags` are the version's, `events` those of a pre-training's metrics.jsonl; with `curves` a picture of them lies
+    beside the card.
+    """
+    finetuned = manifest.kind == FINETUNED
+    results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8")) if finetuned else {}
+    title = f"{name}: BERT fine-tuned for {results['title']}" if finetuned else f"{name}: a pre-trained BERT"
+    sections = {
+        "Scores": _result_rows(results, tags) if finetuned else NO_SCORES,
+        "Data": _data(manifest, tags),
+        "Limits": _limits(results, tags),
+        "Licence": _licence(tags),
+        "Curves": _curves(events, results, curves=curves),
+        "Configuration": "```yaml\n" + yaml.safe_dump(dict(manifest.configuration), sort_keys=False) + "```",
+    }
+    return "\n\n".join([f"# {title}", *(f"## {section}\n\n{sections[section]}" for section in SECTIONS)]) + "\n"
+
+
+def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
+    """Return a pre-trained model's card with the scores of its fine-tunings in it."""
+    rows = [
+        [
+            score.task,
+            score.metric.partition("/")[2],
+            str(score.num_examples),
+            str(score.num_seeds),
+            f"{score.mean:.1f} ± {score.sd:.1f}",
+            _figure(score.majority),
+            _figure(score.paper),
+        ]
+        for score in scores
+    ]
+    head = ["task", "metric", "N", "seeds", "score", "majority", "paper"]
+    table = _table([head, *rows]) if rows else NO_SCORES
+    before, mark, rest = card.partition("## Scores\n\n")
+    _, following, after = rest.partition("\n\n## ")
+    return f"{before}{mark}{table}{following}{after}"
+
+
+def description_of(card: str) -> str:
+    """The part of a card that the registry's own field for it holds: no pictures, and a word on where the rest is."""
+    card = card.replace(f"![curves]({CURVES_NAME})\n\n", "")
+    if len(card) <= LONGEST_DESCRIPTION:
+        return card
+    note = f"\n\n(The whole card is the artefact {CARD_NAME}.)\n"
+    return card[: LONGEST_DESCRIPTION - len(note)].rpartition("\n")[0] + note
+
+
+def card_problem(card: str) -> str | None:
+    """Say what a card lacks; None when every section is there and says something."""
+    if not card.strip():
+        return f"it has no {CARD_NAME}"
+    for section in SECTIONS:
+        _, mark, rest = card.partition(f"## {section}\n\n")
+        if not mark or not rest.partition("\n\n## ")[0].strip():
+            return f"its {CARD_NAME} says nothing under {section!r}"
+    return None
+
+
+def _result_rows(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
+    starts = sorted({key for entry in results["metrics"].values() for key in entry if _is_start(key)})
+    head = ["metric", "N", "seeds", "score", *(start.replace("_", " ") for start in starts), "majority", "paper"]
+    rows = [head]
+    for key, entry in results["metrics"].items():
+        paper = None if tags.get("generated_sample") == "true" else entry.get("paper")
+        others = [_figure(entry.get(start)) for start in starts]
+        score = f"{entry['mean']:.1f} ± {entry['sd']:.1f}"
+        count = str(len(entry["values"]))
+        rows.append([key, str(entry["n"]), count, score, *others, _figure(entry.get("majority")), _figure(paper)])
+    best = f"The weights are those of the best seed: {tags['metric']} {float(tags['score']):.1f}."
+    return f"{_table(rows)}\n\n{best} `random` is the same search from random weights."
+
+
+def _is_start(key: str) -> bool:
+    return key.startswith("random") and not key.endswith(("_sd", "_values"))
+
+
+def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
+    lines = [f"- {words}: `{tags[key]}`" for key, words in LINEAGE if tags.get(key)]
+    counts = {key: value for key, value in manifest.counts.items() if isinstance(value, int)}
+    lines += [f"- {key.replace('_', ' ')}: {value:,}" for key, value in counts.items()]
+    if tags.get("generated_sample") == "true":
+        lines.append("- The text is generated: an invented encyclopaedia, and tasks over it.")
+    return "\n".join(lines)
+
+
+def _limits(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
+    lines = ["It has read the text passages named above and nothing else, with their errors, gaps and prejudices."]
+    if tags.get("generated_sample") == "true":
+        lines.append(
+            "Trained on generated text: its scores say that the machinery works, and nothing about a language."
+        )
+    if results:
+        lines.append("Settings were chosen and scores taken on the same dev set, which flatters the scores a little.")
+    if results.get("own_split"):
+        lines.append("The dev set was cut off the only file there was: the scores are not those of the official split.")
+    if results.get("degenerate"):
+        lines.append("It says the same of every dev example: do not use it.")
+    if not results:
+        lines.append("It fills in masked words and judges whether a text follows another; other uses need fine-tuning.")
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _licence(tags: Mapping[str, str]) -> str:
+    licence = tags.get("licence")
+    return f"Weights: {licence}." if licence else "Not stated. Whoever publishes the weights has to settle it first."
+
+
+def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, curves: bool) -> str:
+    parts = [f"![curves]({CURVES_NAME})"] if curves else []
+    if results:
+        _, split, metric = results["main_key"].split("/")
+        runs = [["learning rate", "batch", "epochs", "seed", "steps", results["main_key"]]]
+        for run in next(iter(results["starts"].values()))["runs"]:
+            score = run["scores"].get(split, {}).get(metric)
+            setting = [run[key] for key in ("learning_rate", "batch_size", "epochs", "seed", "steps")]
+            runs.append([*map(_cell, setting), "diverged" if score is None else f"{score:.1f}"])
+        parts.append(_table(runs))
+        return "\n\n".join(parts)
+    evaluations = [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]
+    if evaluations:
+        stride = -(-len(evaluations) // MOST_EVALUATIONS)
+        shown = evaluations[::-1][::stride][::-1]  # the last one is always shown
+        keys = [key for key in shown[-1]["metrics"] if key != "held_out/instances"]
+        rows = [[str(event["step"]), *(_cell(event["metrics"].get(key)) for key in keys)] for event in shown]
+        parts.append(_table([["step", *keys], *rows]))
+    return "\n\n".join(parts) or "No record of the training lay beside the model."
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([head, f"|{'---|' * len(rows[0])}", *body])
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

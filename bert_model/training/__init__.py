@@ -1,0 +1,1 @@
+"""What pre-training and fine-tuning share: optimizers, ranks, throughput, metric logs."""

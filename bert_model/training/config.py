@@ -1,0 +1,44 @@
+"""Configuration of an optimizer and its learning-rate schedule; importing it needs no torch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bert_pipeline.configuration import require_at_least, require_share
+from bert_pipeline.errors import ConfigurationError
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """The optimizer, by default the one of the paper (appendix A.2) and google's optimization.py."""
+
+    name: Literal["bert_adam", "adamw", "lamb"] = "bert_adam"
+    """`bert_adam` is Adam without bias correction; `adamw` corrects; `lamb` scales each layer's step by its norm."""
+    beta1: float = 0.9
+    """Decay of the running mean of gradients."""
+    beta2: float = 0.999
+    """Decay of the running mean of squared gradients."""
+    epsilon: float = 1e-6
+    """Added to the root of the second moment."""
+    weight_decay: float = 0.01
+    """Decoupled decay, applied to everything but biases and layer normalization."""
+    max_gradient_norm: float = 1.0
+    """Gradients are scaled down to this global norm; 0 turns clipping off."""
+
+    def __post_init__(self) -> None:
+        for name in ("beta1", "beta2"):
+            require_share(self, name)
+        for name in ("weight_decay", "max_gradient_norm"):
+            require_at_least(self, name, 0)
+        if not self.epsilon > 0:
+            raise ConfigurationError(f"epsilon: found {self.epsilon}, expected a number above 0")
+
+
+def learning_rate_at(step: int, *, peak: float, total_steps: int, warmup_steps: int) -> float:
+    """Return the rate of the update after `step` finished ones: linear warm-up, then linear decay to 0.
+
+    The decay line starts at step 0, so the rate drops by the factor 1 - warmup_steps / total_steps when the warm-up
+    ends (google's optimization.py).
+    """
+    if step < warmup_steps:
+        return peak * step / warmup_steps
+    return peak * max(0.0, 1.0 - step / total_steps)

@@ -1,0 +1,180 @@
+"""Optimizers and the learning-rate schedule of BERT (google's optimization.py, paper appendix A.2; LAMB: arXiv
+1904.00962).
+"""
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from bert_model.training.config import OptimizerConfig, learning_rate_at
+from bert_pipeline.errors import ArtefactError
+
+__all__ = ["BertAdam", "Lamb", "build_optimizer", "clip_gradients", "learning_rate_at", "set_learning_rate"]
+
+# Adam's bias corrections are 1 - beta ** step: with a step this large both are exactly 1 in double precision, so
+# torch's fused AdamW computes BERT's update, which has none. Adding 1 to it in float32 changes nothing.
+UNCORRECTED_STEP = 1e9
+
+
+class UncompiledOptimizer(Optimizer):
+    """An optimizer that does not import torch's compiler, whose import takes as long as that of torch itself.
+
+    torch excludes these methods from compilation by wrappers that import the compiler; only models are compiled here.
+    """
+
+    add_param_group = inspect.unwrap(Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(Optimizer.zero_grad)
+
+
+class UncompiledAdamW(UncompiledOptimizer, AdamW):
+    """torch's AdamW."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient."""
+        _ADAMW_STEP(self)
+
+
+_ADAMW_STEP = inspect.unwrap(AdamW.step)
+
+
+class BertAdam(UncompiledAdamW):
+    """Adam without bias correction and with decoupled weight decay, on torch's fused kernel."""
+
+    def __init__(self, groups: Iterable[dict[str, Any]], **settings: Any) -> None:
+        super().__init__(groups, **settings)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = {
+                    "step": torch.tensor(UNCORRECTED_STEP, dtype=torch.float32, device=parameter.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
+
+
+class Lamb(UncompiledOptimizer):
+    """LAMB: each weight's Adam step is scaled by the norm of the weight over the norm of the step.
+
+    Parameters without weight decay take the plain Adam step, as in google's LAMB.
+    """
+
+    def __init__(self, groups: Iterable[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = {
+                    "step": torch.zeros((), dtype=torch.float32),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient."""
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if not parameters:
+                continue
+            gradients = [parameter.grad for parameter in parameters]
+            states = [self.state[parameter] for parameter in parameters]
+            means = [state["exp_avg"] for state in states]
+            squares = [state["exp_avg_sq"] for state in states]
+            beta1, beta2 = group["betas"]
+            torch._foreach_lerp_(means, gradients, 1 - beta1)
+            torch._foreach_mul_(squares, beta2)
+            torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
+            for state in states:
+                state["step"] += 1
+            step = float(states[0]["step"])
+            denominators = torch._foreach_sqrt(squares)
+            torch._foreach_div_(denominators, (1 - beta2**step) ** 0.5)
+            torch._foreach_add_(denominators, group["eps"])
+            updates = torch._foreach_div(means, denominators)
+            torch._foreach_div_(updates, 1 - beta1**step)
+            if group["weight_decay"]:
+                torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
+                ratios = _trust_ratios(torch._foreach_norm(parameters), torch._foreach_norm(updates))
+                torch._foreach_mul_(updates, ratios)
+            torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+
+
+def _trust_ratios(weights: Iterable[Tensor], updates: Iterable[Tensor]) -> list[Tensor]:
+    ratios = []
+    for weight, update in zip(weights, updates):
+        usable = (weight > 0) & (update > 0)
+        ratios.append(torch.where(usable, weight / torch.where(usable, update, 1.0), 1.0))
+    return ratios
+
+
+def is_decayed(name: str) -> bool:
+    """Tell whether a parameter takes weight decay: all but biases and layer normalization."""
+    return not (name.rpartition(".")[2].startswith("bias") or "LayerNorm" in name or "layer_norm" in name)
+
+
+def build_optimizer(model: nn.Module, config: OptimizerConfig, learning_rate: float) -> Optimizer:
+    """Make the optimizer of a model's trainable parameters, in two groups: with and without weight decay."""
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    groups = [
+        {
+            "params": [parameter for name, parameter in named if is_decayed(name)],
+            "weight_decay": config.weight_decay,
+        },
+        {"params": [parameter for name, parameter in named if not is_decayed(name)], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    betas = (config.beta1, config.beta2)
+    if config.name == "lamb":
+        return Lamb(groups, lr=learning_rate, betas=betas, eps=config.epsilon)
+    adam = BertAdam if config.name == "bert_adam" else UncompiledAdamW
+    fused = all(parameter.device.type in ("cpu", "cuda") for _, parameter in named)
+    return adam(groups, lr=learning_rate, betas=betas, eps=config.epsilon, fused=fused)
+
+
+def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
+    """Set the learning rate of every group."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
+    """Scale the gradients down to a global norm and return the norm before that; 0 only measures."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    if max_norm:
+        torch._foreach_mul_(gradients, max_norm / norm.clamp(min=max_norm))
+    return norm
+
+
+def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """Return the optimizer's state as tensors named "<state>:<parameter>"."""
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"{key}:{name}"] = value
+    return tensors
+
+
+@torch.no_grad()
+def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Restore what `optimizer_tensors` returned; ArtefactError names tensors that are missing or superfluous."""
+    left = dict(tensors)
+    for group in optimizer.param_groups:
+        names = {parameter: name for name, parameter in model.named_parameters()}
+        for parameter in group["params"]:
+            state = optimizer.state[parameter]
+            for key in ("step", "exp_avg", "exp_avg_sq"):
+                stored = left.pop(f"{key}:{names[parameter]}", None)
+                if stored is None or (key != "step" and stored.shape != parameter.shape):
+                    raise ArtefactError(f"optimizer state: {key} of {names[parameter]} is missing or of another shape")
+                device = state[key].device if key in state else parameter.device
+                state[key] = stored.to(device, copy=True)
+            if isinstance(
+                optimizer, BertAdam
+            ):  # whatever optimizer counted the stored steps, this one does not correct
+                state["step"].fill_(UNCORRECTED_STEP)
+    if left:
+        raise ArtefactError(f"optimizer state: unexpected tensors {', '.join(sorted(left)[:5])}")

@@ -1,0 +1,137 @@
+"""Throughput: model-FLOP utilization (MFU), memory and the progress line.
+
+MFU relates the operations that a step needs to the rate at which this device multiplies matrices. A multiplication and
+an addition are two operations. Only the matrix products of real tokens count, and of these only those whose results
+are read: the last block at masked and first positions, the vocabulary projection at masked ones.
+"""
+
+import contextlib
+import math
+import re
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from bert_model.model.config import BertConfig
+from bert_model.model.cpu_kernels import cpu_settings, linear, onednn_shapes
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCounts:
+    """What some steps have computed on, summed over their instances."""
+
+    instances: float
+    tokens: float
+    """Real tokens."""
+    squared_lengths: float
+    """Sum of each instance's tokens squared: attention grows with it."""
+    predictions: float
+
+
+def training_flops(config: BertConfig, counts: StepCounts) -> float:
+    """Return the operations of forward and backward passes; a backward pass needs twice those of the forward one."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    queried = counts.predictions + counts.instances  # positions that are read after the last block
+    attended = counts.squared_lengths * queried / max(counts.tokens, 1.0)  # keys that these positions see
+    per_query = 4 * hidden**2 + 4 * hidden * inner  # query and output projections, feed-forward
+    keys_and_values = 4 * hidden**2 * counts.tokens
+    block = per_query * counts.tokens + keys_and_values + 4 * hidden * counts.squared_lengths
+    last = per_query * queried + keys_and_values + 4 * hidden * attended
+    heads = 2 * hidden * (hidden + config.vocab_size) * counts.predictions + 2 * hidden**2 * counts.instances
+    return 3.0 * ((config.num_hidden_layers - 1) * block + last + heads)
+
+
+def matrix_product_rate(device: torch.device, precision: str) -> float:
+    """Measure a device's floating-point operations a second in large matrix products, as our layers compute them."""
+    size = 8192 if device.type == "cuda" else 1024
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    left, right = (torch.randn(size, size, device=device, generator=_generator(device)).to(dtype) for _ in range(2))
+    best = 0.0
+    with torch.no_grad(), cpu_settings(onednn=[(size, size)] if onednn_shapes() else []):
+        for _ in range(4):
+            started = time.perf_counter()
+            linear(left, right)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            best = max(best, 2 * size**3 / (time.perf_counter() - started))
+    return best
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    """Draw apart from torch's own generators, which dropout is keyed on."""
+    return torch.Generator(device).manual_seed(0)
+
+
+PROGRESS_INTERVAL_SECONDS = 5.0
+
+
+class Progress:
+    """Rates since the last logged step, and what a person at the terminal sees."""
+
+    def __init__(self, total_steps: int, matrix_product_rate: float = 0.0) -> None:
+        """`matrix_product_rate` is that of all devices together; 0 when it is not known."""
+        self.total_steps = total_steps
+        self.matrix_product_rate = matrix_product_rate
+        self.flops = 0.0
+        self.num_tokens = 0.0
+        self.seconds_waiting = 0.0
+        self._started = time.perf_counter()
+        self._shown = -math.inf
+
+    def count(self, flops: float, num_tokens: float, seconds_waiting: float) -> None:
+        """Add a step."""
+        self.flops += flops
+        self.num_tokens += num_tokens
+        self.seconds_waiting += seconds_waiting
+
+    def exclude(self, seconds: float) -> None:
+        """Leave time that was not spent on training out of the rates."""
+        self._started += seconds
+
+    def rates(self) -> dict[str, float]:
+        """Return tokens a second (padding not counted), utilization, and the share of time spent waiting for data.
+
+        Counting starts anew.
+        """
+        now = time.perf_counter()
+        seconds = max(now - self._started, 1e-9)
+        rates = {
+            "train/tokens_per_second": self.num_tokens / seconds,
+            "train/data_wait_share": self.seconds_waiting / seconds,
+        }
+        if self.matrix_product_rate:
+            rates["train/model_flops_utilization"] = self.flops / seconds / self.matrix_product_rate
+        self._started, self.flops, self.num_tokens, self.seconds_waiting = now, 0.0, 0.0, 0.0
+        return rates
+
+    def show(self, step: int, phase: int, metrics: dict[str, float], *, last: bool) -> None:
+        """Write a line every few seconds, `phase` counted from 1; on a terminal it replaces the line before."""
+        now = time.monotonic()
+        if now - self._shown < PROGRESS_INTERVAL_SECONDS and not last:
+            return
+        self._shown = now
+        line = (
+            f"phase {phase}, step {step:,} of {self.total_steps:,}: loss {metrics['train/loss']:.3f}, "
+            f"{metrics['train/tokens_per_second']:,.0f} tokens/s"
+        )
+        if "train/model_flops_utilization" in metrics:
+            line += f", {metrics['train/model_flops_utilization']:.0%} of the device's matrix-product rate"
+        if sys.stderr.isatty():
+            print(f"\r{line}\x1b[K", end="\n" if last else "", file=sys.stderr, flush=True)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the most bytes that this process has held: of the GPU's memory, or of the machine's."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    with contextlib.suppress(OSError):  # getrusage's figure may be that of the process that started this one
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        if found := re.search(r"VmHWM:\s*(\d+) kB", status):
+            return int(found[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
