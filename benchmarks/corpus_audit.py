@@ -13,8 +13,8 @@ from typing import Any
 from benchmarks.coverage import Coverage, compare_dump
 from benchmarks.peer_environment import PeerEnvironment
 from benchmarks.working_directory import working_directory
+from bert_pipeline.corpus.job import DROPPED_NAME, build_corpus
 from bert_pipeline.errors import BertError, UsageError
-from bert_pipeline.jobs.corpus import DROPPED_NAME, build_corpus
 from bert_pipeline.wikipedia.dump import open_dump
 
 BEGIN, END = "<!-- audit: begin -->", "<!-- audit: end -->"

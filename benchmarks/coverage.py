@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from benchmarks.peer_environment import PeerEnvironment
-from bert_pipeline.sentences import split_sentences
-from bert_pipeline.wikipedia.article import drop_reason, extract_article
+from bert_pipeline.corpus.documents import split_sentences
 from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages
+from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 
 LEAST_SHARE = 0.75
 """A sentence is in ours when this share of its words stands there beside the same neighbour."""

@@ -6,7 +6,7 @@ In this process alone, by the plain functions, or as the Beam job on all cores.
 import sys
 from pathlib import Path
 
-from bert_pipeline.corpus import CorpusConfig, plan_shards, plan_splits, read_units, write_shard
+from bert_pipeline.corpus.build import CorpusConfig, plan_shards, plan_splits, read_units, write_shard
 
 
 def extract_dump(dump: Path, output: Path) -> int:
@@ -22,7 +22,7 @@ def extract_dump(dump: Path, output: Path) -> int:
 def main(dump: str, output: str, *options: str) -> None:
     """Print the number of documents."""
     if "--beam" in options:
-        from bert_pipeline.jobs.corpus import build_corpus
+        from bert_pipeline.corpus.job import build_corpus
 
         print(build_corpus([dump], output).counts["documents"])
     else:

@@ -37,9 +37,9 @@ from bert_model.model.weights import save_model
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.sample import generate_sample
-from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import get_task, read_examples
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 PEER = "transformers' Trainer"
 UNIT = "examples/s"

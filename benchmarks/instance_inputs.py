@@ -8,12 +8,12 @@ from pathlib import Path
 from benchmarks.repeated_corpus import cut_corpus, repeat_corpus, text_bytes
 from benchmarks.repeated_dump import sample_dump, source_name
 from benchmarks.working_directory import working_directory
-from bert_pipeline.corpus import CorpusConfig
-from bert_pipeline.jobs.corpus import build_corpus
-from bert_pipeline.jobs.vocabulary import build_vocabulary
+from bert_pipeline.corpus.build import CorpusConfig
+from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.manifest import Manifest, load_manifest
-from bert_pipeline.tokenization import Tokenizer
-from bert_pipeline.vocabulary import VocabularyConfig
+from bert_pipeline.vocabulary.job import build_vocabulary
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
 _FEW_DOCUMENTS = 4
 _PART_MEGABYTES = 8.0

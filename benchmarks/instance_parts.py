@@ -17,20 +17,15 @@ import pyarrow as pa
 from benchmarks.instance_inputs import InstanceInputs
 from benchmarks.reference import ReferenceSettings, create_instances, pad_features
 from benchmarks.table import Row, medians
+from bert_pipeline.corpus.parquet import read_documents, read_sentences
 from bert_pipeline.errors import BertError
-from bert_pipeline.formats.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter, read_documents, read_sentences
-from bert_pipeline.formats.tfrecord import TfrecordWriter
-from bert_pipeline.instances import (
-    InstancesConfig,
-    InstanceStatistics,
-    make_instances,
-    make_pairs,
-)
-from bert_pipeline.jobs.instances import tokenize_shard
-from bert_pipeline.jobs.vocabulary import count_words
+from bert_pipeline.instances.job import tokenize_shard
+from bert_pipeline.instances.pairs import InstancesConfig, InstanceStatistics, make_instances, make_pairs
+from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter
+from bert_pipeline.instances.tfrecord import TfrecordWriter
 from bert_pipeline.manifest import Manifest
-from bert_pipeline.sentence_encoder import SentenceEncoder
-from bert_pipeline.tokenization import normalizer, pre_tokenizer
+from bert_pipeline.vocabulary.job import count_words
+from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, normalizer, pre_tokenizer
 
 REFERENCE = "reference in plain Python"
 REFERENCE_SETTINGS = ReferenceSettings()

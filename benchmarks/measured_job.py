@@ -5,11 +5,11 @@ import json
 import resource
 from pathlib import Path
 
-from bert_pipeline.instances import InstancesConfig
-from bert_pipeline.jobs.corpus import build_corpus
-from bert_pipeline.jobs.instances import build_instances
-from bert_pipeline.jobs.vocabulary import build_vocabulary
-from bert_pipeline.vocabulary import VocabularyConfig
+from bert_pipeline.corpus.job import build_corpus
+from bert_pipeline.instances.job import build_instances
+from bert_pipeline.instances.pairs import InstancesConfig
+from bert_pipeline.vocabulary.job import build_vocabulary
+from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from bert_model.pretraining.trainer import Phase, Trainer
 from bert_model.training.distributed import Group
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import build_optimizer
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
 class OurTraining:

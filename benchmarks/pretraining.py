@@ -29,7 +29,7 @@ from bert_model.training.distributed import keep_freed_memory
 from bert_model.training.throughput import matrix_product_rate
 from bert_pipeline.errors import BertError, ConfigurationError
 from bert_pipeline.manifest import Manifest, load_manifest
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 UNIT = "real tokens/s"
 PEER = "transformers"

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bert_pipeline.formats.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
+from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 
 

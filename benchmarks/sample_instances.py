@@ -6,22 +6,21 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bert_pipeline.formats.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter
-from bert_pipeline.instances import (
+from bert_pipeline.instances.pairs import (
     InstancesConfig,
     InstanceStatistics,
     TokenizedDocuments,
     make_instances,
     make_pairs,
 )
+from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from bert_pipeline.randomness import key_of_text
 from bert_pipeline.sample.articles import write_articles
 from bert_pipeline.sample.wikitext import article_text
 from bert_pipeline.sample.world import make_world
-from bert_pipeline.sentence_encoder import SentenceEncoder
-from bert_pipeline.tokenization import Tokenizer
-from bert_pipeline.vocabulary import VocabularyConfig, WordCounter, train
+from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer
+from bert_pipeline.vocabulary.wordpiece import VocabularyConfig, WordCounter, train
 
 ARTICLES_PER_DOCUMENT = 8
 """Generated articles are short: several make a document, so that most instances are full, as with real articles."""

@@ -50,7 +50,7 @@ def read_cases(path: Path) -> list[tuple[str, list[str]]]:
 
 def run_ours(texts: Sequence[str], paragraphs: Sequence[str]) -> tuple[list[list[str]], float]:
     """Sentences of each text, and processor seconds for the paragraphs."""
-    from bert_pipeline.sentences import split_sentences
+    from bert_pipeline.corpus.documents import split_sentences
 
     found = [split_sentences(text, "en") for text in texts]
     start = time.process_time()

@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 from bert_pipeline.errors import BertError
 from bert_pipeline.wikipedia import templates
-from bert_pipeline.wikipedia.article import drop_reason
 from bert_pipeline.wikipedia.dump import open_dump, read_pages
+from bert_pipeline.wikipedia.extract import drop_reason
 from bert_pipeline.wikipedia.templates.registry import find_renderer, normalize_name
 
 CASES = Path(__file__).resolve().parent.parent / "tests" / "data" / "wikitext"

@@ -10,11 +10,11 @@ from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.registry.promotion import GateConfig
 from bert_pipeline.configuration import from_mapping, override, read_yaml, require_at_least, to_mapping
-from bert_pipeline.corpus import CorpusConfig
+from bert_pipeline.corpus.build import CorpusConfig
 from bert_pipeline.errors import ConfigurationError, UsageError, suggest
-from bert_pipeline.instances import InstancesConfig
+from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.tasks.catalogue import TASKS
-from bert_pipeline.vocabulary import VocabularyConfig
+from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
 PRESETS_DIRECTORY = Path(__file__).parent / "presets"
 

@@ -85,9 +85,9 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
         return _show_article(arguments, given)
     if arguments.output is None:
         raise UsageError("--output DIR is missing: where shall the corpus go? (or --show TITLE, to look at an article)")
-    from bert_pipeline.corpus import CorpusConfig
-    from bert_pipeline.corpus_report import describe_corpus
-    from bert_pipeline.jobs.corpus import build_corpus
+    from bert_pipeline.corpus.build import CorpusConfig
+    from bert_pipeline.corpus.job import build_corpus
+    from bert_pipeline.corpus.quality import describe_corpus
 
     config = CorpusConfig(**given, strict=arguments.strict)
     with _shown("pages") as progress:
@@ -98,7 +98,7 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
 
 
 def _show_article(arguments: argparse.Namespace, given: dict[str, str]) -> int:
-    from bert_pipeline.wikipedia.show import show_article
+    from bert_pipeline.wikipedia.preview import show_article
 
     if arguments.output is not None or arguments.strict or given or arguments.beam_options:
         raise UsageError("--show prints one article of a dump and makes nothing: leave the other options away")
@@ -130,8 +130,8 @@ def _add_vocab(subparsers: Subparsers) -> None:
 
 
 def _run_vocab(arguments: argparse.Namespace) -> int:
-    from bert_pipeline.jobs.vocabulary import build_vocabulary
-    from bert_pipeline.vocabulary import VocabularyConfig
+    from bert_pipeline.vocabulary.job import build_vocabulary
+    from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
     config = VocabularyConfig(**_given(arguments, VocabularyConfig), do_lower_case=not arguments.cased)
     with _shown("shards counted") as progress:
@@ -189,8 +189,8 @@ def _add_instances(subparsers: Subparsers) -> None:
 
 
 def _run_instances(arguments: argparse.Namespace) -> int:
-    from bert_pipeline.instances import InstancesConfig
-    from bert_pipeline.masking import MaskingConfig
+    from bert_pipeline.instances.masking import MaskingConfig
+    from bert_pipeline.instances.pairs import InstancesConfig
 
     if arguments.show is not None and arguments.show < 1:
         raise UsageError(f"--show {arguments.show}: expected a number of instances, 1 or more")
@@ -209,7 +209,7 @@ def _run_instances(arguments: argparse.Namespace) -> int:
     if not others.has_static_masks:
         _refuse_mask_settings(arguments, mask_settings)
     config = InstancesConfig(**given)
-    from bert_pipeline.jobs.instances import build_instances
+    from bert_pipeline.instances.job import build_instances
 
     with _shown("shards") as progress:
         manifest = build_instances(
@@ -229,7 +229,7 @@ def _refuse_mask_settings(arguments: argparse.Namespace, names: set[str]) -> Non
 
 
 def _show_instances(directory: Path, count: int) -> int:
-    from bert_pipeline.jobs.instances import show_instances
+    from bert_pipeline.instances.job import show_instances
 
     for text in show_instances(directory, count):
         print(text)
@@ -238,7 +238,7 @@ def _show_instances(directory: Path, count: int) -> int:
 
 def _parse_mix(text: str) -> dict[str, float]:
     """Read percentages such as 80/10/10, as the paper's Table 8 writes them."""
-    from bert_pipeline.masking import parse_mix
+    from bert_pipeline.instances.masking import parse_mix
 
     try:
         return parse_mix(text)

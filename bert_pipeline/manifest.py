@@ -14,6 +14,7 @@ import os
 import shutil
 import socket
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -243,3 +244,17 @@ def _swap_into_place(temporary: Path, directory: Path) -> None:
     finally:
         os.close(parent)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Yield a name of this attempt's own to write to; it becomes `path` at the end, and is removed on failure.
+
+    What a killed worker leaves ends in `.tmp`.
+    """
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

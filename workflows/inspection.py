@@ -152,7 +152,7 @@ def corpus_split_disjoint(directory: Path) -> Verdict:
 
 def vocabulary_layout(directory: Path) -> Verdict:
     """The file has the size asked for, the special tokens, and no token twice."""
-    from bert_pipeline.tokenization import Tokenizer
+    from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     try:
         manifest = load_manifest(directory, kind="vocabulary", verify="sha256")
@@ -171,7 +171,7 @@ def vocabulary_layout(directory: Path) -> Verdict:
 
 def unknown_rate(vocabulary: Path, corpus: Path) -> Verdict:
     """The share of [UNK] among the tokens of held-out text is small, and very small in English."""
-    from bert_pipeline.tokenization import Tokenizer
+    from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     tokens = unknown = 0
     languages: collections.Counter[str] = collections.Counter()
@@ -202,7 +202,7 @@ def unknown_rate(vocabulary: Path, corpus: Path) -> Verdict:
 
 def instances_well_formed(directory: Path) -> Verdict:
     """Bytes as in the manifest; every instance is [CLS] A [SEP] B [SEP] within the length and the vocabulary."""
-    from bert_pipeline.tokenization import Tokenizer
+    from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     try:
         manifest = load_manifest(directory, kind="instances", verify="sha256")
@@ -289,14 +289,14 @@ def _wrongly_masked(columns: Any, tokenizer: Any) -> str:
 
 
 def _documents(manifest: Manifest) -> Iterator[Any]:
-    from bert_pipeline.formats.parquet import read_documents
+    from bert_pipeline.corpus.parquet import read_documents
 
     for path in manifest.file_paths("documents-"):
         yield from read_documents(path)
 
 
 def _instance_columns(manifest: Manifest, split: str) -> Iterator[tuple[Path, Any]]:
-    from bert_pipeline.formats.instance_directory import open_shard, shard_paths
+    from bert_pipeline.instances.directory import open_shard, shard_paths
 
     for path in shard_paths(manifest, split):
         with open_shard(path) as shard:

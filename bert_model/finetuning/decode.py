@@ -13,7 +13,7 @@ from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.metrics import score
 from bert_model.metrics.squad import raw_scores
-from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import SpanExample
 
 Prediction = str | float | int | tuple[str, ...]

@@ -12,9 +12,9 @@ import numpy as np
 from bert_model.finetuning.dataset import EncodedSet, RowCollector
 from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
-from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

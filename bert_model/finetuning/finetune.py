@@ -30,9 +30,9 @@ from bert_pipeline.manifest import (
     load_manifest,
     publishing,
 )
-from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 __all__ = ["FinetuningConfig", "FinetuningResult", "finetune", "task_configuration"]
 

@@ -10,7 +10,7 @@ from bert_model.finetuning.search import ArmResult, Run, summary
 from bert_model.metrics.score import BASELINES, trivial_baseline
 from bert_model.training.metrics_log import read_lines
 from bert_model.training.mlflow_sync import Tracker
-from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
 
 SEARCHES = {

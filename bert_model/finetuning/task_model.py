@@ -24,10 +24,9 @@ from bert_model.model.heads import MODEL_CLASSES, BertForTask, Tagger, chosen_st
 from bert_model.model.weights import load_model, save_model
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.tasks.catalogue import TASKS
-from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.tasks.task import get_task
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 TASK_NAME = "task.json"
 TAGGER_NAME = "tagger.safetensors"

@@ -21,9 +21,9 @@ from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Shape
 from bert_model.model.heads import states_of
 from bert_pipeline.errors import BertError, UsageError
-from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 Progress = Callable[[int, int, str], None]
 """Called with (trials done, trials of this stage, one line about the last one)."""

@@ -16,7 +16,7 @@ from bert_model.inference.inputs import writing
 from bert_model.model.bert import BertModel
 from bert_model.model.weights import load_model
 from bert_pipeline.errors import InputError
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 TEMPLATE = Path(__file__).with_name("attention.html")
 PLACE_OF_DATA = "/*DATA*/null"

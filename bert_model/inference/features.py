@@ -18,7 +18,7 @@ from bert_model.model.bert import BertModel
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.weights import load_model
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 CHUNK = 256
 """Texts whose activations are held and written together: one row group."""

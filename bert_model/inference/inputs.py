@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
-from bert_pipeline.tokenization import pre_tokenizer
+from bert_pipeline.vocabulary.tokenizer import pre_tokenizer
 
 Record = dict[str, Any]
 """One input: the fields of its kind, as `FIELDS` names them."""

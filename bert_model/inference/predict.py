@@ -18,7 +18,7 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.weights import load_model
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.tokenization import MASK, Tokenizer
+from bert_pipeline.vocabulary.tokenizer import MASK, Tokenizer
 
 PRETRAINING_TASKS = ("mlm", "nsp")
 CHUNK = 512

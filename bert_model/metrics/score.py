@@ -11,7 +11,7 @@ from typing import Any
 from bert_model.metrics import glue, ner, squad
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import file_sha256
-from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import TaggedExample
 from bert_pipeline.tasks.glue import read_lines
 from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, to_iob2

@@ -17,7 +17,7 @@ from bert_model.model.config import CONFIG_NAME, BertConfig
 from bert_pipeline.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from bert_pipeline.tokenization import Tokenizer
+    from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 Model = TypeVar("Model", bound=nn.Module)
 

@@ -22,7 +22,7 @@ from bert_model.model.weights import WEIGHTS_NAME, read_tensors, write_weights
 from bert_model.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from bert_pipeline.errors import ArtefactError, TrainingError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from bert_model.model.config import BertConfig
 from bert_model.training.config import OptimizerConfig, learning_rate_at
 from bert_pipeline.configuration import require_at_least
 from bert_pipeline.errors import ConfigurationError
-from bert_pipeline.masking import MaskingConfig
+from bert_pipeline.instances.masking import MaskingConfig
 
 INITIAL_SIZE = "initial"
 """In the place of a preset's name: the size of the model that a training starts from."""

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import ArtefactError, ConfigurationError
-from bert_pipeline.formats.columns import InstanceColumns, pad
-from bert_pipeline.formats.instance_directory import Shard, check_vocabulary, load_instances, open_shard, shard_paths
-from bert_pipeline.masking import MaskingConfig, MaskingVocabulary, mask_batch, sample_keys
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.instances.columns import InstanceColumns, pad
+from bert_pipeline.instances.directory import Shard, check_vocabulary, load_instances, open_shard, shard_paths
+from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, mask_batch, sample_keys
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 EVALUATION_SEED = 20181011
 """Masks of held-out instances are drawn from this for every training, so that their losses compare."""

@@ -14,7 +14,7 @@ from bert_model.training.distributed import process_group
 from bert_model.training.optimizer import build_optimizer
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtefactError
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
 def measure_held_out(model: Path | str) -> dict[str, float]:

@@ -42,7 +42,7 @@ from bert_pipeline.manifest import (
     load_manifest,
     publishing,
 )
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 __all__ = ["PretrainingResult", "pretrain", "training_id"]
 

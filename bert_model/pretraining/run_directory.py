@@ -22,7 +22,7 @@ from bert_model.training.optimizer import build_optimizer, load_optimizer_tensor
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtefactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, input_of, load_manifest, write_text_durably
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import clip_gradients, set_learning_rate
 from bert_model.training.throughput import Progress, StepCounts, peak_memory, training_flops
 from bert_pipeline.errors import TrainingError
-from bert_pipeline.masking import MaskingConfig, MaskingVocabulary
+from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary
 from bert_pipeline.randomness import combine
 
 logger = logging.getLogger(__name__)

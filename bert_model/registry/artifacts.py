@@ -30,7 +30,7 @@ from bert_model.training.metrics_log import bert_home, first_line, mlflow_run_id
 from bert_model.training.mlflow_sync import experiment_id
 from bert_pipeline.errors import ArtefactError, BertError
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_pipeline.errors import InputError, suggest
-from bert_pipeline.tasks.catalogue import TASKS
-from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.catalogue import TASKS, Task
 
 OFFICIAL_ROWS = {
     "CoLA.tsv": 1063,

@@ -9,7 +9,7 @@ from benchmarks import finetuning
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 WORDS = ("the", "river", "is", "long", "wide", "old", "town", "where", "?", ".")
 

@@ -9,8 +9,8 @@ from benchmarks.instance_inputs import InstanceInputs
 from benchmarks.repeated_corpus import cut_corpus, repeat_corpus, text_bytes
 from benchmarks.table import Row, render
 from benchmarks.timed_process import Timing
-from bert_pipeline.documents import Document
-from bert_pipeline.formats.parquet import read_documents, write_documents
+from bert_pipeline.corpus.documents import Document
+from bert_pipeline.corpus.parquet import read_documents, write_documents
 from bert_pipeline.manifest import load_manifest, publishing
 
 

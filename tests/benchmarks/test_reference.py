@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.reference import ReferenceSettings, create_instances, pad_features
-from bert_pipeline.instances import InstancesConfig, TokenizedDocuments, make_pairs
+from bert_pipeline.instances.pairs import InstancesConfig, TokenizedDocuments, make_pairs
 from bert_pipeline.randomness import key_of_text
 
 SETTINGS = ReferenceSettings(max_seq_length=64, max_predictions_per_seq=10, dupe_factor=5)

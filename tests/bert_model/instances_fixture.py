@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_pipeline.formats.columns import InstanceColumns, unpad
-from bert_pipeline.formats.parquet import InstanceWriter
-from bert_pipeline.formats.tfrecord import TfrecordWriter
+from bert_pipeline.instances.columns import InstanceColumns, unpad
+from bert_pipeline.instances.masking import MaskingConfig, mask_batch, sample_keys
+from bert_pipeline.instances.parquet import InstanceWriter
+from bert_pipeline.instances.tfrecord import TfrecordWriter
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
-from bert_pipeline.masking import MaskingConfig, mask_batch, sample_keys
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -47,7 +47,7 @@ def make_columns(
 
 def with_static_masks(columns: InstanceColumns, tokenizer: Tokenizer, max_seq_length: int) -> InstanceColumns:
     """Draw masks once and store them."""
-    from bert_pipeline.formats.columns import pad
+    from bert_pipeline.instances.columns import pad
 
     padded = pad(columns.input_ids, columns.offsets, max_seq_length)
     keys = sample_keys(1, 0, np.arange(columns.num_instances))

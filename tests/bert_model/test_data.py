@@ -22,8 +22,8 @@ from bert_model.pretraining.data import (
     split_micro_batches,
 )
 from bert_pipeline.errors import ArtefactError, ConfigurationError
-from bert_pipeline.formats.columns import InstanceColumns
-from bert_pipeline.masking import MaskingConfig
+from bert_pipeline.instances.columns import InstanceColumns
+from bert_pipeline.instances.masking import MaskingConfig
 
 TOKENIZER = make_tokenizer(60)
 MASKING = MaskingConfig(max_predictions_per_seq=4)

@@ -13,8 +13,8 @@ from bert_model.pretraining.data import InstanceReader, InstanceSplit
 from bert_model.pretraining.run import pretrain
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
-from bert_pipeline.formats.tfrecord import open_tfrecords
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.instances.tfrecord import open_tfrecords
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 SMALL_MODEL = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 128}
 

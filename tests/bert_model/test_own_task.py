@@ -13,7 +13,7 @@ import yaml
 from bert_model.cli import main
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError
-from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.catalogue import Task
 
 NAME = "my_task"
 COMMON = {"name": NAME, "title": "My task", "folder": "mine"}

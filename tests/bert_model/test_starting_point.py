@@ -8,7 +8,7 @@ from bert_model.pretraining.config import ModelConfig, PhaseConfig, PretrainingC
 from bert_model.pretraining.run_directory import build
 from bert_model.training.distributed import Group
 from bert_pipeline.errors import ConfigurationError
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 ALONE = Group(rank=0, world_size=1, device=torch.device("cpu"))
 PHASE = PhaseConfig(max_seq_length=32, steps=2, warmup_steps=1, instances="instances")

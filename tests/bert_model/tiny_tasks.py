@@ -9,7 +9,7 @@ from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
 from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.task import TaskData, get_task
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 GOOD = ("fine", "lovely", "great", "sweet")
 BAD = ("awful", "dull", "bleak", "sour")

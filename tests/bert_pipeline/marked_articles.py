@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_pipeline.wikipedia.article import drop_reason, extract_article
 from bert_pipeline.wikipedia.dump import open_dump, read_pages
+from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 
 LEAST_SHARE = 0.95
 """A passage counts as found, or as right, when this share of its words is."""

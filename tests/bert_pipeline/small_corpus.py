@@ -4,10 +4,10 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_pipeline.documents import Document
-from bert_pipeline.formats.parquet import write_documents
+from bert_pipeline.corpus.documents import Document
+from bert_pipeline.corpus.parquet import write_documents
 from bert_pipeline.manifest import publishing
-from bert_pipeline.tokenization import SPECIAL_TOKENS, Tokenizer
+from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 SYLLABLES = ["ka", "lo", "mi", "ner", "tu", "sa", "vel", "or", "ith", "pan"]
 WORDS = [first + second for first in SYLLABLES for second in SYLLABLES]

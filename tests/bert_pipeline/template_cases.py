@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from bert_pipeline.wikipedia.siteinfo import read_site
-from bert_pipeline.wikipedia.wikitext import extract
+from bert_pipeline.wikipedia.dump import read_site
+from bert_pipeline.wikipedia.extract import extract
 
 DATA = Path(__file__).parent.parent / "data" / "wikitext"
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from bert_pipeline.audit import SUSPECT, count_residue, count_scars
+from bert_pipeline.corpus.quality import SUSPECT, count_residue, count_scars
 
 RESIDUE = [
     "a [[b", "a ]] b", "{{", "}}", "{| x", "|}", "a || b", "''a''", "'''a'''", "</b>", "<br />", "a <ref name=x",

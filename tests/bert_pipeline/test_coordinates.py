@@ -2,8 +2,8 @@
 
 import pytest
 
-from bert_pipeline.wikipedia.siteinfo import read_site
-from bert_pipeline.wikipedia.wikitext import extract
+from bert_pipeline.wikipedia.dump import read_site
+from bert_pipeline.wikipedia.extract import extract
 
 SITE = read_site('<mediawiki xml:lang="en">')
 

@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from bert_pipeline.corpus import CorpusConfig, plan_splits, read_units
-from bert_pipeline.corpus_report import describe_corpus
-from bert_pipeline.documents import Document, id_hash
+from bert_pipeline.corpus.build import CorpusConfig, plan_splits, read_units
+from bert_pipeline.corpus.documents import Document, id_hash
+from bert_pipeline.corpus.job import build_corpus
+from bert_pipeline.corpus.parquet import read_documents
+from bert_pipeline.corpus.quality import describe_corpus
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
-from bert_pipeline.formats.parquet import read_documents
-from bert_pipeline.jobs.corpus import build_corpus
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.wikipedia.show import show_article
+from bert_pipeline.wikipedia.preview import show_article
 
 ONE = ("--workers", "1")
 
@@ -406,7 +406,7 @@ def test_configuration_is_checked(values: dict[str, Any]) -> None:
 
 
 def test_progress_counts_pages(tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_pipeline.jobs.corpus._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("bert_pipeline.corpus.job._POLL_SECONDS", 0.01)
     seen: list[int] = []
     dump = write(tmp_path / "d.xml", make_export(*some_pages(400)))
     build_corpus([dump], output, CorpusConfig(unit_bytes=30_000), ONE, progress=seen.append)

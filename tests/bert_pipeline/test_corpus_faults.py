@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from small_corpus import make_corpus, make_documents
 
+from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import ArtefactError
-from bert_pipeline.formats.parquet import read_documents
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.wikipedia.siteinfo import read_site
-from bert_pipeline.wikipedia.wikitext import extract
+from bert_pipeline.wikipedia.dump import read_site
+from bert_pipeline.wikipedia.extract import extract
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_pipeline.documents import (
+from bert_pipeline.corpus.documents import (
     Document,
     content_digest,
     id_hash,

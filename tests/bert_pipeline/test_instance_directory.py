@@ -8,10 +8,10 @@ from small_corpus import make_tokenizer
 from test_parquet import make_columns
 
 from bert_pipeline.errors import ArtefactError, InputError
-from bert_pipeline.formats.columns import InstanceColumns
-from bert_pipeline.formats.instance_directory import check_vocabulary, is_tfrecord, load_instances, shard_paths
-from bert_pipeline.formats.tfrecord import TfrecordWriter, read_widths
-from bert_pipeline.jobs.instances import show_instances
+from bert_pipeline.instances.columns import InstanceColumns
+from bert_pipeline.instances.directory import check_vocabulary, is_tfrecord, load_instances, shard_paths
+from bert_pipeline.instances.job import show_instances
+from bert_pipeline.instances.tfrecord import TfrecordWriter, read_widths
 from bert_pipeline.manifest import publishing
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bert_pipeline.errors import ConfigurationError
-from bert_pipeline.instances import (
+from bert_pipeline.instances.pairs import (
     InstancesConfig,
     InstanceStatistics,
     TokenizedDocuments,
@@ -19,7 +19,7 @@ from bert_pipeline.instances import (
     make_pairs,
 )
 from bert_pipeline.randomness import binomial_half, combine, key_of_text
-from bert_pipeline.tokenization import SPECIAL_TOKENS, Tokenizer
+from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 LEVEL = 1e-4
 """Of the statistical tests: chance alone fails one in ten thousand, and seeds are fixed, so it does not fail twice."""

@@ -10,18 +10,17 @@ import pytest
 from small_corpus import make_corpus, make_documents, make_tokenizer, make_vocabulary
 
 from bert_pipeline.errors import ArtefactError, BertError, InputError, UsageError
-from bert_pipeline.formats.parquet import open_instances
-from bert_pipeline.formats.tfrecord import TfrecordWriter, open_tfrecords
-from bert_pipeline.instances import InstancesConfig
-from bert_pipeline.jobs import instances as jobs_instances
-from bert_pipeline.jobs import vocabulary as jobs_vocabulary
-from bert_pipeline.jobs.instances import build_instances, show_instances, tokenize_shard
-from bert_pipeline.jobs.vocabulary import build_vocabulary
+from bert_pipeline.instances import job as jobs_instances
+from bert_pipeline.instances.job import build_instances, show_instances, tokenize_shard
+from bert_pipeline.instances.pairs import InstancesConfig
+from bert_pipeline.instances.parquet import open_instances
+from bert_pipeline.instances.tfrecord import TfrecordWriter, open_tfrecords
 from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.randomness import key_of_text
-from bert_pipeline.sentence_encoder import SentenceEncoder
-from bert_pipeline.tokenization import Tokenizer
-from bert_pipeline.vocabulary import VocabularyConfig, WordCounter
+from bert_pipeline.vocabulary import job as jobs_vocabulary
+from bert_pipeline.vocabulary.job import build_vocabulary
+from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer
+from bert_pipeline.vocabulary.wordpiece import VocabularyConfig, WordCounter
 
 ONE_WORKER = ["--workers", "1"]
 SMALL = VocabularyConfig(vocab_size=120, num_unused=5)
@@ -125,7 +124,7 @@ def test_a_vocabulary_comes_from_the_training_documents_alone(corpus, tmp_path):
 
 def test_words_may_be_counted_in_several_partitions(corpus, tmp_path, monkeypatch):
     whole = build_vocabulary(corpus, tmp_path / "whole", SMALL, ONE_WORKER)
-    monkeypatch.setattr("bert_pipeline.jobs.vocabulary._BYTES_PER_PARTITION", 1000)
+    monkeypatch.setattr("bert_pipeline.vocabulary.job._BYTES_PER_PARTITION", 1000)
     assert build_vocabulary(corpus, tmp_path / "parts", SMALL, ONE_WORKER).sha256 == whole.sha256
 
 

@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import WorkerOptions
 
-from bert_pipeline.jobs.options import pipeline_options
+from bert_pipeline.beam.options import pipeline_options
 
 
 @pytest.mark.slow

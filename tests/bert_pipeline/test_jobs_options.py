@@ -2,8 +2,8 @@
 
 import pytest
 
+from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.errors import UsageError
-from bert_pipeline.jobs.options import num_workers, pipeline_options
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 import pytest
 from template_cases import Case, read_cases, show
 
-from bert_pipeline.wikipedia.siteinfo import read_site
+from bert_pipeline.wikipedia.dump import read_site
+from bert_pipeline.wikipedia.extract import extract
 from bert_pipeline.wikipedia.templates.local.numbers import write_number
 from bert_pipeline.wikipedia.templates.local.templates import QUOTATIONS, follow_pattern
 from bert_pipeline.wikipedia.templates.registry import LOCAL, Arguments, normalize_name
-from bert_pipeline.wikipedia.wikitext import extract
 
 CASES = read_cases("local_templates.txt")
 

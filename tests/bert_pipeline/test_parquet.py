@@ -6,15 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 from small_corpus import make_documents
 
+from bert_pipeline.corpus.parquet import read_documents, read_sentences, write_documents
 from bert_pipeline.errors import ArtefactError, InputError
-from bert_pipeline.formats.columns import InstanceColumns, pad, unpad
-from bert_pipeline.formats.parquet import (
-    InstanceWriter,
-    open_instances,
-    read_documents,
-    read_sentences,
-    write_documents,
-)
+from bert_pipeline.instances.columns import InstanceColumns, pad, unpad
+from bert_pipeline.instances.parquet import InstanceWriter, open_instances
 
 
 def make_columns(count, *, static, seed=0):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_pipeline.wikipedia.siteinfo import read_site
-from bert_pipeline.wikipedia.wikitext import extract
+from bert_pipeline.wikipedia.dump import read_site
+from bert_pipeline.wikipedia.extract import extract
 
 FOLDER = Path(__file__).parent.parent / "data" / "wikitext" / "passages"
 SITE = read_site('<mediawiki xml:lang="en"><namespace key="6" case="first-letter">File</namespace>')

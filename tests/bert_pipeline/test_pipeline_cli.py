@@ -10,7 +10,7 @@ from small_corpus import make_corpus, make_documents, make_vocabulary
 from bert_pipeline.cli import add_commands
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.tokenization import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
 def bert(*words, beam_options=("--workers", "1")):

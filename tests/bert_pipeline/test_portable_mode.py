@@ -6,13 +6,13 @@ import pytest
 from portable_beam import portable_beam
 from small_corpus import make_documents
 
-from bert_pipeline.corpus import CorpusConfig
+from bert_pipeline.corpus.build import CorpusConfig
+from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.errors import ArtefactError
-from bert_pipeline.instances import InstancesConfig
-from bert_pipeline.jobs.corpus import build_corpus
-from bert_pipeline.jobs.instances import build_instances
-from bert_pipeline.jobs.vocabulary import build_vocabulary
-from bert_pipeline.vocabulary import VocabularyConfig
+from bert_pipeline.instances.job import build_instances
+from bert_pipeline.instances.pairs import InstancesConfig
+from bert_pipeline.vocabulary.job import build_vocabulary
+from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
 CORPUS = CorpusConfig(name="made", shard_bytes=8_000, pages_per_unit=10, held_out_per_mille=100)
 VOCABULARY = VocabularyConfig(vocab_size=120, num_unused=5)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_pipeline.sentence_encoder import SentenceEncoder
-from bert_pipeline.tokenization import SPECIAL_TOKENS, Tokenizer, read_vocabulary
+from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, SentenceEncoder, Tokenizer, read_vocabulary
 
 ODD = "aAzÉéßıİΣς ́\u0301\t\n\x1c\x85\u2028\u3000\u00a0\u200b中日-_.,!?'\"[]<>|~^`€\u0000\ufffd1９각가 "
 LETTERS = [*sorted(set(ODD) | set("aeσsi")), "[MASK"]
@@ -32,7 +31,7 @@ def test_any_sentences_are_tokenized_as_one_by_one(sentences, tokenizer):
 
 
 def test_long_words_empty_sentences_and_what_is_remembered_make_no_difference(monkeypatch):
-    monkeypatch.setattr("bert_pipeline.sentence_encoder._MAX_CACHED", 3)
+    monkeypatch.setattr("bert_pipeline.vocabulary.tokenizer._MAX_CACHED", 3)
     encoder = SentenceEncoder(TOKENIZERS[0])
     for sentences in (["a" * 200, "a" * 201, "", " ", "a  a"], ["e a s i"], ["a a", "i e"], []):
         assert_same(TOKENIZERS[0], sentences, encoder)

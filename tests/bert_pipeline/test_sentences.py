@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_pipeline.sentences import split_sentences
+from bert_pipeline.corpus.documents import split_sentences
 
 
 def test_sentences_are_split_and_stripped() -> None:

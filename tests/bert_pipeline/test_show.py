@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_pipeline.wikipedia.show import show_article
+from bert_pipeline.wikipedia.preview import show_article
 
 FILLER = "\n".join(f"* item {number} of a long list" for number in range(30))
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_pipeline.corpus.sources import parse_source
 from bert_pipeline.errors import BertError
-from bert_pipeline.sources import parse_source
 
 
 @pytest.mark.parametrize(

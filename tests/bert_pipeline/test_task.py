@@ -14,11 +14,16 @@ from hypothesis import strategies as st
 
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import file_sha256
-from bert_pipeline.tasks.catalogue import TASKS
-from bert_pipeline.tasks.description import Task
+from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample, example_text
-from bert_pipeline.tasks.split import group_keys, split_by_group
-from bert_pipeline.tasks.task import get_task, has_task_data, load_task_data, missing_task_data
+from bert_pipeline.tasks.task import (
+    get_task,
+    group_keys,
+    has_task_data,
+    load_task_data,
+    missing_task_data,
+    split_by_group,
+)
 
 
 def write_rte(folder: Path, *names: str, rows: int = 40) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from test_parquet import assert_same, make_columns
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.formats.crc32c import crc32c, masked_crc32c
-from bert_pipeline.formats.tfrecord import TfrecordWriter, open_tfrecords
+from bert_pipeline.instances.crc32c import crc32c, masked_crc32c
+from bert_pipeline.instances.tfrecord import TfrecordWriter, open_tfrecords
 
 INTS = {"input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels"}
 

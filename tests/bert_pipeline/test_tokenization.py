@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.tokenization import SPECIAL_TOKENS, Tokenizer, read_vocabulary
+from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer, read_vocabulary
 
 TOKENS = [*SPECIAL_TOKENS, "un", "##aff", "##able", "a", "##a", "[", "]", "mask", "cafe", "the", ",", "中"]
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.tokenization import SPECIAL_TOKENS, Tokenizer, normalizer, pre_tokenizer
-from bert_pipeline.vocabulary import (
+from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer, normalizer, pre_tokenizer
+from bert_pipeline.vocabulary.wordpiece import (
     VocabularyConfig,
     WordCounter,
     characters_of,
@@ -57,7 +57,7 @@ def test_counts_equal_the_plain_way_on_novels_and_many_languages(real_data):
 def test_counting_in_small_bites_changes_nothing(monkeypatch):
     texts = ["the cat, the dog", "a cat; THE end", "the-end"] * 3
     whole = counts_of(texts)
-    monkeypatch.setattr("bert_pipeline.vocabulary._FLUSH_ROWS", 1)
+    monkeypatch.setattr("bert_pipeline.vocabulary.wordpiece._FLUSH_ROWS", 1)
     counter = WordCounter(True)
     for text in texts:
         counter.add([text])
@@ -144,7 +144,7 @@ def test_rare_words_and_rare_characters_are_left_out():
 def test_the_most_frequent_words_are_trained_on_when_there_are_too_many(monkeypatch):
     counts = np.array([5, 2, 9, 2, 3, 2, 7])
     for most, least in ((7, 1), (6, 3), (4, 3), (3, 4), (1, 8)):
-        monkeypatch.setattr("bert_pipeline.vocabulary._MAX_TRAINING_WORDS", most)
+        monkeypatch.setattr("bert_pipeline.vocabulary.wordpiece._MAX_TRAINING_WORDS", most)
         assert least_training_count(counts) == least
         assert (counts >= least).sum() <= most
 

@@ -10,7 +10,7 @@ import miniature
 import pytest
 from spoiled import flip_byte, refused, republish, write
 
-from bert_pipeline.formats.parquet import read_documents, write_documents
+from bert_pipeline.corpus.parquet import read_documents, write_documents
 from workflows import inspection
 from workflows.defs.corpus import dump_sources
 
@@ -191,9 +191,9 @@ def test_a_few_unknown_words_are_a_warning_in_english_alone(home, language, pass
     ],
 )
 def test_wrong_masks_are_refused_in_either_format(home, tmp_path, spoil, words):
-    from bert_pipeline.formats.tfrecord import TfrecordWriter, open_tfrecords
-    from bert_pipeline.instances import InstancesConfig
-    from bert_pipeline.jobs.instances import build_instances
+    from bert_pipeline.instances.job import build_instances
+    from bert_pipeline.instances.pairs import InstancesConfig
+    from bert_pipeline.instances.tfrecord import TfrecordWriter, open_tfrecords
 
     directory = tmp_path / "instances"
     config = InstancesConfig(max_seq_length=32, dupe_factor=1, format="tfrecord", max_predictions_per_seq=5)
@@ -251,7 +251,7 @@ def test_one_sided_next_sentence_labels_are_refused(home):
 def rewrite_instances(path: Path, spoil: Callable[[Any], None]) -> None:
     import numpy as np
 
-    from bert_pipeline.formats.parquet import InstanceWriter, open_instances
+    from bert_pipeline.instances.parquet import InstanceWriter, open_instances
 
     with open_instances(path) as shard:
         groups = [shard.read_row_group(index) for index in range(shard.num_row_groups)]

@@ -78,12 +78,12 @@ def test_every_asset_has_the_version_of_what_its_functions_reach(versions, entri
     [
         ("bert_pipeline/sample/lexicon.py", {"dump"}),
         ("bert_pipeline/download.py", {"dump"}),
-        ("bert_pipeline/units.py", {"corpus"}),
-        ("bert_pipeline/audit.py", {"corpus"}),
+        ("bert_pipeline/corpus/batches.py", {"corpus"}),
+        ("bert_pipeline/corpus/quality.py", {"corpus"}),
         ("bert_pipeline/wikipedia/templates/unit_table.py", {"corpus"}),
-        ("bert_pipeline/jobs/worker.py", BEAM),
-        ("bert_pipeline/formats/columns.py", {*BEAM, "pretrained_model"}),
-        ("bert_pipeline/tasks/split.py", {"task_data", *MODELS} - {"pretrained_model"}),
+        ("bert_pipeline/beam/worker.py", BEAM),
+        ("bert_pipeline/instances/columns.py", {*BEAM, "pretrained_model"}),
+        ("bert_pipeline/tasks/task.py", {"task_data", *MODELS} - {"pretrained_model"}),
         ("bert_model/pretraining/trainer.py", {"pretrained_model"}),
         ("bert_model/pretraining/data.py", {"pretrained_model"}),
         ("bert_model/model/weights.py", MODELS),
@@ -108,8 +108,10 @@ def test_edit_changes_the_versions_of_the_assets_that_reach_the_file(versions, e
 
 
 def test_trainings_reach_neither_registry_nor_serving_nor_commands():
-    found = closure("bert_model.finetuning.finetune", "bert_model.pretraining.run.pretrain")
-    rooms = {path.relative_to(ROOT / "bert_model").parts[0] for path in found if path.is_relative_to(ROOT / "bert_model")}
+    found = closure("bert_model.finetuning.finetune.finetune", "bert_model.pretraining.run.pretrain")
+    rooms = {
+        path.relative_to(ROOT / "bert_model").parts[0] for path in found if path.is_relative_to(ROOT / "bert_model")
+    }
     assert rooms == {"__init__.py", "finetuning", "metrics", "model", "pretraining", "training"}
     assert ROOT / "bert_model/pretraining/__main__.py" not in found
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from bert_model.presets import SampleConfig
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.corpus import CorpusConfig
+from bert_pipeline.corpus.build import CorpusConfig
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing, write_text_durably
 from workflows.configuration import config_class, from_launchpad, launchpad_preset
@@ -32,7 +32,7 @@ EXPORT_FILE = re.compile(r"pages-articles.*\.xml(-p\d+p\d+)?(\.bz2|\.gz)?$")
 
 SAMPLE_CODE = code_version("bert_pipeline.sample.generate_sample")
 DUMP_CODE = code_version("bert_pipeline.sample.generate_sample", "bert_pipeline.download.download_wikipedia")
-CORPUS_CODE = code_version("bert_pipeline.jobs.corpus.build_corpus")
+CORPUS_CODE = code_version("bert_pipeline.corpus.job.build_corpus")
 
 BEAM_OPTIONS = (
     list[str],
@@ -185,7 +185,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
     Lists, tables, headings, references and boxes are left out, as in the paper; documents keep their order of
     sentences. Duplicates are dropped, and a share of the documents, chosen by hash, is held out.
     """
-    from bert_pipeline.jobs.corpus import build_corpus
+    from bert_pipeline.corpus.job import build_corpus
 
     name = context.partition_key
     settings = from_launchpad(CorpusConfig, config)

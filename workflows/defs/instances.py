@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.instances import InstancesConfig
+from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest
 from workflows.configuration import config_class, from_launchpad, launchpad_preset
 from workflows.defs.corpus import BEAM_OPTIONS, OWNERS
@@ -21,7 +21,7 @@ from workflows.resources import BertHome
 from workflows.reuse import made_or_reused, recipe
 from workflows.versions import code_version
 
-INSTANCES_CODE = code_version("bert_pipeline.jobs.instances.build_instances")
+INSTANCES_CODE = code_version("bert_pipeline.instances.job.build_instances")
 
 InstancesLaunchpad: Any = config_class(
     InstancesConfig,
@@ -54,7 +54,7 @@ def instances(
     context: dg.AssetExecutionContext, config: InstancesLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
     """Sentence pairs for masked-LM and next-sentence prediction, unpadded, one directory for each sequence length."""
-    from bert_pipeline.jobs.instances import build_instances
+    from bert_pipeline.instances.job import build_instances
 
     name = context.partition_key
     metadata: dict[str, Any] = {}
@@ -102,8 +102,8 @@ def instances_for_length(settings: InstancesConfig, length: int) -> InstancesCon
 
 def sample_instances(manifest: Manifest, count: int = 5) -> list[dict[str, Any]]:
     """The first training instances as text."""
-    from bert_pipeline.formats.instance_directory import open_shard, shard_paths
-    from bert_pipeline.tokenization import Tokenizer
+    from bert_pipeline.instances.directory import open_shard, shard_paths
+    from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     paths = shard_paths(manifest, "train")
     if not paths:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest, publishing
-from bert_pipeline.vocabulary import VocabularyConfig
+from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 from workflows.configuration import config_class, from_launchpad, launchpad_preset
 from workflows.defs.corpus import BEAM_OPTIONS, OWNERS, corpus
 from workflows.metadata import for_reading, manifest_metadata, readable_failures, table
@@ -18,7 +18,7 @@ from workflows.resources import BertHome
 from workflows.reuse import made_or_reused, recipe
 from workflows.versions import code_version
 
-VOCABULARY_CODE = code_version("bert_pipeline.jobs.vocabulary.build_vocabulary")
+VOCABULARY_CODE = code_version("bert_pipeline.vocabulary.job.build_vocabulary")
 
 VocabularyLaunchpad: Any = config_class(
     VocabularyConfig,
@@ -54,7 +54,7 @@ def vocabulary(
 
     With `from_model` it is that model's: weights can be trained further with their own vocabulary alone.
     """
-    from bert_pipeline.jobs.vocabulary import build_vocabulary
+    from bert_pipeline.vocabulary.job import build_vocabulary
 
     name = context.partition_key
     settings = from_launchpad(VocabularyConfig, config)
@@ -84,7 +84,7 @@ def vocabulary(
 def _taken_over(context: dg.AssetExecutionContext, model: str, directory: Path) -> dg.MaterializeResult[None]:
     """Publish the vocabulary of a model as this dump's."""
     from bert_model.registry.resolve import resolve_model
-    from bert_pipeline.tokenization import Tokenizer
+    from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.from_directory(resolve_model(model))
     configuration = {"vocab_size": tokenizer.vocab_size, "do_lower_case": tokenizer.do_lower_case}
@@ -103,7 +103,7 @@ def _taken_over(context: dg.AssetExecutionContext, model: str, directory: Path) 
 
 
 def _described(context: dg.AssetExecutionContext, manifest: Manifest) -> dg.MaterializeResult[None]:
-    from bert_pipeline.tokenization import Tokenizer
+    from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     with readable_failures():
         tokenizer = Tokenizer.from_directory(manifest.path)

@@ -3,7 +3,7 @@
 import datetime
 import re
 
-from bert_pipeline.wikipedia.marks import VOID
+from bert_pipeline.wikipedia.placeholders import VOID
 from bert_pipeline.wikipedia.templates.figures import format_value, parse_number
 from bert_pipeline.wikipedia.templates.registry import RENDERERS, Arguments, register, shows
 

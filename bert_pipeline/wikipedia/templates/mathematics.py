@@ -1,6 +1,6 @@
 """Templates of mathematics: theorems and proofs, numbers of equations, sequences, numbers in words."""
 
-from bert_pipeline.wikipedia.marks import FORMULA, PARAGRAPH
+from bert_pipeline.wikipedia.placeholders import FORMULA, PARAGRAPH
 from bert_pipeline.wikipedia.templates.figures import format_value, parse_number, round_figures
 from bert_pipeline.wikipedia.templates.number_words import spell_number
 from bert_pipeline.wikipedia.templates.registry import Arguments, register, shows

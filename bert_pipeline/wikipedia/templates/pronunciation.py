@@ -6,7 +6,7 @@ of ("the letter represents the vowel /a/") is one of its words and stays.
 
 import re
 
-from bert_pipeline.wikipedia.marks import MARK
+from bert_pipeline.wikipedia.placeholders import MARK
 from bert_pipeline.wikipedia.templates.registry import IN_CONTEXT, Arguments, register, register_prefix
 
 _ASIDE = re.compile(

@@ -3,7 +3,7 @@
 import math
 import re
 
-from bert_pipeline.wikipedia.marks import MARK, VOID
+from bert_pipeline.wikipedia.placeholders import MARK, VOID
 from bert_pipeline.wikipedia.templates.convert import convert
 from bert_pipeline.wikipedia.templates.figures import format_value, group_thousands, parse_number, raise_figures
 from bert_pipeline.wikipedia.templates.local.numbers import write_number

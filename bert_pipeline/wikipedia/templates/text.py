@@ -1,6 +1,6 @@
 """Templates that show their own text: styled, quoted, in brackets; signs, spaces and magic words."""
 
-from bert_pipeline.wikipedia.marks import PARAGRAPH, PIPE, protect
+from bert_pipeline.wikipedia.placeholders import PARAGRAPH, PIPE, protect
 from bert_pipeline.wikipedia.templates.registry import PARSER_FUNCTIONS, Arguments, Renderer, register, shows
 
 # Text that is only styled

@@ -2,7 +2,7 @@
 
 import re
 
-from bert_pipeline.wikipedia.marks import VOID
+from bert_pipeline.wikipedia.placeholders import VOID
 from bert_pipeline.wikipedia.templates.figures import format_value
 from bert_pipeline.wikipedia.templates.registry import PARSER_FUNCTIONS, Arguments, register_prefix, shows
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from bert_pipeline.wikipedia.languages import LANGUAGE_NAMES
-from bert_pipeline.wikipedia.marks import VOID
+from bert_pipeline.wikipedia.placeholders import VOID
 from bert_pipeline.wikipedia.templates.figures import raise_figures
 from bert_pipeline.wikipedia.templates.local import french
 from bert_pipeline.wikipedia.templates.local.labels import FORMS, labelled_forms

@@ -1,0 +1,1 @@
+"""The corpus: documents in sentences, from Wikipedia dumps and other sources, in Parquet shards."""

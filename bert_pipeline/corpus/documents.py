@@ -1,0 +1,257 @@
+"""Documents in sentences: sentence splitting, and readers of text, book, JSON and pair files."""
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import sentencex
+
+from bert_pipeline.errors import InputError
+
+_NUMBER = re.compile(r"(?:^|[;,:] )\(?\d{1,2}[.)]$")
+_TAKES_NUMBER = re.compile(r"\b(?:[Vv]ol|[Nn]os?|[Ff]igs?|[Oo]p|[Cc]h|Art|[Ss]ec|[Pp]p?|[Ee]qs?|[Vv]v?|[Nn]r)\.$")
+_SENTENCE_IN_BRACKETS = re.compile(
+    r"\([^()a-z](?:[^()]++|\([^()]*+\))++(?:(?<=[.!?])|(?<=[.!?][\"”’]))\) (?=[^\W_a-z]|[\"“])"
+)
+"""It begins in a capital and holds at least a few words, unlike "(U.S.) Army"."""
+
+
+def split_sentences(text: str, language: str) -> list[str]:
+    """Split one passage into its sentences, without white space around them; languages unknown to the library work."""
+    sentences: list[list[str]] = []
+    end = ""  # what the last one ends with
+    for part in sentencex.segment(language, text):
+        if not (stripped := part.strip()):
+            continue
+        if end and _goes_on(end, stripped[0]):
+            sentences[-1].append(part)
+        else:
+            sentences.append([part])
+        end = stripped
+    return [piece for parts in sentences for piece in _take_off_brackets("".join(parts).strip())]
+
+
+def _goes_on(end: str, first: str) -> bool:
+    """Whether a sentence that ends so far with `end` goes on with what begins with `first`."""
+    last = end[-1]
+    if first.islower():
+        return last in "!?" or last in ".)" and _NUMBER.search(end, max(0, len(end) - 6)) is not None
+    if first in ")]”»,;":
+        return True
+    if last in ".)" and len(end) <= 4 and _NUMBER.match(end):
+        return True
+    return first.isdigit() and last == "." and _TAKES_NUMBER.search(end, max(0, len(end) - 6)) is not None
+
+
+def _take_off_brackets(sentence: str) -> list[str]:
+    """A sentence in brackets, and the one behind it."""
+    if sentence[0] != "(" or (match := _SENTENCE_IN_BRACKETS.match(sentence)) is None:
+        return [sentence]
+    inside = match[0].strip()
+    return [inside, sentence[match.end() :].strip()] if inside.count(" ") >= 3 else [sentence]
+
+
+Split = Literal["train", "held_out"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """One article, book or pair: its sentences in order, and where its passages begin."""
+
+    document_id: str
+    """Unique in its corpus: "enwiki:12"."""
+    title: str
+    language: str
+    """Code as in "en"."""
+    sentences: tuple[str, ...]
+    passage_starts: tuple[int, ...]
+    """Index of the first sentence of each passage; ascending, the first is 0."""
+    split: Split
+
+    @property
+    def passages(self) -> list[tuple[str, ...]]:
+        """The sentences of each passage."""
+        stops = (*self.passage_starts[1:], len(self.sentences))
+        return [self.sentences[start:stop] for start, stop in zip(self.passage_starts, stops)]
+
+
+def make_document(
+    *, document_id: str, title: str, language: str, passages: Iterable[str], split: Split = "train"
+) -> Document | None:
+    """Segment passages of plain text into a document; None when nothing is left."""
+    sentences: list[str] = []
+    starts: list[int] = []
+    for passage in passages:
+        found = split_sentences(passage, language)
+        if found:
+            starts.append(len(sentences))
+            sentences.extend(found)
+    return document_of_sentences(
+        document_id=document_id, title=title, language=language, sentences=sentences, starts=starts, split=split
+    )
+
+
+def document_of_sentences(
+    *,
+    document_id: str,
+    title: str,
+    language: str,
+    sentences: Sequence[str],
+    starts: Sequence[int] = (0,),
+    split: Split = "train",
+) -> Document | None:
+    """Build a document from sentences that are known as such; None when there are none."""
+    if not sentences:
+        return None
+    return Document(
+        document_id=document_id,
+        title=title,
+        language=language,
+        sentences=tuple(sentences),
+        passage_starts=tuple(starts),
+        split=split,
+    )
+
+
+def id_hash(document_id: str) -> int:
+    """Eight bytes of blake2b: a document is held out when this, modulo 1000, is below the share per mille."""
+    return int.from_bytes(hashlib.blake2b(document_id.encode(), digest_size=8).digest(), "big")
+
+
+def content_digest(document: Document) -> bytes:
+    """Sixteen bytes that are equal for documents of equal sentences, whatever their titles and passages."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update("\n".join(document.sentences).encode())
+    return digest.digest()
+
+
+def read_sentence_lines(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the documents of google's text format: a sentence per line, a blank line between documents."""
+    sentences: list[str] = []
+    for line in lines:
+        if sentence := line.strip():
+            sentences.append(sentence)
+        elif sentences:
+            yield sentences
+            sentences = []
+    if sentences:
+        yield sentences
+
+
+_GUTENBERG_START = re.compile(
+    r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG EBOOK[^\n]*\n", re.MULTILINE | re.IGNORECASE
+)
+_GUTENBERG_END = re.compile(
+    r"^(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG[^\n]*", re.MULTILINE | re.IGNORECASE
+)
+_BLANK_LINES = re.compile(r"\n[ \t\r\f\v]*\n\s*")
+
+
+def read_book(text: str) -> list[str]:
+    """The paragraphs of a plain text file: blank lines part them, single line ends are joined.
+
+    Project Gutenberg's header and licence are left out.
+    """
+    start = _GUTENBERG_START.search(text)
+    if start:
+        text = text[start.end() :]
+        end = _GUTENBERG_END.search(text)
+        if end:
+            text = text[: end.start()]
+    paragraphs = (" ".join(paragraph.split()) for paragraph in _BLANK_LINES.split(text))
+    return [paragraph for paragraph in paragraphs if paragraph]
+
+
+def is_book(text: str) -> bool:
+    """True for running text with hard line ends or whole paragraphs; False for a sentence per line.
+
+    In google's format nearly every line ends a sentence; in a book with hard line ends few do.
+    """
+    if _GUTENBERG_START.search(text):
+        return True
+    lines = [stripped for line in text.splitlines() if (stripped := line.rstrip().rstrip("\"'”’)»_"))]
+    if not lines:
+        return False
+    num_ends = sum(line.endswith((".", "!", "?", "…", "。", ":", ";")) for line in lines)
+    return num_ends < 0.6 * len(lines)
+
+
+def read_text_documents(path: Path, name: str, language: str) -> Iterator[Document]:
+    """The documents of a `text:` file, in either of its two forms. InputError when it is not UTF-8 text."""
+    text = _read_utf8(path)
+    stem = path.stem
+    if is_book(text):
+        document = make_document(document_id=f"{name}:{stem}", title=stem, language=language, passages=read_book(text))
+        if document is not None:
+            yield document
+        return
+    for index, sentences in enumerate(read_sentence_lines(text.splitlines())):
+        document = document_of_sentences(
+            document_id=f"{name}:{stem}-{index}", title=f"{stem} {index}", language=language, sentences=sentences
+        )
+        assert document is not None
+        yield document
+
+
+def read_json_documents(path: Path, name: str, language: str) -> Iterator[Document]:
+    """The documents of a `jsonl:` file: "text", and where given "id", "title" and "language"."""
+    with open(path, encoding="utf-8-sig") as stream:
+        try:
+            for number, line in enumerate(stream, start=1):
+                if not line.strip():
+                    continue
+                yield from _json_document(line, f"{path}:{number}", f"{name}:{path.stem}-{number}", name, language)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); convert it") from None
+
+
+def _json_document(line: str, where: str, default_id: str, name: str, language: str) -> Iterator[Document]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise InputError(f'{where}: not JSON ({error}); expected one object a line with a "text"') from None
+    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
+        found = f"keys {', '.join(map(str, record))}" if isinstance(record, dict) else type(record).__name__
+        raise InputError(f'{where}: found {found}, expected an object with a string "text"')
+    identifier = record.get("id")
+    document = make_document(
+        document_id=default_id if identifier is None else f"{name}:{identifier}",
+        title=str(record.get("title", "")),
+        language=str(record.get("language") or language),
+        passages=_BLANK_LINES.split(record["text"]),
+    )
+    if document is not None:
+        yield document
+
+
+def read_pair_documents(path: Path, name: str, language: str) -> Iterator[Document]:
+    """The documents of a `pairs:` file: two sentences a line, parted by a tab."""
+    with open(path, encoding="utf-8-sig", newline="\n") as stream:
+        try:
+            for number, line in enumerate(stream, start=1):
+                fields = [field.strip() for field in line.rstrip("\r\n").split("\t")]
+                if fields == [""]:
+                    continue
+                if len(fields) != 2 or not all(fields):
+                    raise InputError(f"{path}:{number}: {len(fields)} columns, expected 2 sentences parted by a tab")
+                yield Document(
+                    document_id=f"{name}:{path.stem}-{number}",
+                    title=f"{path.stem} {number}",
+                    language=language,
+                    sentences=tuple(fields),
+                    passage_starts=(0,),
+                    split="train",
+                )
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); convert it") from None
+
+
+def _read_utf8(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); convert it") from None

@@ -1,0 +1,78 @@
+"""Documents in Parquet: written a row group at a time, read a row group at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bert_pipeline.parquet_io import list_offsets, one_chunk, open_parquet, read_row_group
+
+if TYPE_CHECKING:
+    from bert_pipeline.corpus.documents import Document
+
+
+DOCUMENT_SCHEMA = pa.schema(
+    [
+        ("document_id", pa.string()),
+        ("title", pa.string()),
+        ("language", pa.string()),
+        ("sentences", pa.list_(pa.string())),
+        ("passage_starts", pa.list_(pa.int32())),
+        ("split", pa.string()),
+    ]
+)
+DOCUMENTS_PER_ROW_GROUP = 512
+
+
+def write_documents(path: Path | str, documents: Iterable[Document]) -> int:
+    """Write documents to one Parquet file, holding 512 of them at a time; returns how many."""
+    count = 0
+    with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd") as writer:
+        batch: list[Document] = []
+        for document in documents:
+            batch.append(document)
+            if len(batch) == DOCUMENTS_PER_ROW_GROUP:
+                writer.write_table(document_table(batch))
+                count += len(batch)
+                batch = []
+        if batch:
+            writer.write_table(document_table(batch))
+            count += len(batch)
+    return count
+
+
+def document_table(documents: list[Document]) -> pa.Table:
+    """The documents as one table."""
+    columns = [pa.array([getattr(d, field.name) for d in documents], type=field.type) for field in DOCUMENT_SCHEMA]
+    return pa.Table.from_arrays(columns, schema=DOCUMENT_SCHEMA)
+
+
+def read_documents(path: Path | str) -> Iterator[Document]:
+    """Yield the documents of one Parquet file, a row group at a time. InputError when it is not a document shard."""
+    # Training processes read instances only: they need not load the document sources.
+    from bert_pipeline.corpus.documents import Document
+
+    with open_parquet(path, DOCUMENT_SCHEMA, "a corpus shard") as file:
+        for index in range(file.num_row_groups):
+            for row in read_row_group(file, index, path, DOCUMENT_SCHEMA.names).to_pylist():
+                row["sentences"] = tuple(row["sentences"])
+                row["passage_starts"] = tuple(row["passage_starts"])
+                yield Document(**row)
+
+
+def read_sentences(path: Path | str) -> Iterator[tuple[pa.Table, np.ndarray, pa.Array]]:
+    """Yield, for each row group of a document shard, what counting and instance making need, without Python objects.
+
+    A triple: the table (`document_id`, `split`), the offsets (D + 1,) of each document's sentences, and the sentences
+    of all of them as one string array.
+    """
+    with open_parquet(path, DOCUMENT_SCHEMA, "a corpus shard") as file:
+        for index in range(file.num_row_groups):
+            table = read_row_group(file, index, path, ["document_id", "split", "sentences"])
+            sentences = one_chunk(table, "sentences")
+            yield table, list_offsets(sentences), sentences.flatten()

@@ -1,0 +1,1 @@
+"""Pre-training instances: sentence pairs, masks, and their Parquet and TFRecord files."""

@@ -1,0 +1,298 @@
+"""The instance job: Beam turns each corpus shard into one instance shard; nothing is ever grouped.
+
+A worker holds one corpus shard's token ids and its pairs (as spans of them), and writes 4,096 instances at a time.
+"""
+
+import collections
+import contextlib
+import itertools
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from bert_pipeline.beam.options import num_workers, pipeline_options
+from bert_pipeline.beam.shards import Progress, check_shard, has_failed, raised_from, recorded_in, reporting
+from bert_pipeline.configuration import from_mapping, to_mapping
+from bert_pipeline.corpus.parquet import read_sentences
+from bert_pipeline.errors import InputError
+from bert_pipeline.instances.columns import InstanceColumns
+from bert_pipeline.instances.directory import check_vocabulary, load_instances, open_shard, shard_paths
+from bert_pipeline.instances.pairs import (
+    InstancesConfig,
+    InstanceStatistics,
+    TokenizedDocuments,
+    make_instances,
+    make_pairs,
+)
+from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter
+from bert_pipeline.instances.tfrecord import TfrecordWriter
+from bert_pipeline.manifest import Manifest, file_sha256, input_of, load_manifest, publishing, written_whole
+from bert_pipeline.randomness import key_of_text
+from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer
+
+log = logging.getLogger(__name__)
+
+SPLITS = ("train", "held_out")
+_THREADS = "TOKENIZERS_PARALLELISM"
+
+
+def build_instances(
+    corpus: Path | str,
+    vocabulary: Path | str,
+    output: Path | str,
+    config: InstancesConfig,
+    beam_options: Sequence[str] = (),
+    *,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Make pre-training instances of a corpus: one shard per corpus shard, `train/` apart from `held_out/`.
+
+    `vocabulary` is a directory with vocab.txt and tokenizer_config.json, of `bert vocab` or of any BERT. The content
+    is a function of the inputs and the configuration, whatever the runner. ArtefactError and InputError when an input
+    is not what it should be, or the corpus yields no instance.
+    """
+    source = load_manifest(corpus, kind="corpus")
+    tokenizer = Tokenizer.from_directory(vocabulary)
+    inputs = {
+        "corpus": input_of(source),
+        "vocabulary": {
+            "sha256": tokenizer.sha256,
+            "vocab_size": tokenizer.vocab_size,
+            "do_lower_case": tokenizer.do_lower_case,
+        },
+    }
+    with publishing(output, kind="instances", configuration=to_mapping(config), inputs=inputs) as draft:
+        tokenizer.save(draft.path)
+        draft.rows["vocab.txt"] = tokenizer.vocab_size
+        for split in SPLITS:
+            (draft.path / split).mkdir()
+        summaries = draft.path / "summaries"
+        summaries.mkdir()
+        options = pipeline_options(beam_options)
+        names = [name for name in source.files if name.startswith("documents-")]
+        shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in names]
+        with (
+            raised_from(summaries),
+            reporting(summaries, "shard-*.json", len(shards), progress),
+            beam.Pipeline(options=options) as pipeline,
+        ):
+            (
+                pipeline
+                | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
+                | "spread" >> beam.Reshuffle()
+                | "instances" >> beam.ParDo(_MakeShard(str(draft.path.resolve()), to_mapping(config)))
+            )
+        counts: dict[str, collections.Counter[str]] = {split: collections.Counter() for split in SPLITS}
+        histograms = {split: np.zeros(config.max_seq_length + 1, dtype=np.int64) for split in SPLITS}
+        for path in sorted(summaries.glob("shard-*.json")):
+            summary = json.loads(path.read_text(encoding="utf-8"))
+            for name, entry in summary["files"].items():
+                draft.rows[name] = entry["rows"]
+                draft.known_sha256[name] = entry["sha256"]
+            for split in SPLITS:
+                histograms[split] += np.array(summary[split].pop("length_histogram"), dtype=np.int64)
+                counts[split].update(summary[split])
+        shutil.rmtree(summaries)
+        _remove_abandoned(draft.path, set(draft.rows))
+        draft.counts |= {split: _shares(counts[split], histograms[split], config.max_seq_length) for split in SPLITS}
+        for name in ("instances", "tokens", "random_next", "documents"):
+            draft.counts[name] = sum(counts[split][name] for split in SPLITS)
+        if not counts["train"]["instances"]:
+            raise InputError(f"{corpus}: its training documents yield no pair of sentences; give a larger corpus")
+        draft.provenance["workers"] = num_workers(options)
+    return load_manifest(output, kind="instances")
+
+
+def _remove_abandoned(directory: Path, finished: set[str]) -> None:
+    """Remove what bundles left that Beam had to run again, and folders without a shard."""
+    for split in SPLITS:
+        for path in (directory / split).iterdir():
+            if path.relative_to(directory).as_posix() not in finished:
+                path.unlink()
+        if not any((directory / split).iterdir()):
+            (directory / split).rmdir()
+
+
+class _MakeShard(beam.DoFn):
+    """Makes the instance shards, of both splits, of one corpus shard."""
+
+    def __init__(self, output: str, configuration: dict[str, Any]) -> None:
+        self.output = output
+        self.configuration = configuration
+
+    def setup(self) -> None:
+        # One worker is one process: the tokenizer's own threads would compete with the other workers.
+        self.threads = os.environ.get(_THREADS)
+        os.environ[_THREADS] = "false"
+        self.encoder = SentenceEncoder(Tokenizer.from_directory(self.output))
+        self.config = from_mapping(InstancesConfig, self.configuration)
+
+    def process(self, element: tuple[int, tuple[str, str]]) -> None:
+        index, (shard, sha256) = element
+        summaries = Path(self.output) / "summaries"
+        if has_failed(summaries):
+            return
+        with recorded_in(summaries):
+            check_shard(shard, sha256)
+            summary = make_shard(index, Path(shard), Path(self.output), self.encoder, self.config)
+            with written_whole(summaries / f"shard-{index:05d}.json") as path:
+                path.write_text(json.dumps(summary), encoding="utf-8")
+
+    def teardown(self) -> None:
+        if self.threads is None:
+            os.environ.pop(_THREADS, None)
+        else:
+            os.environ[_THREADS] = self.threads
+
+
+def make_shard(
+    index: int, shard: Path, output: Path, encoder: SentenceEncoder, config: InstancesConfig
+) -> dict[str, Any]:
+    """Write the instance shards of one corpus shard; returns their rows, hashes and counts."""
+    tokenizer = encoder.tokenizer
+    summary: dict[str, Any] = {"files": {}}
+    for split, documents in tokenize_shard(shard, encoder).items():
+        pairs = make_pairs(documents, config)
+        statistics = InstanceStatistics(config.max_seq_length, tokenizer.unk_id, tokenizer.mask_id)
+        with contextlib.ExitStack() as stack:
+            writers = _open_writers(stack, output / split, index, config) if len(pairs) else {}
+            for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
+                some = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
+                columns = make_instances(documents, some, tokenizer, config, statistics)
+                for writer in writers.values():
+                    writer.write(columns)
+        for path, writer in writers.items():
+            summary["files"][path.relative_to(output).as_posix()] = {"rows": writer.rows, "sha256": file_sha256(path)}
+        summary[split] = {
+            **statistics.as_counts(),
+            "documents": documents.num_documents,
+            "sentences": len(documents.sentence_offsets) - 1,
+            "chunks_without_partner": pairs.num_without_partner,
+        }
+        log.debug("shard %05d: %d %s instances", index, len(pairs), split)
+    return summary
+
+
+def _open_writers(
+    stack: contextlib.ExitStack, directory: Path, index: int, config: InstancesConfig
+) -> dict[Path, InstanceWriter | TfrecordWriter]:
+    """Open the files of one shard; they get their names when `stack` is left."""
+    writers: dict[Path, InstanceWriter | TfrecordWriter] = {}
+    if config.format in ("parquet", "both"):
+        path = directory / f"instances-{index:05d}.parquet"
+        temporary = stack.enter_context(written_whole(path))
+        writers[path] = stack.enter_context(InstanceWriter(temporary, static_masks=config.has_static_masks))
+    if config.format in ("tfrecord", "both"):
+        path = directory / f"instances-{index:05d}.tfrecord"
+        temporary = stack.enter_context(written_whole(path))
+        writers[path] = stack.enter_context(
+            TfrecordWriter(
+                temporary,
+                max_seq_length=config.max_seq_length,
+                max_predictions_per_seq=config.max_predictions_per_seq,
+                compression=config.tfrecord_compression,
+            )
+        )
+    return writers
+
+
+def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> dict[str, TokenizedDocuments]:
+    """Tokenize the documents of a corpus shard, by split."""
+    dtype = np.uint16 if encoder.vocab_size <= 65_536 else np.int32
+    tokens: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
+    lengths: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
+    num_sentences: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
+    keys: dict[str, list[int]] = {split: [] for split in SPLITS}
+    for table, offsets, sentences in read_sentences(shard):
+        group_tokens, group_lengths = encoder.encode(sentences)
+        splits = np.array(table.column("split").to_pylist())
+        document = np.repeat(np.arange(len(splits)), np.diff(offsets))  # (S,)
+        for split in SPLITS:
+            in_split = (splits == split)[document]  # (S,)
+            tokens[split].append(group_tokens[np.repeat(in_split, group_lengths)].astype(dtype))
+            kept = in_split & (group_lengths > 0)
+            lengths[split].append(group_lengths[kept])
+            counts = np.bincount(document[kept], minlength=len(splits))
+            num_sentences[split].append(counts[counts > 0])
+            identifiers = table.column("document_id").take(np.flatnonzero(counts)).to_pylist()
+            keys[split] += [key_of_text(identifier) for identifier in identifiers]
+    return {
+        split: TokenizedDocuments(
+            tokens=_concatenated(tokens[split], dtype),
+            sentence_offsets=_ends(_concatenated(lengths[split], np.int64)),
+            document_offsets=_ends(_concatenated(num_sentences[split], np.int64)),
+            keys=np.array(keys[split], dtype=np.uint64),
+        )
+        for split in SPLITS
+    }
+
+
+def _concatenated(arrays: list[np.ndarray], dtype: type) -> np.ndarray:
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=dtype)
+
+
+def _ends(lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_length: int) -> dict[str, Any]:
+    """Turn the summed counts of a split into what a reader of the manifest wants to know."""
+    instances, tokens, masked = counts["instances"], counts["tokens"], counts["masked_tokens"]
+    edges = np.unique(np.linspace(0, max_seq_length, InstanceStatistics.NUM_BINS + 1).astype(int))
+    result: dict[str, Any] = {
+        name: counts[name]
+        for name in ("documents", "sentences", "instances", "tokens", "random_next", "chunks_without_partner")
+    }
+    result["random_next_share"] = _ratio(counts["random_next"], instances)
+    result["padding_share"] = round(1 - _ratio(tokens, instances * max_seq_length), 6) if instances else 0.0
+    result["unk_share"] = _ratio(counts["unk_tokens"], tokens)
+    result["lengths"] = {
+        f"{low + 1}-{high}": int(histogram[low + 1 : high + 1].sum()) for low, high in itertools.pairwise(edges)
+    }
+    if masked:
+        result["masked_share"] = _ratio(masked, tokens)
+        for name in ("mask", "same", "random"):
+            result[f"masked_as_{name}_share"] = _ratio(counts[f"masked_as_{name}"], masked)
+    return result
+
+
+def _ratio(part: int, whole: int) -> float:
+    return round(part / whole, 6) if whole else 0.0
+
+
+def show_instances(directory: Path | str, count: int) -> Iterator[str]:
+    """Yield the first `count` training instances of an instance directory as readable text, masks and labels shown."""
+    manifest = load_instances(directory)
+    tokenizer = Tokenizer.from_directory(manifest.path)
+    left = count
+    for path in shard_paths(manifest, "train"):
+        with open_shard(path) as shard:
+            for group in range(shard.num_row_groups):
+                columns = shard.read_row_group(group)
+                check_vocabulary(columns, tokenizer, path)
+                for row in range(min(left, columns.num_instances)):
+                    yield _readable(columns, row, tokenizer)
+                left -= min(left, columns.num_instances)
+                if not left:
+                    return
+
+
+def _readable(columns: InstanceColumns, row: int, tokenizer: Tokenizer) -> str:
+    ids = columns.input_ids[columns.offsets[row] : columns.offsets[row + 1]].tolist()
+    words = [tokenizer.tokens[index] for index in ids]
+    split = int(columns.segment_b_start[row])
+    if columns.masked_offsets is not None:
+        assert columns.masked_lm_positions is not None
+        assert columns.masked_lm_ids is not None
+        for slot in range(columns.masked_offsets[row], columns.masked_offsets[row + 1]):
+            position = int(columns.masked_lm_positions[slot])
+            words[position] = f"{words[position]}→{tokenizer.tokens[columns.masked_lm_ids[slot]]}"
+    label = "a random passage follows" if columns.is_random_next[row] else "the next passage follows"
+    return f"A  {' '.join(words[:split])}\nB  {' '.join(words[split:])}\n   {len(ids)} tokens, {label}"

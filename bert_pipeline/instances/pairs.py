@@ -1,0 +1,365 @@
+"""Sentence pairs for next-sentence prediction from documents, with the semantics of BERT's create_pretraining_data.
+
+All documents of a shard advance together, one pair each at a time, so the work is done on arrays. Every draw is a
+function of (seed, document id, pass, number of the pair): neither the runner nor the number of workers changes it.
+Shapes: D documents, S sentences, T tokens, N pairs.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.instances.columns import InstanceColumns, unpad
+from bert_pipeline.instances.masking import MaskedBatch, MaskingConfig, MaskingVocabulary, mask_batch, spell_out_mix
+from bert_pipeline.randomness import below, binomial_half, combine, fraction
+
+NUM_ADDED_TOKENS = 3  # [CLS] A [SEP] B [SEP]
+
+# Draws of a document in one pass, and of one pair, kept apart by their last counter.
+_IS_SHORT, _SHORT_LENGTH, _PAIR = 0, 1, 2
+_A_END, _IS_RANDOM, _OTHER_DOCUMENT, _OTHER_SENTENCE, _CUT_A, _CUT_B, _ORDER, _MASK = range(8)
+
+Masking = Literal["dynamic", "static", ""]
+Format = Literal["parquet", "tfrecord", "both"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InstancesConfig:
+    """How documents become pre-training instances; the defaults are those of BERT's own script."""
+
+    max_seq_length: int = 128
+    """Tokens of the longest instance, [CLS] and both [SEP] counted."""
+    short_seq_prob: float = 0.1
+    """Share of the passes over a document that aim at a shorter, random length."""
+    dupe_factor: int = 10
+    """Passes over each document, each with its own pairs."""
+    format: Format = "parquet"
+    """Unpadded Parquet, google's padded TFRecord, or both."""
+    tfrecord_compression: Literal["none", "gzip"] = "none"
+    """Compression of the TFRecord files."""
+    masking: Masking = ""
+    """Masks stored with the instances, or drawn when a batch is made; empty: dynamic for parquet, else static."""
+    masked_lm_prob: float = 0.15
+    """Static masks: share of all tokens, special ones counted, that are predicted."""
+    max_predictions_per_seq: int = 20
+    """Static masks: at most this many predictions in an instance."""
+    mask_share: float = 0.8
+    """Static masks: share of the chosen tokens that [MASK] replaces."""
+    same_share: float = 0.1
+    """Static masks: share of the chosen tokens that stay as they are."""
+    random_share: float = 0.1
+    """Static masks: share of the chosen tokens that a random vocabulary entry replaces."""
+    whole_word_masking: bool = False
+    """Static masks: choose words, not pieces."""
+    seed: int = 12345
+    """Key of all draws."""
+
+    def __post_init__(self) -> None:
+        if not NUM_ADDED_TOKENS + 2 <= self.max_seq_length <= 65_535:
+            raise ConfigurationError(f"max_seq_length={self.max_seq_length}: expected 5 to 65535")
+        if not 0.0 <= self.short_seq_prob <= 1.0:
+            raise ConfigurationError(f"short_seq_prob={self.short_seq_prob}: expected a share from 0 to 1")
+        if self.dupe_factor < 1:
+            raise ConfigurationError(f"dupe_factor={self.dupe_factor}: expected at least 1")
+        for name, allowed in (
+            ("format", ("parquet", "tfrecord", "both")),
+            ("tfrecord_compression", ("none", "gzip")),
+            ("masking", ("dynamic", "static", "")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ConfigurationError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}")
+        if self.masking == "dynamic" and self.format != "parquet":
+            raise ConfigurationError(
+                f"masking='dynamic': format={self.format!r} stores masks, so it needs masking='static'"
+            )
+        if self.format == "parquet" and self.tfrecord_compression != "none":
+            raise ConfigurationError(
+                f"tfrecord_compression={self.tfrecord_compression!r}: format='parquet' writes no TFRecord"
+            )
+        if not self.has_static_masks:
+            self._refuse_mask_settings()
+        self.masking_config()
+
+    def _refuse_mask_settings(self) -> None:
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for name in _MASK_SETTINGS:
+            if getattr(self, name) != defaults[name]:
+                raise ConfigurationError(
+                    f"{name}={getattr(self, name)!r}: it would be ignored, since masking='dynamic' draws masks in "
+                    "training; set it in the masking section of the pre-training, or masking='static' here"
+                )
+
+    @classmethod
+    def spell_out(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
+        """`masking_mix: 100/0/0` stands for the three shares."""
+        return spell_out_mix(mapping, "masking_mix")
+
+    @property
+    def has_static_masks(self) -> bool:
+        return self.masking == "static" or (self.masking == "" and self.format != "parquet")
+
+    def masking_config(self) -> MaskingConfig:
+        """Return the settings of static masks on their own."""
+        return MaskingConfig(**{name: getattr(self, name) for name in _MASK_SETTINGS})
+
+
+_MASK_SETTINGS = tuple(field.name for field in dataclasses.fields(MaskingConfig))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizedDocuments:
+    """The documents of one shard and split. Sentences without tokens and documents without sentences are left out."""
+
+    tokens: np.ndarray
+    """(T,) int32 or uint16: ids, without special tokens."""
+    sentence_offsets: np.ndarray
+    """(S + 1,) int64: where each sentence starts in `tokens`; strictly ascending."""
+    document_offsets: np.ndarray
+    """(D + 1,) int64: where each document starts among the sentences; strictly ascending."""
+    keys: np.ndarray
+    """(D,) uint64: `key_of_text(document_id)`."""
+
+    @property
+    def num_documents(self) -> int:
+        return len(self.keys)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """Truncated pairs as spans of `TokenizedDocuments.tokens`."""
+
+    a_start: np.ndarray
+    """(N,) int64"""
+    a_length: np.ndarray
+    """(N,) int64"""
+    b_start: np.ndarray
+    """(N,) int64"""
+    b_length: np.ndarray
+    """(N,) int64"""
+    is_random_next: np.ndarray
+    """(N,) bool"""
+    keys: np.ndarray
+    """(N,) uint64: a key for each pair, a function of (seed, document id, pass, number of the pair)."""
+    num_without_partner: int
+    """Chunks of one sentence that made no pair, since the shard holds no other document."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def take(self, indices: np.ndarray | slice) -> "Pairs":
+        """Return some of the pairs."""
+        arrays = {name: getattr(self, name)[indices] for name in _PAIR_ARRAYS}
+        return Pairs(**arrays, num_without_partner=self.num_without_partner)
+
+
+_PAIR_ARRAYS = ("a_start", "a_length", "b_start", "b_length", "is_random_next", "keys")
+
+
+def make_pairs(documents: TokenizedDocuments, config: InstancesConfig) -> Pairs:
+    """Cut documents into pairs A, B, `dupe_factor` times, in an order shuffled over the whole shard.
+
+    Sentences accumulate until a target length or the document's end; A is a random number of the first of them. B is
+    the rest, or (with probability 1/2, and always when the chunk is one sentence) a random place of another document
+    of the shard, and then the unused sentences are put back. With one document there are no random pairs.
+    Source: google-research/bert, create_pretraining_data.py, `create_instances_from_document`; unlike there, "random"
+    never is the document itself.
+    """
+    steps = list(_steps(documents, config))
+    if not steps:
+        empty = np.zeros(0, dtype=np.int64)
+        arrays = dict.fromkeys(_PAIR_ARRAYS, empty)
+        arrays |= {"is_random_next": empty.astype(bool), "keys": empty.astype(np.uint64)}
+        return Pairs(**arrays, num_without_partner=0)
+    pairs = Pairs(
+        **{name: np.concatenate([getattr(step, name) for step in steps]) for name in _PAIR_ARRAYS},
+        num_without_partner=sum(step.num_without_partner for step in steps),
+    )
+    return pairs.take(np.argsort(combine(pairs.keys, _ORDER), kind="stable"))
+
+
+def _steps(documents: TokenizedDocuments, config: InstancesConfig) -> Iterator[Pairs]:
+    """Yield the first pair of every document and pass, then the second of those that have one, and so on."""
+    first_token = documents.sentence_offsets
+    first_sentence = documents.document_offsets
+    num_documents = documents.num_documents
+    max_num_tokens = config.max_seq_length - NUM_ADDED_TOKENS
+    document = np.repeat(np.arange(num_documents), config.dupe_factor)
+    passes = np.tile(np.arange(config.dupe_factor), num_documents)
+    key = combine(combine(config.seed, passes), documents.keys[document])
+    # Drawn once for each document and pass.
+    short_length = 2 + below(combine(key, _SHORT_LENGTH), max_num_tokens - 1)
+    is_short = fraction(combine(key, _IS_SHORT)) < config.short_seq_prob
+    target = np.where(is_short, short_length, max_num_tokens)
+    key = combine(key, _PAIR)
+    position = first_sentence[document]
+    number = 0
+    while len(document):
+        pair_key = combine(key, number)
+        document_end = first_sentence[document + 1]
+        start_token = first_token[position]
+        chunk_end = np.minimum(np.searchsorted(first_token, start_token + target), document_end)
+        num_sentences = chunk_end - position
+        a_sentences = 1 + below(combine(pair_key, _A_END), np.maximum(num_sentences - 1, 1))
+        a_end = first_token[position + a_sentences]
+        if num_documents > 1:
+            is_random = (num_sentences == 1) | (fraction(combine(pair_key, _IS_RANDOM)) < 0.5)
+            random_start, random_end = _random_next(documents, document, pair_key, target - (a_end - start_token))
+            b_start = np.where(is_random, random_start, a_end)
+            b_end = np.where(is_random, random_end, first_token[chunk_end])
+        else:
+            is_random = np.zeros(len(document), dtype=bool)
+            b_start, b_end = a_end, first_token[chunk_end]
+        a_start, a_length, b_start, b_length = _truncate(
+            start_token, a_end - start_token, b_start, b_end - b_start, max_num_tokens, pair_key
+        )
+        step = Pairs(
+            a_start=a_start,
+            a_length=a_length,
+            b_start=b_start,
+            b_length=b_length,
+            is_random_next=is_random,
+            keys=pair_key,
+            num_without_partner=int((b_length == 0).sum()),
+        )
+        yield step.take(b_length > 0) if step.num_without_partner else step
+        position = np.where(is_random, position + a_sentences, chunk_end)
+        if not (goes_on := position < document_end).all():
+            document, key, target, position = (array[goes_on] for array in (document, key, target, position))
+        number += 1
+
+
+def _random_next(
+    documents: TokenizedDocuments, document: np.ndarray, pair_key: np.ndarray, wanted: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Spans (N,) of whole sentences, from a random one of another document until `wanted` tokens or its end."""
+    first_token, first_sentence = documents.sentence_offsets, documents.document_offsets
+    other = below(combine(pair_key, _OTHER_DOCUMENT), documents.num_documents - 1)
+    other += other >= document
+    start, end = first_sentence[other], first_sentence[other + 1]
+    start = start + below(combine(pair_key, _OTHER_SENTENCE), end - start)
+    start_token = first_token[start]
+    # At least one sentence, even when A alone has reached the target.
+    enough = np.searchsorted(first_token, start_token + np.maximum(wanted, 1))
+    return start_token, first_token[np.minimum(enough, end)]
+
+
+def _truncate(
+    a_start: np.ndarray, a_length: np.ndarray, b_start: np.ndarray, b_length: np.ndarray, most: int, keys: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Shorten pairs (N,) to `most` tokens: one at a time off the longer side (tie: B), from the front half the time."""
+    over = a_length + b_length - most
+    rows = np.flatnonzero(over > 0)
+    if not len(rows):
+        return a_start, a_length, b_start, b_length
+    over, a, b = over[rows], a_length[rows], b_length[rows]
+    # First the longer side alone down to the other's length, then both in turn, B first.
+    difference = a - b
+    alone = np.minimum(over, np.abs(difference))
+    rest = over - alone
+    cut_a = np.where(difference > 0, alone, 0) + rest // 2
+    cut_b = np.where(difference > 0, 0, alone) + (rest + 1) // 2
+    a_start, a_length, b_start, b_length = (x.copy() for x in (a_start, a_length, b_start, b_length))
+    a_start[rows] += binomial_half(combine(keys[rows], _CUT_A), cut_a)
+    b_start[rows] += binomial_half(combine(keys[rows], _CUT_B), cut_b)
+    a_length[rows] -= cut_a
+    b_length[rows] -= cut_b
+    return a_start, a_length, b_start, b_length
+
+
+def assemble(
+    documents: TokenizedDocuments, pairs: Pairs, vocabulary: MaskingVocabulary, max_seq_length: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lay pairs out as [CLS] A [SEP] B [SEP]: padded ids (N, max_seq_length) int32 and lengths (N,) int64."""
+    column = np.arange(max_seq_length)
+    a = pairs.a_length[:, None]
+    in_a = column <= a
+    source = column + np.where(in_a, pairs.a_start[:, None] - 1, pairs.b_start[:, None] - a - 2)
+    np.clip(source, 0, max(len(documents.tokens) - 1, 0), out=source)
+    input_ids = documents.tokens[source].astype(np.int32, copy=False)
+    lengths = pairs.a_length + pairs.b_length + NUM_ADDED_TOKENS
+    input_ids[column >= lengths[:, None]] = 0
+    rows = np.arange(len(pairs))
+    input_ids[:, 0] = vocabulary.cls_id
+    input_ids[rows, pairs.a_length + 1] = vocabulary.sep_id
+    input_ids[rows, lengths - 1] = vocabulary.sep_id
+    return input_ids, lengths
+
+
+def make_instances(
+    documents: TokenizedDocuments,
+    pairs: Pairs,
+    vocabulary: MaskingVocabulary,
+    config: InstancesConfig,
+    statistics: "InstanceStatistics",
+) -> InstanceColumns:
+    """Assemble pairs, mask them when masks are static, and count them into `statistics`."""
+    input_ids, lengths = assemble(documents, pairs, vocabulary, config.max_seq_length)
+    statistics.add_pairs(input_ids, lengths, pairs.is_random_next)
+    masked: dict[str, np.ndarray] = {}
+    if config.has_static_masks:
+        batch = mask_batch(input_ids, lengths, combine(pairs.keys, _MASK), vocabulary, config.masking_config())
+        statistics.add_masks(input_ids, batch)
+        input_ids = batch.input_ids
+        counts = batch.masked_lm_weights.sum(axis=1).astype(np.int64)
+        masked["masked_lm_positions"], masked["masked_offsets"] = unpad(batch.masked_lm_positions, counts)
+        masked["masked_lm_ids"], _ = unpad(batch.masked_lm_ids, counts)
+    flat, offsets = unpad(input_ids, lengths)
+    return InstanceColumns(
+        input_ids=flat,
+        offsets=offsets,
+        segment_b_start=(pairs.a_length + 2).astype(np.int32),
+        is_random_next=pairs.is_random_next,
+        **masked,
+    )
+
+
+class InstanceStatistics:
+    """Counts over the instances of a shard; plain sums, so that those of shards add up."""
+
+    NUM_BINS = 8
+
+    def __init__(self, max_seq_length: int, unk_id: int, mask_id: int) -> None:
+        self.max_seq_length = max_seq_length
+        self.unk_id = unk_id
+        self.mask_id = mask_id
+        self.sums: dict[str, int] = dict.fromkeys(_SUMS, 0)
+        self.lengths = np.zeros(max_seq_length + 1, dtype=np.int64)
+
+    def add_pairs(self, input_ids: np.ndarray, lengths: np.ndarray, is_random_next: np.ndarray) -> None:
+        """Count unmasked, padded ids (B, S)."""
+        self.sums["instances"] += len(lengths)
+        self.sums["tokens"] += int(lengths.sum())
+        self.sums["random_next"] += int(is_random_next.sum())
+        self.sums["unk_tokens"] += int(np.count_nonzero(input_ids == self.unk_id))
+        self.lengths += np.bincount(lengths, minlength=self.max_seq_length + 1)
+
+    def add_masks(self, input_ids: np.ndarray, batch: MaskedBatch) -> None:
+        """Count what static masks made of `input_ids` (B, S)."""
+        rows, slots = np.nonzero(batch.masked_lm_weights)
+        at = batch.masked_lm_positions[rows, slots]
+        seen, originals = batch.input_ids[rows, at], batch.masked_lm_ids[rows, slots]
+        is_mask = seen == self.mask_id
+        is_same = ~is_mask & (seen == originals)
+        self.sums["masked_tokens"] += len(rows)
+        self.sums["masked_as_mask"] += int(is_mask.sum())
+        self.sums["masked_as_same"] += int(is_same.sum())
+        self.sums["masked_as_random"] += int((~is_mask & ~is_same).sum())
+
+    def as_counts(self) -> dict[str, Any]:
+        """Return plain numbers: the sums and the histogram of lengths, unbinned."""
+        return {**self.sums, "length_histogram": self.lengths.tolist()}
+
+
+_SUMS = (
+    "instances",
+    "tokens",
+    "random_next",
+    "unk_tokens",
+    "masked_tokens",
+    "masked_as_mask",
+    "masked_as_same",
+    "masked_as_random",
+)

@@ -1,0 +1,134 @@
+"""Instances in Parquet: written a row group at a time, read a row group at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bert_pipeline.instances.columns import InstanceColumns
+from bert_pipeline.parquet_io import list_array, list_offsets, one_chunk, open_parquet, read_row_group
+
+if TYPE_CHECKING:
+    pass
+
+
+INSTANCE_SCHEMA = pa.schema(
+    [
+        ("input_ids", pa.list_(pa.int32())),
+        ("segment_b_start", pa.int32()),
+        ("is_random_next", pa.bool_()),
+    ]
+)
+MASKED_INSTANCE_SCHEMA = pa.schema(
+    [
+        *INSTANCE_SCHEMA,
+        ("masked_lm_positions", pa.list_(pa.int32())),
+        ("masked_lm_ids", pa.list_(pa.int32())),
+    ]
+)
+INSTANCES_PER_ROW_GROUP = 4096
+
+
+class InstanceWriter:
+    """Writes instances to one Parquet file, unpadded; every `write` makes row groups of at most 4,096 instances."""
+
+    def __init__(self, path: Path | str, *, static_masks: bool) -> None:
+        self.rows = 0
+        self.static_masks = static_masks
+        self.schema = MASKED_INSTANCE_SCHEMA if static_masks else INSTANCE_SCHEMA
+        # Token ids repeat too little for dictionary pages to pay; byte streams of equal significance compress well.
+        lists = [f"{name}.list.element" for name in ("input_ids", "masked_lm_ids") if name in self.schema.names]
+        self._writer = pq.ParquetWriter(
+            path,
+            self.schema,
+            compression="zstd",
+            use_dictionary=False,
+            use_byte_stream_split=lists,
+            write_statistics=False,
+        )
+
+    def write(self, columns: InstanceColumns) -> None:
+        """Append instances. ValueError when masks are there and not expected, or the reverse."""
+        if columns.is_masked != self.static_masks:
+            raise ValueError(f"instances {'with' if columns.is_masked else 'without'} masks, opened for the other kind")
+        arrays = [
+            list_array(columns.offsets, columns.input_ids),
+            pa.array(columns.segment_b_start, type=pa.int32()),
+            pa.array(columns.is_random_next, type=pa.bool_()),
+        ]
+        if columns.masked_offsets is not None:
+            assert columns.masked_lm_positions is not None
+            assert columns.masked_lm_ids is not None
+            arrays.append(list_array(columns.masked_offsets, columns.masked_lm_positions))
+            arrays.append(list_array(columns.masked_offsets, columns.masked_lm_ids))
+        table = pa.Table.from_arrays(arrays, schema=self.schema)
+        self._writer.write_table(table, row_group_size=INSTANCES_PER_ROW_GROUP)
+        self.rows += columns.num_instances
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def __enter__(self) -> InstanceWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class ParquetInstances:
+    """One instance shard, read a row group at a time."""
+
+    def __init__(self, path: Path | str) -> None:
+        """InputError when the file is not an instance shard."""
+        self.path = Path(path)
+        self._file = open_parquet(path, INSTANCE_SCHEMA, "an instance shard")
+        metadata = self._file.metadata
+        self.row_group_sizes: tuple[int, ...] = tuple(
+            metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)
+        )
+        self.has_static_masks = "masked_lm_positions" in self._file.schema_arrow.names
+
+    @property
+    def num_row_groups(self) -> int:
+        return len(self.row_group_sizes)
+
+    @property
+    def num_instances(self) -> int:
+        return sum(self.row_group_sizes)
+
+    def read_row_group(self, index: int) -> InstanceColumns:
+        """Read one row group. ArtefactError when its bytes are damaged."""
+        table = read_row_group(self._file, index, self.path)
+        input_ids = one_chunk(table, "input_ids")
+        masked: dict[str, np.ndarray] = {}
+        if self.has_static_masks:
+            positions = one_chunk(table, "masked_lm_positions")
+            masked["masked_lm_positions"] = positions.flatten().to_numpy()
+            masked["masked_lm_ids"] = one_chunk(table, "masked_lm_ids").flatten().to_numpy()
+            masked["masked_offsets"] = list_offsets(positions)
+        return InstanceColumns(
+            input_ids=input_ids.flatten().to_numpy(),
+            offsets=list_offsets(input_ids),
+            segment_b_start=one_chunk(table, "segment_b_start").to_numpy(),
+            is_random_next=one_chunk(table, "is_random_next").to_numpy(zero_copy_only=False),
+            **masked,
+        )
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> ParquetInstances:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def open_instances(path: Path | str) -> ParquetInstances:
+    """Open one Parquet instance shard. InputError when it is not one."""
+    return ParquetInstances(path)

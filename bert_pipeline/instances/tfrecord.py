@@ -1,0 +1,398 @@
+"""Instances in google's TFRecord layout (padded `tf.train.Example`s), read and written without TensorFlow.
+
+A file is a run of records: length (8 bytes), masked CRC-32C of the length (4), data, masked CRC-32C of the data (4).
+The data is a protocol buffer, `Example { Features features = 1 }`, `Features { map<string, Feature> feature = 1 }`,
+`Feature { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }`, each list `{ repeated … value = 1 }`.
+"""
+
+import functools
+import gzip
+import itertools
+import mmap
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Literal
+
+import numpy as np
+
+from bert_pipeline.errors import InputError
+from bert_pipeline.instances.columns import InstanceColumns, pad, unpad
+from bert_pipeline.instances.crc32c import masked_crc32c
+
+RECORDS_PER_ROW_GROUP = 4096
+
+_HEADER = struct.Struct("<QI")
+_FLOAT_LIST, _INT64_LIST = 2, 3
+_INT_FEATURES = (
+    "input_ids",
+    "input_mask",
+    "segment_ids",
+    "masked_lm_positions",
+    "masked_lm_ids",
+    "next_sentence_labels",
+)
+_WEIGHTS = "masked_lm_weights"
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class TfrecordWriter:
+    """Writes instances with static masks to one file, zero padded, with the features of google's own script."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        max_seq_length: int,
+        max_predictions_per_seq: int,
+        compression: Literal["none", "gzip"] = "none",
+    ) -> None:
+        self.rows = 0
+        self.max_seq_length = max_seq_length
+        self.max_predictions_per_seq = max_predictions_per_seq
+        self._file = open(path, "wb")  # noqa: SIM115
+        self._stream: gzip.GzipFile | IO[bytes] = self._file
+        if compression == "gzip":  # without name and time: the same instances make the same bytes
+            self._stream = gzip.GzipFile(filename="", mode="wb", fileobj=self._file, mtime=0)
+
+    def write(self, columns: InstanceColumns) -> None:
+        """Append instances. ValueError when they have no masks or do not fit."""
+        for start in range(0, columns.num_instances, RECORDS_PER_ROW_GROUP):
+            records = self._encode(columns, start, min(start + RECORDS_PER_ROW_GROUP, columns.num_instances))
+            parts: list[bytes] = []
+            for record, crc in zip(records, masked_crc32c(records).tolist()):
+                parts += (_record_header(len(record)), record, crc.to_bytes(4, "little"))
+            self._stream.write(b"".join(parts))
+        self.rows += columns.num_instances
+
+    def _encode(self, columns: InstanceColumns, start: int, stop: int) -> list[bytes]:
+        if columns.masked_offsets is None or columns.masked_lm_positions is None or columns.masked_lm_ids is None:
+            raise ValueError("instances without masks; google's TFRecord stores masks")
+        offsets = columns.offsets[start : stop + 1]
+        lengths = np.diff(offsets)
+        column = np.arange(self.max_seq_length)
+        is_token = column < lengths[:, None]  # (N, S)
+        masked_offsets = columns.masked_offsets[start : stop + 1]
+        slots = np.arange(self.max_predictions_per_seq) < np.diff(masked_offsets)[:, None]  # (N, P)
+        features = {
+            "input_ids": pad(columns.input_ids, offsets, self.max_seq_length),
+            "input_mask": is_token,
+            "segment_ids": is_token & (column >= columns.segment_b_start[start:stop, None]),
+            "masked_lm_positions": pad(columns.masked_lm_positions, masked_offsets, self.max_predictions_per_seq),
+            "masked_lm_ids": pad(columns.masked_lm_ids, masked_offsets, self.max_predictions_per_seq),
+            "next_sentence_labels": columns.is_random_next[start:stop, None],
+        }
+        encoded = [_encode_feature(name, _varints(values)) for name, values in features.items()]
+        floats = slots.astype("<f4")
+        encoded.insert(5, _encode_feature(_WEIGHTS, [row.tobytes() for row in floats]))
+        messages = (b"".join(parts) for parts in zip(*encoded))
+        return [b"\n" + _varint(len(message)) + message for message in messages]
+
+    def close(self) -> None:
+        try:
+            if self._stream is not self._file:
+                self._stream.close()
+        finally:
+            self._file.close()
+
+    def __enter__(self) -> "TfrecordWriter":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+@functools.lru_cache(maxsize=65_536)
+def _record_header(length: int) -> bytes:
+    eight = length.to_bytes(8, "little")
+    return eight + int(masked_crc32c([eight])[0]).to_bytes(4, "little")
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 128:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _varints(values: np.ndarray) -> list[bytes]:
+    """Encode rows (N, W) of non-negative integers as packed varints, one byte string a row."""
+    if values.dtype == bool or not values.size or int(values.max()) < 128:
+        return [row.tobytes() for row in values.astype(np.uint8)]
+    values = values.astype(np.uint64)
+    num_bytes = np.ones(values.shape, dtype=np.int64)  # (N, W)
+    for shift in range(7, 64, 7):
+        longer = values >= np.uint64(1 << shift)
+        if not longer.any():
+            break
+        num_bytes += longer
+    most = int(num_bytes.max())
+    digits = np.empty((*values.shape, most), dtype=np.uint8)  # (N, W, bytes)
+    for index in range(most):
+        digits[..., index] = (values >> np.uint64(7 * index) & np.uint64(127)).astype(np.uint8)
+        digits[..., index] |= np.where(num_bytes > index + 1, np.uint8(128), np.uint8(0))
+    flat = digits[np.arange(most) < num_bytes[..., None]].tobytes()
+    bounds = [0, *itertools.accumulate(num_bytes.sum(axis=1).tolist())]
+    return [flat[start:stop] for start, stop in itertools.pairwise(bounds)]
+
+
+def _encode_feature(name: str, payloads: list[bytes]) -> list[bytes]:
+    """Wrap one feature's packed values of each record into a map entry."""
+    heads: dict[int, bytes] = {}
+    entries = []
+    for payload in payloads:
+        head = heads.get(len(payload))
+        if head is None:
+            head = heads[len(payload)] = _feature_head(name, len(payload))
+        entries.append(head + payload)
+    return entries
+
+
+def _feature_head(name: str, length: int) -> bytes:
+    packed = b"\n" + _varint(length)
+    kind = (_FLOAT_LIST if name == _WEIGHTS else _INT64_LIST) << 3 | 2
+    values = bytes([kind]) + _varint(len(packed) + length) + packed
+    key = b"\n" + _varint(len(name)) + name.encode()
+    value = b"\x12" + _varint(len(values) + length) + values
+    return b"\n" + _varint(len(key) + len(value) + length) + key + value
+
+
+class TfrecordInstances:
+    """One TFRecord file of instances, plain or gzip, ours or google's, read in groups of 4,096 records."""
+
+    def __init__(self, path: Path | str) -> None:
+        """InputError when the file is not a whole TFRecord file of instances; it names the byte."""
+        self.path = Path(path)
+        self._memory = _map(self.path)
+        self._groups: list[int] = []
+        self._size = 0
+        for start, _ in self._records(0):
+            if self._size % RECORDS_PER_ROW_GROUP == 0:
+                self._groups.append(start)
+            self._size += 1
+        self.has_static_masks = True
+        self.max_seq_length = self.max_predictions_per_seq = 0
+        if self._size:
+            first = _parse(self._record_bytes(0, 1)[0], f"{self.path}: record 0")
+            self.max_seq_length = _count_varints(first["input_ids"])
+            self.max_predictions_per_seq = _count_varints(first["masked_lm_positions"])
+
+    @property
+    def num_row_groups(self) -> int:
+        return len(self._groups)
+
+    @property
+    def row_group_sizes(self) -> tuple[int, ...]:
+        whole, rest = divmod(self._size, RECORDS_PER_ROW_GROUP)
+        return (RECORDS_PER_ROW_GROUP,) * whole + ((rest,) if rest else ())
+
+    @property
+    def num_instances(self) -> int:
+        return self._size
+
+    def read_row_group(self, index: int) -> InstanceColumns:
+        """Read one group of records. InputError when a CRC is wrong or a record is not an instance."""
+        size = self.row_group_sizes[index]
+        first = index * RECORDS_PER_ROW_GROUP
+        records = self._record_bytes(index, size)
+        parsed = [_parse(record, f"{self.path}: record {first + i}") for i, record in enumerate(records)]
+        widths = dict.fromkeys(_INT_FEATURES[:3], self.max_seq_length)
+        widths |= dict.fromkeys(_INT_FEATURES[3:5], self.max_predictions_per_seq) | {"next_sentence_labels": 1}
+        values = {
+            name: self._integers([features[name] for features in parsed], width, name, first)
+            for name, width in widths.items()
+        }
+        weights = [features[_WEIGHTS] for features in parsed]
+        for i, payload in enumerate(weights):
+            if len(payload) != 4 * self.max_predictions_per_seq:
+                self._refuse(first + i, _WEIGHTS, len(payload) // 4, self.max_predictions_per_seq)
+        num_masked = np.frombuffer(b"".join(weights), dtype="<f4").reshape(size, -1).sum(axis=1).astype(np.int64)
+        lengths = values["input_mask"].sum(axis=1).astype(np.int64)
+        input_ids, offsets = unpad(values["input_ids"], lengths)
+        positions, masked_offsets = unpad(values["masked_lm_positions"], num_masked)
+        return InstanceColumns(
+            input_ids=input_ids,
+            offsets=offsets,
+            segment_b_start=(lengths - values["segment_ids"].sum(axis=1)).astype(np.int32),
+            is_random_next=values["next_sentence_labels"][:, 0] == 1,
+            masked_lm_positions=positions,
+            masked_lm_ids=unpad(values["masked_lm_ids"], num_masked)[0],
+            masked_offsets=masked_offsets,
+        )
+
+    def _integers(self, payloads: list[bytes], width: int, name: str, first: int) -> np.ndarray:
+        """Decode packed varints of each record into (N, width) int32."""
+        flat = np.frombuffer(b"".join(payloads), dtype=np.uint8)
+        ends = np.flatnonzero(flat < 128)
+        stops = np.cumsum([len(payload) for payload in payloads])
+        counts = np.diff(np.searchsorted(ends, stops), prepend=0)
+        if (wrong := np.flatnonzero(counts != width)).size:
+            self._refuse(first + int(wrong[0]), name, int(counts[wrong[0]]), width)
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1] + 1]) if len(ends) else ends
+        num_bytes = ends - starts + 1
+        values = np.zeros(len(ends), dtype=np.int64)
+        for index in range(min(int(num_bytes.max(initial=0)), 9)):
+            has_byte = num_bytes > index
+            values[has_byte] |= (flat[starts[has_byte] + index].astype(np.int64) & 127) << 7 * index
+        if values.size and (num_bytes.max() > 5 or values.max() > np.iinfo(np.int32).max):
+            raise InputError(f"{self.path}: {name} holds a value outside 0 to 2147483647; not instances of BERT")
+        return values.astype(np.int32).reshape(len(payloads), width)
+
+    def _refuse(self, record: int, name: str, found: int, expected: int) -> None:
+        raise InputError(f"{self.path}: record {record}: {name} has {found} values, expected {expected}")
+
+    def _records(self, position: int) -> Iterator[tuple[int, int]]:
+        """Yield (byte where the record begins, length of its data) from a position on."""
+        memory, end = self._memory, len(self._memory)
+        while position < end:
+            if position + _HEADER.size > end:
+                raise InputError(f"{self.path}: ends inside a record at byte {position}; the file is cut short")
+            length, _ = _HEADER.unpack_from(memory, position)
+            stop = position + _HEADER.size + length + 4
+            if memory[position : position + _HEADER.size] != _record_header(length):
+                raise InputError(f"{self.path}: no TFRecord at byte {position}: the CRC of its length is wrong")
+            if stop > end:
+                raise InputError(f"{self.path}: ends inside a record at byte {position}; the file is cut short")
+            yield position, length
+            position = stop
+
+    def _record_bytes(self, group: int, count: int) -> list[bytes]:
+        records, stored = [], []
+        for start, length in itertools.islice(self._records(self._groups[group]), count):
+            data = start + _HEADER.size
+            records.append(self._memory[data : data + length])
+            stored.append(self._memory[data + length : data + length + 4])
+        wrong = np.flatnonzero(masked_crc32c(records) != np.frombuffer(b"".join(stored), dtype="<u4"))
+        if wrong.size:
+            number = group * RECORDS_PER_ROW_GROUP + int(wrong[0])
+            raise InputError(f"{self.path}: record {number}: the CRC of its data is wrong; the file is damaged")
+        return records
+
+    def close(self) -> None:
+        if isinstance(self._memory, mmap.mmap):
+            self._memory.close()
+
+    def __enter__(self) -> "TfrecordInstances":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def open_tfrecords(path: Path | str) -> TfrecordInstances:
+    """Open one TFRecord file of instances. InputError when it is not one."""
+    return TfrecordInstances(path)
+
+
+def read_widths(path: Path | str) -> tuple[int, int]:
+    """Read max_seq_length and max_predictions_per_seq off the first record; zeros when the file holds none."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as file:
+            is_packed = file.read(2) == _GZIP_MAGIC
+        with gzip.open(path, "rb") if is_packed else open(path, "rb") as stream:
+            header = stream.read(_HEADER.size)
+            length = _HEADER.unpack(header)[0] if len(header) == _HEADER.size else 0
+            if header and header != _record_header(length):
+                raise InputError(f"{path}: no TFRecord at byte 0: the CRC of its length is wrong")
+            record = stream.read(length)
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from error
+    if not header:
+        return 0, 0
+    first = _parse(record, f"{path}: record 0")
+    return _count_varints(first["input_ids"]), _count_varints(first["masked_lm_positions"])
+
+
+def _map(path: Path) -> mmap.mmap | bytes:
+    """Map a file into memory; a gzip file through a temporary one, since it has no way to its middle."""
+    try:
+        with open(path, "rb") as file:
+            if file.read(2) != _GZIP_MAGIC:
+                return _mapped(file)
+            with gzip.open(path, "rb") as packed, tempfile.TemporaryFile() as plain:
+                shutil.copyfileobj(packed, plain, 1 << 20)
+                plain.flush()
+                return _mapped(plain)
+    except EOFError as error:
+        raise InputError(f"{path}: the gzip stream is cut short") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _mapped(file: IO[bytes]) -> mmap.mmap | bytes:
+    file.seek(0, 2)
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
+
+
+def _count_varints(payload: bytes) -> int:
+    return int(np.count_nonzero(np.frombuffer(payload, dtype=np.uint8) < 128))
+
+
+def _parse(record: bytes, where: str) -> dict[str, bytes]:
+    """Return the packed values of each feature that instances have; other features are left alone."""
+    found: dict[str, bytes] = {}
+    try:
+        for features in _fields(record, 1):
+            for entry in _fields(features, 1):
+                (key,) = _fields(entry, 1)
+                name = key.decode()
+                wanted = _FLOAT_LIST if name == _WEIGHTS else _INT64_LIST
+                if name == _WEIGHTS or name in _INT_FEATURES:
+                    lists = [values for feature in _fields(entry, 2) for values in _fields(feature, wanted)]
+                    found[name] = b"".join(part for values in lists for part in _fields(values, 1))
+    except (IndexError, ValueError) as error:
+        raise InputError(f"{where}: not a tf.train.Example ({error})") from error
+    for name in (*_INT_FEATURES, _WEIGHTS):
+        if name not in found:
+            raise InputError(f"{where}: no feature {name!r}; found {', '.join(sorted(found)) or 'none of instances'}")
+    return found
+
+
+def _fields(message: bytes, number: int) -> Iterator[bytes]:
+    """Yield the raw bytes of every field `number` of a message; scalars as their encoding, without the tag.
+
+    Repeated numbers written one by one thus add up to the same bytes as packed ones.
+    """
+    position, end = 0, len(message)
+    while position < end:
+        tag = message[position]
+        position += 1
+        if tag & 128:
+            position, tag = _read_varint(message, position - 1)
+        start = position
+        kind = tag & 7
+        if kind == 2:
+            length = message[position]
+            position += 1
+            if length & 128:
+                position, length = _read_varint(message, position - 1)
+            start, position = position, position + length
+        elif kind == 0:
+            position, _ = _read_varint(message, position)
+        elif kind in (1, 5):
+            position += 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"wire type {kind}")
+        if position > end:
+            raise ValueError("a field runs over the end of its message")
+        if tag >> 3 == number:
+            yield message[start:position]
+
+
+def _read_varint(message: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return position, value
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than ten bytes")

@@ -1,0 +1,62 @@
+"""Open Parquet files, check their columns, and read row groups as flat arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bert_pipeline.errors import ArtefactError, InputError
+
+if TYPE_CHECKING:
+    pass
+
+
+def open_parquet(path: Path | str, schema: pa.Schema, what: str) -> pq.ParquetFile:
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: not {what}: {error}") from error
+    found = file.schema_arrow
+    for field in schema:
+        if field.name not in found.names:
+            file.close()
+            raise InputError(f"{path}: not {what}: found columns {', '.join(found.names)}, expected {field.name!r} too")
+        if not _same_type(found.field(field.name).type, field.type):
+            kind = found.field(field.name).type
+            file.close()
+            raise InputError(f"{path}: not {what}: column {field.name!r} holds {kind}, expected {field.type}")
+    return file
+
+
+def read_row_group(file: pq.ParquetFile, index: int, path: Path | str, columns: list[str] | None = None) -> pa.Table:
+    try:
+        return file.read_row_group(index, columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise ArtefactError(f"{path}: row group {index} cannot be read ({error}); make the file again") from error
+
+
+def _same_type(found: pa.DataType, expected: pa.DataType) -> bool:
+    """Compare types without the names that writers give to list elements."""
+    if pa.types.is_list(found) and pa.types.is_list(expected):
+        return found.value_type == expected.value_type
+    return found == expected
+
+
+def list_array(offsets: np.ndarray, values: np.ndarray) -> pa.ListArray:
+    base = offsets[0]
+    flat = pa.array(values[base : offsets[-1]], type=pa.int32())
+    return pa.ListArray.from_arrays(pa.array((offsets - base).astype(np.int32)), flat)
+
+
+def one_chunk(table: pa.Table, name: str) -> pa.Array:
+    return table.column(name).combine_chunks() if table.num_rows else pa.array([], type=table.schema.field(name).type)
+
+
+def list_offsets(lists: pa.ListArray) -> np.ndarray:
+    """Offsets (N + 1,) into `lists.flatten()`, which drops what a slice does not cover."""
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    return offsets - offsets[0]

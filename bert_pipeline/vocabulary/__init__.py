@@ -1,0 +1,1 @@
+"""The WordPiece vocabulary and the tokenizer that uses it."""

@@ -1,0 +1,260 @@
+"""The vocabulary job: Beam counts words shard by shard, then partition by partition; one process trains on the counts.
+
+Counts go through files in the directory being made, one for each corpus shard, in which partition p of the words is
+row group p. So a worker holds the words of one shard or of one partition, and only file names are grouped.
+"""
+
+import collections
+import dataclasses
+import functools
+import logging
+import math
+import shutil
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bert_pipeline.beam.options import num_workers, pipeline_options
+from bert_pipeline.beam.shards import Progress, check_shard, has_failed, raised_from, recorded_in, reporting
+from bert_pipeline.configuration import to_mapping
+from bert_pipeline.corpus.parquet import read_sentences
+from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.manifest import Manifest, file_sha256, input_of, load_manifest, publishing, written_whole
+from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary
+from bert_pipeline.vocabulary.wordpiece import (
+    VocabularyConfig,
+    WordCounter,
+    characters_of,
+    extend,
+    least_training_count,
+    quality,
+    train,
+)
+
+log = logging.getLogger(__name__)
+
+_COUNT_SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64())])
+_BYTES_PER_PARTITION = 1 << 30
+"""Corpus bytes whose distinct words one worker surely holds."""
+
+
+def build_vocabulary(
+    corpus: Path | str,
+    output: Path | str,
+    config: VocabularyConfig,
+    beam_options: Sequence[str] = (),
+    *,
+    extend_vocabulary: Path | str | None = None,
+    compare_vocabulary: Path | str | None = None,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Make a vocabulary of the corpus' training documents and measure it on its held-out documents.
+
+    With `extend_vocabulary` (a vocab.txt) its [unused] slots take the corpus' most useful words, and `vocab_size`,
+    `num_unused` and `pad_with_unused` play no part. `compare_vocabulary` (a vocab.txt) is measured beside. InputError
+    when the corpus is too small for the size; UsageError for options that exclude each other.
+    """
+    source = load_manifest(corpus, kind="corpus")
+    given = {name: path for name, path in (("extend", extend_vocabulary), ("compare", compare_vocabulary)) if path}
+    for path in given.values():
+        _check_case(Path(path), config.do_lower_case)
+    base = read_vocabulary(given["extend"]) if "extend" in given else None
+    reference = None
+    if "compare" in given:
+        reference = Tokenizer(read_vocabulary(given["compare"]), config.do_lower_case, str(given["compare"]))
+    configuration = to_mapping(config)
+    if base is not None:
+        _refuse_ignored(config)
+        configuration |= {"vocab_size": len(base)}
+    inputs: dict[str, Any] = {"corpus": input_of(source)}
+    inputs |= {name: {"name": Path(path).name, "sha256": file_sha256(Path(path))} for name, path in given.items()}
+    with publishing(output, kind="vocabulary", configuration=configuration, inputs=inputs) as draft:
+        scratch = draft.path / "counts"
+        scratch.mkdir()
+        options = pipeline_options(beam_options)
+        num_partitions = max(1, math.ceil(sum(file["bytes"] for file in source.files.values()) / _BYTES_PER_PARTITION))
+        _count(source, scratch.resolve(), config, num_partitions, options, progress)
+        counts, characters, totals = _training_counts(scratch)
+        held_out = _held_out_counts(scratch)
+        shutil.rmtree(scratch)
+        log.info("counted %d words, %d of them distinct", totals["words"], totals["distinct_words"])
+        if base is None:
+            tokens, num_added = train(counts, config, characters), 0
+        else:
+            tokens, num_added = extend(base, counts, do_lower_case=config.do_lower_case, min_count=config.min_count)
+        tokenizer = Tokenizer.from_tokens(tokens, config.do_lower_case)
+        tokenizer.save(draft.path)
+        draft.rows[VOCABULARY_NAME] = len(tokens)
+        draft.counts |= {"vocab_size": len(tokens), **totals, "added_words": num_added}
+        # A corpus of one document holds nothing out: then the vocabulary is measured on what it was made of.
+        draft.counts["quality_on"] = "held_out" if held_out else "train"
+        measured = held_out or collections.Counter(dict(counts))
+        draft.counts["quality"] = quality(tokenizer, measured)
+        if reference is not None:
+            draft.counts["reference_quality"] = quality(reference, measured)
+        draft.provenance["workers"] = num_workers(options)
+    return load_manifest(output, kind="vocabulary")
+
+
+def _refuse_ignored(config: VocabularyConfig) -> None:
+    for field in dataclasses.fields(VocabularyConfig):
+        value = getattr(config, field.name)
+        if field.name in ("vocab_size", "num_unused", "max_alphabet", "pad_with_unused") and value != field.default:
+            raise UsageError(
+                f"{field.name}={value!r}: extending keeps the given vocabulary's size and layout; leave it"
+            )
+
+
+def _check_case(path: Path, do_lower_case: bool) -> None:
+    """A vocabulary whose directory states its case is neither extended nor compared in the other one."""
+    if (path.parent / CONFIGURATION_NAME).is_file():
+        stated = Tokenizer.from_directory(path.parent).do_lower_case
+        if stated != do_lower_case:
+            raise UsageError(
+                f"do_lower_case={do_lower_case}: {path.parent / CONFIGURATION_NAME} says {stated}; "
+                "a vocabulary is extended and compared in its own case alone"
+            )
+
+
+def _count(
+    source: Manifest,
+    scratch: Path,
+    config: VocabularyConfig,
+    num_partitions: int,
+    options: Any,
+    progress: Progress | None,
+) -> None:
+    names = [name for name in source.files if name.startswith("documents-")]
+    shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in names]
+    count = functools.partial(
+        _count_shard, scratch=str(scratch), do_lower_case=config.do_lower_case, num_partitions=num_partitions
+    )
+    merge = functools.partial(_merge_partition, scratch=str(scratch), min_count=config.min_count)
+    with (
+        raised_from(scratch),
+        reporting(scratch, "shard-*.parquet", len(shards), progress),
+        beam.Pipeline(options=options) as pipeline,
+    ):
+        (
+            pipeline
+            | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
+            | "spread shards" >> beam.Reshuffle()
+            | "count" >> beam.Map(count)
+            | "all counted" >> beam.GroupBy(lambda _: 0)
+            | "partitions" >> beam.FlatMap(lambda group: [(p, sorted(group[1])) for p in range(num_partitions)])
+            | "spread partitions" >> beam.Reshuffle()
+            | "merge" >> beam.Map(merge)
+        )
+
+
+def _count_shard(
+    element: tuple[int, tuple[str, str]], *, scratch: str, do_lower_case: bool, num_partitions: int
+) -> str:
+    """Count the words of one corpus shard; returns the name of the file of counts."""
+    index, (shard, sha256) = element
+    name = f"shard-{index:05d}.parquet"
+    directory = Path(scratch)
+    if has_failed(directory):
+        return name
+    with recorded_in(directory):
+        check_shard(shard, sha256)
+        train, held_out = count_words(shard, do_lower_case)
+        _write_counts(directory / f"held-out-{index:05d}.parquet", [sorted(held_out.items())])
+        partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
+        for item in train.items():
+            partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
+        _write_counts(directory / name, [sorted(partition) for partition in partitions])
+    return name
+
+
+def count_words(shard: Path | str, do_lower_case: bool) -> tuple[collections.Counter[str], collections.Counter[str]]:
+    """Count the words of one corpus shard: those of its training documents, and of its held-out ones."""
+    train, held_out = WordCounter(do_lower_case), WordCounter(do_lower_case)
+    for table, offsets, sentences in read_sentences(shard):
+        is_held_out = pc.equal(table.column("split").combine_chunks(), "held_out").to_numpy(zero_copy_only=False)
+        if is_held_out.any():
+            of_sentence = np.repeat(is_held_out, np.diff(offsets))  # (S,)
+            held_out.add(sentences.filter(pa.array(of_sentence)))
+            sentences = sentences.filter(pa.array(~of_sentence))
+        train.add(sentences)
+    return train.counts(), held_out.counts()
+
+
+def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int) -> int:
+    """Add up one partition of the words over all shards and write those that are frequent enough."""
+    partition, names = element
+    if has_failed(Path(scratch)):
+        return partition
+    merged: collections.Counter[str] = collections.Counter()
+    for name in names:
+        for word, count in _read_counts(Path(scratch) / name, partition):
+            merged[word] += count
+    frequent = sorted(item for item in merged.items() if item[1] >= min_count)
+    totals = {"words": merged.total(), "distinct_words": len(merged)}
+    characters = sorted(characters_of(merged.items()).items())
+    _write_counts(Path(scratch) / f"merged-{partition:05d}.parquet", [frequent, characters], totals)
+    return partition
+
+
+def _training_counts(
+    scratch: Path,
+) -> tuple[list[tuple[str, int]], collections.Counter[str], dict[str, int]]:
+    """The words to train on, the characters of all words, and how many words there were."""
+    paths = sorted(scratch.glob("merged-*.parquet"))
+    frequencies = [_read_group(path, 0, ["count"]).column("count").to_numpy() for path in paths]
+    num_frequent = sum(len(array) for array in frequencies)
+    least = least_training_count(np.concatenate(frequencies))
+    characters: collections.Counter[str] = collections.Counter()
+    counts: list[tuple[str, int]] = []
+    totals: collections.Counter[str] = collections.Counter()
+    for path in paths:
+        table = _read_group(path, 0)
+        counts += _pairs(table.filter(pc.greater_equal(table.column("count"), least)))
+        for piece, count in _read_counts(path, 1):
+            characters[piece] += count
+        metadata = pq.read_schema(path).metadata or {}
+        totals.update({name: int(metadata[name.encode()]) for name in ("words", "distinct_words")})
+    counts.sort()
+    found = {"frequent_distinct_words": num_frequent, "training_distinct_words": len(counts)}
+    return counts, characters, {**totals, **found}
+
+
+def _held_out_counts(scratch: Path) -> collections.Counter[str]:
+    counts: collections.Counter[str] = collections.Counter()
+    for path in sorted(scratch.glob("held-out-*.parquet")):
+        for word, count in _read_counts(path, 0):
+            counts[word] += count
+    return counts
+
+
+def _write_counts(path: Path, groups: Sequence[list[tuple[str, int]]], totals: dict[str, int] | None = None) -> None:
+    """Write groups of counts as row groups."""
+    schema = _COUNT_SCHEMA.with_metadata({name: str(value) for name, value in (totals or {}).items()})
+    with written_whole(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        for group in groups:
+            words = pa.array([word for word, _ in group], type=pa.string())
+            counts = pa.array([count for _, count in group], type=pa.int64())
+            writer.write_table(pa.Table.from_arrays([words, counts], schema=schema), row_group_size=max(len(group), 1))
+
+
+def _read_counts(path: Path, group: int) -> Iterator[tuple[str, int]]:
+    return _pairs(_read_group(path, group))
+
+
+def _read_group(path: Path, group: int, columns: list[str] | None = None) -> pa.Table:
+    try:
+        with pq.ParquetFile(path) as file:
+            return file.read_row_group(group, columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: word counts cannot be read ({error})") from error
+
+
+def _pairs(table: pa.Table) -> Iterator[tuple[str, int]]:
+    return zip(table.column("word").to_numpy().tolist(), table.column("count").to_numpy().tolist())

@@ -1,0 +1,282 @@
+"""WordPiece tokenization that agrees with google's BERT code, on the tokenizers library.
+
+Differences from the library's defaults: a word may have 200 characters before it becomes [UNK] (its default is 100),
+and text that spells "[MASK]" or "[SEP]" is plain text.
+"""
+
+import array
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
+
+from bert_pipeline.errors import InputError, UsageError
+
+VOCABULARY_NAME = "vocab.txt"
+CONFIGURATION_NAME = "tokenizer_config.json"
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CONTINUATION_PREFIX = "##"
+MAX_INPUT_CHARS_PER_WORD = 200  # google-research/bert, tokenization.py
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Encoded:
+    """One text as token ids with each token's (start, end) characters in the original text."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+
+
+class Tokenizer:
+    """A WordPiece vocabulary applied as google's BERT code does; a token's id is its line in vocab.txt, from 0."""
+
+    def __init__(self, tokens: Sequence[str], do_lower_case: bool, where: str = "vocabulary") -> None:
+        """InputError names `where` when a special token is missing or a token stands twice."""
+        self.tokens = tuple(tokens)
+        self.do_lower_case = do_lower_case
+        self._ids = check_tokens(self.tokens, where)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self._ids[t] for t in SPECIAL_TOKENS)
+        self._engine = _engine(self._ids, do_lower_case)
+
+    @classmethod
+    def from_tokens(cls, tokens: Sequence[str], do_lower_case: bool) -> "Tokenizer":
+        """Make a tokenizer of a list of tokens, in the order of their ids."""
+        return cls(tokens, do_lower_case)
+
+    @classmethod
+    def from_directory(cls, path: Path | str) -> "Tokenizer":
+        """Load vocab.txt and tokenizer_config.json, ours or of a Hugging Face directory (tokenizer.json will do too).
+
+        InputError when files are missing or damaged; UsageError when nothing says whether text is lower-cased.
+        """
+        directory = Path(path)
+        configuration = _read_json(directory / CONFIGURATION_NAME)
+        vocabulary_path = directory / VOCABULARY_NAME
+        fast = {} if vocabulary_path.is_file() else _read_json(directory / "tokenizer.json")
+        if vocabulary_path.is_file():
+            tokens, where = read_vocabulary(vocabulary_path), str(vocabulary_path)
+        elif fast:
+            tokens, where = _tokens_of_fast(fast, directory / "tokenizer.json"), str(directory / "tokenizer.json")
+        else:
+            raise InputError(f"{directory}: no {VOCABULARY_NAME} here; give a directory that `bert vocab` made")
+        do_lower_case = configuration.get("do_lower_case", (fast.get("normalizer") or {}).get("lowercase"))
+        if not isinstance(do_lower_case, bool):
+            raise UsageError(
+                f"{directory / CONFIGURATION_NAME}: do_lower_case is not stated there; write "
+                '{"do_lower_case": true} into it for an uncased vocabulary, false for a cased one'
+            )
+        _refuse_other_normalization(configuration, do_lower_case, directory / CONFIGURATION_NAME)
+        return cls(tokens, do_lower_case, where)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.tokens)
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Hash of the vocabulary and its case: equal hashes tokenize equally."""
+        digest = hashlib.sha256("".join(f"{token}\n" for token in self.tokens).encode())
+        digest.update(f"do_lower_case={self.do_lower_case}".encode())
+        return digest.hexdigest()
+
+    def __str__(self) -> str:
+        """Say in a message which vocabulary this is: size, case and hash."""
+        case = "lower-casing" if self.do_lower_case else "cased"
+        return f"{self.vocab_size} tokens, {case} ({self.sha256[:12]}…)"
+
+    @functools.cached_property
+    def is_continuation(self) -> np.ndarray:
+        """(V,) bool: the token continues a word ("##ing")."""
+        return np.array([token.startswith(CONTINUATION_PREFIX) for token in self.tokens], dtype=bool)
+
+    def token_to_id(self, token: str) -> int | None:
+        """Return the id of an exact vocabulary entry, None when there is no such entry."""
+        return self._ids.get(token)
+
+    def encode(self, text: str) -> list[int]:
+        """Tokenize a text; no special tokens are added."""
+        return self._engine.encode(text, add_special_tokens=False).ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Tokenize many texts; several at a time unless TOKENIZERS_PARALLELISM is "false"."""
+        return [encoding.ids for encoding in self._engine.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode_with_offsets(self, text: str) -> Encoded:
+        """Tokenize a text and say which characters of it each token covers."""
+        encoding = self._engine.encode(text, add_special_tokens=False)
+        return Encoded(encoding.ids, encoding.offsets)
+
+    def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
+        """Tokenize many texts and say which characters each token covers."""
+        encodings = self._engine.encode_batch(list(texts), add_special_tokens=False)
+        return [Encoded(encoding.ids, encoding.offsets) for encoding in encodings]
+
+    def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Tokenize given words one by one: ids, and for each id the index of its word.
+
+        Every word has at least one piece: [UNK] when nothing of it is left after normalization.
+        """
+        ids: list[int] = []
+        word_index: list[int] = []
+        for index, pieces in enumerate(self.encode_batch(words)):
+            pieces = pieces or [self.unk_id]
+            ids += pieces
+            word_index += [index] * len(pieces)
+        return ids, word_index
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Join tokens to readable text: pieces are glued to their word, words are separated by one space."""
+        return " ".join(self.tokens[index] for index in ids).replace(f" {CONTINUATION_PREFIX}", "")
+
+    def save(self, directory: Path | str) -> None:
+        """Write vocab.txt and tokenizer_config.json, as Hugging Face's BertTokenizer reads them too."""
+        directory = Path(directory)
+        with open(directory / VOCABULARY_NAME, "w", encoding="utf-8", newline="\n") as stream:
+            stream.writelines(f"{token}\n" for token in self.tokens)
+        configuration = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": self.do_lower_case,
+            "strip_accents": None,
+            "tokenize_chinese_chars": True,
+            **{f"{name.strip('[]').lower()}_token": name for name in SPECIAL_TOKENS},
+        }
+        text = json.dumps(configuration, indent=1) + "\n"
+        (directory / CONFIGURATION_NAME).write_text(text, encoding="utf-8")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.tokens, self.do_lower_case)
+
+
+def read_vocabulary(path: Path | str) -> tuple[str, ...]:
+    """Read a vocab.txt, a token a line. Only the newline ends a line: some vocabularies hold U+2028 as a token."""
+    try:
+        with open(path, encoding="utf-8", newline="\n") as stream:
+            return tuple(line.removesuffix("\n").removesuffix("\r") for line in stream)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def check_tokens(tokens: Sequence[str], where: str) -> dict[str, int]:
+    """Return token -> id. InputError names the line of a token that stands twice, and missing special tokens."""
+    ids: dict[str, int] = {}
+    for index, token in enumerate(tokens):
+        if token in ids:
+            raise InputError(f"{where}:{index + 1}: {token!r} stands on line {ids[token] + 1} already; remove one")
+        ids[token] = index
+    missing = [token for token in SPECIAL_TOKENS if token not in ids]
+    if missing:
+        raise InputError(
+            f"{where}: {len(ids)} tokens, but no {', '.join(missing)}; a BERT vocabulary has all of "
+            f"{', '.join(SPECIAL_TOKENS)}"
+        )
+    return ids
+
+
+def normalizer(do_lower_case: bool) -> normalizers.Normalizer:
+    """Text clean-up as BERT does it: control characters, CJK spacing, and case and accents of uncased models."""
+    return normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=do_lower_case
+    )
+
+
+def pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    """Split at white space and around every punctuation character."""
+    return pre_tokenizers.BertPreTokenizer()
+
+
+def _engine(ids: dict[str, int], do_lower_case: bool) -> tokenizers.Tokenizer:
+    model = models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_INPUT_CHARS_PER_WORD)
+    engine = tokenizers.Tokenizer(model)
+    engine.normalizer = normalizer(do_lower_case)
+    engine.pre_tokenizer = pre_tokenizer()
+    engine.encode_special_tokens = True
+    return engine
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; an absent file is an empty one."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not valid JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise InputError(f"{path}: found {type(document).__name__}, expected a JSON object")
+    return document
+
+
+def _tokens_of_fast(fast: dict[str, Any], path: Path) -> tuple[str, ...]:
+    """Take the vocabulary out of a tokenizer.json, which newer Hugging Face directories have in place of vocab.txt."""
+    model = fast.get("model") or {}
+    vocabulary = model.get("vocab")
+    if model.get("type", "WordPiece") != "WordPiece" or not isinstance(vocabulary, dict):
+        raise InputError(f"{path}: not a WordPiece tokenizer, which is the one that BERT uses")
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise InputError(f"{path}: the ids of its {len(vocabulary)} tokens are not 0 to {len(vocabulary) - 1}")
+    return tuple(sorted(vocabulary, key=vocabulary.__getitem__))
+
+
+def _refuse_other_normalization(configuration: dict[str, Any], do_lower_case: bool, path: Path) -> None:
+    """Settings of Hugging Face's tokenizer that would tokenize otherwise than we do are refused, not ignored."""
+    if configuration.get("strip_accents") not in (None, do_lower_case):
+        raise UsageError(
+            f"{path}: strip_accents={configuration['strip_accents']} with do_lower_case={do_lower_case}; "
+            "BERT's own code strips accents exactly when it lower-cases, and so does ours"
+        )
+    if configuration.get("tokenize_chinese_chars") not in (None, True):
+        raise UsageError(f"{path}: tokenize_chinese_chars=false; BERT's own code separates them, and so does ours")
+
+
+_MAX_CACHED = 500_000
+
+
+class SentenceEncoder:
+    """Applies a tokenizer to arrays of sentences and remembers half a million pieces of text between spaces."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._ids: dict[str, bytes] = {}
+
+    @property
+    def vocab_size(self) -> int:
+        return self.tokenizer.vocab_size
+
+    def encode(self, sentences: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
+        """Tokenize S sentences: ids of all of them (T,) int32, and how many each has (S,) int64."""
+        words = pc.split_pattern(sentences, " ")
+        coded = words.flatten().dictionary_encode()
+        encoded = self._encode_words(coded.dictionary.to_pylist())
+        flat = np.frombuffer(b"".join(encoded), dtype=np.int32)
+        num_ids = np.array([len(ids) for ids in encoded], dtype=np.int64) // flat.itemsize
+        starts = np.cumsum(num_ids) - num_ids
+        word = coded.indices.to_numpy()  # (W,)
+        word_ends = np.cumsum(num_ids[word])
+        # Token t of the result is token t - (start of its word there) + (start of its word in `flat`).
+        shift = starts[word] - word_ends + num_ids[word]
+        num_tokens = int(word_ends[-1]) if len(word) else 0
+        tokens = flat[np.arange(num_tokens) + np.repeat(shift, num_ids[word])]
+        ends = np.concatenate([np.zeros(1, dtype=np.int64), word_ends])
+        offsets = words.offsets.to_numpy()
+        return tokens, np.diff(ends[offsets - offsets[0]] if len(offsets) else ends)
+
+    def _encode_words(self, words: list[str]) -> list[bytes]:
+        if len(self._ids) > _MAX_CACHED:
+            self._ids.clear()
+        known = self._ids
+        unknown = [word for word in words if word not in known]
+        for word, ids in zip(unknown, self.tokenizer.encode_batch(unknown)):
+            known[word] = array.array("i", ids).tobytes()
+        return [known[word] for word in words]

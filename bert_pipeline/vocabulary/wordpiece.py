@@ -1,0 +1,301 @@
+"""A WordPiece vocabulary from word counts: counting, training, extending, and how good the result is."""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import tokenizers
+from tokenizers import models, pre_tokenizers, trainers
+
+from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.vocabulary.tokenizer import (
+    CONTINUATION_PREFIX,
+    MAX_INPUT_CHARS_PER_WORD,
+    PAD,
+    SPECIAL_TOKENS,
+    UNK,
+    Tokenizer,
+    normalizer,
+    pre_tokenizer,
+)
+
+NUM_UNUSED_BEFORE_UNK = 99
+"""[PAD], this many [unused] slots, then [UNK]: with all of them [UNK] is 100 and [MASK] 103, as in BERT's own files."""
+
+_FLUSH_ROWS = 1_000_000
+_MAX_TRAINING_TOKENS = 20_000_000
+_MAX_TRAINING_WORDS = 600_000
+"""Distinct words that training is given; a million of them take 1.1 GB."""
+_TRAINING_LINE = 1_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularyConfig:
+    """What vocabulary to make."""
+
+    vocab_size: int = 30_522
+    """Entries, special tokens and [unused] slots counted."""
+    do_lower_case: bool = True
+    """Lower-case and strip accents (an uncased vocabulary)."""
+    min_count: int = 2
+    """Words that occur less often are left out of training."""
+    num_unused: int = NUM_UNUSED_BEFORE_UNK
+    """[unused] slots for later additions; BERT's own vocabularies have 994."""
+    max_alphabet: int = 1_000
+    """At most this many characters, the most frequent; words with other ones become [UNK]."""
+    pad_with_unused: bool = False
+    """Fill up with [unused] slots when the corpus is too small for the size, in place of an error."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("min_count", 1), ("num_unused", 0), ("max_alphabet", 1)):
+            if getattr(self, name) < least:
+                raise ConfigurationError(f"{name}={getattr(self, name)}: expected at least {least}")
+        room = self.vocab_size - self.num_unused - len(SPECIAL_TOKENS)
+        if room < 2:
+            raise ConfigurationError(
+                f"vocab_size={self.vocab_size}: {len(SPECIAL_TOKENS)} special tokens and num_unused={self.num_unused} "
+                f"leave room for {max(room, 0)} entries; expected at least "
+                f"{len(SPECIAL_TOKENS) + self.num_unused + 2}"
+            )
+
+
+class WordCounter:
+    """Counts words as BERT's tokenizer sees them: normalized, and split at white space and punctuation.
+
+    What stands between two spaces is counted as it is, and only the distinct ones are normalized, those of equal
+    count together; that is exact, as no rule of the normalization looks across a space.
+    """
+
+    def __init__(self, do_lower_case: bool) -> None:
+        self._do_lower_case = do_lower_case
+        self._normalizer = normalizer(do_lower_case)
+        self._pre_tokenizer = pre_tokenizer()
+        self._raw: list[pa.Table] = []
+        self._num_raw = 0
+        self._words: collections.Counter[str] = collections.Counter()
+
+    def add(self, texts: pa.StringArray | Sequence[str]) -> None:
+        """Count the words of some texts."""
+        sentences = texts if isinstance(texts, pa.Array) else pa.array(texts, type=pa.string())
+        found = pc.split_pattern(sentences, " ").flatten().value_counts()
+        self._raw.append(pa.table({"text": found.field("values"), "count": found.field("counts")}))
+        self._num_raw += len(found)
+        if self._num_raw > _FLUSH_ROWS:
+            self._flush()
+
+    def counts(self) -> collections.Counter[str]:
+        """Return word -> count of all texts added so far."""
+        self._flush()
+        return self._words
+
+    def _flush(self) -> None:
+        if not self._raw:
+            return
+        merged = pa.concat_tables(self._raw).group_by("text", use_threads=False).aggregate([("count", "sum")])
+        self._raw.clear()
+        self._num_raw = 0
+        counts = merged.column("count_sum").to_numpy().tolist()
+        plain: dict[int, list[str]] = collections.defaultdict(list)
+        other: dict[int, list[str]] = collections.defaultdict(list)
+        for raw, count in zip(merged.column("text").to_numpy().tolist(), counts):
+            (plain if raw.isascii() and raw.isprintable() else other)[count].append(raw)
+        for count, texts in plain.items():
+            text = " ".join(texts)
+            self._add_words(_ASCII_WORD.findall(text.lower() if self._do_lower_case else text), count)
+        for count, texts in other.items():
+            text = self._normalizer.normalize_str(" ".join(texts))
+            self._add_words([word for word, _ in self._pre_tokenizer.pre_tokenize_str(text)], count)
+
+    def _add_words(self, found: list[str], count: int) -> None:
+        words = self._words
+        if count == 1:
+            words.update(found)
+        else:
+            for word, times in collections.Counter(found).items():
+                words[word] += times * count
+
+
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[!-/:-@\[-`{-~]")
+"""Letters and digits together, each punctuation character of BERT's ASCII ranges alone."""
+
+
+def characters_of(counts: Iterable[tuple[str, int]]) -> collections.Counter[str]:
+    """Count single characters in words: "a" where one opens a word, "##a" where it stands further inside."""
+    characters: collections.Counter[str] = collections.Counter()
+    for word, count in counts:
+        characters[word[0]] += count
+        for character in word[1:]:
+            characters[CONTINUATION_PREFIX + character] += count
+    return characters
+
+
+def least_training_count(counts: np.ndarray) -> int:
+    """Return the count from which on a word is trained on, so that memory is bounded however large the corpus is."""
+    if len(counts) <= _MAX_TRAINING_WORDS:
+        return 1
+    at = len(counts) - _MAX_TRAINING_WORDS - 1
+    return int(np.partition(counts, at)[at]) + 1  # words of equal count go together
+
+
+def train(
+    counts: Sequence[tuple[str, int]], config: VocabularyConfig, characters: Mapping[str, int] | None = None
+) -> tuple[str, ...]:
+    """Train a vocabulary of exactly `vocab_size` tokens in BERT's layout.
+
+    `characters` are those of all words (`characters_of`), when `counts` lacks the rare ones: a character of many rare
+    words is no rare character. The result depends on the counts alone, not on their order. InputError when the words
+    do not yield enough pieces; it names the largest size that they do.
+    """
+    singles = _single_pieces(characters_of(counts) if characters is None else characters, config)
+    alphabet = frozenset(piece for piece in singles if len(piece) == 1)
+    kept = [(word, count) for word, count in counts if count >= config.min_count and _is_trainable(word, alphabet)]
+    if not kept:
+        raise InputError(
+            f"no word occurs {config.min_count} times or more, so there is nothing to make a vocabulary of; "
+            "give a larger corpus or a smaller min_count"
+        )
+    learned = _learn(kept, singles, config.vocab_size - config.num_unused - len(SPECIAL_TOKENS))
+    largest = len(learned) + config.num_unused + len(SPECIAL_TOKENS)
+    if largest > config.vocab_size:
+        raise InputError(
+            f"vocab_size={config.vocab_size}: the {len(learned)} single characters (with and without "
+            f"{CONTINUATION_PREFIX}) alone need {largest}; ask for more, or for a smaller max_alphabet or num_unused"
+        )
+    num_unused = config.num_unused
+    if largest < config.vocab_size:
+        if not config.pad_with_unused:
+            raise InputError(
+                f"vocab_size={config.vocab_size}: the corpus is too small for it, {largest} is the largest possible; "
+                "ask for that, give more text, or fill up with pad_with_unused"
+            )
+        num_unused += config.vocab_size - largest
+    return (*layout(num_unused), *learned)
+
+
+def layout(num_unused: int) -> tuple[str, ...]:
+    """Return the head of a BERT vocabulary: [PAD], up to 99 [unused] slots, the special tokens, the other slots."""
+    unused = [f"[unused{index}]" for index in range(num_unused)]
+    rest = [token for token in SPECIAL_TOKENS if token != PAD]
+    return (PAD, *unused[:NUM_UNUSED_BEFORE_UNK], *rest, *unused[NUM_UNUSED_BEFORE_UNK:])
+
+
+def _single_pieces(characters: Mapping[str, int], config: VocabularyConfig) -> tuple[str, ...]:
+    """Return the most frequent characters, sorted, then the "##" forms of them that occur, sorted."""
+    totals: collections.Counter[str] = collections.Counter()
+    for piece, count in characters.items():
+        totals[piece[-1]] += count
+    frequent = [character for character in totals if totals[character] >= config.min_count]
+    by_frequency = sorted(frequent, key=lambda character: (-totals[character], character))
+    alphabet = sorted(by_frequency[: config.max_alphabet])
+    continued = (CONTINUATION_PREFIX + character for character in alphabet)
+    return (*alphabet, *(piece for piece in continued if piece in characters))
+
+
+def _is_trainable(word: str, alphabet: frozenset[str]) -> bool:
+    return len(word) <= MAX_INPUT_CHARS_PER_WORD and alphabet.issuperset(word)
+
+
+def _learn(counts: Sequence[tuple[str, int]], singles: Sequence[str], size: int) -> tuple[str, ...]:
+    """Learn up to `size` pieces: the single characters as they are given, then merges in their order.
+
+    The trainer numbers characters and "##" forms as its hash table happens to yield them and breaks ties by number,
+    so two runs differ; given as special tokens they have fixed numbers.
+    """
+    if len(singles) >= size:
+        return tuple(singles)
+    engine = tokenizers.Tokenizer(models.WordPiece(unk_token=UNK))
+    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=1,
+        show_progress=False,
+        special_tokens=list(singles),
+        continuing_subword_prefix=CONTINUATION_PREFIX,
+    )
+    engine.train_from_iterator(_repeated(counts), trainer=trainer)
+    vocabulary = engine.get_vocab()
+    return tuple(sorted(vocabulary, key=vocabulary.__getitem__))
+
+
+def _repeated(counts: Sequence[tuple[str, int]]) -> Iterator[str]:
+    """Write words as often as they occur, which is the only way to hand counts to the trainer.
+
+    Large counts are scaled down together: ratios between pairs of pieces are what training looks at.
+    """
+    total = sum(count for _, count in counts)
+    scale = min(1.0, _MAX_TRAINING_TOKENS / total)
+    for word, count in counts:
+        left = max(1, round(count * scale))
+        while left:
+            some = min(left, _TRAINING_LINE)
+            yield " ".join([word] * some)
+            left -= some
+
+
+def extend(
+    tokens: Sequence[str], counts: Sequence[tuple[str, int]], *, do_lower_case: bool, min_count: int
+) -> tuple[tuple[str, ...], int]:
+    """Put the words that save most pieces into the [unused] slots; ids of all other tokens stay.
+
+    Returns the vocabulary and the number of new words. For a domain's words in an existing model.
+    """
+    slots = [index for index, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
+    tokenizer = Tokenizer.from_tokens(tokens, do_lower_case)
+    known = set(tokens)
+    candidates = [
+        (word, count)
+        for word, count in counts
+        if count >= min_count and word not in known and len(word) <= MAX_INPUT_CHARS_PER_WORD
+    ]
+    pieces = tokenizer.encode_batch([word for word, _ in candidates])
+    # An unknown word is one piece that says nothing: as bad as a piece for each character.
+    saved = [
+        (count * ((len(word) if tokenizer.unk_id in ids else len(ids)) - 1), word)
+        for (word, count), ids in zip(candidates, pieces)
+    ]
+    best = sorted((-gain, word) for gain, word in saved if gain > 0)[: len(slots)]
+    extended = list(tokens)
+    for slot, (_, word) in zip(slots, best):
+        extended[slot] = word
+    return tuple(extended), len(best)
+
+
+_UNUSED = re.compile(r"\[unused\d+\]")
+
+
+def quality(tokenizer: Tokenizer, counts: Mapping[str, int]) -> dict[str, Any]:
+    """Say how well a vocabulary fits words that it was not trained on, such as those of held-out documents."""
+    words = sorted(counts)
+    num_words = num_tokens = num_unknown = num_whole = num_characters = lost = 0
+    longest: set[str] = set()
+    for start in range(0, len(words), 10_000):
+        some = words[start : start + 10_000]
+        for word, ids in zip(some, tokenizer.encode_batch(some)):
+            count = counts[word]
+            num_words += count
+            num_tokens += count * len(ids)
+            num_characters += count * len(word)
+            if tokenizer.unk_id in ids:
+                num_unknown += count * ids.count(tokenizer.unk_id)
+                lost += count * len(word)
+            elif len(ids) == 1:
+                num_whole += count
+            longest.update(tokenizer.tokens[index] for index in ids if index != tokenizer.unk_id)
+    by_length = sorted(longest, key=lambda token: (-len(token.removeprefix(CONTINUATION_PREFIX)), token))
+    return {
+        "words": num_words,
+        "tokens_per_word": _ratio(num_tokens, num_words),
+        "unk_share": _ratio(num_unknown, num_tokens),
+        "characters_lost_share": _ratio(lost, num_characters),
+        "whole_words_share": _ratio(num_whole, num_words),
+        "longest_pieces": by_length[:10],
+    }
+
+
+def _ratio(part: int, whole: int) -> float:
+    return round(part / whole, 6) if whole else 0.0
