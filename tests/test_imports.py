@@ -28,7 +28,7 @@ ONLY_IN = {
         "bert_model/registry/client.py",
         "bert_model/registry/artifacts.py",
         "bert_model/registry/pyfunc.py",
-        "workflows/resources.py",
+        "workflows/lib/resources.py",
     ),
     "dagster": ("workflows/",),
     "transformers": (),

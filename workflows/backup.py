@@ -15,8 +15,8 @@ from pathlib import Path
 
 from bert_pipeline.errors import ArtefactError, BertError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
-from workflows.instance import dagster_directory
-from workflows.resources import BertHome
+from workflows.lib.instance import dagster_directory
+from workflows.lib.resources import BertHome
 
 BACKUP_KIND = "backup"
 DAGSTER, MLFLOW, ARTIFACTS = "dagster", "mlflow.db", "artifacts"

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from workflows.instance import open_instance
-from workflows.launcher import ending_with_parent
-from workflows.resources import BertHome
+from workflows.lib.instance import open_instance
+from workflows.lib.resources import BertHome
+from workflows.lib.torchrun import ending_with_parent
 
 HOST_VARIABLE = "DAGSTER_CODE_HOST"
 """The name by which webserver and daemon know the code server; see deploy/workspace.yaml."""

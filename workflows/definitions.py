@@ -5,8 +5,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from workflows.console import progress_logger
-from workflows.resources import BertHome
+from workflows.lib.console import progress_logger
+from workflows.lib.resources import BertHome
 
 
 @dg.definitions

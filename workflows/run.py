@@ -18,10 +18,17 @@ from typing import Any
 
 from bert_model.presets import RunPreset, load_preset
 from bert_pipeline.errors import BertError, InputError, UsageError
-from workflows.configuration import asset_configs
-from workflows.partitions import DEFAULT_DUMP, TASK_NAMES, checked_dump_name, checked_tasks, sample_seed
-from workflows.phases import PHASE_ASSETS, PHASES
-from workflows.resources import BertHome
+from workflows.lib.launchpad import asset_configs
+from workflows.lib.resources import (
+    DEFAULT_DUMP,
+    PHASE_ASSETS,
+    PHASES,
+    TASK_NAMES,
+    BertHome,
+    checked_dump_name,
+    checked_tasks,
+    sample_seed,
+)
 
 DEMO_SHARES = {"data": 0.04, "pretraining": 0.4, "finetuning": 0.55, "report": 0.01}
 """Parts of the demo's time, as measured on two cores: what its estimate of the time left starts from."""
@@ -129,8 +136,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 
 def run_phases(plan: Plan, phases: Sequence[str]) -> int:
     """Run the phases one after the other and print what came out; ends at the first that fails."""
-    from workflows.console import TIME_LEFT
-    from workflows.instance import end_abandoned_runs, open_instance
+    from workflows.lib.console import TIME_LEFT
+    from workflows.lib.instance import end_abandoned_runs, open_instance
 
     seconds: dict[str, float] = {}
     home = BertHome()
@@ -159,10 +166,10 @@ def run_phase(plan: Plan, phase: str, instance: Any, details: Path) -> list[str]
     """Materialize the assets of one phase, partition by partition; returns the partitions that failed."""
     import dagster as dg
 
-    from workflows.console import TIME_LEFT
     from workflows.definitions import defs
-    from workflows.instance import PROCESS_TAG, process_mark
-    from workflows.partitions import dump_task_key
+    from workflows.lib.console import TIME_LEFT
+    from workflows.lib.instance import PROCESS_TAG, process_mark
+    from workflows.lib.resources import dump_task_key
 
     job = defs().resolve_implicit_global_asset_job_def()
     partitions: list[Any] = [plan.dump]

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from workflows.instance import open_instance
-from workflows.resources import MLFLOW_ADDRESS_VARIABLE, BertHome
+from workflows.lib.instance import open_instance
+from workflows.lib.resources import MLFLOW_ADDRESS_VARIABLE, BertHome
 
 ROOT = Path(__file__).resolve().parent.parent
 

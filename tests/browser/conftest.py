@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import miniature
 
-from workflows.resources import BertHome
+from workflows.lib.resources import BertHome
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

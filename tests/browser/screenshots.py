@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, FloatRect, Page, expect
 from user_interfaces import UserInterfaces, running_user_interfaces
 
 from bert_model.cli import main as bert
-from workflows.phases import ASSETS, ON_REQUEST
+from workflows.lib.resources import ASSETS, ON_REQUEST
 
 MODEL = "bert-tiny-sst2"
 ENCODER = "all-MiniLM-L6-v2"

@@ -6,8 +6,8 @@ from dagster_pages import AssetGraph, AssetPage
 from mlflow_pages import Mlflow
 from playwright.sync_api import expect
 
-from workflows.instance import open_instance
-from workflows.phases import ASSETS
+from workflows.lib.instance import open_instance
+from workflows.lib.resources import ASSETS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 

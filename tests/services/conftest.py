@@ -13,7 +13,7 @@ from dagster_api import IN_ONE_PROCESS, DagsterApi
 from dump_site import DumpSite
 from stack import Stack, running_stack
 
-from workflows.phases import DUMP_ASSETS
+from workflows.lib.resources import DUMP_ASSETS
 
 WIKI = "testwiki"
 

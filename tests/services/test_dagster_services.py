@@ -8,9 +8,7 @@ from stack import Stack
 
 from bert_pipeline.manifest import load_manifest
 from workflows.defs.automation import RETRAINING_SCHEDULE
-from workflows.partitions import dump_task_key
-from workflows.phases import DUMP_ASSETS, TASK_ASSETS
-from workflows.resources import BertHome
+from workflows.lib.resources import DUMP_ASSETS, TASK_ASSETS, BertHome, dump_task_key
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
 

@@ -7,7 +7,7 @@ import compose
 import pytest
 import yaml
 
-from workflows import instance
+from workflows.lib import instance
 
 PASSWORDS = {"POSTGRES_PASSWORD", "DAGSTER_DB_PASSWORD", "MLFLOW_DB_PASSWORD"}
 

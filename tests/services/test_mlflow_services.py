@@ -26,8 +26,8 @@ from bert_model.presets import preset_from_mapping
 from bert_model.registry import registry
 from bert_model.training.metrics_log import METRICS_NAME, metric_key, read_lines, read_state
 from bert_model.training.mlflow_sync import open_client
-from workflows.configuration import asset_configs
-from workflows.resources import BertHome
+from workflows.lib.launchpad import asset_configs
+from workflows.lib.resources import BertHome
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
 

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import miniature
 
-from workflows.instance import open_instance
-from workflows.resources import BertHome
+from workflows.lib.instance import open_instance
+from workflows.lib.resources import BertHome
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bert_pipeline.manifest import load_manifest, publishing
-from workflows.inspection import Verdict
+from workflows.lib.data_checks import Verdict
 
 
 def republish(directory: Path, change: Callable[[Path], None]) -> None:

@@ -16,13 +16,11 @@ import dagster as dg
 import pytest
 
 from bert_pipeline.errors import ConfigurationError
-from workflows import retraining
-from workflows.configuration import asset_configs, launchpad_preset
 from workflows.definitions import defs
 from workflows.defs import automation
-from workflows.partitions import dump_partitions, dump_task_key
-from workflows.phases import DUMP_ASSETS
-from workflows.resources import BertHome
+from workflows.lib import retraining
+from workflows.lib.launchpad import asset_configs, launchpad_preset
+from workflows.lib.resources import DUMP_ASSETS, BertHome, dump_partitions, dump_task_key
 
 
 @pytest.fixture(scope="module")

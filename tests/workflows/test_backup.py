@@ -17,8 +17,8 @@ from bert_pipeline.errors import ArtefactError
 from bert_pipeline.manifest import load_manifest
 from workflows import backup
 from workflows.backup import copy_file, create_backup, relocate, restore_backup
-from workflows.instance import open_instance
-from workflows.resources import BertHome
+from workflows.lib.instance import open_instance
+from workflows.lib.resources import BertHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 

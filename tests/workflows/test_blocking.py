@@ -9,13 +9,12 @@ import miniature
 import pytest
 
 from bert_model.presets import preset_from_mapping
-from workflows import inspection, model_inspection
-from workflows.configuration import asset_configs
 from workflows.definitions import defs
-from workflows.inspection import Verdict
-from workflows.instance import open_instance
-from workflows.partitions import dump_task_key
-from workflows.resources import BertHome
+from workflows.lib import data_checks, model_checks
+from workflows.lib.data_checks import Verdict
+from workflows.lib.instance import open_instance
+from workflows.lib.launchpad import asset_configs
+from workflows.lib.resources import BertHome, dump_task_key
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
@@ -55,7 +54,7 @@ def materialize(home: BertHome, partition: str, *assets: str) -> dg.ExecuteInPro
 
 
 def test_corpus_that_a_check_refuses_is_not_built_on(data, monkeypatch):
-    monkeypatch.setattr(inspection, "MAX_MARKUP_SHARE", -1.0)  # no corpus is as clean as that
+    monkeypatch.setattr(data_checks, "MAX_MARKUP_SHARE", -1.0)  # no corpus is as clean as that
     result = materialize(data, miniature.DUMP, "dump", "corpus", "vocabulary")
     assert not result.success
     failed = {evaluation.check_name for evaluation in result.get_asset_check_evaluations() if not evaluation.passed}
@@ -67,7 +66,7 @@ def test_corpus_that_a_check_refuses_is_not_built_on(data, monkeypatch):
 
 def test_check_that_warns_stops_nothing(data, monkeypatch):
     monkeypatch.setattr(
-        model_inspection, "task_splits_disjoint", lambda _: Verdict(passed=False, description="all of them")
+        model_checks, "task_splits_disjoint", lambda _: Verdict(passed=False, description="all of them")
     )
     result = materialize(data, dump_task_key(miniature.DUMP, "sst2"), "task_data")
     assert result.success

@@ -11,11 +11,9 @@ import miniature
 import pytest
 
 from bert_pipeline.manifest import load_manifest
-from workflows.instance import open_instance
-from workflows.launcher import read_metrics
-from workflows.partitions import TASK_NAMES, dump_task_key
-from workflows.phases import ASSETS, ON_REQUEST, TASK_ASSETS
-from workflows.resources import BertHome
+from workflows.lib.instance import open_instance
+from workflows.lib.resources import ASSETS, ON_REQUEST, TASK_ASSETS, TASK_NAMES, BertHome, dump_task_key
+from workflows.lib.torchrun import read_metrics
 from workflows.run import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
@@ -67,7 +65,7 @@ def test_runs_appear_in_the_instance_as_successes(instance):
 
 def test_artefacts_are_stored_with_the_code_version_of_their_asset(finished_home):
     from workflows.definitions import defs
-    from workflows.reuse import recipe_path
+    from workflows.lib.reuse import recipe_path
 
     versions = {spec.key.to_user_string(): spec.code_version for spec in defs().resolve_all_asset_specs()}
     made = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from workflows import console
-from workflows.console import QUIET_SECONDS, ProgressFormatter, StepConsole, TimeLeft
+from workflows.lib import console
+from workflows.lib.console import QUIET_SECONDS, ProgressFormatter, StepConsole, TimeLeft
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import dagster as dg
 import pytest
 
 from bert_model.presets import load_preset, preset_names
-from workflows.configuration import asset_configs, launchpad_preset
 from workflows.definitions import defs
 from workflows.defs.promotion import REGISTRY_POOL
-from workflows.phases import ASSETS, JOB_TAG, asset_of_step
+from workflows.lib.launchpad import asset_configs, launchpad_preset
+from workflows.lib.resources import ASSETS, JOB_TAG, asset_of_step
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SNAPSHOT = Path(__file__).parent / "asset_graph.json"

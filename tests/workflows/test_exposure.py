@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workflows import ui
-from workflows.resources import BertHome
+from workflows.lib.resources import BertHome
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

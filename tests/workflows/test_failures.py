@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 
 from bert_pipeline.errors import TrainingError, UnavailableError
-from workflows.defs import failures
-from workflows.metadata import readable_failures
+from workflows.defs import automation
+from workflows.lib.metadata import readable_failures
 
 
 @dg.op
@@ -33,7 +33,7 @@ def failed(caplog) -> Iterator[dg.RunFailureSensorContext]:
             instance=instance, raise_on_error=False, tags={"dagster/partition": "enwiki-20261101"}
         )
         with dg.build_run_status_sensor_context(
-            sensor_name=failures.FAILURE_SENSOR,
+            sensor_name=automation.FAILURE_SENSOR,
             dagster_instance=instance,
             dagster_run=result.dagster_run,
             dagster_event=result.get_run_failure_event(),
@@ -57,28 +57,28 @@ def webhook(monkeypatch) -> Iterator[list[dict[str, Any]]]:
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv(failures.WEBHOOK_VARIABLE, f"http://127.0.0.1:{server.server_address[1]}/services/s3cret")
+    monkeypatch.setenv(automation.WEBHOOK_VARIABLE, f"http://127.0.0.1:{server.server_address[1]}/services/s3cret")
     yield posted
     server.shutdown()
     server.server_close()
 
 
 def test_failure_is_posted_with_job_partition_step_and_cause(failed, webhook):
-    failures.failed_runs(failed)
+    automation.failed_runs(failed)
     (message,) = webhook
     assert message["text"].startswith("failing_job of enwiki-20261101 failed (run ")
     assert message["text"].endswith("stopping: rank 1 was ended by SIGKILL; step-00000200 is intact")
 
 
 def test_failure_is_logged_without_a_webhook(failed, monkeypatch, capfd):
-    monkeypatch.delenv(failures.WEBHOOK_VARIABLE, raising=False)
-    failures.failed_runs(failed)
+    monkeypatch.delenv(automation.WEBHOOK_VARIABLE, raising=False)
+    automation.failed_runs(failed)
     assert "rank 1 was ended by SIGKILL" in capfd.readouterr().err
 
 
 def test_webhook_that_is_gone_is_a_warning_that_does_not_tell_its_address(failed, monkeypatch, capfd):
-    monkeypatch.setenv(failures.WEBHOOK_VARIABLE, "http://127.0.0.1:9/services/s3cret")
-    failures.failed_runs(failed)
+    monkeypatch.setenv(automation.WEBHOOK_VARIABLE, "http://127.0.0.1:9/services/s3cret")
+    automation.failed_runs(failed)
     said = capfd.readouterr().err
     assert "was not reached (URLError)" in said
     assert "s3cret" not in said

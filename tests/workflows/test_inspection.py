@@ -11,8 +11,8 @@ import pytest
 from spoiled import flip_byte, refused, republish, write
 
 from bert_pipeline.corpus.parquet import read_documents, write_documents
-from workflows import inspection
-from workflows.defs.corpus import dump_sources
+from workflows.defs.data import dump_sources
+from workflows.lib import data_checks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
@@ -33,49 +33,49 @@ def first_file(directory: Path, pattern: str) -> Path:
 def test_dump_with_a_flipped_byte_is_refused(home):
     directory = home.dump(miniature.DUMP)
     sources = dump_sources(directory)
-    assert inspection.dump_readable(directory, sources).passed
+    assert data_checks.dump_readable(directory, sources).passed
     flip_byte(Path(sources[0].partition(":")[2]))
-    refused(inspection.dump_readable(directory, sources), "changed or damaged")
+    refused(data_checks.dump_readable(directory, sources), "changed or damaged")
 
 
 def test_dump_whose_local_file_changed_or_went_away_is_refused(tmp_path):
-    from workflows.defs.corpus import _take_local_files
+    from workflows.defs.data import _take_local_files
 
     file = tmp_path / "wiki.xml"
     file.write_text("<mediawiki></mediawiki>", encoding="utf-8")
     directory = tmp_path / "dump"
     _take_local_files([str(file)], directory)
-    assert inspection.dump_readable(directory, dump_sources(directory)).passed
+    assert data_checks.dump_readable(directory, dump_sources(directory)).passed
     file.write_text("<mediawiki> </mediawiki>", encoding="utf-8")
-    refused(inspection.dump_readable(directory, dump_sources(directory)), "changed since")
+    refused(data_checks.dump_readable(directory, dump_sources(directory)), "changed since")
     file.unlink()
-    refused(inspection.dump_readable(directory, dump_sources(directory)), "is gone")
+    refused(data_checks.dump_readable(directory, dump_sources(directory)), "is gone")
 
 
 def test_corpus_with_a_flipped_byte_is_refused(home):
     directory = home.corpus(miniature.DUMP)
-    assert inspection.intact(directory, "corpus").passed
+    assert data_checks.intact(directory, "corpus").passed
     flip_byte(directory / "documents-00000.parquet")
-    refused(inspection.intact(directory, "corpus"), "changed or damaged")
+    refused(data_checks.intact(directory, "corpus"), "changed or damaged")
 
 
 def test_empty_corpus_is_refused(home):
     directory = home.corpus(miniature.DUMP)
-    assert inspection.corpus_not_empty(directory).passed
+    assert data_checks.corpus_not_empty(directory).passed
     republish(directory, documents_changed(lambda documents: []))
-    refused(inspection.corpus_not_empty(directory), "no training documents")
+    refused(data_checks.corpus_not_empty(directory), "no training documents")
 
 
 def test_corpus_without_held_out_documents_is_refused(home):
     directory = home.corpus(miniature.DUMP)
     republish(directory, documents_changed(lambda ds: [d for d in ds if d.split == "train"]))
-    refused(inspection.corpus_not_empty(directory), "held out")
+    refused(data_checks.corpus_not_empty(directory), "held out")
 
 
 def test_corpus_that_holds_fewer_documents_than_it_counts_is_refused(home):
     directory = home.corpus(miniature.DUMP)
     republish(directory, documents_changed(lambda ds: [ds[0], *(d for d in ds[1:] if d.split == "held_out")]))
-    refused(inspection.corpus_not_empty(directory), "the manifest counts")
+    refused(data_checks.corpus_not_empty(directory), "the manifest counts")
 
 
 def test_corpus_with_markup_is_refused_and_shown(home):
@@ -88,9 +88,9 @@ def test_corpus_with_markup_is_refused_and_shown(home):
         return [*spoiled[:20], *documents[20:]]
 
     directory = home.corpus(miniature.DUMP)
-    assert inspection.corpus_without_markup(directory).passed
+    assert data_checks.corpus_without_markup(directory).passed
     republish(directory, documents_changed(spoil))
-    verdict = inspection.corpus_without_markup(directory)
+    verdict = data_checks.corpus_without_markup(directory)
     refused(verdict, "with markup")
     assert "[[Bern" in verdict.metadata["examples"]
 
@@ -100,12 +100,12 @@ def test_corpus_with_markup_is_refused_and_shown(home):
     ["{{cite web}}", "[[link]]", "<ref name=x>", "'''bold'''", "{| class=x", "a&nbsp;b", "== Heading ==", "__NOTOC__"],
 )
 def test_markup_of_every_kind_is_noticed(residue):
-    assert inspection.MARKUP.search(f"Some prose {residue}" if not residue.startswith("=") else residue)
+    assert data_checks.MARKUP.search(f"Some prose {residue}" if not residue.startswith("=") else residue)
 
 
 @pytest.mark.parametrize("prose", ["2 < 3 & 5 > 4.", "He said 'no'.", "f(x) = x == y", "R&D at AT&T", "[sic] {a}"])
 def test_prose_is_not_taken_for_markup(prose):
-    assert not inspection.MARKUP.search(prose)
+    assert not data_checks.MARKUP.search(prose)
 
 
 def test_held_out_text_that_stands_in_training_too_is_refused(home):
@@ -116,9 +116,9 @@ def test_held_out_text_that_stands_in_training_too_is_refused(home):
         return [*documents, dataclasses.replace(held_out, document_id="samplewiki:999999", split="train")]
 
     directory = home.corpus(miniature.DUMP)
-    assert inspection.corpus_split_disjoint(directory).passed
+    assert data_checks.corpus_split_disjoint(directory).passed
     republish(directory, documents_changed(spoil))
-    refused(inspection.corpus_split_disjoint(directory), "has the text of")
+    refused(data_checks.corpus_split_disjoint(directory), "has the text of")
 
 
 def test_corpus_much_smaller_than_the_dump_before_is_refused_by_its_own_sentences(home):
@@ -126,35 +126,35 @@ def test_corpus_much_smaller_than_the_dump_before_is_refused_by_its_own_sentence
     for name in ("testwiki-20260101", "testwiki-20260201", "testwiki-20260301"):
         shutil.copytree(home.corpus(miniature.DUMP), data / name / "corpus")
     republish(data / "testwiki-20260301" / "corpus", documents_changed(lambda documents: documents[:10]))  # counts stay
-    assert inspection.corpus_not_shrunken(data, "testwiki-20260101").passed
-    assert inspection.corpus_not_shrunken(data, "testwiki-20260201").passed
-    refused(inspection.corpus_not_shrunken(data, "testwiki-20260301"), "sentences of testwiki-20260201, expected")
+    assert data_checks.corpus_not_shrunken(data, "testwiki-20260101").passed
+    assert data_checks.corpus_not_shrunken(data, "testwiki-20260201").passed
+    refused(data_checks.corpus_not_shrunken(data, "testwiki-20260301"), "sentences of testwiki-20260201, expected")
 
 
 def test_vocabulary_without_a_special_token_or_with_a_token_twice_is_refused(home):
     directory = home.vocabulary(miniature.DUMP)
-    assert inspection.vocabulary_layout(directory).passed
+    assert data_checks.vocabulary_layout(directory).passed
     text = (directory / "vocab.txt").read_text(encoding="utf-8")
     republish(directory, lambda path: write(path / "vocab.txt", text.replace("[MASK]\n", "[NOTHING]\n")))
-    refused(inspection.vocabulary_layout(directory), "[MASK]")
+    refused(data_checks.vocabulary_layout(directory), "[MASK]")
     republish(directory, lambda path: write(path / "vocab.txt", text + text.splitlines()[-1] + "\n"))
-    assert not inspection.vocabulary_layout(directory).passed
+    assert not data_checks.vocabulary_layout(directory).passed
 
 
 def test_vocabulary_of_another_size_than_asked_for_is_refused(home):
     directory = home.vocabulary(miniature.DUMP)
     text = (directory / "vocab.txt").read_text(encoding="utf-8")
     republish(directory, lambda path: write(path / "vocab.txt", text + "onemoretoken\n"))
-    refused(inspection.vocabulary_layout(directory), "asked for 600")
+    refused(data_checks.vocabulary_layout(directory), "asked for 600")
 
 
 def test_vocabulary_that_does_not_know_the_text_is_refused(home):
     vocabulary, corpus = home.vocabulary(miniature.DUMP), home.corpus(miniature.DUMP)
-    assert inspection.unknown_rate(vocabulary, corpus).passed
+    assert data_checks.unknown_rate(vocabulary, corpus).passed
     tokens = (vocabulary / "vocab.txt").read_text(encoding="utf-8").splitlines()
     spoiled = [token if token.startswith("[") else f"ж{index}" for index, token in enumerate(tokens)]
     republish(vocabulary, lambda path: write(path / "vocab.txt", "\n".join(spoiled) + "\n"))
-    refused(inspection.unknown_rate(vocabulary, corpus), "are [UNK]")
+    refused(data_checks.unknown_rate(vocabulary, corpus), "are [UNK]")
 
 
 @pytest.mark.parametrize(("language", "passes"), [("en", False), ("bg", True)])
@@ -173,7 +173,7 @@ def test_a_few_unknown_words_are_a_warning_in_english_alone(home, language, pass
         ]
 
     republish(corpus, documents_changed(changed))
-    verdict = inspection.unknown_rate(vocabulary, corpus)
+    verdict = data_checks.unknown_rate(vocabulary, corpus)
     assert verdict.passed == passes
     assert verdict.is_warning
     assert 0.001 < verdict.metadata["unknown_share"] < 0.02
@@ -208,17 +208,17 @@ def test_wrong_masks_are_refused_in_either_format(home, tmp_path, spoil, words):
             writer.write(columns)
 
     republish(directory, change)
-    verdict = inspection.instances_well_formed(directory)
+    verdict = data_checks.instances_well_formed(directory)
     assert words in verdict.description
     assert verdict.passed == (not words)
-    assert inspection.next_sentence_balance(directory).passed
+    assert data_checks.next_sentence_balance(directory).passed
 
 
 def test_instances_with_a_flipped_byte_are_refused(home):
     directory = home.instances(miniature.DUMP, 32)
-    assert inspection.instances_well_formed(directory).passed
+    assert data_checks.instances_well_formed(directory).passed
     flip_byte(first_file(directory, "train/*.parquet"), offset=200)
-    refused(inspection.instances_well_formed(directory), "changed or damaged")
+    refused(data_checks.instances_well_formed(directory), "changed or damaged")
 
 
 @pytest.mark.parametrize(
@@ -233,19 +233,19 @@ def test_instances_with_a_flipped_byte_are_refused(home):
 def test_malformed_instances_are_refused(home, spoil, words):
     directory = home.instances(miniature.DUMP, 32)
     republish(directory, lambda path: rewrite_instances(first_file(path, "train/*.parquet"), spoil))
-    refused(inspection.instances_well_formed(directory), words)
+    refused(data_checks.instances_well_formed(directory), words)
 
 
 def test_one_sided_next_sentence_labels_are_refused(home):
     directory = home.instances(miniature.DUMP, 32)
-    assert inspection.next_sentence_balance(directory).passed
+    assert data_checks.next_sentence_balance(directory).passed
     republish(
         directory,
         lambda path: rewrite_instances(
             first_file(path, "train/*.parquet"), lambda c: c.is_random_next.__setitem__(slice(None), False)
         ),
     )
-    refused(inspection.next_sentence_balance(directory), "0.0% of")
+    refused(data_checks.next_sentence_balance(directory), "0.0% of")
 
 
 def rewrite_instances(path: Path, spoil: Callable[[Any], None]) -> None:

@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 
 from workflows.defs.pretraining import TRAINING_POOL
-from workflows.instance import PROCESS_TAG, add_dumps, end_abandoned_runs, open_instance, process_mark
-from workflows.partitions import dump_partitions
+from workflows.lib.instance import PROCESS_TAG, add_dumps, end_abandoned_runs, open_instance, process_mark
+from workflows.lib.resources import dump_partitions
 
 
 def test_home_is_made_with_the_sample_as_its_first_partition(clean_environment):

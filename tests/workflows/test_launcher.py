@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bert_pipeline.errors import TrainingError
-from workflows.launcher import (
+from workflows.lib.torchrun import (
     LAUNCH_VARIABLE,
     Launch,
     MetricsFollower,

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from bert_pipeline.errors import ConfigurationError
-from workflows.configuration import config_class, field_documentation, from_launchpad
+from workflows.lib.launchpad import config_class, field_documentation, from_launchpad
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

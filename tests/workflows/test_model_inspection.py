@@ -10,9 +10,9 @@ import pytest
 from spoiled import flip_byte, refused, republish, write
 
 from bert_pipeline.manifest import load_manifest, publishing
-from workflows import model_inspection
 from workflows.defs.pretraining import current_model
-from workflows.resources import BertHome
+from workflows.lib import model_checks
+from workflows.lib.resources import BertHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
@@ -21,7 +21,7 @@ def test_model_with_a_flipped_byte_or_an_infinite_weight_is_refused(home):
     from safetensors.torch import load_file, save_file
 
     directory = current_model(home, miniature.DUMP)
-    assert model_inspection.pretrained_model_loads(directory).passed
+    assert model_checks.pretrained_model_loads(directory).passed
 
     def spoil(path: Path) -> None:
         tensors = load_file(path / "model.safetensors")
@@ -29,9 +29,9 @@ def test_model_with_a_flipped_byte_or_an_infinite_weight_is_refused(home):
         save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
     republish(directory, spoil)
-    refused(model_inspection.pretrained_model_loads(directory), "not finite: bert.pooler.dense.bias")
+    refused(model_checks.pretrained_model_loads(directory), "not finite: bert.pooler.dense.bias")
     flip_byte(directory / "model.safetensors")
-    refused(model_inspection.pretrained_model_loads(directory), "changed or damaged")
+    refused(model_checks.pretrained_model_loads(directory), "changed or damaged")
 
 
 def test_model_that_lacks_a_tensor_is_refused(home):
@@ -44,7 +44,7 @@ def test_model_that_lacks_a_tensor_is_refused(home):
 
     directory = current_model(home, miniature.DUMP)
     republish(directory, spoil)
-    refused(model_inspection.pretrained_model_loads(directory), "layer.1.output.dense.weight")
+    refused(model_checks.pretrained_model_loads(directory), "layer.1.output.dense.weight")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_model_that_lacks_a_tensor_is_refused(home):
 )
 def test_loss_that_does_not_fall_is_refused(home, losses, words):
     directory = current_model(home, miniature.DUMP)
-    assert model_inspection.pretraining_loss_falls(directory).passed
+    assert model_checks.pretraining_loss_falls(directory).passed
     manifest = load_manifest(directory)
     counts = {key: value for key, value in manifest.counts.items() if not key.startswith("held_out/")}
     with publishing(directory, kind=manifest.kind, configuration={}, inputs={}) as draft:
@@ -69,7 +69,7 @@ def test_loss_that_does_not_fall_is_refused(home, losses, words):
         for index, loss in enumerate(losses, start=1)
     ]
     write(directory.parent / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
-    refused(model_inspection.pretraining_loss_falls(directory), words)
+    refused(model_checks.pretraining_loss_falls(directory), words)
 
 
 def test_model_whose_manifest_claims_another_loss_is_refused(home):
@@ -79,14 +79,14 @@ def test_model_whose_manifest_claims_another_loss_is_refused(home):
     with publishing(directory, kind=manifest.kind, configuration={}, inputs={}) as draft:
         write(draft.path / "config.json", config)
         draft.counts = {**manifest.counts, "held_out/mlm_loss": 0.5}
-    refused(model_inspection.pretraining_loss_falls(directory), "the model's manifest says 0.5")
+    refused(model_checks.pretraining_loss_falls(directory), "the model's manifest says 0.5")
 
 
 def test_exported_model_that_does_not_have_the_held_out_loss_of_its_training_is_refused(home):
     from safetensors.torch import load_file, save_file
 
     directory = current_model(home, miniature.DUMP)
-    assert model_inspection.held_out_reproduces(directory).passed
+    assert model_checks.held_out_reproduces(directory).passed
 
     def spoil(path: Path) -> None:
         tensors = load_file(path / "model.safetensors")
@@ -94,9 +94,9 @@ def test_exported_model_that_does_not_have_the_held_out_loss_of_its_training_is_
         save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
     republish(directory, spoil)
-    refused(model_inspection.held_out_reproduces(directory), "held_out/mlm_loss: recorded")
+    refused(model_checks.held_out_reproduces(directory), "held_out/mlm_loss: recorded")
     (directory.parent / "configuration.json").unlink()
-    refused(model_inspection.held_out_reproduces(directory), "configuration cannot be read")
+    refused(model_checks.held_out_reproduces(directory), "configuration cannot be read")
 
 
 def task_copy(home: BertHome, task: str, tmp_path: Path) -> Path:
@@ -114,11 +114,11 @@ def task_copy(home: BertHome, task: str, tmp_path: Path) -> Path:
 def test_task_files_that_changed_are_refused(home, tmp_path):
     files = task_copy(home, "sst2", tmp_path)
     directory = home.task_data(miniature.DUMP, "sst2")
-    assert model_inspection.task_data_unchanged(directory).passed
-    assert model_inspection.task_splits_disjoint(directory).passed
+    assert model_checks.task_data_unchanged(directory).passed
+    assert model_checks.task_splits_disjoint(directory).passed
     train = files / "SST-2" / "train.tsv"
     write(train, train.read_text(encoding="utf-8") + "one more\t1\n")
-    refused(model_inspection.task_data_unchanged(directory), "train.tsv")
+    refused(model_checks.task_data_unchanged(directory), "train.tsv")
 
 
 def test_dev_examples_that_stand_in_training_too_are_refused(home, tmp_path):
@@ -129,7 +129,7 @@ def test_dev_examples_that_stand_in_training_too_are_refused(home, tmp_path):
     shutil.copy(files / "SST-2" / "train.tsv", files / "SST-2" / "dev.tsv")
     directory = home.task_data(miniature.DUMP, "sst2")
     _publish_task_data(directory, "sst2", files, 0.0, load_task_data("sst2", files))
-    refused(model_inspection.task_splits_disjoint(directory), "stand in the training set too")
+    refused(model_checks.task_splits_disjoint(directory), "stand in the training set too")
 
 
 def test_fine_tuned_model_with_other_weights_does_not_reproduce_its_scores(home):
@@ -137,7 +137,7 @@ def test_fine_tuned_model_with_other_weights_does_not_reproduce_its_scores(home)
 
     directory = home.finetuning(miniature.DUMP, "stsb")
     task_directory = home.task_data(miniature.DUMP, "stsb")
-    assert model_inspection.finetuned_scores_reproduce(directory, task_directory).passed
+    assert model_checks.finetuned_scores_reproduce(directory, task_directory).passed
 
     def spoil(path: Path) -> None:
         tensors = load_file(path / "model.safetensors")
@@ -146,9 +146,9 @@ def test_fine_tuned_model_with_other_weights_does_not_reproduce_its_scores(home)
         save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
     republish(directory, spoil)
-    refused(model_inspection.finetuned_scores_reproduce(directory, task_directory), "recorded")
+    refused(model_checks.finetuned_scores_reproduce(directory, task_directory), "recorded")
     flip_byte(directory / "model.safetensors")
-    refused(model_inspection.finetuned_scores_reproduce(directory, task_directory), "changed or damaged")
+    refused(model_checks.finetuned_scores_reproduce(directory, task_directory), "changed or damaged")
 
 
 def test_model_that_says_the_same_of_everything_is_noticed(home):
@@ -160,15 +160,15 @@ def test_model_that_says_the_same_of_everything_is_noticed(home):
         write(file, "".join(json.dumps({"id": str(i), "prediction": answer(i)}) + "\n" for i in range(count)))
 
     republish(directory, lambda path: predictions(path, lambda index: str(index % 2)))
-    assert model_inspection.finetuned_not_degenerate(directory).passed
+    assert model_checks.finetuned_not_degenerate(directory).passed
     republish(directory, lambda path: predictions(path, lambda index: "1"))
-    refused(model_inspection.finetuned_not_degenerate(directory), "one prediction for everything on dev")
+    refused(model_checks.finetuned_not_degenerate(directory), "one prediction for everything on dev")
 
 
 def test_report_whose_table_disagrees_with_the_models_is_refused(home):
     directory = home.report(miniature.DUMP)
     finetuning = home.finetuning(miniature.DUMP, "sst2").parent
-    assert model_inspection.report_agrees(directory, finetuning).passed
+    assert model_checks.report_agrees(directory, finetuning).passed
 
     def spoil(path: Path) -> None:
         document = json.loads((path / "results.json").read_text(encoding="utf-8"))
@@ -176,22 +176,22 @@ def test_report_whose_table_disagrees_with_the_models_is_refused(home):
         write(path / "results.json", json.dumps(document))
 
     republish(directory, spoil)
-    refused(model_inspection.report_agrees(directory, finetuning), "sst2: says")
+    refused(model_checks.report_agrees(directory, finetuning), "sst2: says")
     republish(directory, lambda path: write(path / "scores.png", "not a picture"))
-    assert not model_inspection.report_agrees(directory, finetuning).passed
+    assert not model_checks.report_agrees(directory, finetuning).passed
 
 
 def test_registry_that_lacks_the_model_or_holds_other_bytes_is_refused(finished_home, tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     directory = current_model(finished_home, miniature.DUMP)
-    assert model_inspection.registered_consistent(directory, "bert-tiny").passed
+    assert model_checks.registered_consistent(directory, "bert-tiny").passed
     other = tmp_path / "model"
     shutil.copytree(directory, other)
     republish(other, lambda path: write(path / "vocab.txt", "\n".join(["[PAD]", "x"]) + "\n"))
-    refused(model_inspection.registered_consistent(other, "bert-tiny"), "no version holds")
+    refused(model_checks.registered_consistent(other, "bert-tiny"), "no version holds")
     monkeypatch.setattr("bert_model.registry.artifacts.reference_logits", lambda _: [0.0] * 256)
-    refused(model_inspection.registered_consistent(directory, "bert-tiny"), "does not compute what was registered")
+    refused(model_checks.registered_consistent(directory, "bert-tiny"), "does not compute what was registered")
     monkeypatch.undo()
 
 
@@ -204,8 +204,8 @@ def test_registry_whose_stored_files_changed_is_refused(home, empty_store, tmp_p
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     directory = home.finetuning(miniature.DUMP, "sst2")
     version = register(directory, "bert-tiny-sst2")
-    assert model_inspection.registered_consistent(directory, "bert-tiny-sst2").passed
+    assert model_checks.registered_consistent(directory, "bert-tiny-sst2").passed
     shutil.rmtree(tmp_path / "registry" / "cache")
     (stored,) = (tmp_path / "registry").glob(f"artifacts/models/{version.model_id}/**/model.safetensors")
     flip_byte(stored)
-    refused(model_inspection.registered_consistent(directory, "bert-tiny-sst2"), "changed or damaged")
+    refused(model_checks.registered_consistent(directory, "bert-tiny-sst2"), "changed or damaged")

@@ -16,9 +16,9 @@ from bert_pipeline.manifest import file_sha256, load_manifest
 from workflows.backup import relocate
 from workflows.definitions import defs
 from workflows.defs.predictions import input_files
-from workflows.instance import open_instance
-from workflows.model_inspection import predictions_complete
-from workflows.resources import BertHome
+from workflows.lib.instance import open_instance
+from workflows.lib.model_checks import predictions_complete
+from workflows.lib.resources import BertHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 

@@ -7,9 +7,8 @@ import xml.etree.ElementTree as ElementTree
 import dagster as dg
 import pytest
 
-from workflows.metadata import for_reading, picture, table
-from workflows.partitions import TASK_NAMES
-from workflows.previews import INLINE_CHARACTERS, loss_preview, score_preview
+from workflows.lib.metadata import INLINE_CHARACTERS, for_reading, loss_preview, picture, score_preview, table
+from workflows.lib.resources import TASK_NAMES
 
 SVG = "{http://www.w3.org/2000/svg}"
 DIV = "{http://www.w3.org/1999/xhtml}div"

@@ -6,15 +6,7 @@ import pytest
 
 from bert_pipeline.errors import ArtefactError
 from bert_pipeline.manifest import load_manifest, publishing
-from workflows.report import (
-    Results,
-    csv_table,
-    is_at_chance,
-    markdown_report,
-    result_row,
-    text_table,
-    write_report,
-)
+from workflows.lib.report import Results, csv_table, is_at_chance, markdown_report, result_row, text_table, write_report
 
 
 def results(task: str = "sst2", *, mean: float = 80.0, **changes: Any) -> dict[str, Any]:

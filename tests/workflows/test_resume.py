@@ -14,9 +14,9 @@ import miniature
 import pytest
 import yaml
 
-from workflows.instance import open_instance
-from workflows.launcher import LAUNCH_VARIABLE, read_metrics
-from workflows.resources import BertHome
+from workflows.lib.instance import open_instance
+from workflows.lib.resources import BertHome
+from workflows.lib.torchrun import LAUNCH_VARIABLE, read_metrics
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,15 +13,13 @@ from bert_model.registry.promotion import GateConfig
 from bert_model.registry.registry import list_models, promote
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 from workflows.backup import relocate
-from workflows.configuration import asset_configs
 from workflows.definitions import defs
 from workflows.defs.pretraining import current_model
-from workflows.instance import open_instance
-from workflows.model_inspection import held_out_reproduces
-from workflows.partitions import dump_task_key
-from workflows.phases import DUMP_ASSETS, PHASE_ASSETS, TASK_ASSETS
-from workflows.resources import TASKS_VARIABLE, BertHome
-from workflows.retraining import START_VARIABLE, retraining_run, starting_model
+from workflows.lib.instance import open_instance
+from workflows.lib.launchpad import asset_configs
+from workflows.lib.model_checks import held_out_reproduces
+from workflows.lib.resources import DUMP_ASSETS, PHASE_ASSETS, TASK_ASSETS, TASKS_VARIABLE, BertHome, dump_task_key
+from workflows.lib.retraining import START_VARIABLE, retraining_run, starting_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 

@@ -10,8 +10,8 @@ import pytest
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from workflows.defs import pretraining
 from workflows.defs.pretraining import PRETRAINING_CODE, describe_other_code
-from workflows.resources import BertHome
-from workflows.reuse import made_or_reused, recipe, recipe_path
+from workflows.lib.resources import BertHome
+from workflows.lib.reuse import made_or_reused, recipe, recipe_path
 
 SETTINGS = {"size": 1}
 INPUTS = {"dump": "abc"}

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from bert_pipeline.errors import UsageError
-from workflows.partitions import checked_dump_name, dump_and_task, dump_task_key, sample_seed
-from workflows.resources import BertHome
+from workflows.lib.resources import BertHome, checked_dump_name, dump_and_task, dump_task_key, sample_seed
 from workflows.run import build_parser, main, plan_of, run_config
 
 
@@ -70,7 +69,7 @@ def test_partition_key_of_dump_and_task_is_taken_apart_as_it_was_put_together():
 
 
 def test_home_is_below_the_working_directory_unless_named(monkeypatch, tmp_path):
-    from workflows.resources import BertHome
+    from workflows.lib.resources import BertHome
 
     monkeypatch.delenv("BERT_HOME", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

@@ -16,12 +16,12 @@ from bert_model.presets import preset_from_mapping
 from bert_model.registry.registry import list_models
 from bert_model.training.metrics_log import tracking_uri
 from bert_model.training.mlflow_sync import open_client
-from workflows.configuration import asset_configs
 from workflows.definitions import defs
-from workflows.defs import failures
-from workflows.instance import open_instance
-from workflows.metadata import readable_failures
-from workflows.resources import BertHome
+from workflows.defs import automation
+from workflows.lib.instance import open_instance
+from workflows.lib.launchpad import asset_configs
+from workflows.lib.metadata import readable_failures
+from workflows.lib.resources import BertHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
@@ -91,7 +91,7 @@ def test_credentials_in_the_tracking_address_reach_the_server_and_nothing_else(h
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     monkeypatch.setenv("BERT_HOME", str(home.path))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv(failures.WEBHOOK_VARIABLE, "http://127.0.0.1:9/services/planted-webhook")
+    monkeypatch.setenv(automation.WEBHOOK_VARIABLE, "http://127.0.0.1:9/services/planted-webhook")
     mapping = miniature.preset()
     for phase, steps in zip(mapping["pretraining"]["phases"], (20, 5), strict=True):
         phase["steps"] = steps
@@ -111,13 +111,13 @@ def test_credentials_in_the_tracking_address_reach_the_server_and_nothing_else(h
         failed = asking_job.execute_in_process(instance=instance, resources={"home": home}, raise_on_error=False)
         assert not failed.success
         with dg.build_run_status_sensor_context(
-            sensor_name=failures.FAILURE_SENSOR,
+            sensor_name=automation.FAILURE_SENSOR,
             dagster_instance=instance,
             dagster_run=failed.dagster_run,
             dagster_event=failed.get_run_failure_event(),
         ) as context:
-            message = failures.failure_message(context.for_run_failure())
-            failures.failed_runs(context.for_run_failure())
+            message = automation.failure_message(context.for_run_failure())
+            automation.failed_runs(context.for_run_failure())
     os.environ.pop("DAGSTER_HOME", None)
     assert set(shown) == {f"{USER}:{PASSWORD}"}
     assert f"127.0.0.1:{port}" in message

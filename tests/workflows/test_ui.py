@@ -19,10 +19,9 @@ import pytest
 from launch_query import LAUNCH
 
 from bert_pipeline.manifest import load_manifest
-from workflows.instance import open_instance
-from workflows.launcher import LAUNCH_VARIABLE
-from workflows.phases import ASSETS
-from workflows.resources import BertHome
+from workflows.lib.instance import open_instance
+from workflows.lib.resources import ASSETS, BertHome
+from workflows.lib.torchrun import LAUNCH_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

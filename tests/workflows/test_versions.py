@@ -13,10 +13,8 @@ import pytest
 
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from workflows.definitions import defs
-from workflows.partitions import dump_task_key
-from workflows.resources import BertHome
-from workflows.reuse import made_or_reused
-from workflows.versions import FLOORS, ROOT, closure, code_version, packages_version
+from workflows.lib.resources import BertHome, dump_task_key
+from workflows.lib.reuse import FLOORS, ROOT, closure, code_version, made_or_reused, packages_version
 
 REGISTRY = {"registered_pretrained_model", "registered_task_model", "promotion_decision"}
 BEAM = {"corpus", "vocabulary", "instances"}
@@ -36,7 +34,7 @@ def entries() -> dict[str, tuple[str, ...]]:
     for name in kept:
         del sys.modules[name]
     try:
-        importlib.import_module("workflows.versions").code_version = lambda *functions: " ".join(functions)
+        importlib.import_module("workflows.lib.reuse").code_version = lambda *functions: " ".join(functions)
         specs = importlib.import_module("workflows.definitions").defs().resolve_all_asset_specs()
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == "workflows"]:
@@ -93,7 +91,7 @@ def test_every_asset_has_the_version_of_what_its_functions_reach(versions, entri
         ("bert_model/inference/inputs.py", {"predictions", *REGISTRY}),
         ("bert_model/registry/model_card.py", REGISTRY),
         ("bert_model/registry/pyfunc.py", REGISTRY),
-        ("workflows/plots.py", {"report"}),
+        ("workflows/lib/metadata.py", {"report"}),
         ("bert_model/inference/attention.py", set()),
         ("bert_model/inference/attention.html", set()),
         ("bert_model/cli.py", set()),
@@ -168,7 +166,7 @@ def recipe_of_finetuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dic
 
 def test_lineage_counts_every_file_of_both_packages(tree, edit):
     before = packages_version("bert_pipeline", "bert_model", root=tree)
-    edit("workflows/report.py")
+    edit("workflows/lib/report.py")
     assert packages_version("bert_pipeline", "bert_model", root=tree) == before
     edit("bert_model/cli.py")
     assert packages_version("bert_pipeline", "bert_model", root=tree) != before

@@ -1,14 +1,16 @@
 """Jobs, the monthly retraining, and the sensors that notice new dumps: real, and off until switched on in the UI."""
 
+import json
+import os
 import re
+import urllib.request
 
 import dagster as dg
 
-from workflows import retraining
-from workflows.partitions import dump_partitions
-from workflows.phases import JOBS
-from workflows.resources import BertHome
-from workflows.retraining import MAX_RETRIES_TAG, MAX_RUNTIME_TAG, SECONDS_PER_HOUR, known_dumps, retraining_run
+from bert_model.training.metrics_log import without_password
+from workflows.lib import retraining
+from workflows.lib.resources import JOBS, BertHome, dump_partitions
+from workflows.lib.retraining import MAX_RETRIES_TAG, MAX_RUNTIME_TAG, SECONDS_PER_HOUR, known_dumps, retraining_run
 
 PRETRAINING_JOB, FINETUNING_JOB, REPORT_JOB, PREDICTION_JOB = JOBS
 RETRAINING_SCHEDULE = "monthly_retraining"
@@ -136,3 +138,55 @@ def _start(home: BertHome, dumps: dict[str, list[str]]) -> dg.SensorResult:
         run_requests=[retraining_run(name, files, start=start) for name, files in dumps.items()],
         dynamic_partitions_requests=[dump_partitions.build_add_request(list(dumps))],
     )
+
+
+FAILURE_SENSOR = "failed_runs"
+WEBHOOK_VARIABLE = "BERT_FAILURE_WEBHOOK"
+"""An address that takes a POST of {"text": …}, as the chat services do. It is a secret, and is never logged."""
+TIMEOUT_SECONDS = 10.0
+MOST_CHARACTERS = 2000
+
+
+@dg.run_failure_sensor(
+    name=FAILURE_SENSOR,
+    default_status=dg.DefaultSensorStatus.STOPPED,
+    description="Logs each failed run with its cause, and posts the same sentence to the webhook in "
+    "BERT_FAILURE_WEBHOOK.",
+)
+def failed_runs(context: dg.RunFailureSensorContext) -> None:
+    message = failure_message(context)
+    context.log.error(message)
+    webhook = os.environ.get(WEBHOOK_VARIABLE)
+    if webhook:
+        problem = post(webhook, message)
+        if problem:
+            context.log.warning(f"the webhook in {WEBHOOK_VARIABLE} was not reached ({problem})")
+
+
+def failure_message(context: dg.RunFailureSensorContext) -> str:
+    """Job, partition, run and cause in a paragraph: the failed step's own words where there are any."""
+    run = context.dagster_run
+    partition = run.tags.get("dagster/partition")
+    causes = []
+    for event in context.get_step_failure_events():
+        error = event.step_failure_data.error
+        deepest = error
+        while deepest is not None and deepest.cause is not None:
+            deepest = deepest.cause
+        given = event.step_failure_data.user_failure_data
+        words = given.description if given and given.description else (deepest.message if deepest else "")
+        causes.append(f"{event.step_key}: {words.strip()}")
+    cause = "; ".join(causes) or context.failure_event.message or "no cause is recorded"
+    where = f" of {partition}" if partition else ""
+    return f"{run.job_name}{where} failed (run {run.run_id}): {without_password(cause)}"[:MOST_CHARACTERS]
+
+
+def post(webhook: str, message: str) -> str:
+    """Send a message; returns why that failed, without the address, or ""."""
+    try:
+        body = json.dumps({"text": message}).encode()
+        request = urllib.request.Request(webhook, data=body, headers={"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS):
+            return ""
+    except (OSError, ValueError) as error:
+        return type(error).__name__

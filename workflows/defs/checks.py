@@ -6,18 +6,14 @@ from typing import Any
 
 import dagster as dg
 
-from workflows import inspection, model_inspection
-from workflows.defs.corpus import corpus, dump, dump_sources
+from workflows.defs.data import corpus, dump, dump_sources, instances, vocabulary
 from workflows.defs.finetuning import finetuned_model, task_data
-from workflows.defs.instances import instances
 from workflows.defs.predictions import predictions
 from workflows.defs.pretraining import current_model, pretrained_model
-from workflows.defs.promotion import registered_name, registered_pretrained_model, registered_task_model
-from workflows.defs.report import report
-from workflows.defs.vocabulary import vocabulary
-from workflows.inspection import Verdict
-from workflows.partitions import TASK_NAMES, dump_and_task, sample_seed
-from workflows.resources import BertHome
+from workflows.defs.promotion import registered_name, registered_pretrained_model, registered_task_model, report
+from workflows.lib import data_checks, model_checks
+from workflows.lib.data_checks import Verdict
+from workflows.lib.resources import TASK_NAMES, BertHome, dump_and_task, sample_seed
 
 DUMP_READABLE = "dump_readable"
 CORPUS_INTACT = "corpus_intact"
@@ -47,55 +43,55 @@ Judge = Callable[[BertHome, str], Verdict]
 def _dump_readable(home: BertHome, name: str) -> Verdict:
     """The dump's files are there and unchanged."""
     directory = home.dump(name)
-    verdict = inspection.intact(directory)
-    return inspection.dump_readable(directory, dump_sources(directory)) if verdict.passed else verdict
+    verdict = data_checks.intact(directory)
+    return data_checks.dump_readable(directory, dump_sources(directory)) if verdict.passed else verdict
 
 
 def _corpus_intact(home: BertHome, name: str) -> Verdict:
     """Every shard is byte for byte what the manifest says."""
-    return inspection.intact(home.corpus(name), "corpus")
+    return data_checks.intact(home.corpus(name), "corpus")
 
 
 def _corpus_not_empty(home: BertHome, name: str) -> Verdict:
     """There are training and held-out documents with sentences."""
-    return inspection.corpus_not_empty(home.corpus(name))
+    return data_checks.corpus_not_empty(home.corpus(name))
 
 
 def _corpus_without_markup(home: BertHome, name: str) -> Verdict:
     """Sentences are prose, free of wikitext and HTML."""
-    return inspection.corpus_without_markup(home.corpus(name))
+    return data_checks.corpus_without_markup(home.corpus(name))
 
 
 def _corpus_split_disjoint(home: BertHome, name: str) -> Verdict:
     """No document stands in both training and held-out data, or twice."""
-    return inspection.corpus_split_disjoint(home.corpus(name))
+    return data_checks.corpus_split_disjoint(home.corpus(name))
 
 
 def _corpus_not_shrunken(home: BertHome, name: str) -> Verdict:
     """The corpus is not much smaller than that of the same wiki's dump before."""
     if sample_seed(name) is not None:
         return Verdict(passed=True, description="a generated sample is as large as it was asked to be")
-    return inspection.corpus_not_shrunken(home.path / "data", name)
+    return data_checks.corpus_not_shrunken(home.path / "data", name)
 
 
 def _vocabulary_layout(home: BertHome, name: str) -> Verdict:
     """Special tokens, size, no token twice."""
-    return inspection.vocabulary_layout(home.vocabulary(name))
+    return data_checks.vocabulary_layout(home.vocabulary(name))
 
 
 def _vocabulary_unknown_rate(home: BertHome, name: str) -> Verdict:
     """Held-out text is nearly free of [UNK]: at most 0.1 % of the tokens in English (a warning up to 2 %)."""
-    return inspection.unknown_rate(home.vocabulary(name), home.corpus(name))
+    return data_checks.unknown_rate(home.vocabulary(name), home.corpus(name))
 
 
 def _instances_well_formed(home: BertHome, name: str) -> Verdict:
     """Every instance of every length is [CLS] A [SEP] B [SEP]."""
-    return _all_lengths(home, name, inspection.instances_well_formed)
+    return _all_lengths(home, name, data_checks.instances_well_formed)
 
 
 def _next_sentence_balance(home: BertHome, name: str) -> Verdict:
     """Random and true next sentences are balanced."""
-    return _all_lengths(home, name, inspection.next_sentence_balance)
+    return _all_lengths(home, name, data_checks.next_sentence_balance)
 
 
 def _all_lengths(home: BertHome, name: str, judge: Callable[[Any], Verdict]) -> Verdict:
@@ -115,61 +111,61 @@ def _all_lengths(home: BertHome, name: str, judge: Callable[[Any], Verdict]) -> 
 
 def _pretrained_model_loads(home: BertHome, name: str) -> Verdict:
     """The weights are intact, load strictly, and are finite."""
-    return model_inspection.pretrained_model_loads(current_model(home, name))
+    return model_checks.pretrained_model_loads(current_model(home, name))
 
 
 def _pretraining_loss_falls(home: BertHome, name: str) -> Verdict:
     """The held-out loss is finite and lower at the end than at the start, and better than guessing."""
-    return model_inspection.pretraining_loss_falls(current_model(home, name))
+    return model_checks.pretraining_loss_falls(current_model(home, name))
 
 
 def _held_out_reproduces(home: BertHome, name: str) -> Verdict:
     """The exported weights have the held-out loss and accuracy that the training measured."""
-    return model_inspection.held_out_reproduces(current_model(home, name))
+    return model_checks.held_out_reproduces(current_model(home, name))
 
 
 def _task_data_unchanged(home: BertHome, partition: str) -> Verdict:
     """The official files are still the ones that were read."""
-    return model_inspection.task_data_unchanged(home.task_data(*dump_and_task(partition)))
+    return model_checks.task_data_unchanged(home.task_data(*dump_and_task(partition)))
 
 
 def _task_splits_disjoint(home: BertHome, partition: str) -> Verdict:
     """Hardly any dev example is a training example, word by word."""
-    return model_inspection.task_splits_disjoint(home.task_data(*dump_and_task(partition)))
+    return model_checks.task_splits_disjoint(home.task_data(*dump_and_task(partition)))
 
 
 def _finetuned_scores_reproduce(home: BertHome, partition: str) -> Verdict:
     """The saved weights predict dev as recorded, and the predictions score as recorded."""
     name, task = dump_and_task(partition)
-    return model_inspection.finetuned_scores_reproduce(home.finetuning(name, task), home.task_data(name, task))
+    return model_checks.finetuned_scores_reproduce(home.finetuning(name, task), home.task_data(name, task))
 
 
 def _finetuned_not_degenerate(home: BertHome, partition: str) -> Verdict:
     """The model does not say the same of every dev example."""
-    return model_inspection.finetuned_not_degenerate(home.finetuning(*dump_and_task(partition)))
+    return model_checks.finetuned_not_degenerate(home.finetuning(*dump_and_task(partition)))
 
 
 def _registered_pretrained_consistent(home: BertHome, name: str) -> Verdict:
     """The registry's version holds exactly the weights of the pre-trained model."""
     directory = current_model(home, name)
-    return model_inspection.registered_consistent(directory, registered_name(directory, None))
+    return model_checks.registered_consistent(directory, registered_name(directory, None))
 
 
 def _registered_task_consistent(home: BertHome, partition: str) -> Verdict:
     """The registry's version holds exactly the fine-tuned weights, and the champion can be read."""
     name, task = dump_and_task(partition)
     model = registered_name(current_model(home, name), task)
-    return model_inspection.registered_consistent(home.finetuning(name, task), model)
+    return model_checks.registered_consistent(home.finetuning(name, task), model)
 
 
 def _report_intact(home: BertHome, name: str) -> Verdict:
     """Table and pictures are there, and the table says what the fine-tuned models say."""
-    return model_inspection.report_agrees(home.report(name), home.finetuning(name, TASK_NAMES[0]).parent)
+    return model_checks.report_agrees(home.report(name), home.finetuning(name, TASK_NAMES[0]).parent)
 
 
 def _predictions_complete(home: BertHome, task: str) -> Verdict:
     """There is an answer for each input, in whole files."""
-    return model_inspection.predictions_complete(home.predictions(task))
+    return model_checks.predictions_complete(home.predictions(task))
 
 
 def _check(

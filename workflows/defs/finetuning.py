@@ -13,22 +13,27 @@ from bert_model.training.metrics_log import mlflow_run_id
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtefactError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing, write_text_durably
-from workflows.conditions import AFTER_CANDIDATE, AFTER_INPUTS
-from workflows.configuration import config_class, from_launchpad, launchpad_preset
-from workflows.defs.corpus import OWNERS as DATA_OWNERS
-from workflows.defs.corpus import dump
+from workflows.defs.data import OWNERS as DATA_OWNERS
+from workflows.defs.data import dump
 from workflows.defs.pretraining import OWNERS, TRAINING_POOL, current_model, pretrained_model
-from workflows.metadata import for_reading, manifest_metadata, picture, readable_failures, shortened, table
-from workflows.partitions import dump_and_task, dump_task_partitions, sample_seed
-from workflows.phases import job_tags
-from workflows.plots import SAMPLE_MARK, score_bars
-from workflows.previews import score_preview
-from workflows.resources import BertHome
-from workflows.reuse import made_or_reused, recipe
-from workflows.versions import code_version
+from workflows.lib.conditions import AFTER_CANDIDATE, AFTER_INPUTS
+from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
+from workflows.lib.metadata import (
+    SAMPLE_MARK,
+    for_reading,
+    manifest_metadata,
+    picture,
+    readable_failures,
+    score_bars,
+    score_preview,
+    shortened,
+    table,
+)
+from workflows.lib.resources import BertHome, dump_and_task, dump_task_partitions, job_tags, sample_seed
+from workflows.lib.reuse import code_version, made_or_reused, recipe
 
 TASK_DATA_CODE = code_version("bert_pipeline.tasks.task.load_task_data")
-FINETUNING_CODE = code_version("bert_model.finetuning.finetune")
+FINETUNING_CODE = code_version("bert_model.finetuning.finetune.finetune")
 RESULTS_NAME = "results.json"
 TASK_SOURCE_NAME = "source.json"
 TASK_DATA_KIND = "task_data"

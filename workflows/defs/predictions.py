@@ -12,15 +12,12 @@ from pydantic import Field
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
-from workflows.configuration import launchpad_preset
 from workflows.defs.pretraining import OWNERS
 from workflows.defs.promotion import REGISTRY_RETRIES, registered_task_model, version_link
-from workflows.metadata import for_reading, manifest_metadata, readable_failures, shortened, table
-from workflows.partitions import task_partitions
-from workflows.phases import job_tags
-from workflows.resources import BertHome
-from workflows.reuse import made_or_reused, recipe
-from workflows.versions import code_version
+from workflows.lib.launchpad import launchpad_preset
+from workflows.lib.metadata import for_reading, manifest_metadata, readable_failures, shortened, table
+from workflows.lib.resources import BertHome, job_tags, task_partitions
+from workflows.lib.reuse import code_version, made_or_reused, recipe
 
 PREDICTION_POOL = "prediction"
 """One at a time: each takes the first GPU, or every core."""

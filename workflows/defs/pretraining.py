@@ -16,17 +16,23 @@ from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, mlflow_run_id
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ArtefactError, BertError
 from bert_pipeline.manifest import Manifest, load_manifest, write_text_durably
-from workflows.conditions import MONTHLY
-from workflows.configuration import config_class, from_launchpad, launchpad_preset
-from workflows.defs.instances import instances
-from workflows.launcher import Launch, read_metrics, run_training
-from workflows.metadata import flat_numbers, for_reading, manifest_metadata, picture, readable_failures, table
-from workflows.partitions import dump_partitions, sample_seed
-from workflows.phases import job_tags
-from workflows.plots import SAMPLE_MARK, training_curves
-from workflows.previews import loss_preview
-from workflows.resources import BertHome
-from workflows.versions import code_version
+from workflows.defs.data import instances
+from workflows.lib.conditions import MONTHLY
+from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
+from workflows.lib.metadata import (
+    SAMPLE_MARK,
+    flat_numbers,
+    for_reading,
+    loss_preview,
+    manifest_metadata,
+    picture,
+    readable_failures,
+    table,
+    training_curves,
+)
+from workflows.lib.resources import BertHome, dump_partitions, job_tags, sample_seed
+from workflows.lib.reuse import code_version
+from workflows.lib.torchrun import Launch, read_metrics, run_training
 
 OWNERS = ["team:modelling"]
 TRAINING_POOL = "training"

@@ -1,5 +1,6 @@
-"""The registry: versions of pre-trained and fine-tuned models, and the alias `champion` behind its gates."""
+"""Assets and jobs of the registry: registration, promotion, rollback, and the report."""
 
+import base64
 import functools
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,70 @@ from pydantic import Field
 from bert_model.registry.promotion import Decision, GateConfig
 from bert_pipeline.errors import ArtefactError
 from bert_pipeline.manifest import content_sha256, load_manifest
-from workflows.conditions import AFTER_INPUTS, MONTHLY, after_last_of
-from workflows.configuration import config_class, from_launchpad, launchpad_preset
-from workflows.defs.corpus import dump_sources
+from workflows.defs.data import dump_sources
 from workflows.defs.finetuning import finetuned_model
 from workflows.defs.pretraining import OWNERS, current_model, pretrained_model, training_picture
-from workflows.defs.report import report
-from workflows.lineage import lineage_tags, text_licence
-from workflows.metadata import for_reading, readable_failures, table
-from workflows.partitions import dump_and_task, dump_partitions, dump_task_partitions
-from workflows.phases import job_tags
-from workflows.resources import BertHome
-from workflows.versions import code_version
+from workflows.lib.conditions import AFTER_INPUTS, MONTHLY, after_last_of
+from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
+from workflows.lib.metadata import for_reading, manifest_metadata, readable_failures, score_preview, table
+from workflows.lib.report import REPORT_NAME, SCORES_PLOT, TRAINING_PLOT, collect_results, write_report
+from workflows.lib.resources import BertHome, dump_and_task, dump_partitions, dump_task_partitions, job_tags
+from workflows.lib.reuse import code_version, lineage_tags, text_licence
+from workflows.lib.torchrun import read_metrics
+
+
+@dg.asset(
+    deps=[pretrained_model, finetuned_model],
+    group_name="report",
+    kinds={"markdown", "csv", "mlflow"},
+    owners=OWNERS,
+    tags=job_tags("report"),
+    partitions_def=dump_partitions,
+    automation_condition=after_last_of("finetuned_model"),
+    freshness_policy=MONTHLY,
+    code_version=code_version("workflows.lib.report.collect_results", "workflows.lib.report.write_report"),
+)
+def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeResult[None]:
+    """The table of all tasks and the pictures: scores with and without pre-training beside the majority baseline.
+
+    Tasks at chance and tasks that were skipped are named. The same files are in MLflow as a run of their own.
+    """
+    name = context.partition_key
+    with readable_failures():
+        directory = current_model(home, name)
+        model = load_manifest(directory, kind="pretrained_model")
+        results = collect_results(home, name, model.sha256)
+        events = read_metrics(directory.parent / "metrics.jsonl")
+        manifest = write_report(results, events, model, home.report(name))
+    scores = {f"{row['task']}/{row['metric']}": float(row["score"]) for row in results.rows}
+    run_id = home.log_report(
+        run_name=f"report-{name}",
+        tags={"dump": name, "generated_sample": str(results.generated), "dagster_run_id": context.run.run_id},
+        metrics={**scores, **{f"average/{key}": value for key, value in results.averages().items()}},
+        directory=manifest.path,
+    )
+    context.log.info(f"{len(results.rows)} tasks, {len(results.skipped)} skipped; MLflow run {run_id}")
+    metadata: dict[str, Any] = manifest_metadata(manifest) | {
+        "scores": score_preview([(row["task"], row["score"], row["majority"]) for row in results.rows]),
+        "report": dg.MetadataValue.md(with_pictures(manifest.path)),
+        "results": table(results.shown_rows()),
+        "at_chance": ", ".join(results.at_chance) or "none",
+        "skipped_tasks": dg.MetadataValue.json(results.skipped),
+        "generated_sample": results.generated,
+        "mlflow_run": dg.MetadataValue.url(home.run_page(run_id)),
+    }
+    metadata |= {f"score/{row['task']}": float(row["score"]) for row in results.rows}
+    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
+
+
+def with_pictures(directory: Path) -> str:
+    """The Markdown report with its pictures inlined, for the UI."""
+    text = (directory / REPORT_NAME).read_text(encoding="utf-8")
+    for name in (SCORES_PLOT, TRAINING_PLOT):
+        picture = base64.b64encode((directory / name).read_bytes()).decode()
+        text = text.replace(f"({name})", f"(data:image/png;base64,{picture})")
+    return text
+
 
 REGISTRY_POOL = "registry"
 """Promotions one after the other: aliases are last-writer-wins."""
@@ -231,3 +284,58 @@ def _version_metadata(version: Any, home: BertHome) -> dict[str, Any]:
     if version.tags.get("score"):
         metadata |= {"metric": version.tags["metric"], "score": float(version.tags["score"])}
     return metadata
+
+
+NAME = (str, Field(description="Registered model, such as bert-tiny or bert-tiny-sst2."))
+
+DecisionLaunchpad: Any = config_class(
+    GateConfig,
+    name="DecisionLaunchpad",
+    defaults=launchpad_preset().promotion,
+    extra={
+        "name": NAME,
+        "version": (int, Field(default=0, description="Version to promote; 0 takes the newest.")),
+        "dry_run": (bool, Field(default=True, description="Print the decision and change nothing.")),
+    },
+)
+
+
+class RollbackLaunchpad(dg.Config):
+    """Whose champion goes back."""
+
+    name: str = NAME[1]
+
+
+@dg.op(pool=REGISTRY_POOL)
+def hold_against_gates(context: dg.OpExecutionContext, config: DecisionLaunchpad, home: BertHome) -> None:
+    """Hold a version against the gates, and make it champion unless this is a dry run."""
+    from bert_model.registry.registry import promote
+
+    home.apply_environment()
+    with readable_failures():
+        gates = from_launchpad(GateConfig, config)
+        decision = promote(config.name, config.version or None, config.dry_run, config=gates)
+        context.log.info(f"\n{decision.table()}")
+        if not config.dry_run:
+            decision.require()
+
+
+@dg.op(pool=REGISTRY_POOL)
+def give_champion_back(context: dg.OpExecutionContext, config: RollbackLaunchpad, home: BertHome) -> None:
+    """Give the alias champion back to the version that held it before."""
+    from bert_model.registry.registry import rollback
+
+    home.apply_environment()
+    with readable_failures():
+        version = rollback(config.name)
+    context.log.info(f"{version.name} version {version.version} is champion again")
+
+
+@dg.job(name="promote", description="Print the decision on a version, and promote it where dry_run is off.")
+def promote_job() -> None:
+    hold_against_gates()
+
+
+@dg.job(name="rollback", description="Give the alias champion of a registered model back to its former holder.")
+def rollback_job() -> None:
+    give_champion_back()

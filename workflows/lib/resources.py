@@ -1,14 +1,114 @@
-"""Where everything lives: one directory for data, Dagster's storage, MLflow's database and its artefacts."""
+"""The home directory, the MLflow resource, and the partitions and stages of the graph."""
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import dagster as dg
 
 from bert_model.training.metrics_log import credentials_apart
 from bert_pipeline.errors import UsageError
-from workflows.partitions import TASK_NAMES, checked_dump_name
+
+TASK_NAMES = (
+    "cola",
+    "sst2",
+    "mrpc",
+    "stsb",
+    "qqp",
+    "mnli",
+    "qnli",
+    "rte",
+    "wnli",
+    "squad1",
+    "squad2",
+    "swag",
+    "ner",
+    "ner_features",
+)
+"""Every task of the paper, in the order of its tables."""
+
+DEFAULT_DUMP = "samplewiki-1"
+"""The generated sample encyclopaedia: the partition that needs no file and no network."""
+
+SAMPLE_DUMP = re.compile(r"samplewiki-(\d{1,9})")
+_DUMP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+dump_partitions = dg.DynamicPartitionsDefinition(name="dump")
+task_partitions = dg.StaticPartitionsDefinition(list(TASK_NAMES))
+dump_task_partitions = dg.MultiPartitionsDefinition({"dump": dump_partitions, "task": task_partitions})
+
+
+def checked_dump_name(name: str) -> str:
+    """Return `name` if it can name a partition and a directory; UsageError otherwise."""
+    if not _DUMP_NAME.fullmatch(name) or ".." in name:
+        raise UsageError(
+            f"dump {name!r}: expected letters, digits, dots, dashes and underscores, such as enwiki-20261101"
+        )
+    return name
+
+
+def sample_seed(dump: str) -> int | None:
+    """The seed of the generated sample that `dump` names; None for a real dump."""
+    match = SAMPLE_DUMP.fullmatch(dump)
+    return int(match[1]) if match else None
+
+
+def dump_task_key(dump: str, task: str) -> dg.MultiPartitionKey:
+    """The partition of one task over one dump."""
+    return dg.MultiPartitionKey({"dump": dump, "task": task})
+
+
+def dump_and_task(partition_key: str) -> tuple[str, str]:
+    """Take a partition of `dump_task_partitions` apart."""
+    dimensions = dump_task_partitions.get_partition_key_from_str(str(partition_key)).keys_by_dimension
+    return dimensions["dump"], dimensions["task"]
+
+
+def checked_tasks(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the task names in the tables' order; UsageError for an unknown one."""
+    from bert_pipeline.errors import suggest
+
+    for name in names:
+        if name not in TASK_NAMES:
+            raise UsageError(f"task {name!r} is not known{suggest(name, TASK_NAMES)}")
+    return tuple(name for name in TASK_NAMES if name in names)
+
+
+PHASES = ("data", "pretraining", "finetuning", "report")
+PHASE_ASSETS = {
+    "data": ("dump", "corpus", "vocabulary", "instances"),
+    "pretraining": ("pretrained_model", "registered_pretrained_model"),
+    "finetuning": ("task_data", "finetuned_model", "registered_task_model"),
+    "report": ("report", "promotion_decision"),
+}
+DUMP_ASSETS = PHASE_ASSETS["data"] + PHASE_ASSETS["pretraining"]
+"""From a dump to a registered pre-trained model: all on the partition `dump`."""
+TASK_ASSETS = PHASE_ASSETS["finetuning"]
+"""On the partitions `dump` × `task`."""
+ON_REQUEST = ("predictions",)
+"""Made from files of the user's own, for a task, with whichever version is champion: no phase of a run."""
+ASSETS = (*DUMP_ASSETS, *TASK_ASSETS, *PHASE_ASSETS["report"], *ON_REQUEST)
+
+JOB_TAG = "job"
+JOBS = {
+    "retrain": DUMP_ASSETS,
+    "evaluate_tasks": TASK_ASSETS,
+    "write_report": PHASE_ASSETS["report"],
+    "predict": ON_REQUEST,
+}
+"""The jobs in the UI, and the assets that each makes."""
+
+
+def job_tags(asset: str) -> dict[str, str]:
+    """The tag of an asset that names its job, to select by in the UI: `tag:job=retrain`."""
+    return {JOB_TAG: next(job for job, assets in JOBS.items() if asset in assets)}
+
+
+def asset_of_step(step: str) -> str:
+    """The asset that a step makes or checks: a check's step is called asset_check."""
+    return next((name for name in ASSETS if step == name or step.startswith(f"{name}_")), step)
+
 
 HOME_VARIABLE = "BERT_HOME"
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"

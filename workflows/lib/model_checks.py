@@ -7,8 +7,8 @@ from typing import Any
 
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, load_manifest
-from workflows.inspection import Verdict, intact
-from workflows.launcher import read_metrics
+from workflows.lib.data_checks import Verdict, intact
+from workflows.lib.torchrun import read_metrics
 
 HELD_OUT_LOSS = "held_out/mlm_loss"
 TRAINING_LOSS = "train/mlm_loss"

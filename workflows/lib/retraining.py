@@ -6,10 +6,8 @@ import time
 import dagster as dg
 
 from bert_pipeline.errors import ConfigurationError
-from workflows.configuration import asset_configs, launchpad_preset
-from workflows.partitions import dump_partitions
-from workflows.phases import DUMP_ASSETS
-from workflows.resources import BertHome
+from workflows.lib.launchpad import asset_configs, launchpad_preset
+from workflows.lib.resources import DUMP_ASSETS, BertHome, dump_partitions
 
 WIKI_VARIABLE = "BERT_WIKI"
 DEFAULT_WIKI = "simplewiki"

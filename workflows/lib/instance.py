@@ -6,8 +6,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from workflows.partitions import DEFAULT_DUMP, checked_dump_name, dump_partitions
-from workflows.resources import HOME_VARIABLE, BertHome, default_home
+from workflows.lib.resources import (
+    DEFAULT_DUMP,
+    HOME_VARIABLE,
+    BertHome,
+    checked_dump_name,
+    default_home,
+    dump_partitions,
+)
 
 DAGSTER_HOME_VARIABLE = "DAGSTER_HOME"
 PROCESS_TAG = "bert/process"

@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from workflows.phases import asset_of_step
+from workflows.lib.resources import asset_of_step
 
 QUIET_SECONDS = 30.0
 """A step that works for longer is heard from this often."""

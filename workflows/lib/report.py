@@ -12,9 +12,8 @@ from typing import Any
 
 from bert_pipeline.errors import ArtefactError, BertError
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
-from workflows.partitions import TASK_NAMES, sample_seed
-from workflows.plots import SAMPLE_MARK, score_bars, training_curves
-from workflows.resources import BertHome
+from workflows.lib.metadata import SAMPLE_MARK, score_bars, training_curves
+from workflows.lib.resources import TASK_NAMES, BertHome, sample_seed
 
 REPORT_KIND = "report"
 REPORT_NAME = "report.md"

@@ -1,0 +1,1 @@
+"""What the definitions use: resources, checks, metadata, reuse; nothing here defines an asset."""

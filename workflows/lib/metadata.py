@@ -1,0 +1,284 @@
+"""Metadata of materializations: tables, previews and plots."""
+
+import base64
+import contextlib
+import html
+import io
+import math
+import statistics
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from bert_model.training.metrics_log import without_password
+from bert_pipeline.errors import BertError, UnavailableError
+from bert_pipeline.manifest import Manifest
+
+WHEREABOUTS = ("path", "source", "sources", "training_directory", "sha256", "files", "bytes", "seconds")
+"""Last parts of the keys that say where an artefact lies and what it weighs."""
+
+
+@contextlib.contextmanager
+def readable_failures(*, allow_retries: bool = False) -> Iterator[None]:
+    """Turn an error that the user can act on into a Dagster failure with its sentence as description.
+
+    Trying the same again helps where a server did not answer; `allow_retries` says that it does for every error here.
+    The asset's retry policy decides how often.
+    """
+    try:
+        yield
+    except BertError as error:
+        retry = allow_retries or isinstance(error, UnavailableError)
+        raise dg.Failure(
+            description=without_password(str(error)), metadata={"error": type(error).__name__}, allow_retries=retry
+        ) from error
+
+
+def manifest_metadata(manifest: Manifest) -> dict[str, Any]:
+    """Path, identity, size and every count of an artefact, numbers as numbers so that they make time series."""
+    metadata: dict[str, Any] = {
+        "path": dg.MetadataValue.path(str(manifest.path)),
+        "sha256": manifest.sha256,
+        "bytes": sum(entry["bytes"] for entry in manifest.files.values()),
+        "files": len(manifest.files),
+        "seconds": float(manifest.provenance.get("seconds", 0.0)),
+    }
+    if manifest.provenance.get("seconds"):
+        metadata["bytes_per_second"] = metadata["bytes"] / metadata["seconds"]
+    rows = [entry["rows"] for entry in manifest.files.values() if "rows" in entry]
+    if rows:
+        metadata["dagster/row_count"] = sum(rows)
+        if metadata["seconds"]:
+            metadata["rows_per_second"] = sum(rows) / metadata["seconds"]
+    metadata |= flat_numbers(manifest.counts)
+    return metadata
+
+
+def for_reading(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The order in which the UI lists metadata: pictures and texts, links, tables, facts, at last where it lies.
+
+    Within a kind the order stays. Floats get six significant digits: more is noise to a reader.
+    """
+    shown = {key: _six_digits(value) if isinstance(value, float) else value for key, value in metadata.items()}
+    return dict(sorted(shown.items(), key=lambda entry: _place(*entry)))
+
+
+def _place(key: str, value: Any) -> int:
+    if key.rpartition("/")[2] in WHEREABOUTS:
+        return 4
+    kinds = (dg.MarkdownMetadataValue, dg.UrlMetadataValue, dg.TableMetadataValue)
+    return next((place for place, kind in enumerate(kinds) if isinstance(value, kind)), 3)
+
+
+def _six_digits(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def flat_numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, int | float]:
+    """The finite numbers of a nested mapping, under keys joined by slashes."""
+    numbers: dict[str, int | float] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            numbers |= flat_numbers(value, f"{name}/")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            numbers[name] = value
+    return numbers
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue[Any]:
+    """A table for the UI; columns are the first row's keys."""
+    if not rows:
+        return dg.MetadataValue.md("(no rows)")
+    columns = [dg.TableColumn(name=str(key), type=_column_type(value)) for key, value in rows[0].items()]
+    records = [dg.TableRecord({str(key): _cell(value) for key, value in row.items()}) for row in rows]
+    return dg.MetadataValue.table(records=records, schema=dg.TableSchema(columns=columns))
+
+
+def picture(png: bytes, title: str) -> dg.MetadataValue[Any]:
+    """A PNG as Markdown that the UI renders."""
+    return dg.MetadataValue.md(f"![{title}](data:image/png;base64,{base64.b64encode(png).decode()})")
+
+
+def shortened(text: str, length: int = 160) -> str:
+    """Text for a table cell."""
+    text = " ".join(text.split())
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _column_type(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int"
+    return "float" if isinstance(value, float) else "string"
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
+
+
+INLINE_CHARACTERS = 1000
+"""`MarkdownMetadataEntry` in https://github.com/dagster-io/dagster/blob/master/js_modules (MetadataEntry.tsx)."""
+
+WIDTH, HEIGHT = 480, 110
+COLOURS = ("#1f77b4", "#ff7f0e")
+LINE_HEIGHT = 16
+BARS_LEFT = 130
+POINTS = (48, 32, 24, 16, 8)
+"""How many points a curve may have: the first number with which the picture is short enough."""
+MAX_BARS = 16
+UNESCAPED = "/:=',;.-()+"
+"""What a data URL and a Markdown link take as it is; base64 would be longer."""
+
+
+def loss_preview(events: Iterable[Mapping[str, Any]]) -> dg.MetadataValue[Any]:
+    """Training and held-out loss of masked words against steps, each with its first and last value."""
+    series: dict[str, list[tuple[int, float]]] = {"train/mlm_loss": [], "held_out/mlm_loss": []}
+    for event in events:
+        for key, points in series.items():
+            value = (event.get("metrics") or {}).get(key)
+            if isinstance(value, (int, float)) and math.isfinite(value):
+                points.append((int(event.get("step", 0)), float(value)))
+    drawn = [(name, points) for name, points in series.items() if points]
+    if not drawn:
+        return dg.MetadataValue.md("(no losses)")
+    pictures = (_markdown(_curves(drawn, count), "loss of masked words against steps") for count in POINTS)
+    return next(
+        (text for text in pictures if len(text.value or "") < INLINE_CHARACTERS), dg.MetadataValue.md("(no picture)")
+    )
+
+
+def _curves(series: Sequence[tuple[str, Sequence[tuple[int, float]]]], num_points: int) -> str:
+    thinned = [_thinned(points, num_points) for _, points in series]
+    last = max(step for points in thinned for step, _ in points) or 1
+    low, high = (limit(value for points in thinned for _, value in points) for limit in (min, max))
+    shapes = []
+    for index, (name, points) in enumerate(series):
+        places = [
+            (round(step / last * WIDTH), round((high - value) / ((high - low) or 1) * (HEIGHT - 4)) + 2)
+            for step, value in thinned[index]
+        ]
+        legend = f"{name.partition('/')[0].replace('_', '-')} {points[0][1]:.2f} → {points[-1][1]:.2f}"
+        shapes.append(f"<path fill='none' stroke='{COLOURS[index]}' d='{_path(places)}'/>")
+        shapes.append(f"<text x='190' y='{20 + LINE_HEIGHT * index}' fill='{COLOURS[index]}'>{legend}</text>")
+    return _svg(WIDTH, HEIGHT, shapes)
+
+
+def score_preview(rows: Sequence[tuple[str, float, float | None]]) -> dg.MetadataValue[Any]:
+    """One bar for each (name, score of 0 to 100, baseline), the baseline as a tick across it; the first sixteen."""
+    rows = rows[:MAX_BARS]
+    height = LINE_HEIGHT * len(rows)
+    bars = "".join(f"M0,{line}h{max(0, round(score))}" for line, (_, score, _) in enumerate(rows))
+    ticks = "".join(f"M{round(base)},{line}h0" for line, (_, _, base) in enumerate(rows) if base and base > 0)
+    labels = "\n".join(f"{html.escape(name)} {score:.0f}" for name, score, _ in rows)
+    scale = f"translate({BARS_LEFT},{LINE_HEIGHT // 2})scale(3,{LINE_HEIGHT})"
+    shapes = [
+        f"<foreignObject width='{BARS_LEFT}' height='{height}'>",
+        f"<div xmlns='http://www.w3.org/1999/xhtml' style='white-space:pre'>{labels}</div></foreignObject>",
+        f"<g transform='{scale}'><path stroke='{COLOURS[0]}' stroke-width='.6' d='{bars}'/>",
+        f"<path stroke='{COLOURS[1]}' stroke-width='.7' stroke-linecap='square' d='{ticks}'/></g>",
+    ]
+    return _markdown(_svg(WIDTH, height, shapes), "scores, baselines as ticks")
+
+
+def _thinned(points: Sequence[tuple[int, float]], num_points: int) -> list[tuple[float, float]]:
+    """At most `num_points`: means over equal stretches, since single ones would show chance peaks as trends."""
+    stretch = math.ceil(len(points) / num_points)
+    groups = [points[start : start + stretch] for start in range(0, len(points), stretch)]
+    return [(statistics.fmean(step for step, _ in group), statistics.fmean(v for _, v in group)) for group in groups]
+
+
+def _path(places: Sequence[tuple[int, int]]) -> str:
+    """A line through whole-numbered places, written with relative moves because they are short."""
+    words = [f"M{places[0][0]},{places[0][1]}l"]
+    for (x, y), (next_x, next_y) in zip(places, places[1:]):
+        words.append(f"{next_x - x},{next_y - y}")
+    return words[0] + ",".join(words[1:]).replace(",-", "-")
+
+
+def _svg(width: int, height: int, shapes: Sequence[str]) -> str:
+    font = f"style='font:12px/{LINE_HEIGHT}px sans-serif'"
+    head = f"<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' {font}>"
+    return f"{head}{''.join(shapes)}</svg>"
+
+
+def _markdown(svg: str, title: str) -> dg.MarkdownMetadataValue:
+    return dg.MetadataValue.md(f"![{title}](data:image/svg+xml,{urllib.parse.quote(svg, safe=UNESCAPED)})")
+
+
+SAMPLE_MARK = "generated sample"
+
+
+def training_curves(events: Iterable[Mapping[str, Any]], title: str) -> bytes:
+    """Loss and accuracy against steps, training and held-out, from the events of a `metrics.jsonl`."""
+    series: dict[str, list[tuple[int, float]]] = {}
+    phase_starts: dict[int, int] = {}
+    for event in events:
+        step = int(event.get("step", 0))
+        if event.get("event") == "train":
+            phase_starts.setdefault(int(event.get("phase", 0)), step)
+        for key, value in (event.get("metrics") or {}).items():
+            if isinstance(value, (int, float)):
+                series.setdefault(key, []).append((step, float(value)))
+    pyplot = _pyplot()
+    figure, (losses, accuracies) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    for key, points in sorted(series.items()):
+        if key.endswith("loss"):
+            _draw(losses, points, key)
+        elif key.endswith("accuracy"):
+            _draw(accuracies, points, key)
+    for axes, name in ((losses, "loss"), (accuracies, "accuracy")):
+        axes.set_xlabel("step")
+        axes.set_ylabel(name)
+        axes.grid(alpha=0.3)
+        for step in sorted(phase_starts.values())[1:]:
+            axes.axvline(step, color="grey", linestyle=":", linewidth=1)
+        if axes.lines:
+            axes.legend(fontsize=8)
+    figure.suptitle(title)
+    return _png(figure)
+
+
+def score_bars(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], title: str) -> bytes:
+    """Grouped bars: one group for each row's "task", one bar for each of `columns` (key -> legend) that has a score."""
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(figsize=(min(11.0, max(6.0, 1.1 * len(rows) + 2)), 4.2), layout="constrained")
+    width = 0.8 / max(1, len(columns))
+    for index, (key, legend) in enumerate(columns.items()):
+        places = [place + (index - (len(columns) - 1) / 2) * width for place in range(len(rows))]
+        heights = [row.get(key) if isinstance(row.get(key), (int, float)) else float("nan") for row in rows]
+        axes.bar(places, heights, width=width, label=legend)
+    axes.set_xticks(range(len(rows)), [str(row["task"]) for row in rows], rotation=30, ha="right")
+    axes.set_ylabel("score")
+    axes.grid(axis="y", alpha=0.3)
+    axes.axhline(0, color="black", linewidth=0.8)
+    if rows:
+        axes.legend(fontsize=8, ncols=len(columns), loc="upper center", bbox_to_anchor=(0.5, -0.22))
+    axes.set_title(title)
+    return _png(figure)
+
+
+def _draw(axes: Any, points: list[tuple[int, float]], label: str) -> None:
+    steps, values = zip(*points)
+    axes.plot(steps, values, label=label, linewidth=1.4, marker="o" if len(points) < 15 else None, markersize=3)
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _png(figure: Any) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=110, metadata={"Software": None})
+    _pyplot().close(figure)
+    return stream.getvalue()
