@@ -1,4 +1,4 @@
-"""The three floors: imports go down only, and each outside part is imported in its own few files."""
+"""Layering: imports go down only, between packages and between rooms, and each library is imported in its own files."""
 
 import ast
 import subprocess
@@ -50,6 +50,30 @@ def imported_packages(path: Path) -> set[str]:
 
 MODULES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
 
+ROOMS = {
+    "bert_pipeline": (
+        {"errors", "randomness"},
+        {"configuration", "manifest", "parquet_io"},
+        {"beam", "download", "sample", "tasks", "wikipedia"},
+        {"corpus"},
+        {"vocabulary"},
+        {"instances"},
+        {"cli"},
+    ),
+    "bert_model": (
+        {"model", "metrics"},
+        {"training"},
+        {"pretraining", "finetuning"},
+        {"inference"},
+        {"registry"},
+        {"presets"},
+        {"pretraining.__main__"},
+        {"cli"},
+    ),
+    "workflows": ({"lib"}, {"defs"}, {"definitions"}, {"run", "ui", "code_server", "backup"}),
+}
+"""The rooms and root modules of each package, from the lowest up; those of one level do not import each other."""
+
 
 def test_every_floor_has_modules():
     assert {path.relative_to(ROOT).parts[0] for path in MODULES} == set(FLOORS)
@@ -81,8 +105,8 @@ import sys
 blocked = ["mlflow", "pandas", "apache_beam", "dagster", "transformers", "sklearn", "scipy", "matplotlib"]
 sys.modules.update(dict.fromkeys([*blocked, "torch._dynamo"]))  # an import of a None entry raises ImportError
 import bert_model.pretraining.__main__, bert_model.finetuning.finetune, torch
-from bert_model.config import OptimizerConfig
-from bert_model.optimizer import build_optimizer
+from bert_model.training.config import OptimizerConfig
+from bert_model.training.optimizer import build_optimizer
 for name in ("bert_adam", "adamw", "lamb"):
     model = torch.nn.Linear(3, 2)
     optimizer = build_optimizer(model, OptimizerConfig(name=name), 1e-3)
@@ -92,3 +116,60 @@ for name in ("bert_adam", "adamw", "lamb"):
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
+
+
+def module_names() -> dict[str, Path]:
+    """The dotted name of every module, and its file."""
+    names = {}
+    for path in MODULES:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return names
+
+
+def imported_modules(path: Path, names: dict[str, Path]) -> set[str]:
+    """Our modules that a module imports anywhere: lazily, for type checking or at the top."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                found.add(submodule if submodule in names else node.module)
+    return found & set(names)
+
+
+def graph() -> dict[str, set[str]]:
+    """Module -> the modules that it imports."""
+    names = module_names()
+    return {name: imported_modules(path, names) - {name} for name, path in names.items()}
+
+
+def level(module: str) -> tuple[int, str]:
+    """Level and name of a module's room; a module that belongs to no room is an error."""
+    package, _, rest = module.partition(".")
+    for number, rooms in enumerate(ROOMS[package]):
+        for room in rooms:
+            if rest == room or (rest.startswith(f"{room}.") and rest not in set().union(*ROOMS[package])):
+                return number, room
+    raise AssertionError(f"{module} belongs to no room of ROOMS")
+
+
+def test_rooms_import_lower_rooms_only():
+    wrong = []
+    for module, imported in graph().items():
+        for other in imported:
+            if module.partition(".")[0] != other.partition(".")[0] or "." not in module or "." not in other:
+                continue
+            (here, room), (there, other_room) = level(module), level(other)
+            if not (there < here or room == other_room):
+                wrong.append(f"{module} ({room}) imports {other} ({other_room})")
+    assert not wrong
+
+
+def test_no_import_goes_round_in_a_circle():
+    remaining = graph()
+    while leaves := {name for name, imported in remaining.items() if not imported & set(remaining)}:
+        remaining = {name: imported for name, imported in remaining.items() if name not in leaves}
+    assert not remaining, f"these modules import each other: {sorted(remaining)}"

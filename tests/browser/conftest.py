@@ -1,17 +1,12 @@
 """A finished miniature run, both UIs over it, and a browser; of what a failed test saw a picture is kept."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "workflows"))
-sys.path.insert(0, str(Path(__file__).parent))
-
 import miniature
+import pytest
 
 from workflows.lib.resources import BertHome
 

@@ -1,14 +1,9 @@
 """The services, started once for all tests, and their logs where a test fails."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-sys.path.extend(str(Path(__file__).parent.parent / folder) for folder in ("services", "workflows", "bert_model"))
 
 import miniature
+import pytest
 from dagster_api import IN_ONE_PROCESS, DagsterApi
 from dump_site import DumpSite
 from stack import Stack, running_stack

@@ -2,16 +2,12 @@
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import miniature
+import pytest
 
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import BertHome

@@ -20,7 +20,10 @@ NEVER_RUN = ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'")
 
 
 def code_version(*entries: str, root: Path = ROOT) -> str:
-    """Hash what functions such as "bert_model.pretraining.run.pretrain" reach; ValueError when there is no such function."""
+    """Hash the import closure of functions such as "bert_model.pretraining.run.pretrain".
+
+    ValueError when a function does not exist.
+    """
     return _hash(closure(*entries, root=root), root)
 
 

@@ -12,7 +12,7 @@ from bert_pipeline.wikipedia import placeholders
 from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages, read_site
 from bert_pipeline.wikipedia.extract import drop_reason, extract, extract_article
 
-DATA = Path(__file__).parent.parent / "data" / "wikitext"
+DATA = Path(__file__).parents[2] / "data" / "wikitext"
 SITE = read_site('<mediawiki xml:lang="en"><namespace key="6" case="first-letter">File</namespace>')
 
 

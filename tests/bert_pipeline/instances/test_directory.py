@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 from small_corpus import make_tokenizer
-from test_parquet import make_columns
+from small_instances import make_columns
 
 from bert_pipeline.errors import ArtefactError, InputError
 from bert_pipeline.instances.columns import InstanceColumns

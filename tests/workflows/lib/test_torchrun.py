@@ -22,7 +22,7 @@ from workflows.lib.torchrun import (
     run_training,
 )
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")
 
 
@@ -149,8 +149,8 @@ def test_training_ends_when_the_step_process_is_killed(tmp_path):
         import sys
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         from pathlib import Path
-        from test_launcher import plain
-        from workflows.launcher import run_training
+        from test_torchrun import plain
+        from workflows.lib.torchrun import run_training
         launch = plain(Path({str(tmp_path)!r}), "import time; time.sleep(60)")
         run_training(launch, report=print, say=print)
     """

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_parquet import assert_same, make_columns
+from small_instances import assert_same, make_columns
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.crc32c import crc32c, masked_crc32c

@@ -159,7 +159,7 @@ def test_task_of_ones_own_is_fine_tuned_asked_and_scored(write, empty_store, tmp
 
 
 def test_the_example_in_the_documentation_is_a_task():
-    text = (Path(__file__).parents[2] / "docs" / "finetuning.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "finetuning.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
     task = from_mapping(Task, yaml.safe_load(block), where="docs/finetuning.md")
     assert (task.name, task.num_labels, task.columns.label) == ("tickets", 3, "queue")

@@ -7,7 +7,7 @@ import pytest
 from bert_pipeline.wikipedia.dump import read_site
 from bert_pipeline.wikipedia.extract import extract
 
-FOLDER = Path(__file__).parent.parent / "data" / "wikitext" / "passages"
+FOLDER = Path(__file__).parents[2] / "data" / "wikitext" / "passages"
 SITE = read_site('<mediawiki xml:lang="en"><namespace key="6" case="first-letter">File</namespace>')
 
 

@@ -5,42 +5,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from small_corpus import make_documents
+from small_instances import assert_same, make_columns
 
 from bert_pipeline.corpus.parquet import read_documents, read_sentences, write_documents
 from bert_pipeline.errors import ArtefactError, InputError
-from bert_pipeline.instances.columns import InstanceColumns, pad, unpad
+from bert_pipeline.instances.columns import pad, unpad
 from bert_pipeline.instances.parquet import InstanceWriter, open_instances
-
-
-def make_columns(count, *, static, seed=0):
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(5, 33, count)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    masked = {}
-    if static:
-        numbers = rng.integers(1, 5, count)
-        masked_offsets = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
-        masked = {
-            "masked_lm_positions": rng.integers(1, 5, masked_offsets[-1]).astype(np.int32),
-            "masked_lm_ids": rng.integers(0, 30_000, masked_offsets[-1]).astype(np.int32),
-            "masked_offsets": masked_offsets,
-        }
-    return InstanceColumns(
-        input_ids=rng.integers(0, 30_000, offsets[-1]).astype(np.int32),
-        offsets=offsets,
-        segment_b_start=(lengths // 2).astype(np.int32),
-        is_random_next=rng.random(count) < 0.5,
-        **masked,
-    )
-
-
-def assert_same(left, right):
-    for name in InstanceColumns.__dataclass_fields__:
-        a, b = getattr(left, name), getattr(right, name)
-        assert (a is None) == (b is None)
-        if a is not None:
-            assert a.dtype == b.dtype, name
-            assert np.array_equal(a, b), name
 
 
 def test_documents_come_back_as_they_were(tmp_path):

@@ -17,7 +17,7 @@ from marked_articles import (
     write_marks,
 )
 
-MARKS = Path(__file__).parent.parent / "data" / "wikitext" / "marked_articles.json"
+MARKS = Path(__file__).parents[2] / "data" / "wikitext" / "marked_articles.json"
 
 
 def article(*passages: str, optional: str = "") -> MarkedArticle:
