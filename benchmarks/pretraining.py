@@ -1,8 +1,8 @@
-"""Pre-training steps in real tokens a second, beside transformers' BertForPreTraining.
+"""Pre-training steps in real tokens per second, compared with transformers' BertForPreTraining.
 
 Padding is not counted as tokens. Data, shapes, precision and dropout are the same on both sides; each is measured
-eager and (unless left out) compiled, and the best of each makes the RATIO. Needs torch, tokenizers, pyarrow, numpy,
-safetensors and pyyaml, and transformers for the peer.
+eager and (unless left out) compiled, and the RATIO compares the best of each. Requires torch, tokenizers, pyarrow,
+numpy, safetensors and pyyaml, and transformers for the peer.
 """
 
 import argparse
@@ -133,11 +133,11 @@ def profile(case: TrainingCase) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Two ranks beside one
+# Two ranks compared with one
 
 
 def measure_ranks(case: TrainingCase, *, rounds: int, seconds: float) -> list[Row]:
-    """Measure two gloo ranks, and two independent processes, beside one process, each time in fresh processes.
+    """Measure two gloo ranks, and two independent processes, against one process, each time in fresh processes.
 
     Each process has one thread. All use twice the case's batch, so that each rank has as many instances as the case.
     Two processes that share nothing are the upper bound of what a second process can add on the machine.
@@ -341,7 +341,7 @@ def _parser(*, on_gpu: bool) -> argparse.ArgumentParser:
     parser.add_argument("--articles", type=int, default=1200, help="size of the generated encyclopedia")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-growth", action="store_true", help="leave out how a step grows with batch, length, size")
-    parser.add_argument("--no-ranks", action="store_true", help="leave out two gloo ranks beside one (CPU only)")
+    parser.add_argument("--no-ranks", action="store_true", help="leave out two gloo ranks compared with one (CPU only)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds; medians are printed")
     parser.add_argument("--seconds", type=float, default=10.0, help="minimum length of a round")
     parser.add_argument("--quick", action="store_true", help="one short round, eager: shows that it runs")

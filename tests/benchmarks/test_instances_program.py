@@ -39,7 +39,7 @@ def test_job_rows_judge_rate_speedup_and_memory(dump, tmp_path, monkeypatch):
 
     def job(name, corpus, workers, *options):
         working = 0.0 if corpus is inputs.few else 10.0 / workers
-        timing = Timing(seconds=1.0 + working, cpu_seconds=20.0 + workers, peak_bytes=0, output="")
+        timing = Timing(seconds=1.0 + working, cpu_seconds=20.0 + workers, output="")
         return timing, {"made": 300_000, "worker_bytes": 800e6, "parent_bytes": 300e6}
 
     monkeypatch.setattr(jobs, "_job", job)
