@@ -13,10 +13,16 @@ import re
 from collections import Counter
 
 from bert_pipeline.wikipedia.dump import Page, Site
-from bert_pipeline.wikipedia.expand import Expander, keep_apart, replace_external_links, replace_plain_links
-from bert_pipeline.wikipedia.markup import drop_html_blocks, drop_opaque_tags, drop_tables, render_tags
+from bert_pipeline.wikipedia.expand import expand_templates, replace_external_links, replace_plain_links
+from bert_pipeline.wikipedia.markup import (
+    drop_html_blocks,
+    drop_opaque_tags,
+    drop_tables,
+    render_tags,
+    separate_emphasis,
+)
 from bert_pipeline.wikipedia.paragraphs import OPEN_ENDS, PassageReader
-from bert_pipeline.wikipedia.placeholders import protect, remove_private
+from bert_pipeline.wikipedia.placeholders import protect, remove_private_use
 
 
 @dataclasses.dataclass
@@ -35,16 +41,16 @@ def extract(text: str, site: Site, title: str = "", *, count_templates: bool = F
     """Return the passages of prose of a page's wikitext."""
     dropped: Counter[str] = Counter()
     templates: Counter[str] = Counter()
-    text = remove_private(text)
+    text = remove_private_use(text)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "<" in text:
         text = drop_opaque_tags(text, dropped)
     if "''" in text:
-        text = keep_apart(text)
+        text = separate_emphasis(text)
     text = replace_plain_links(text)
     if "{{" in text or "[[" in text:
-        text = Expander(text, site, title, dropped, templates if count_templates else None).expand()
+        text = expand_templates(text, site, title, dropped, templates if count_templates else None)
     text = drop_tables(text, dropped)
     text = drop_html_blocks(text, dropped)
     text = render_tags(text, dropped)

@@ -5,8 +5,8 @@ import re
 from collections import Counter
 
 from bert_pipeline.wikipedia.markup import remove_emphasis
-from bert_pipeline.wikipedia.placeholders import FORMULA, MARK, VOID, mend, unprotect
-from bert_pipeline.wikipedia.repair import count_unspaced_words, settle_losses
+from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE, unprotect
+from bert_pipeline.wikipedia.repair import count_unspaced_words, repair_punctuation, repair_sentences
 
 _POINTERS = {
     "bg": ("вижте също|виж също|виж още", "основна статия"),
@@ -53,7 +53,7 @@ _SOURCES = frozenset(_SOURCE_HEADINGS.split("|"))
 
 _YEAR = re.compile(r"\b(?:1[5-9]|20)\d\d\b|\bISBN\b")
 _AUTHOR = re.compile(r"[^\W\d_][\w’'-]*+(?: [\w’'.-]++){0,3}, [^\W\d_]")
-_BOLD = re.compile(rf"[{MARK} ]*+'''(?:'')?+(?!')((?:[^']|'(?!''))++)(?:''(?='''))?+'''[:. {MARK}]*+")
+_BOLD = re.compile(rf"[{DROPPED} ]*+'''(?:'')?+(?!')((?:[^']|'(?!''))++)(?:''(?='''))?+'''[:. {DROPPED}]*+")
 _NO_LETTER = re.compile(r"[^\w ]|_")
 
 
@@ -85,9 +85,9 @@ def _pointer(language: str) -> re.Pattern[str]:
     italic = _ENGLISH_IN_ITALICS if language == "en" else ""
     title = r"|(?-i:See (?:the )?[A-Z][^\s.]*+(?: [A-Z(][^\s.]*+){0,3}\.?)" if language == "en" else ""
     return re.compile(
-        rf"[({MARK} ]*+(?:"
+        rf"[({DROPPED} ]*+(?:"
         rf"(?:(?:{also})\b:?|(?:{with_colon}) ?:)(?:(?![.!?] [^\W_]).)*+"  # one sentence at most
-        rf"|''(?:{also}|(?:{with_colon})\b{italic})(?:[^']|'(?!'))*+''[.)]?{title})[) {MARK}]*+",
+        rf"|''(?:{also}|(?:{with_colon})\b{italic})(?:[^']|'(?!'))*+''[.)]?{title})[) {DROPPED}]*+",
         re.IGNORECASE,
     )
 
@@ -106,9 +106,9 @@ def finish_passage(text: str, dropped: Counter[str]) -> str:
     if "  " in text or _ODD_SPACE.search(text):  # else splitting, a third of this function's time, would change nothing
         text = " ".join(text.split())
     text = text.strip()
-    if FORMULA in text or VOID in text:
-        text = settle_losses(text, dropped)
-    text = mend(text).strip()
+    if FORMULA in text or UNKNOWN_VALUE in text:
+        text = repair_sentences(text, dropped)
+    text = repair_punctuation(text).strip()
     if not text.isascii():
         text = unprotect(text)
         if _HAS_INVISIBLE.search(text):
@@ -192,14 +192,14 @@ class PassageReader:
                 self._close_indented()
             self._close()
             return True
-        if line[0] == " " and MARK not in line[: len(line) - len(line.lstrip(_BLANKS))]:
+        if line[0] == " " and DROPPED not in line[: len(line) - len(line.lstrip(_BLANKS))]:
             self._indented.append(line)
             return True
         if first == "}" and not stripped.strip("{}|]"):  # the end of a template that was never opened
             self._dropped["debris"] += 1
             self._close()
             return True
-        is_continued = first in ":;" and line[0] in MARK + FORMULA  # the sign stands behind a formula
+        is_continued = first in ":;" and line[0] in DROPPED + FORMULA  # the sign stands behind a formula
         if first not in _LINE_KINDS or is_continued or first == "=" and stripped[-1] != "=":
             return False
         if self._indented:
@@ -259,7 +259,7 @@ class PassageReader:
         return "fragment"
 
 
-_BLANKS = " \t\xa0" + MARK + FORMULA
+_BLANKS = " \t\xa0" + DROPPED + FORMULA
 _LINE_KINDS = {"=": "heading", "*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table"}
 _SPECIAL_STARTS = frozenset(("", "}", *_BLANKS, *_LINE_KINDS))
 

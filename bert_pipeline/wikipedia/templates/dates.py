@@ -3,7 +3,7 @@
 import datetime
 import re
 
-from bert_pipeline.wikipedia.placeholders import VOID
+from bert_pipeline.wikipedia.placeholders import UNKNOWN_VALUE
 from bert_pipeline.wikipedia.templates.figures import format_value, parse_number
 from bert_pipeline.wikipedia.templates.registry import RENDERERS, Arguments, register, shows
 
@@ -43,8 +43,8 @@ def _as_of(arguments: Arguments) -> str | None:
     if arguments.get("alt"):
         return arguments.get("alt")
     date = _date(arguments.get(1), arguments.get(2), arguments.get(3), day_first=arguments.get("df").lower() != "us")
-    if VOID in date:
-        date = VOID
+    if UNKNOWN_VALUE in date:
+        date = UNKNOWN_VALUE
     if not date:
         return None
     start = "As of" if arguments.get("since").lower() not in ("y", "yes", "1") else "Since"
@@ -161,9 +161,9 @@ def _age(arguments: Arguments) -> str | None:
     else:
         dates = [[part.lstrip("0") for part in values[place : place + 3]] for place in (0, 3)]
     if len(dates) < 2 or not all(date and date[0] for date in dates):
-        return VOID
+        return UNKNOWN_VALUE
     if arguments.name in ("age", "age in years", "age nts"):
-        return _age_between(*dates) or VOID
+        return _age_between(*dates) or UNKNOWN_VALUE
     return _span(*dates, with_months="month" in arguments.name or arguments.name == "aymd")
 
 
@@ -175,7 +175,7 @@ def _span(start: list[str], end: list[str], *, with_months: bool) -> str:
     try:
         first, last = (datetime.date(*map(int, date)) for date in (start, end))
     except (TypeError, ValueError):
-        return VOID
+        return UNKNOWN_VALUE
     num_months = (last.year - first.year) * 12 + last.month - first.month - (last.day < first.day)
     if not with_months:
         num_months -= num_months % 12
@@ -219,7 +219,7 @@ shows(
     "currentyear, currentmonth, currentmonthname, currentmonthabbrev, currentday, currentday2, currentdayname,"
     " localyear, localmonth, localmonthname, localday, localdayname, today, years ago, years or months ago, time ago,"
     " numberofarticles, age in days, age in months, age in years and months, age in years nts",
-    VOID,
+    UNKNOWN_VALUE,
 )
 
 
@@ -258,7 +258,7 @@ def _years_ago(arguments: Arguments) -> str | None:
         return None
     start, end = parse_number(arguments.get(1)), parse_number(arguments.get(2))
     if start is None:
-        return VOID
+        return UNKNOWN_VALUE
     decimals = arguments.get("round")
     shown = [
         format_value(number.value, int(decimals)) if decimals.lstrip("-").isdecimal() else number.text

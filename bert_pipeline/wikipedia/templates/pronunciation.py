@@ -6,7 +6,7 @@ of ("the letter represents the vowel /a/") is one of its words and stays.
 
 import re
 
-from bert_pipeline.wikipedia.placeholders import MARK
+from bert_pipeline.wikipedia.placeholders import DROPPED
 from bert_pipeline.wikipedia.templates.registry import IN_CONTEXT, Arguments, register, register_prefix
 
 _ASIDE = re.compile(
@@ -16,11 +16,11 @@ _ASIDE = re.compile(
 )
 """What stands before a pronunciation that could be left out: a comma, a bracket, a word in italics or bold."""
 _SUBJECT = re.compile(r"(?:[^\W_],|\bpronunciation)$")
-_WORD_FOLLOWS = re.compile(rf"[{MARK}]?+[ \xa0][{MARK}]?+[a-z]")
+_WORD_FOLLOWS = re.compile(rf"[{DROPPED}]?+[ \xa0][{DROPPED}]?+[a-z]")
 """Behind a comma or the word "pronunciation", a sound that a word follows at once is part of the sentence: "In Moroccan
 Arabic, /i u/ also have allophones"."""
 _EXAMPLE = re.compile(r"(?:\b[ei]\.[eg]\.|\bfor (?:example|instance)|\bnamely|\bsuch as|\bviz\.),?$")
-_BLANKS = f" \xa0{MARK}"
+_BLANKS = f" \xa0{DROPPED}"
 _FOREIGN_WORD = re.compile(
     r"\{\{(?:lang|rtl-lang|transl|tlit|nihongo|script|wikt-lang|zh\b)[^{}]*+\}\}$", re.IGNORECASE
 )

@@ -3,7 +3,7 @@
 import math
 import re
 
-from bert_pipeline.wikipedia.placeholders import MARK, VOID
+from bert_pipeline.wikipedia.placeholders import DROPPED, UNKNOWN_VALUE
 from bert_pipeline.wikipedia.templates.convert import convert
 from bert_pipeline.wikipedia.templates.figures import format_value, group_thousands, parse_number, raise_figures
 from bert_pipeline.wikipedia.templates.local.numbers import write_number
@@ -184,8 +184,8 @@ def _number(arguments: Arguments) -> str | None:
 
 
 def _grouped(text: str, language: str = "en") -> str:
-    if MARK in text or VOID in text:  # the number was to come from a template that is not known
-        return VOID
+    if DROPPED in text or UNKNOWN_VALUE in text:  # the number was to come from a template that is not known
+        return UNKNOWN_VALUE
     return write_number(text, language)
 
 
@@ -199,7 +199,7 @@ def _formatnum(arguments: Arguments) -> str:
 PARSER_FUNCTIONS["formatnum"] = _formatnum
 
 
-shows("inflation, inflation/year, inflation year, to usd, to eur, to usd text", VOID)
+shows("inflation, inflation/year, inflation year, to usd, to eur, to usd text", UNKNOWN_VALUE)
 
 
 _POWERS_OF_THOUSAND = (
@@ -211,8 +211,8 @@ _POWERS_OF_THOUSAND = (
 def _price(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:Format_price: from a thousand on three figures and a word."""
     text, digits = arguments.get(1), arguments.get(2)
-    if MARK in text or VOID in text:
-        return VOID
+    if DROPPED in text or UNKNOWN_VALUE in text:
+        return UNKNOWN_VALUE
     number = parse_number(text)
     if number is None or number.value < 0:
         return text or None

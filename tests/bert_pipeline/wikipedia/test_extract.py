@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_pipeline.corpus.quality import count_residue, count_scars
-from bert_pipeline.wikipedia import placeholders
 from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages, read_site
 from bert_pipeline.wikipedia.extract import drop_reason, extract, extract_article
+from bert_pipeline.wikipedia.repair import repair_punctuation
 
 DATA = Path(__file__).parents[2] / "data" / "wikitext"
 SITE = read_site('<mediawiki xml:lang="en"><namespace key="6" case="first-letter">File</namespace>')
@@ -196,7 +196,7 @@ def test_no_page_makes_the_extraction_fail_or_leave_marks(parts: list[str]) -> N
 
 def test_mending_leaves_text_without_marks_alone() -> None:
     text = "f( ) , g() [ ] ; (, x) stays ."
-    assert placeholders.mend(text) == text
+    assert repair_punctuation(text) == text
 
 
 def test_a_page_that_only_leads_to_lists_has_no_prose() -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from bert_pipeline.wikipedia.languages import LANGUAGE_NAMES
-from bert_pipeline.wikipedia.placeholders import VOID
+from bert_pipeline.wikipedia.placeholders import UNKNOWN_VALUE
 from bert_pipeline.wikipedia.templates.figures import raise_figures
 from bert_pipeline.wikipedia.templates.local import french
 from bert_pipeline.wikipedia.templates.local.labels import FORMS, labelled_forms
@@ -249,7 +249,7 @@ def _russian_old_date(arguments: Arguments) -> str | None:
 
 def _value_of_today(arguments: Arguments) -> str:
     """An age, or the number of people that a table outside of the page holds."""
-    return VOID
+    return UNKNOWN_VALUE
 
 
 def _german_height(arguments: Arguments) -> str | None:
