@@ -265,7 +265,7 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a < b", "page 'Page 2': malformed XML at its line .* the last sound page is 'Page 1'"),
+        ("a < b", "page 'Page 2': malformed XML at its line .* the last intact page is 'Page 1'"),
         ("a &nbsp; b", "page 'Page 2': malformed XML .* undefined entity"),
     ],
 )
@@ -278,10 +278,10 @@ def test_malformed_xml_names_the_page(tmp_path: Path, text: str, message: str) -
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (("</page>", ""), "page 'Page 2': malformed XML .* the last sound page is 'Page 1'"),
+        (("</page>", ""), "page 'Page 2': malformed XML .* the last intact page is 'Page 1'"),
         (("</page>", "</pafe>"), "page 'Page 2': malformed XML .* mismatched tag"),
-        (("<page>", "<pafe>"), "malformed XML after page 'Page 1': '<pafe>.* stands where a <page> should begin"),
-        (("<page>", ""), "malformed XML after page 'Page 1': '<title>Page 2.* stands where a <page> should begin"),
+        (("<page>", "<pafe>"), "malformed XML after page 'Page 1': found '<pafe>.*', expected <page>"),
+        (("<page>", ""), "malformed XML after page 'Page 1': found '<title>Page 2.*', expected <page>"),
     ],
 )
 def test_a_broken_tag_of_a_page_loses_no_page_in_silence(tmp_path: Path, broken: tuple[str, str], message: str) -> None:
@@ -291,7 +291,7 @@ def test_a_broken_tag_of_a_page_loses_no_page_in_silence(tmp_path: Path, broken:
             with pytest.raises(InputError, match=message):
                 read_all(path)
     path = write(tmp_path / "d.xml", make_export(make_page(1).replace("<page>", "<pafe>"), make_page(2)).encode())
-    with pytest.raises(InputError, match="malformed XML before its first page: '<title>' stands"):
+    with pytest.raises(InputError, match="malformed XML before its first page: found '<title>'"):
         read_all(path)
 
 
