@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_pipeline.wikipedia.preview import show_article
+from bert_pipeline.wikipedia.preview import preview_article
 
 FILLER = "\n".join(f"* item {number} of a long list" for number in range(30))
 
@@ -19,7 +19,7 @@ def show_rows(folder: Path, wikitext: str) -> list[tuple[str, str]]:
         encoding="utf-8",
     )
     rows = []
-    for row in show_article("T", dump, width=200).splitlines()[4:]:
+    for row in preview_article("T", dump, width=200).splitlines()[4:]:
         left, _, right = row.partition(" | ")
         rows.append((left.strip(), right.strip()))
     return rows
