@@ -32,8 +32,7 @@ def expand_templates(
 ) -> str:
     """Replace templates by what they render or DROPPED, and links by their labels.
 
-    Elements without text are counted in `dropped` by kind, and in `unknown`, if given, templates without a renderer by
-    name.
+    Elements without text are counted in `dropped` by kind, templates without a renderer also in `unknown` by name.
     """
     return _Expansion(text, site, title, dropped, unknown).expand()
 
@@ -50,7 +49,7 @@ class _Expansion:
     """Expansion of one page.
 
     All brackets are matched once, in `__init__`; then each span is expanded after those in it. `index` is always the
-    index in `spans` of the first span that may be in the range at hand.
+    index in `spans` of the first span that may be in the range.
     """
 
     def __init__(self, text: str, site: Site, title: str, dropped: Counter[str], unknown: Counter[str] | None) -> None:

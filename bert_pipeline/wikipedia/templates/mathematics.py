@@ -21,7 +21,7 @@ def _theorem(arguments: Arguments) -> str | None:
 
 @register("math proof, proof")
 def _proof(arguments: Arguments) -> str | None:
-    """Its title stands above it as a heading does."""
+    """Drop the title, which is a heading above the proof."""
     text = arguments.get("proof", 1)
     return f"{PARAGRAPH_BREAK}{text}{PARAGRAPH_BREAK}" if text else None
 

@@ -159,9 +159,9 @@ def _season(arguments: Arguments) -> str | None:
     year = arguments.get(1)[:4]
     if not year.isdecimal() or len(year) < 4:
         return arguments.get(1) or None
-    following, wanted = str(int(year) + 1), arguments.get(2).lower()
-    if wanted in ("start", "end"):
-        return year if wanted == "start" else following
+    following, which = str(int(year) + 1), arguments.get(2).lower()
+    if which in ("start", "end"):
+        return year if which == "start" else following
     shown = f"{year}–{following if following.endswith('00') else following[2:]}"
     league = {"nbay": "NBA", "abay": "ABA", "nhly": "NHL"}[arguments.name]
     return f"{shown} {league} season" if arguments.get("full") else shown

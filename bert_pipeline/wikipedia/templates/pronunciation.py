@@ -14,7 +14,7 @@ _ASIDE = re.compile(
     r"|(?:^|[,;(–—-] ?)(?:also |usually |often |commonly )?pronounced:?)$",
     re.IGNORECASE,
 )
-"""What stands before a pronunciation that could be left out: a comma, a bracket, a word in italics or bold."""
+"""What precedes a pronunciation that can be left out: a comma, a bracket, a word in italics or bold."""
 _SUBJECT = re.compile(r"(?:[^\W_],|\bpronunciation)$")
 _WORD_FOLLOWS = re.compile(rf"[{DROPPED}]?+[ \xa0][{DROPPED}]?+[a-z]")
 """Behind a comma or the word "pronunciation", a sound that a word follows at once is part of the sentence: "In Moroccan
@@ -63,7 +63,7 @@ def _recording(arguments: Arguments) -> str | None:
 
 
 def _is_aside(before: str) -> bool:
-    """Whether what follows the line `before` could be left out: it is a pronunciation given beside a word."""
+    """Return True if what follows `before` can be left out: a pronunciation after a word or in brackets."""
     if before.rstrip(" ,;/~andort\ue000").endswith("}}"):
         before = _BEFORE_IN_SERIES.sub("", before).rstrip()
     last = before[-1:] or "."
@@ -75,7 +75,7 @@ def _is_aside(before: str) -> bool:
 
 
 def _is_spoken_of(before: str, after: str) -> bool:
-    """Whether the sentence cannot do without a sound that stands where asides stand."""
+    """Return True if the sentence needs a sound, although it is in the place of an aside."""
     if before[-1:] in ",.s" and _EXAMPLE.search(before[-16:]):
         return True
     return _WORD_FOLLOWS.match(after) is not None and _SUBJECT.search(before[-16:]) is not None

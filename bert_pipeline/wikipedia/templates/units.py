@@ -84,7 +84,7 @@ def _plural(name: str) -> str:
 def _read_units(kind: str, rows: str) -> dict[str, UnitOfMeasure]:
     """Rows of "codes; scale; symbol; name[/plural]; default[; offset]"; a "~" in a code is a space.
 
-    A "~" before the symbol stands for `is_named`, "!" for `is_signed`, "-" before the scale for `is_inverse`.
+    A "~" before the symbol means `is_named`, "!" `is_signed`, "-" before the scale for `is_inverse`.
     """
     units = {}
     for row in rows.strip().splitlines():

@@ -1,4 +1,4 @@
-"""Templates whose value stands outside of the page, in Wikidata or in tables that are kept up to date."""
+"""Templates whose value is not in the page, but in Wikidata or in tables that are kept up to date."""
 
 import re
 
@@ -27,11 +27,12 @@ for _prefix in (
 for _name in ("#property", "#statements", "#time", "#timel", "#timef"):
     PARSER_FUNCTIONS[_name] = lambda arguments: UNKNOWN_VALUE
 
+# "12 * 2.5", "1 / 3 round 2"
 _SUM = re.compile(r"\s*+(-?\d{1,12}(?:\.\d{1,6})?)\s*+([-+*/])\s*+(\d{1,12}(?:\.\d{1,6})?)\s*+(?:round\s*+(\d))?\s*+")
 
 
 def _calculate(arguments: Arguments) -> str:
-    """Of two numbers; most calculations in articles begin with the current year."""
+    """Calculate with two numbers; most calculations in articles begin with the current year, which is unknown."""
     match = _SUM.fullmatch(arguments.get(1))
     if match is None or match[2] == "/" and (not match[4] or float(match[3]) == 0):
         return UNKNOWN_VALUE
