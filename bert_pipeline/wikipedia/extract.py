@@ -103,7 +103,7 @@ def extract(text: str, site: Site, title: str = "", *, count_templates: bool = F
 
 # -{text}-, -{zh-hans:…; zh-hant:…}- (https://www.mediawiki.org/wiki/Writing_systems/Syntax)
 _VARIANT = re.compile(r"-\{([^{}\n]*+)\}-")
-# __NOTOC__, __NO_EDIT_SECTION__
+# __NOTOC__, __KEIN_INHALTSVERZEICHNIS__
 _MAGIC_WORD = re.compile(r"__[^\W\d_a-z]{3,}+(?:_[^\W\d_a-z]++)*+__")
 # Entities of characters that would be markup: &#39;&#39; is two apostrophes and no italics, &ast; is no list
 _MARKUP_ENTITY = re.compile(

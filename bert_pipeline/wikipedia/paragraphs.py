@@ -178,7 +178,7 @@ _ENGLISH_IN_ITALICS = (
 )
 """How a hatnote may begin if all of it is in italics: "''For other uses, see [[X]].''", as sentences do too."""
 _ENGLISH_TITLE = r"|(?-i:See (?:the )?[A-Z][^\s.]*+(?: [A-Z(][^\s.]*+){0,3}\.?)"
-"""A link to a title and nothing else: "See the History of France."."""
+"""A link to a title and nothing else: "See the French Revolution."."""
 
 
 @functools.lru_cache(maxsize=32)

@@ -57,11 +57,11 @@ def _drop_brackets(text: str) -> str:
     return "".join(pieces)
 
 
-# The end of a sentence: ". " in "is true. The next", '." ' in 'is "true." The next'; no ". " in "cf. the next"
+# The end of a sentence: ". " of "is true. The next", '." ' of 'is "true." The next'; not ". " of "cf. the next"
 _SENTENCE_END = re.compile(
     rf"(?<=\S)[.!?][\"'”’)\]{DROPPED}]*+ ++(?=[\"'“‘(\[{DROPPED}{UNKNOWN_VALUE}{FORMULA}]*+[^\W_a-z])|[。！？]"
 )
-# What a full stop belongs to that ends no sentence: "J" in "J. Smith", "e.g", "Dr"
+# An abbreviation up to its full stop, which ends no sentence: "J", "e.g", "Dr"
 _ABBREVIATION = re.compile(
     r"(?:\b[^\W\d_]|\b(?:[eE]\.g|[iI]\.e|U\.S|[cC]a|[cC]f|vs|[vV]iz|[aA]pprox|[eE]st|[nN]os?|[vV]ols?|[eE]qs?|[fF]igs?"
     r"|Mr|Mrs|Ms|Dr|St|Mt|Prof|Sr|Jr|Inc|Ltd|Co|Gen|Col|Rev|et al))$"
@@ -88,20 +88,20 @@ _MIN_WORDS_PER_VALUE = 5
 _MAX_MISSING_WORDS = 100
 _ENDS = (".", "!", "?")
 
-# A date that the sentence can do without: "As of VALUE, the town" -> "The town", "has a mayor (as of VALUE)."
+# A date that the sentence does not need: "As of VALUE, the town", "has 500 members as of VALUE."
 _DATE_FIRST = re.compile(
     rf"^([\"“‘{DROPPED} ]*+)(?:As of|In|Since|By|During|Until|From|On) {UNKNOWN_VALUE},? ?([^\W\d_]?)"
 )
 _DATE_LATER = re.compile(rf",? (?:as of|in|since|by|during|until|on) {UNKNOWN_VALUE}(?=[{DROPPED} ]*+(?:[,.;:)]|$))")
 
-# Missing words in a row count as one: "FORMULA, FORMULA and FORMULA". A row ends at the second "and", which joins
-# clauses: "in FORMULA, and FORMULA and FORMULA are"
+# Missing words in a row count as one: "FORMULA, FORMULA and FORMULA". The object of one clause and the subjects of the
+# next are no row: "in FORMULA, and FORMULA and FORMULA are"
 _AND_MISSING = rf"[ {DROPPED}]*+(?:,[ {DROPPED}]*+)?+(?<=[ ,{DROPPED}])(?:and|or|nor)\b[ {DROPPED}]*+{_MISSING_WORD}"
 _COMMA_MISSING = rf"[ {DROPPED}]*+,[ {DROPPED}]*+{_MISSING_WORD}"
 _MISSING_ROW = re.compile(
     rf"({_MISSING_WORD})(?:(?:{_COMMA_MISSING})*+{_AND_MISSING}(?!{_AND_MISSING})|(?:{_COMMA_MISSING})++)"
 )
-# After a row, these show that its last member is the subject of another clause: "the sum is FORMULA, and FORMULA is"
+# A verb after a row whose last member is the subject of another clause: " is" of "the sum is FORMULA, and FORMULA is"
 _SINGULAR_VERB = re.compile(
     rf"[ {DROPPED}]*+(?:is|has|was|means|denotes|represents|equals|becomes|stands|holds|depends)\b"
 )
@@ -187,12 +187,12 @@ _NEEDS_SUBJECT = _words(
     """
 )
 
-# What introduces an example, at the end of the text before it: ", such as", " – e.g.,", "(for instance"
+# The introduction of an example, at the end of the text before it: ", such as", " – e.g.,", "(for instance"
 _INTRODUCTION = re.compile(
     r"(?:,| ?[–—]|(?<=\()|) ?\b(?:such as|as in|like|e\.g\.|i\.e\.|namely|say|for (?:example|instance)),?$"
 )
 _COMPARISONS = ("such as", "like")
-# The next word or sign: "contain" of ' contain', "," of '", where'
+# The next word or sign: "contain" of " contain", "," of '", where'
 _NEXT_WORD = re.compile(rf"[{DROPPED}\"'”’]*+ ?([^\W_]+|[,.;:!?()\]]|$)")
 _COMMA_AND_VERB = re.compile(r", ([^\W_]+)")
 
