@@ -10,32 +10,18 @@ from bert_pipeline.wikipedia.placeholders import BOUNDARY, DROPPED, FORMULA, PAR
 # Opaque tags: comments and extensions
 
 _OPAQUE_KINDS = {
-    "ref": "reference",
-    "references": "reference",
-    "math": "formula",
-    "chem": "formula",
-    "ce": "formula",
-    "gallery": "gallery",
-    "imagemap": "gallery",
-    "pre": "code",
-    "source": "code",
-    "syntaxhighlight": "code",
-    "score": "code",
-    "timeline": "code",
-    "hiero": "hieroglyphs",
-    "graph": "code",
-    "chart": "code",
-    "mapframe": "code",
-    "maplink": "map",
-    "templatedata": "invisible",
-    "templatestyles": "invisible",
-    "inputbox": "code",
-    "categorytree": "code",
-    "includeonly": "invisible",
-    "indicator": "invisible",
-    "languages": "invisible",
-    "section": "invisible",
-    "nowiki": "",
+    name: kind
+    for kind, names in {
+        "reference": "ref references",
+        "formula": "math chem ce",
+        "gallery": "gallery imagemap",
+        "code": "pre source syntaxhighlight score timeline graph chart mapframe inputbox categorytree",
+        "hieroglyphs": "hiero",
+        "map": "maplink",
+        "invisible": "templatedata templatestyles includeonly indicator languages section",
+        "": "nowiki",
+    }.items()
+    for name in names.split()
 }
 """Extension tags whose content MediaWiki does not parse as wikitext in place -> the kind each is counted as."""
 _INLINE_REPLACEMENTS = {
@@ -45,6 +31,7 @@ _INLINE_REPLACEMENTS = {
 
 # A reference without tags in it, which is most of them: <ref name="a">Smith 2001</ref>, <ref name="a" />
 _SHORT_REFERENCE = re.compile(r"<ref(?=[\s>/])[^<>]*+(?:(?<=/)>|(?<!/)>[^<]*+</ref>)")
+# <!--, <ref , <math>; content and end are found from there
 _OPAQUE_START = re.compile(r"<(?:!--|(" + "|".join(_OPAQUE_KINDS) + r")(?=[\s/>]))", re.IGNORECASE)
 _OPAQUE_END = {name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in _OPAQUE_KINDS}
 # A formula or reference on a line of its own that does not end the paragraph: "where\n<math>x</math>\nis the"
@@ -61,6 +48,7 @@ def drop_opaque_tags(text: str, dropped: Counter[str]) -> str:
     while match := _OPAQUE_START.search(text, position):
         start = match.start()
         name = (match[1] or "").lower()
+        # A comment
         if not name:
             pieces.append(text[position:start])
             position = _end_of_comment(text, start)
@@ -68,6 +56,7 @@ def drop_opaque_tags(text: str, dropped: Counter[str]) -> str:
                 pieces.append(DROPPED)
             dropped["comment"] += 1
             continue
+        # An extension tag: find its content and its end
         tag_end = text.find(">", match.end())
         if tag_end < 0:
             break
@@ -202,18 +191,19 @@ def drop_html_blocks(text: str, dropped: Counter[str]) -> str:
 
 # Inline tags
 
-_BREAKING = frozenset(
+_BLOCK_TAGS = frozenset(
     {"p", "div", "center", "blockquote", "poem", "hr", "section", "article", "caption", "td", "tr", "th", "h1", "h2",
      "h3", "h4", "h5", "h6"}
 )  # fmt: skip
 """Tags that end a paragraph."""
-_INLINE = frozenset(
+_INLINE_TAGS = frozenset(
     {"span", "small", "big", "b", "i", "u", "em", "strong", "font", "abbr", "cite", "q", "dfn", "var", "code", "tt",
      "kbd", "samp", "s", "del", "ins", "strike", "bdi", "bdo", "mark", "data", "time", "ruby", "rb", "rp", "rt", "wbr",
      "noinclude", "onlyinclude", "sub", "sup", "nobr", "ref", "nowiki", "references", "math", "gallery", "includeonly",
      "pre", "source", "syntaxhighlight", "a", "img", "li", "ul", "ol", "dl", "dd", "dt", "table", "tbody", "thead",
      "rtc", "phonos", "langconvert", "translate", "tvar"}
 )  # fmt: skip
+"""Tags that are removed around their text."""
 
 # <b>, </span>, <br clear="all">
 _TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9]*+)\b[^<>]*+>")
@@ -247,11 +237,11 @@ def render_tags(text: str, dropped: Counter[str]) -> str:
 
 def _render_tag(match: re.Match[str]) -> str:
     name = match[1].lower()
-    if name in _INLINE:
+    if name in _INLINE_TAGS:
         return BOUNDARY if match.string[match.start() - 1 : match.start()] == "'" else ""
     if name == "br":
         return f"{DROPPED} "  # because of DROPPED, the space does not begin a line of code
-    return PARAGRAPH_BREAK if name in _BREAKING else match[0]  # "<x>" may be text
+    return PARAGRAPH_BREAK if name in _BLOCK_TAGS else match[0]  # "<x>" may be text
 
 
 # Emphasis

@@ -69,7 +69,7 @@ def _floruit(arguments: Arguments) -> str:
 
 @register("reign, r.")
 def _reign(arguments: Arguments) -> str | None:
-    """https://en.wikipedia.org/wiki/Template:Reign: a beginning that is not given is a "?"."""
+    """https://en.wikipedia.org/wiki/Template:Reign: a missing beginning is a "?"."""
     spans = []
     for first, last in ((arguments.get(place), arguments.get(place + 1)) for place in (1, 3)):
         if first or last:
@@ -91,7 +91,7 @@ def _birth(arguments: Arguments) -> str | None:
 
 @register("death date and age, dda, event date and age")
 def _death(arguments: Arguments) -> str | None:
-    """The age at death depends on no day but those given; where the birthday is not known it may be one of two."""
+    """Return the date with the age at death, which may be one of two if the birthday is unknown."""
     shown = _full_date(arguments)
     year, month, day, *born = [*arguments.positional(), "", "", ""]
     age = _age_between(born[:3], [year, month, day])
@@ -154,7 +154,7 @@ def _iso_date(text: str, *, day_first: bool) -> str:
 
 @register("age, age in years, age nts, age in years and days, ayd, aymd")
 def _age(arguments: Arguments) -> str | None:
-    """Only between two given dates: the age today depends on today. https://en.wikipedia.org/wiki/Template:Age"""
+    """Return the age between two dates; that of today is unknown. https://en.wikipedia.org/wiki/Template:Age"""
     values = arguments.positional()
     if values and not values[0].isdigit():
         dates = [_parts_of(value) for value in values[:2]]
@@ -188,7 +188,7 @@ def _span(start: list[str], end: list[str], *, with_months: bool) -> str:
 
 
 def _age_between(born: list[str], died: list[str]) -> str | None:
-    """Years from one date (year, month, day) to a later one: "51", or "51–52" where the days are not known."""
+    """Return the years from one date (year, month, day) to a later one: "51", or "51–52" if days are unknown."""
     if not all(date and date[0].isdigit() for date in (born, died)):
         return None
     years = int(died[0]) - int(born[0])
@@ -250,7 +250,7 @@ def _era(arguments: Arguments) -> str:
 def _years_ago(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:Ma: a number or two, an uncertainty, and other words behind them.
 
-    A period may stand for the number; when it began, geologists change.
+    The number may be the name of a period, whose beginning geologists revise.
     """
     unit = {"ma": "million years ago", "mya": "million years ago", "ka": "thousand years ago",
             "ga": "billion years ago"}.get(arguments.name)  # fmt: skip

@@ -75,7 +75,7 @@ def _orbiter(arguments: Arguments) -> str | None:
 
 @register("mpl, mp, mpl-, minor planet")
 def _minor_planet(arguments: Arguments) -> str | None:
-    """https://en.wikipedia.org/wiki/Template:Minor_planet: a catalogue number, in brackets, may stand first."""
+    """https://en.wikipedia.org/wiki/Template:Minor_planet: a catalogue number, in brackets, may come first."""
     number, *parts = [*arguments.positional(), ""]
     if number.isdecimal() and parts[:1] != [""]:
         return f"({number}) {''.join(parts)}"
@@ -169,7 +169,7 @@ def _season(arguments: Arguments) -> str | None:
 
 @register("escyr")
 def _year_of_contest(arguments: Arguments) -> str | None:
-    """https://en.wikipedia.org/wiki/Template:Escyr: the third argument stands in place of the year."""
+    """https://en.wikipedia.org/wiki/Template:Escyr: the third argument replaces the year."""
     return arguments.get(3, 1) or None
 
 
@@ -182,8 +182,8 @@ def _year(arguments: Arguments) -> str | None:
 def _post_nominals(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:Post-nominals"""
     separator = ", " if arguments.get("commas", "sep").lower() in ("on", "true", "yes", ",", "y") else " "
-    given = separator.join(value for value in arguments.positional() if value)
-    return given or arguments.get("list", "unlinked", "post-noms") or None
+    letters = separator.join(value for value in arguments.positional() if value)
+    return letters or arguments.get("list", "unlinked", "post-noms") or None
 
 
 @register("née, nee, né, ne")

@@ -1,6 +1,6 @@
 """Templates of the International Phonetic Alphabet.
 
-A pronunciation that is given beside a word, in brackets or between commas, is dropped; a sound that the sentence speaks
+A pronunciation after a word, in brackets or between commas, is dropped; a sound that the sentence speaks
 of ("the letter represents the vowel /a/") is one of its words and stays.
 """
 
@@ -35,9 +35,9 @@ IN_CONTEXT.add("ipa-")
 
 @register_prefix("ipa-")
 def _sound_of_a_language(arguments: Arguments) -> str | None:
-    """With a second argument that is empty, the sound stands without the name of the language.
+    """Render the sound without the name of the language if the second argument is empty.
 
-    Longer ones are whole words, which stand beside their spelling.
+    Longer ones are whole words, which follow their spelling.
     """
     before, sound = arguments.before.rstrip(_BLANKS), arguments.get(1)
     if arguments.values.get("2") != "" or not 1 <= len(sound) <= 4 or _is_aside(before) or _is_in_brackets(before):

@@ -189,7 +189,7 @@ def _bracketed(arguments: Arguments) -> str | None:
 
 @register("bra-ket, bra–ket, braket")
 def _inner_product(arguments: Arguments) -> str | None:
-    """https://en.wikipedia.org/wiki/Template:Bra–ket; of {{braket}} the first argument says which brackets."""
+    """https://en.wikipedia.org/wiki/Template:Bra–ket; the first argument of {{braket}} selects the brackets."""
     values = arguments.positional()
     kind = values.pop(0) if values and arguments.name == "braket" else "bra-ket"
     symbols = [symbol for symbol in values if symbol]

@@ -160,7 +160,7 @@ _PLACE = re.compile(r"\{([^{}]+)\}")
 
 
 def follow_pattern(pattern: str) -> Renderer:
-    """A renderer of "text {1}[, {2|name}]", as the head of this module describes it."""
+    """Return a renderer of a pattern "text {1}[, {2|name}]", as described at the top of this module."""
     sections: list[tuple[bool, list[str | Sequence[str]]]] = []
     for number, section in enumerate(re.split(r"[\[\]]", pattern)):
         parts: list[str | Sequence[str]] = [
@@ -204,7 +204,7 @@ def _number_of(language: str) -> Renderer:
 
 
 def _measure_of(language: str) -> Renderer:
-    """A number with the separators of its language, and its unit, which may have a name or stand second or third."""
+    """Return a renderer of a number and its unit, which may be a named argument or the second or third one."""
 
     def render(arguments: Arguments) -> str | None:
         number = arguments.get(1)
