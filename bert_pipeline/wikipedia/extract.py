@@ -26,12 +26,12 @@ from bert_pipeline.wikipedia.placeholders import protect, remove_private_use
 
 @dataclasses.dataclass
 class Extraction:
-    """Text of one page, and what was left out."""
+    """Passages of one page, and counts of what was left out."""
 
     passages: list[str]
     """Running text, one string per passage, without line ends."""
     dropped: Counter[str]
-    """Kind of element -> number of dropped elements."""
+    """Kind of element, as in the manifest of a corpus -> number of dropped elements."""
     templates: Counter[str]
     """Names of dropped templates, if requested."""
 
@@ -46,7 +46,7 @@ def drop_reason(page: Page, site: Site) -> str:
         return "not wikitext"
     if not page.text.strip():
         return "empty"
-    if is_disambiguation(page.text, page.title, site.language):
+    if _is_disambiguation(page.text, page.title, site.language):
         return "disambiguation"
     return ""
 
@@ -65,7 +65,7 @@ def extract(text: str, site: Site, title: str = "", *, count_templates: bool = F
     dropped: Counter[str] = Counter()
     templates: Counter[str] = Counter()
 
-    # Remove foreign placeholders, unify line ends
+    # Remove private-use characters that are not ours, unify line ends
     text = remove_private_use(text)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -96,7 +96,7 @@ def extract(text: str, site: Site, title: str = "", *, count_templates: bool = F
     if "&" in text:
         text = html.unescape(_MARKUP_ENTITY.sub(lambda match: protect(html.unescape(match[0])), text))
 
-    # Lines to paragraphs; emphasis, placeholders and white space are settled there, paragraph by paragraph
+    # Lines to paragraphs; those that are prose lose their emphasis and placeholders there
     passages = PassageReader(site.language, dropped).read(text)
     return Extraction(passages=passages, dropped=dropped, templates=templates)
 
@@ -128,7 +128,7 @@ def _choose_variant(match: re.Match[str]) -> str:
 # Disambiguation pages
 
 
-def is_disambiguation(text: str, title: str, language: str) -> bool:
+def _is_disambiguation(text: str, title: str, language: str) -> bool:
     """Return True if a page only lists the meanings of its title."""
     return (
         title.lower().endswith(_TITLE_ENDS)

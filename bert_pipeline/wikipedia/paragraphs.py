@@ -50,11 +50,12 @@ class PassageReader:
         """Handle a line that starts with a blank or a sign of markup; return False if it is text nonetheless."""
         stripped = line.strip(_BLANKS)
         first = stripped[:1]
-        if not first:
+        if not first:  # a blank line
             if self._indented:
                 self._end_indented()
             self._end_paragraph()
             return True
+        # A space begins a line of code, unless something was dropped before or after it
         if line[0] == " " and DROPPED not in line[: len(line) - len(line.lstrip(_BLANKS))]:
             self._indented.append(line)
             return True
