@@ -211,9 +211,7 @@ def decide(
         _scored(candidate, config),
         _not_degenerate(candidate, config),
         _no_problem("intact", inspection.damage, "every file has the hash of its manifest"),
-        _no_problem(
-            "reproduces_logits", inspection.logits, "the stored weights compute what the trained ones did"
-        ),
+        _no_problem("reproduces_logits", inspection.logits, "the stored weights compute what the trained ones did"),
         Gate(name="licensed", passed=bool(candidate.licence), detail=candidate.licence or "it names no licence"),
         _no_problem("documented", inspection.card, "it has a complete model card"),
         Gate(
