@@ -64,7 +64,7 @@ def test_downloaded_version_is_the_registered_directory(data, name, source):
     assert load_manifest(local, verify="sha256").sha256 == load_manifest(data / source).sha256
 
 
-def test_stored_model_code_predicts_what_the_present_code_predicts(data):
+def test_stored_model_code_predicts_like_the_present_code(data):
     expected = load_predictor("sst2", [data / "finetuned"]).answer([SENTENCE])
     mlflow.set_tracking_uri(tracking_uri())
     try:
@@ -76,7 +76,7 @@ def test_stored_model_code_predicts_what_the_present_code_predicts(data):
         mlflow.set_tracking_uri("")
 
 
-def test_registered_version_passes_the_gates_and_becomes_champion(data, capsys):
+def test_registered_version_passes_the_gates(data, capsys):
     assert main(["promote", "bert-tiny"]) == 0
     assert "bert-tiny version 1 is champion" in capsys.readouterr().out
     assert main(["promote", "bert-tiny-sst2"]) == 1
@@ -102,7 +102,7 @@ def test_old_corpus_gives_the_old_vocabulary(data, tmp_path):
     assert (tmp_path / "vocabulary" / "vocab.txt").read_text() == (data / "vocabulary" / "vocab.txt").read_text()
 
 
-def test_preempted_training_resumes_and_ends_like_the_undisturbed_one(data, capsys):
+def test_preempted_training_resumes_to_the_same_loss(data, capsys):
     words = "pretrain --config run.yaml --output data/preempted --device cpu --resume"
     assert main(words.split()) == 0
     assert json.loads(capsys.readouterr().out)["step"] == 20
