@@ -2,7 +2,7 @@
 
 Padding is not counted as tokens. Data, shapes, precision and dropout are the same on both sides; each is measured
 eager and (unless left out) compiled, and the RATIO compares the best of each. Requires torch, tokenizers, pyarrow,
-numpy, safetensors and pyyaml, and transformers for the peer.
+numpy, safetensors, pyyaml and pydantic, and transformers for the peer.
 """
 
 import argparse
