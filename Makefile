@@ -51,7 +51,7 @@ real: install  ## the whole chain on your files: DUMP=… [GLUE=… SQUAD=… SW
 		--dev-fraction $(DEV_FRACTION)
 
 ui: install  ## the Dagster UI (port 3000) and the MLflow UI (port 5000) on loopback
-	$(BIN)/python -m workflows.ui
+	$(BIN)/python -m workflows.serve ui
 
 test: install-dev  ## the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal

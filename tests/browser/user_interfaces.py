@@ -1,4 +1,4 @@
-"""`python -m workflows.ui` over a home, as `make ui` starts it, on ports of its own."""
+"""`python -m workflows.serve ui` over a home, as `make ui` starts it, on ports of its own."""
 
 import sys
 import urllib.request
@@ -29,8 +29,8 @@ def running_user_interfaces(
     """Start Dagster and MLflow over `home`, wait until both answer, end them with the block."""
     dagster_port, mlflow_port = free_port(), free_port()
     server = Server(
-        "workflows.ui",
-        [sys.executable, "-m", "workflows.ui", "--port", str(dagster_port), "--mlflow-port", str(mlflow_port)],
+        "workflows.serve",
+        [sys.executable, "-m", "workflows.serve", "ui", "--port", str(dagster_port), "--mlflow-port", str(mlflow_port)],
         {**miniature.environment(home), **(settings or {})},
         log,
         directory=miniature.ROOT,

@@ -57,5 +57,5 @@ def moved(value: Any, places: Mapping[str, str]) -> Any:
         return [moved(item, places) for item in value]
     if isinstance(value, str):
         for place in sorted(places, key=len, reverse=True):
-            value = re.sub(rf"(?<![\w.]){re.escape(place)}(?![\w.])", places[place], value)
+            value = re.sub(rf"(?<![\w.]){re.escape(place)}(?![\w.-])", places[place], value)
     return value

@@ -82,7 +82,7 @@ def test_every_volume_is_declared_and_every_file_that_is_mounted_exists(document
 
 
 def test_settings_of_the_shared_instance_are_those_of_a_home_but_for_storage():
-    own = yaml.safe_load(instance._DAGSTER_YAML)
+    own = yaml.safe_load(instance.DAGSTER_YAML)
     shared = yaml.safe_load((compose.DEPLOY / "dagster.yaml").read_text(encoding="utf-8"))
     assert {key: shared.get(key) for key in own} == own
     assert set(shared["storage"]) == {"postgres"}

@@ -8,9 +8,9 @@ from stack import Stack
 
 from bert_model.presets import preset_from_mapping
 from bert_model.training.metrics_log import read_lines
+from workflows.defs.automation import MAX_RETRIES_TAG
 from workflows.lib.launchpad import asset_configs
 from workflows.lib.resources import BertHome
-from workflows.lib.retraining import MAX_RETRIES_TAG
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
 

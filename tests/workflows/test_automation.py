@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -17,8 +18,7 @@ import pytest
 
 from bert_pipeline.errors import ConfigurationError
 from workflows.definitions import defs
-from workflows.defs import automation
-from workflows.lib import retraining
+from workflows.defs import automation, data
 from workflows.lib.launchpad import asset_configs, launchpad_preset
 from workflows.lib.resources import DUMP_ASSETS, BertHome, dump_partitions, dump_task_key
 
@@ -62,8 +62,8 @@ def site(monkeypatch) -> Iterator[dict[str, bytes]]:
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv(retraining.WIKI_VARIABLE, "enwiki")
-    monkeypatch.setenv(retraining.SITES_VARIABLE, f"http://127.0.0.1:{server.server_address[1]}/")
+    monkeypatch.setenv(automation.WIKI_VARIABLE, "enwiki")
+    monkeypatch.setenv(data.SITES_VARIABLE, f"http://127.0.0.1:{server.server_address[1]}/")
     yield files
     server.shutdown()
     server.server_close()
@@ -115,7 +115,7 @@ def test_monthly_schedule_waits_for_the_months_dump_and_then_asks_for_one_run(re
 
 
 def test_site_that_does_not_answer_is_a_reason_and_not_a_crash(repository, instance, home, site, monkeypatch):
-    monkeypatch.setenv(retraining.SITES_VARIABLE, "http://127.0.0.1:9")
+    monkeypatch.setenv(data.SITES_VARIABLE, "http://127.0.0.1:9")
     assert "no site has" in evaluate_schedule(repository, instance, home, day=5).skip_message
     assert "no site has" in evaluate_sensor(repository, instance, home, automation.SITE_SENSOR).skip_message
 
@@ -157,11 +157,11 @@ def test_folder_sensor_turns_the_files_of_a_new_dump_into_a_partition_and_one_ru
 def test_folder_sensor_waits_until_every_file_of_a_dump_has_settled(repository, instance, home, monkeypatch):
     place(home.dumps, "enwiki-20261101-pages-articles1.xml.bz2", modified=1000.0)
     place(home.dumps, "enwiki-20261101-pages-articles2.xml.bz2", modified=1990.0)
-    monkeypatch.setattr(retraining, "now", lambda: 2000.0)
+    monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2000.0))
     early = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
     assert early.run_requests == []
     assert "enwiki-20261101 changed within the last" in early.skip_message
-    monkeypatch.setattr(retraining, "now", lambda: 2021.0)
+    monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2021.0))
     (request,) = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests
     assert len(request.run_config["ops"]["dump"]["config"]["sources"]) == 2
 
@@ -173,14 +173,14 @@ def test_folder_sensor_leaves_known_dumps_alone(repository, instance, home):
 
 
 def test_retraining_is_configured_by_the_preset():
-    request = retraining.retraining_run("enwiki-20261101", ["a.xml.bz2"])
+    request = automation.retraining_run("enwiki-20261101", ["a.xml.bz2"])
     expected = asset_configs(launchpad_preset(), sources=["a.xml.bz2"])
     assert set(request.run_config["ops"]) == {name for name in DUMP_ASSETS if name in expected}
     assert request.run_config["ops"]["pretrained_model"]["config"] == expected["pretrained_model"]
 
 
 def test_retraining_from_the_champion_keeps_its_weights_and_its_vocabulary(repository):
-    request = retraining.retraining_run("enwiki-20261101", start="models:/bert-tiny/3")
+    request = automation.retraining_run("enwiki-20261101", start="models:/bert-tiny/3")
     ops = request.run_config["ops"]
     assert ops["vocabulary"]["config"]["from_model"] == "models:/bert-tiny/3"
     assert ops["pretrained_model"]["config"]["initial_model"] == "models:/bert-tiny/3"
@@ -188,11 +188,11 @@ def test_retraining_from_the_champion_keeps_its_weights_and_its_vocabulary(repos
 
 
 def test_unknown_start_of_a_retraining_is_refused_by_name(home, monkeypatch):
-    monkeypatch.setenv(retraining.START_VARIABLE, "champignon")
+    monkeypatch.setenv(automation.START_VARIABLE, "champignon")
     with pytest.raises(ConfigurationError, match="BERT_RETRAIN_FROM: found 'champignon'"):
-        retraining.starting_model(home)
-    monkeypatch.setenv(retraining.START_VARIABLE, "scratch")
-    assert retraining.starting_model(home) == ""
+        automation.starting_model(home)
+    monkeypatch.setenv(automation.START_VARIABLE, "scratch")
+    assert automation.starting_model(home) == ""
 
 
 class Ticks:
@@ -247,5 +247,5 @@ def test_new_candidate_leads_to_its_fine_tunings_the_report_and_the_decision(def
 
 def test_jobs_have_a_time_limit_and_runs_whose_process_died_are_tried_again(repository):
     for name in (automation.PRETRAINING_JOB, automation.FINETUNING_JOB, automation.REPORT_JOB):
-        assert int(repository.get_job(name).tags[retraining.MAX_RUNTIME_TAG]) > 0
-    assert repository.get_job(automation.PRETRAINING_JOB).tags[retraining.MAX_RETRIES_TAG] == "2"
+        assert int(repository.get_job(name).tags[automation.MAX_RUNTIME_TAG]) > 0
+    assert repository.get_job(automation.PRETRAINING_JOB).tags[automation.MAX_RETRIES_TAG] == "2"

@@ -11,7 +11,6 @@ import pytest
 from bert_model.presets import preset_from_mapping
 from workflows.definitions import defs
 from workflows.lib import data_checks, model_checks
-from workflows.lib.data_checks import Verdict
 from workflows.lib.instance import open_instance
 from workflows.lib.launchpad import asset_configs
 from workflows.lib.resources import BertHome, dump_task_key
@@ -29,8 +28,8 @@ def data(
     shutil.copytree(finished_home.dump(miniature.DUMP), copy.dump(miniature.DUMP))
     shutil.copytree(finished_home.corpus(miniature.DUMP), copy.corpus(miniature.DUMP))
     for name in ("dump", "corpus"):
-        recipe = finished_home.of_dump(miniature.DUMP) / f".{name}.recipe.json"
-        shutil.copy(recipe, copy.of_dump(miniature.DUMP) / recipe.name)
+        key = finished_home.of_dump(miniature.DUMP) / f".{name}.recipe.json"
+        shutil.copy(key, copy.of_dump(miniature.DUMP) / key.name)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return copy
 
@@ -65,9 +64,7 @@ def test_corpus_that_a_check_refuses_is_not_built_on(data, monkeypatch):
 
 
 def test_check_that_warns_stops_nothing(data, monkeypatch):
-    monkeypatch.setattr(
-        model_checks, "task_splits_disjoint", lambda _: Verdict(passed=False, description="all of them")
-    )
+    monkeypatch.setattr(model_checks, "MAX_SHARED_EXAMPLES", -1.0)
     result = materialize(data, dump_task_key(miniature.DUMP, "sst2"), "task_data")
     assert result.success
     (warned,) = [item for item in result.get_asset_check_evaluations() if not item.passed]

@@ -65,7 +65,7 @@ def test_runs_appear_in_the_instance_as_successes(instance):
 
 def test_artefacts_are_stored_with_the_code_version_of_their_asset(finished_home):
     from workflows.definitions import defs
-    from workflows.lib.reuse import recipe_path
+    from workflows.lib.reuse import build_key_path
 
     versions = {spec.key.to_user_string(): spec.code_version for spec in defs().resolve_all_asset_specs()}
     made = {
@@ -75,8 +75,8 @@ def test_artefacts_are_stored_with_the_code_version_of_their_asset(finished_home
         "finetuned_model": finished_home.finetuning(miniature.DUMP, miniature.TASKS[0]),
     }
     for name, directory in made.items():
-        recipe = json.loads(recipe_path(directory).read_text(encoding="utf-8"))["recipe"]
-        assert recipe["code_version"] == versions[name], name
+        build_key = json.loads(build_key_path(directory).read_text(encoding="utf-8"))["recipe"]
+        assert build_key["code_version"] == versions[name], name
     (training,) = (finished_home.of_dump(miniature.DUMP) / "pretraining").iterdir()
     starts = [event for event in read_metrics(training / "metrics.jsonl") if event["event"] == "start"]
     assert [event["code_version"] for event in starts] == [versions["pretrained_model"]]

@@ -78,7 +78,7 @@ def test_asset_graph_is_the_stored_one(definitions):
     assert found == stored, f"the graph changed; if that was meant: python {Path(__file__).relative_to(ROOT)}"
 
 
-def test_phases_name_exactly_the_assets_there_are(definitions):
+def test_assets_of_resources_are_the_assets_of_the_graph(definitions):
     assert set(ASSETS) == {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
 
 
@@ -107,7 +107,7 @@ def test_every_asset_carries_the_job_that_makes_it_as_a_tag(definitions):
 def test_whatever_moves_aliases_waits_for_its_turn_in_one_pool(definitions):
     moving = {key.to_user_string() for key in graph_of_registry(definitions)}
     assert moving == {"registered_pretrained_model", "registered_task_model", "promotion_decision"}
-    for job, op in (("promote", "hold_against_gates"), ("rollback", "give_champion_back")):
+    for job, op in (("promote", "evaluate_promotion"), ("rollback", "rollback_champion")):
         assert definitions.resolve_job_def(job).graph.node_named(op).definition.pool == REGISTRY_POOL
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from bert_pipeline.errors import TrainingError, UnavailableError
 from workflows.defs import automation
-from workflows.lib.metadata import readable_failures
+from workflows.lib.metadata import as_dagster_failures
 
 
 @dg.op
 def stopping() -> None:
-    with readable_failures():
+    with as_dagster_failures():
         raise TrainingError("rank 1 was ended by SIGKILL; step-00000200 is intact")
 
 
@@ -86,6 +86,6 @@ def test_webhook_that_is_gone_is_a_warning_that_does_not_tell_its_address(failed
 
 @pytest.mark.parametrize(("error", "retried"), [(UnavailableError("no answer"), True), (TrainingError("nan"), False)])
 def test_only_a_server_that_did_not_answer_is_worth_another_try(error, retried):
-    with pytest.raises(dg.Failure) as failure, readable_failures():
+    with pytest.raises(dg.Failure) as failure, as_dagster_failures():
         raise error
     assert failure.value.allow_retries is retried

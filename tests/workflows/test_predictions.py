@@ -121,11 +121,11 @@ def test_answers_that_lack_a_line_or_are_no_json_are_refused(home, instance, tmp
     (tmp_path / "in.txt").write_text(SENTENCES, encoding="utf-8")
     answer(instance, inputs=[str(tmp_path / "in.txt")], model="models:/bert-tiny-sst2/1")
     directory = home.predictions("sst2")
-    assert predictions_complete(directory).passed
+    assert predictions_complete(home, "sst2").passed
     answers = directory / "in.txt.jsonl"
     answers.write_text(answers.read_text().replace("label", "lavel"))
-    refused(predictions_complete(directory), "was changed or damaged")
+    refused(predictions_complete(home, "sst2"), "was changed or damaged")
     republish(directory, lambda path: (path / "in.txt.jsonl").write_text('{"label": "1"}\n'))
-    refused(predictions_complete(directory), "1 answers, the manifest counts")
+    refused(predictions_complete(home, "sst2"), "1 answers, the manifest counts")
     republish(directory, lambda path: (path / "in.txt.jsonl").write_text("label\n"))
-    refused(predictions_complete(directory), "not JSON lines")
+    refused(predictions_complete(home, "sst2"), "not JSON lines")

@@ -20,7 +20,7 @@ from workflows.definitions import defs
 from workflows.defs import automation
 from workflows.lib.instance import open_instance
 from workflows.lib.launchpad import asset_configs
-from workflows.lib.metadata import readable_failures
+from workflows.lib.metadata import as_dagster_failures
 from workflows.lib.resources import BertHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
@@ -67,7 +67,7 @@ def server() -> Iterator[tuple[int, list[str]]]:
 @dg.op
 def ask_the_registry(home: BertHome) -> None:
     home.apply_environment()
-    with readable_failures():
+    with as_dagster_failures():
         list_models("bert-tiny")
 
 

@@ -79,7 +79,7 @@ def test_message_that_was_told_is_not_repeated_at_the_end(terminal, clock, capsy
     assert lines(capsys) == ["report                        14 tasks"]
 
 
-def test_time_left_follows_the_shares_of_the_phases(clock):
+def test_time_left_follows_the_shares_of_the_stages(clock):
     left = TimeLeft()
     left.begin({"data": 0.25, "finetuning": 0.75})
     left.enter("data")

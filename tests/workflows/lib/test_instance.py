@@ -1,5 +1,6 @@
-"""Dagster's storage below the home: made when missing, and cleaned of what killed processes left."""
+"""Dagster's storage below the home: created if missing, and cleaned up after killed processes and servers."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,7 +9,16 @@ import dagster as dg
 import pytest
 
 from workflows.defs.pretraining import TRAINING_POOL
-from workflows.lib.instance import PROCESS_TAG, add_dumps, end_abandoned_runs, open_instance, process_mark
+from workflows.lib.instance import (
+    GRPC_TAG,
+    PROCESS_TAG,
+    add_dumps,
+    end_abandoned_runs,
+    fail_runs,
+    open_instance,
+    process_mark,
+    unfinished_runs_of,
+)
 from workflows.lib.resources import dump_partitions
 
 
@@ -56,15 +66,17 @@ def test_partition_is_added_once(instance):
     assert sorted(instance.get_dynamic_partitions(str(dump_partitions.name))) == ["enwiki-1", "samplewiki-1"]
 
 
+@dg.op
+def nothing() -> None: ...
+
+
+@dg.job
+def empty_job() -> None:
+    nothing()
+
+
 def started_run(instance: dg.DagsterInstance, mark: str) -> str:
-    @dg.op
-    def nothing() -> None: ...
-
-    @dg.job
-    def job() -> None:
-        nothing()
-
-    run = instance.create_run_for_job(job, tags={PROCESS_TAG: mark}, status=dg.DagsterRunStatus.STARTED)
+    run = instance.create_run_for_job(empty_job, tags={PROCESS_TAG: mark}, status=dg.DagsterRunStatus.STARTED)
     instance.event_log_storage.set_concurrency_slots("training", 1)
     instance.event_log_storage.claim_concurrency_slot("training", run.run_id, "step")
     return run.run_id
@@ -94,3 +106,27 @@ def test_run_of_another_machine_is_left_alone(instance):
     run_id = started_run(instance, "elsewhere:1:1")
     assert end_abandoned_runs(instance) == []
     assert instance.event_log_storage.get_concurrency_run_ids() == {run_id}
+
+
+def run_on(instance: dg.DagsterInstance, status: dg.DagsterRunStatus, **server: object) -> str:
+    tags = {GRPC_TAG: json.dumps(server)} if server else {}
+    return instance.create_run_for_job(empty_job, tags=tags, status=status).run_id
+
+
+def test_unfinished_runs_of_a_former_code_server_are_failed(instance):
+    started = run_on(instance, dg.DagsterRunStatus.STARTED, host="code", port=4000)
+    others = [
+        run_on(instance, dg.DagsterRunStatus.STARTED, host="elsewhere", port=4000),
+        run_on(instance, dg.DagsterRunStatus.STARTED, host="code", port=4001),
+        run_on(instance, dg.DagsterRunStatus.STARTED),
+        run_on(instance, dg.DagsterRunStatus.NOT_STARTED, host="code", port=4000),
+        run_on(instance, dg.DagsterRunStatus.SUCCESS, host="code", port=4000),
+    ]
+    before = [instance.get_run_by_id(run).status for run in others]
+    left = unfinished_runs_of(instance, "code", 4000)
+    assert left == [started]
+    assert fail_runs(instance, left, "its code server was ended") == [started]
+    assert instance.get_run_by_id(started).status == dg.DagsterRunStatus.FAILURE
+    assert [instance.get_run_by_id(run).status for run in others] == before
+    assert unfinished_runs_of(instance, "code", 4000) == []
+    assert fail_runs(instance, left, "its code server was ended") == []

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import dagster as dg
 import pytest
 
-from workflows.lib.metadata import INLINE_CHARACTERS, for_reading, loss_preview, picture, score_preview, table
+from workflows.lib.metadata import INLINE_CHARACTERS, loss_preview, order_metadata, picture, score_preview, table
 from workflows.lib.resources import TASK_NAMES
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -72,7 +72,7 @@ def test_score_preview_draws_no_bar_below_zero_and_no_tick_without_a_baseline():
 
 
 def test_metadata_stand_in_the_order_in_which_people_look():
-    shown = for_reading(
+    shown = order_metadata(
         {
             "path": dg.MetadataValue.path("/data"),
             "32/sha256": "abc",

@@ -60,15 +60,15 @@ WRITE_TWO_EVENTS = """
 
 def test_events_are_reported_once_and_in_order(tmp_path):
     events: list[dict] = []
-    run_training(plain(tmp_path, WRITE_TWO_EVENTS), report=events.append, say=lambda _: None, poll_seconds=0.02)
+    run_training(plain(tmp_path, WRITE_TWO_EVENTS), report=events.append, log=lambda _: None, poll_seconds=0.02)
     assert [event["step"] for event in events] == [10, 20]
 
 
 def test_resumed_training_reports_new_events_only(tmp_path):
     launch = plain(tmp_path, WRITE_TWO_EVENTS)
-    run_training(launch, report=lambda _: None, say=lambda _: None, poll_seconds=0.02)
+    run_training(launch, report=lambda _: None, log=lambda _: None, poll_seconds=0.02)
     events: list[dict] = []
-    run_training(launch, report=events.append, say=lambda _: None, poll_seconds=0.02)
+    run_training(launch, report=events.append, log=lambda _: None, poll_seconds=0.02)
     assert [event["step"] for event in events] == [10, 20]
 
 
@@ -94,7 +94,7 @@ def test_lines_that_a_resume_superseded_are_not_read(tmp_path):
 def test_failure_says_exit_code_last_words_and_that_there_is_no_checkpoint(tmp_path):
     launch = plain(tmp_path, "import sys; print('the disk is full', file=sys.stderr); sys.exit(3)")
     with pytest.raises(TrainingError, match=r"exit code 3.*the disk is full.*no checkpoint yet"):
-        run_training(launch, report=lambda _: None, say=lambda _: None, poll_seconds=0.02)
+        run_training(launch, report=lambda _: None, log=lambda _: None, poll_seconds=0.02)
 
 
 def test_failure_names_the_rank_that_failed_first_the_signal_and_the_checkpoint_that_is_intact(tmp_path):
@@ -138,7 +138,7 @@ def test_process_that_ignores_term_is_killed_when_the_run_is_cancelled(tmp_path)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_training(launch, report=cancel, say=lambda _: None, poll_seconds=0.02, grace_seconds=0.5)
+        run_training(launch, report=cancel, log=lambda _: None, poll_seconds=0.02, grace_seconds=0.5)
     assert found
     assert all(launch_processes(launch_id) == [] for launch_id in found)
 
@@ -152,7 +152,7 @@ def test_training_ends_when_the_step_process_is_killed(tmp_path):
         from test_torchrun import plain
         from workflows.lib.torchrun import run_training
         launch = plain(Path({str(tmp_path)!r}), "import time; time.sleep(60)")
-        run_training(launch, report=print, say=print)
+        run_training(launch, report=print, log=print)
     """
     step = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
@@ -185,7 +185,7 @@ def test_torchrun_gives_the_rank_and_its_last_words(tmp_path):
         environment={"PYTHONPATH": str(tmp_path)},
     )
     with pytest.raises(TrainingError, match=r"rank 1 failed with exit code 1.*the loss is nan at step 12"):
-        run_training(launch, report=lambda _: None, say=lambda _: None)
+        run_training(launch, report=lambda _: None, log=lambda _: None)
 
 
 def test_several_nodes_meet_at_the_endpoint_and_restart_nothing_in_place(tmp_path):
