@@ -35,7 +35,7 @@ STEPS = 400
 PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 16, "learning_rate": 2e-3, "warmup_steps": 6}
 
 
-def test_only_the_names_of_the_deployment_may_stand_in_a_request(stack: Stack):
+def test_requests_for_unknown_hosts_are_refused(stack: Stack):
     assert status_for(stack, "mlflow:" + str(stack.ports["mlflow"])) == 200
     assert status_for(stack, f"127.0.0.1:{stack.ports['mlflow']}") == 200
     assert status_for(stack, "elsewhere.example") == 403
@@ -78,7 +78,7 @@ print("promoted" if promote(name, version).promoted else "refused", flush=True)
 """
 
 
-def test_of_two_clients_that_promote_at_once_one_comes_first_and_the_better_version_wins(stack: Stack, registered: str):
+def test_concurrent_promotions_keep_the_better_version(stack: Stack, registered: str):
     clients = [
         subprocess.Popen(
             [sys.executable, "-c", PROMOTE, registered, version],
@@ -116,9 +116,7 @@ def test_artefacts_go_through_the_server_to_its_own_folder(stack: Stack, registe
     assert not (tmp_path / "another-machine" / "artifacts").exists()
 
 
-def test_server_that_goes_and_comes_back_during_a_training_has_everything_once(
-    dagster: DagsterApi, stack: Stack, trained: str
-):
+def test_metrics_are_complete_after_an_mlflow_outage(dagster: DagsterApi, stack: Stack, trained: str):
     home = BertHome(directory=str(stack.home))
     before = set(home.pretraining(miniature.DUMP, "x").parent.iterdir())
     preset = preset_from_mapping(miniature.preset(phases=[PHASE], checkpoint_interval_steps=200), name="longer")

@@ -38,7 +38,7 @@ def test_databases_are_upgraded_by_the_documented_commands(stack: Stack):
         assert result.returncode == 0, result.stderr
 
 
-def test_restored_dumps_of_both_databases_hold_the_same(stack: Stack, dagster: DagsterApi):
+def test_restored_database_dumps_are_equal(stack: Stack, dagster: DagsterApi):
     assert dagster.unfinished_runs() == []
     for name, tables in (("dagster", ("runs", "event_logs")), ("mlflow", ("runs", "metrics", "model_versions"))):
         copy = f"restored_{name}"

@@ -99,7 +99,7 @@ def test_schedule_and_sensors_are_off_until_switched_on(repository):
     assert {item.default_status for item in repository.sensor_defs} == {dg.DefaultSensorStatus.STOPPED}
 
 
-def test_monthly_schedule_waits_for_the_months_dump_and_then_asks_for_one_run(repository, instance, home, site):
+def test_monthly_schedule_waits_for_the_dump_and_requests_one_run(repository, instance, home, site):
     early = evaluate_schedule(repository, instance, home, day=5)
     assert not early.run_requests
     assert "articlesmultistreamdump is in-progress" in early.skip_message
@@ -114,13 +114,13 @@ def test_monthly_schedule_waits_for_the_months_dump_and_then_asks_for_one_run(re
     assert "was started" in later.skip_message
 
 
-def test_site_that_does_not_answer_is_a_reason_and_not_a_crash(repository, instance, home, site, monkeypatch):
+def test_unreachable_site_skips_the_tick(repository, instance, home, site, monkeypatch):
     monkeypatch.setenv(data.SITES_VARIABLE, "http://127.0.0.1:9")
     assert "no site has" in evaluate_schedule(repository, instance, home, day=5).skip_message
     assert "no site has" in evaluate_sensor(repository, instance, home, automation.SITE_SENSOR).skip_message
 
 
-def test_site_sensor_starts_the_newest_finished_dump_once(repository, instance, home, site):
+def test_site_sensor_requests_the_newest_finished_dump_once(repository, instance, home, site):
     waiting = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR)
     assert waiting.run_requests == []
     assert "is finished" in waiting.skip_message
@@ -136,13 +136,13 @@ def test_site_sensor_starts_the_newest_finished_dump_once(repository, instance, 
     assert "is a partition already" in again.skip_message
 
 
-def test_folder_sensor_says_why_it_does_nothing_without_new_files(repository, instance, home):
+def test_folder_sensor_without_new_files_gives_a_reason(repository, instance, home):
     result = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
     assert result.run_requests == []
     assert "no new dump" in result.skip_message
 
 
-def test_folder_sensor_turns_the_files_of_a_new_dump_into_a_partition_and_one_run(repository, instance, home):
+def test_folder_sensor_requests_partition_and_run_for_a_new_dump(repository, instance, home):
     files = [place(home.dumps, f"enwiki-20261101-pages-articles{number}.xml.bz2") for number in (1, 2)]
     place(home.dumps, "README.txt")
     result = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
@@ -154,7 +154,7 @@ def test_folder_sensor_turns_the_files_of_a_new_dump_into_a_partition_and_one_ru
     assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
 
 
-def test_folder_sensor_waits_until_every_file_of_a_dump_has_settled(repository, instance, home, monkeypatch):
+def test_folder_sensor_waits_for_all_files_of_a_dump(repository, instance, home, monkeypatch):
     place(home.dumps, "enwiki-20261101-pages-articles1.xml.bz2", modified=1000.0)
     place(home.dumps, "enwiki-20261101-pages-articles2.xml.bz2", modified=1990.0)
     monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2000.0))
@@ -166,7 +166,7 @@ def test_folder_sensor_waits_until_every_file_of_a_dump_has_settled(repository, 
     assert len(request.run_config["ops"]["dump"]["config"]["sources"]) == 2
 
 
-def test_folder_sensor_leaves_known_dumps_alone(repository, instance, home):
+def test_folder_sensor_ignores_known_dumps(repository, instance, home):
     place(home.dumps, "enwiki-20261101-pages-articles.xml.bz2")
     instance.add_dynamic_partitions(str(dump_partitions.name), ["enwiki-20261101"])
     assert evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests == []
@@ -179,7 +179,7 @@ def test_retraining_is_configured_by_the_preset():
     assert request.run_config["ops"]["pretrained_model"]["config"] == expected["pretrained_model"]
 
 
-def test_retraining_from_the_champion_keeps_its_weights_and_its_vocabulary(repository):
+def test_retraining_from_the_champion_keeps_its_vocabulary(repository):
     request = automation.retraining_run("enwiki-20261101", start="models:/bert-tiny/3")
     ops = request.run_config["ops"]
     assert ops["vocabulary"]["config"]["from_model"] == "models:/bert-tiny/3"
@@ -219,7 +219,7 @@ class Ticks:
 
 
 @pytest.mark.filterwarnings("ignore::dagster.BetaWarning", "ignore::dagster.PreviewWarning")
-def test_new_candidate_leads_to_its_fine_tunings_the_report_and_the_decision(definitions):
+def test_new_candidate_triggers_finetunings_report_and_decision(definitions):
     instance = dg.DagsterInstance.ephemeral()
     instance.add_dynamic_partitions(str(dump_partitions.name), ["enwiki-1"])
     partitions = [dump_task_key("enwiki-1", task) for task in ("rte", "sst2")]
@@ -245,7 +245,7 @@ def test_new_candidate_leads_to_its_fine_tunings_the_report_and_the_decision(def
     assert ticks.requested() == {}
 
 
-def test_jobs_have_a_time_limit_and_runs_whose_process_died_are_tried_again(repository):
+def test_jobs_have_time_limit_and_retries(repository):
     for name in (automation.PRETRAINING_JOB, automation.FINETUNING_JOB, automation.REPORT_JOB):
         assert int(repository.get_job(name).tags[automation.MAX_RUNTIME_TAG]) > 0
     assert repository.get_job(automation.PRETRAINING_JOB).tags[automation.MAX_RETRIES_TAG] == "2"

@@ -52,7 +52,7 @@ def materialize(home: BertHome, partition: str, *assets: str) -> dg.ExecuteInPro
     return result
 
 
-def test_corpus_that_a_check_refuses_is_not_built_on(data, monkeypatch):
+def test_failed_blocking_check_stops_downstream_assets(data, monkeypatch):
     monkeypatch.setattr(data_checks, "MAX_MARKUP_SHARE", -1.0)  # no corpus is as clean as that
     result = materialize(data, miniature.DUMP, "dump", "corpus", "vocabulary")
     assert not result.success
@@ -63,7 +63,7 @@ def test_corpus_that_a_check_refuses_is_not_built_on(data, monkeypatch):
     assert not data.vocabulary(miniature.DUMP).exists()
 
 
-def test_check_that_warns_stops_nothing(data, monkeypatch):
+def test_failed_warning_check_stops_nothing(data, monkeypatch):
     monkeypatch.setattr(model_checks, "MAX_SHARED_EXAMPLES", -1.0)
     result = materialize(data, dump_task_key(miniature.DUMP, "sst2"), "task_data")
     assert result.success

@@ -82,7 +82,7 @@ def test_assets_of_resources_are_the_assets_of_the_graph(definitions):
     assert set(ASSETS) == {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
 
 
-def test_every_asset_has_a_description_a_group_an_owner_and_a_code_version(definitions):
+def test_every_asset_has_description_group_owner_and_code_version(definitions):
     for spec in definitions.resolve_all_asset_specs():
         assert spec.description
         assert len(spec.description) > 40
@@ -98,13 +98,13 @@ def test_every_asset_links_to_its_source(definitions):
         assert f"def {spec.key.to_user_string()}(" in "\n".join(lines[reference.line_number - 1 :][:20])
 
 
-def test_every_asset_carries_the_job_that_makes_it_as_a_tag(definitions):
+def test_every_asset_is_tagged_with_its_job(definitions):
     for spec in definitions.resolve_all_asset_specs():
         job = definitions.resolve_job_def(spec.tags[JOB_TAG])
         assert spec.key in job.asset_layer.executable_asset_keys
 
 
-def test_whatever_moves_aliases_waits_for_its_turn_in_one_pool(definitions):
+def test_assets_and_ops_that_move_aliases_share_one_pool(definitions):
     moving = {key.to_user_string() for key in graph_of_registry(definitions)}
     assert moving == {"registered_pretrained_model", "registered_task_model", "promotion_decision"}
     for job, op in (("promote", "evaluate_promotion"), ("rollback", "rollback_champion")):

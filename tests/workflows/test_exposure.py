@@ -48,7 +48,7 @@ def test_both_uis_bind_to_loopback_by_default(started):
     assert [hosts(command) for command in started] == [["127.0.0.1"], ["127.0.0.1"]]
 
 
-def test_the_database_of_mlflow_stands_in_no_command_line(started, monkeypatch):
+def test_mlflow_database_is_in_no_command_line(started, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql+psycopg2://mlflow:s3cret@127.0.0.1/mlflow")
     serve.main(["ui"])
     assert len(started) == 2
@@ -56,7 +56,7 @@ def test_the_database_of_mlflow_stands_in_no_command_line(started, monkeypatch):
     assert serve.os.environ["MLFLOW_BACKEND_STORE_URI"].endswith("s3cret@127.0.0.1/mlflow")
 
 
-def test_where_mlflow_is_a_servers_dagster_is_started_alone(started, monkeypatch, capsys):
+def test_ui_starts_dagster_alone_with_an_mlflow_server(started, monkeypatch, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5055")
     monkeypatch.delenv("BERT_MLFLOW_ADDRESS")
     serve.main(["ui"])
@@ -65,7 +65,7 @@ def test_where_mlflow_is_a_servers_dagster_is_started_alone(started, monkeypatch
     assert "MLflow: http://127.0.0.1:5055" in capsys.readouterr().out
 
 
-def test_another_host_is_taken_only_where_it_is_given():
+def test_uis_bind_to_the_given_host():
     arguments = argparse.Namespace(host="192.0.2.1", port=3000, mlflow_port=5000)
     assert hosts(serve.dagster_command(arguments)) == ["192.0.2.1"]
     assert hosts(serve.mlflow_command(BertHome(), arguments)) == ["192.0.2.1"]

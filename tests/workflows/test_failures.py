@@ -76,7 +76,7 @@ def test_failure_is_logged_without_a_webhook(failed, monkeypatch, capfd):
     assert "rank 1 was ended by SIGKILL" in capfd.readouterr().err
 
 
-def test_webhook_that_is_gone_is_a_warning_that_does_not_tell_its_address(failed, monkeypatch, capfd):
+def test_unreachable_webhook_is_a_warning_without_its_address(failed, monkeypatch, capfd):
     monkeypatch.setenv(automation.WEBHOOK_VARIABLE, "http://127.0.0.1:9/services/s3cret")
     automation.failed_runs(failed)
     said = capfd.readouterr().err
@@ -85,7 +85,7 @@ def test_webhook_that_is_gone_is_a_warning_that_does_not_tell_its_address(failed
 
 
 @pytest.mark.parametrize(("error", "retried"), [(UnavailableError("no answer"), True), (TrainingError("nan"), False)])
-def test_only_a_server_that_did_not_answer_is_worth_another_try(error, retried):
+def test_only_unavailable_server_allows_retries(error, retried):
     with pytest.raises(dg.Failure) as failure, as_dagster_failures():
         raise error
     assert failure.value.allow_retries is retried

@@ -87,7 +87,7 @@ def test_killed_training_resumes_when_materialized_again(home, preset, tmp_path,
     assert statuses[0] == dg.DagsterRunStatus.SUCCESS
 
 
-def test_interrupted_run_stops_its_training_in_order_and_is_cancelled(home, preset, tmp_path):
+def test_interrupted_run_saves_its_training_and_is_canceled(home, preset, tmp_path):
     step = start(home, preset, tmp_path / "log")
     directory = wait_for_checkpoint(home, step)
     step.send_signal(signal.SIGTERM)
@@ -98,7 +98,7 @@ def test_interrupted_run_stops_its_training_in_order_and_is_cancelled(home, pres
     assert last_checkpoint(directory) == end["step"]
 
 
-def test_rank_that_hangs_ends_the_run_and_is_named_in_it(home, tmp_path):
+def test_hung_rank_fails_the_run_and_is_named(home, tmp_path):
     mapping = miniature.preset(phases=[PHASE], checkpoint_interval_steps=10, keep_last=2, timeout_seconds=15)
     mapping["launch"]["processes_per_node"] = 2
     preset = tmp_path / "two.yaml"

@@ -51,7 +51,7 @@ def run_configuration(assets: tuple[str, ...], **changes: dict[str, Any]) -> dic
     return {"ops": {name: {"config": configs[name] | changes.get(name, {})} for name in assets if name in configs}}
 
 
-def test_new_dump_is_trained_on_from_the_champion_judged_promoted_and_undone(home, monkeypatch):
+def test_retraining_from_the_champion_is_promoted_and_rolled_back(home, monkeypatch):
     name = "bert-tiny"
     (first,) = list_models(name)
     assert promote(name, 1, config=GateConfig(max_degenerate_tasks=len(miniature.TASKS))).require().promoted

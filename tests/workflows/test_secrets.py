@@ -28,12 +28,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run 
 USER, PASSWORD = "planted-in-uri", "planted:pass/word-90ab"
 
 
-def test_secrets_of_the_environment_are_in_nothing_that_the_whole_chain_leaves(finished_base, finished_home):
+def test_secrets_are_in_no_output_of_a_whole_run(finished_base, finished_home):
     assert planted.SECRETS.items() <= miniature.environment(finished_home.path).items()
     assert planted.leaks(finished_base, list(planted.SECRETS.values())) == []
 
 
-def test_the_search_finds_what_is_there(tmp_path):
+def test_leak_search_finds_planted_secrets(tmp_path):
     (tmp_path / "log").write_text(f"connecting as {USER}", encoding="utf-8")
     assert planted.leaks(tmp_path, [USER, PASSWORD]) == [f"{tmp_path / 'log'}: {USER}"]
 
@@ -82,7 +82,7 @@ def asking_job() -> None:
     ask_mlflow_itself()
 
 
-def test_credentials_in_the_tracking_address_reach_the_server_and_nothing_else(home, server, monkeypatch, capfd):
+def test_tracking_credentials_reach_only_the_server(home, server, monkeypatch, capfd):
     port, shown = server
     for variable in ("DAGSTER_HOME", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_REGISTRY_URI"):
         monkeypatch.setenv(variable, "")  # what is set below is put back at the end
@@ -127,7 +127,7 @@ def test_credentials_in_the_tracking_address_reach_the_server_and_nothing_else(h
     assert planted.leaks(home.path, [USER, PASSWORD, planted.quote(PASSWORD), "planted-webhook"]) == []
 
 
-def test_pages_in_mlflow_are_linked_without_credentials(clean_environment, monkeypatch):
+def test_mlflow_links_have_no_credentials(clean_environment, monkeypatch):
     for variable in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
         monkeypatch.setenv(variable, "")
         monkeypatch.delenv(variable)

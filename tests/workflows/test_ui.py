@@ -141,7 +141,7 @@ def status_at_end(address: str, run_id: str, seconds: float = 900.0) -> str:
     return status
 
 
-def test_ui_serves_the_graph_and_a_run_launched_without_configuration_succeeds(server, home, monkeypatch):
+def test_ui_serves_the_graph_and_runs_with_default_configuration(server, home, monkeypatch):
     nodes = ask(server, GRAPH)["assetNodes"]
     assert {node["assetKey"]["path"][-1] for node in nodes} == set(ASSETS)
     assert all(node["description"] for node in nodes)
@@ -162,7 +162,7 @@ def test_ui_serves_the_graph_and_a_run_launched_without_configuration_succeeds(s
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")
-def test_terminated_run_is_cancelled_and_kills_even_a_rank_that_hears_no_signal(server, home, finished_home):
+def test_terminated_run_is_canceled_and_kills_stopped_ranks(server, home, finished_home):
     for name in ("dump", "corpus", "vocabulary", "instances"):
         shutil.copytree(
             finished_home.of_dump(miniature.DUMP) / name, home.of_dump(miniature.DUMP) / name, dirs_exist_ok=True

@@ -38,7 +38,7 @@ def test_dump_with_a_flipped_byte_is_refused(home):
     refused(data_checks.dump_readable(home, DUMP), "changed or damaged")
 
 
-def test_dump_whose_local_file_changed_or_went_away_is_refused(tmp_path):
+def test_dump_with_changed_or_missing_local_file_is_refused(tmp_path):
     file = tmp_path / "wiki.xml"
     file.write_text("<mediawiki></mediawiki>", encoding="utf-8")
     home = BertHome(directory=str(tmp_path / "home"))
@@ -70,7 +70,7 @@ def test_corpus_without_held_out_documents_is_refused(home):
     refused(data_checks.corpus_not_empty(home, DUMP), "held out")
 
 
-def test_corpus_that_holds_fewer_documents_than_it_counts_is_refused(home):
+def test_corpus_with_fewer_documents_than_counted_is_refused(home):
     directory = home.corpus(DUMP)
     republish(directory, documents_changed(lambda ds: [ds[0], *(d for d in ds[1:] if d.split == "held_out")]))
     refused(data_checks.corpus_not_empty(home, DUMP), "the manifest counts")
@@ -95,7 +95,7 @@ def test_corpus_with_markup_is_refused_and_shown(home):
     "residue",
     ["{{cite web}}", "[[link]]", "<ref name=x>", "'''bold'''", "{| class=x", "a&nbsp;b", "== Heading ==", "__NOTOC__"],
 )
-def test_markup_of_every_kind_is_noticed(residue):
+def test_markup_of_every_kind_is_found(residue):
     assert data_checks.MARKUP.search(f"Some prose {residue}" if not residue.startswith("=") else residue)
 
 
@@ -104,7 +104,7 @@ def test_prose_is_not_taken_for_markup(prose):
     assert not data_checks.MARKUP.search(prose)
 
 
-def test_held_out_text_that_stands_in_training_too_is_refused(home):
+def test_held_out_text_in_training_data_is_refused(home):
     def spoil(documents):
         held_out = next(d for d in documents if d.split == "held_out")
         return [*documents, dataclasses.replace(held_out, document_id="samplewiki:999999", split="train")]
@@ -115,7 +115,7 @@ def test_held_out_text_that_stands_in_training_too_is_refused(home):
     refused(data_checks.corpus_split_disjoint(home, DUMP), "has the text of")
 
 
-def test_corpus_much_smaller_than_the_dump_before_is_refused_by_its_own_sentences(home):
+def test_corpus_much_smaller_than_its_predecessor_is_refused(home):
     for name in ("testwiki-20260101", "testwiki-20260201", "testwiki-20260301"):
         shutil.copytree(home.corpus(DUMP), home.corpus(name))
     republish(home.corpus("testwiki-20260301"), documents_changed(lambda documents: documents[:10]))  # counts stay
@@ -124,7 +124,7 @@ def test_corpus_much_smaller_than_the_dump_before_is_refused_by_its_own_sentence
     refused(data_checks.corpus_not_shrunken(home, "testwiki-20260301"), "sentences of testwiki-20260201, expected")
 
 
-def test_vocabulary_without_a_special_token_or_with_a_token_twice_is_refused(home):
+def test_vocabulary_with_missing_or_duplicate_token_is_refused(home):
     directory = home.vocabulary(DUMP)
     assert data_checks.vocabulary_layout(home, DUMP).passed
     text = (directory / "vocab.txt").read_text(encoding="utf-8")
@@ -141,7 +141,7 @@ def test_vocabulary_of_another_size_than_asked_for_is_refused(home):
     refused(data_checks.vocabulary_layout(home, DUMP), "asked for 600")
 
 
-def test_vocabulary_that_does_not_know_the_text_is_refused(home):
+def test_vocabulary_with_many_unknown_tokens_is_refused(home):
     vocabulary = home.vocabulary(DUMP)
     assert data_checks.vocabulary_unknown_rate(home, DUMP).passed
     tokens = (vocabulary / "vocab.txt").read_text(encoding="utf-8").splitlines()
@@ -151,7 +151,7 @@ def test_vocabulary_that_does_not_know_the_text_is_refused(home):
 
 
 @pytest.mark.parametrize(("language", "passes"), [("en", False), ("bg", True)])
-def test_a_few_unknown_words_are_a_warning_in_english_alone(home, language, passes):
+def test_few_unknown_words_are_a_warning_only_in_english(home, language, passes):
     corpus = home.corpus(DUMP)
 
     def changed(documents: list[Any]) -> list[Any]:

@@ -22,7 +22,7 @@ from workflows.lib.instance import (
 from workflows.lib.resources import dump_partitions
 
 
-def test_home_is_made_with_the_sample_as_its_first_partition(clean_environment):
+def test_new_home_has_the_sample_as_partition(clean_environment):
     with open_instance() as made:
         assert (clean_environment / "dagster" / "dagster.yaml").is_file()
         assert made.get_dynamic_partitions(str(dump_partitions.name)) == ["samplewiki-1"]
@@ -30,14 +30,14 @@ def test_home_is_made_with_the_sample_as_its_first_partition(clean_environment):
     os.environ.pop("DAGSTER_HOME", None)
 
 
-def test_settings_that_a_user_changed_stay(clean_environment, instance):
+def test_edited_settings_are_kept(clean_environment, instance):
     settings = clean_environment / "dagster" / "dagster.yaml"
     settings.write_text("telemetry:\n  enabled: false\n", encoding="utf-8")
     open_instance().dispose()
     assert settings.read_text(encoding="utf-8") == "telemetry:\n  enabled: false\n"
 
 
-def test_instance_trains_one_at_a_time_limits_every_run_and_retries_only_what_died(instance):
+def test_instance_limits_trainings_and_runs_and_retries_only_crashes(instance):
     assert instance.global_op_concurrency_default_limit == 1
     assert instance.run_monitoring_max_runtime_seconds > 0
     assert instance.run_retries_enabled
@@ -46,7 +46,7 @@ def test_instance_trains_one_at_a_time_limits_every_run_and_retries_only_what_di
     assert instance.freshness_enabled
 
 
-def test_number_of_trainings_at_once_is_a_setting_of_the_pool(instance):
+def test_pool_limit_sets_concurrent_trainings(instance):
     storage = instance.event_log_storage
     storage.initialize_concurrency_limit_to_default(TRAINING_POOL)  # as the first step of a pool does
     for run in ("a", "b"):
@@ -83,7 +83,7 @@ def started_run(instance: dg.DagsterInstance, mark: str) -> str:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are known by /proc")
-def test_run_whose_process_was_killed_is_failed_and_gives_its_slot_back(instance):
+def test_run_of_killed_process_is_failed_and_frees_its_slot(instance):
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     run_id = started_run(instance, process_mark(process.pid))
     assert end_abandoned_runs(instance) == []

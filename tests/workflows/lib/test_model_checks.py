@@ -83,7 +83,7 @@ def test_model_whose_manifest_claims_another_loss_is_refused(home):
     refused(model_checks.pretraining_loss_falls(home, DUMP), "the model's manifest says 0.5")
 
 
-def test_exported_model_that_does_not_have_the_held_out_loss_of_its_training_is_refused(home):
+def test_model_with_another_held_out_loss_than_recorded_is_refused(home):
     from safetensors.torch import load_file, save_file
 
     directory = home.current_model(DUMP)
@@ -121,7 +121,7 @@ def test_task_files_that_changed_are_refused(home, tmp_path):
     refused(model_checks.task_data_unchanged(home, SST2), "train.tsv")
 
 
-def test_dev_examples_that_stand_in_training_too_are_refused(home, tmp_path):
+def test_dev_examples_in_training_data_are_refused(home, tmp_path):
     from bert_pipeline.tasks.task import load_task_data
     from workflows.defs.finetuning import _publish_task_data
 
@@ -132,7 +132,7 @@ def test_dev_examples_that_stand_in_training_too_are_refused(home, tmp_path):
     refused(model_checks.task_splits_disjoint(home, SST2), "are in the training set too")
 
 
-def test_fine_tuned_model_with_other_weights_does_not_reproduce_its_scores(home):
+def test_finetuned_model_with_other_weights_is_refused(home):
     from safetensors.torch import load_file, save_file
 
     directory = home.finetuning(DUMP, "stsb")
@@ -150,7 +150,7 @@ def test_fine_tuned_model_with_other_weights_does_not_reproduce_its_scores(home)
     refused(model_checks.finetuned_scores_reproduce(home, STSB), "changed or damaged")
 
 
-def test_model_that_says_the_same_of_everything_is_noticed(home):
+def test_model_with_one_prediction_for_everything_is_refused(home):
     directory = home.finetuning(DUMP, "sst2")
 
     def predictions(path: Path, answer: Callable[[int], str]) -> None:
@@ -179,7 +179,7 @@ def test_report_whose_table_disagrees_with_the_models_is_refused(home):
     assert not model_checks.report_intact(home, DUMP).passed
 
 
-def test_registry_that_lacks_the_model_or_holds_other_bytes_is_refused(finished_home, tmp_path, monkeypatch):
+def test_registry_without_the_model_or_with_other_bytes_is_refused(finished_home, tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     directory = finished_home.current_model(DUMP)

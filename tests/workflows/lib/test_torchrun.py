@@ -72,7 +72,7 @@ def test_resumed_training_reports_new_events_only(tmp_path):
     assert [event["step"] for event in events] == [10, 20]
 
 
-def test_line_in_the_making_waits_until_it_is_whole(tmp_path):
+def test_incomplete_line_is_reported_once_complete(tmp_path):
     path = tmp_path / "metrics.jsonl"
     follower = MetricsFollower(path)
     assert follower.new_events() == []
@@ -83,7 +83,7 @@ def test_line_in_the_making_waits_until_it_is_whole(tmp_path):
     assert [event["step"] for event in follower.new_events()] == [2]
 
 
-def test_lines_that_a_resume_superseded_are_not_read(tmp_path):
+def test_events_superseded_by_a_resume_are_left_out(tmp_path):
     path = tmp_path / "metrics.jsonl"
     lines = [("start", 0), ("train", 10), ("train", 20), ("train", 30), ("resume", 20), ("train", 30), ("end", 30)]
     path.write_text("".join(json.dumps({"event": e, "step": s}) + "\n" for e, s in lines), encoding="utf-8")
@@ -91,13 +91,13 @@ def test_lines_that_a_resume_superseded_are_not_read(tmp_path):
     assert kept == [("start", 0), ("train", 10), ("train", 20), ("resume", 20), ("train", 30), ("end", 30)]
 
 
-def test_failure_says_exit_code_last_words_and_that_there_is_no_checkpoint(tmp_path):
+def test_failure_before_first_checkpoint_reports_exit_code_and_last_line(tmp_path):
     launch = plain(tmp_path, "import sys; print('the disk is full', file=sys.stderr); sys.exit(3)")
     with pytest.raises(TrainingError, match=r"exit code 3.*the disk is full.*no checkpoint yet"):
         run_training(launch, report=lambda _: None, log=lambda _: None, poll_seconds=0.02)
 
 
-def test_failure_names_the_rank_that_failed_first_the_signal_and_the_checkpoint_that_is_intact(tmp_path):
+def test_failure_reports_first_rank_signal_and_checkpoint(tmp_path):
     launch = plain(tmp_path, "")
     launch.log_directory.mkdir()
     (launch.log_directory / "torchrun.log").write_text(
@@ -117,7 +117,7 @@ def test_failure_names_the_rank_that_failed_first_the_signal_and_the_checkpoint_
 
 
 @linux
-def test_process_that_ignores_term_is_killed_when_the_run_is_cancelled(tmp_path):
+def test_process_ignoring_term_is_killed_when_the_run_is_canceled(tmp_path):
     launch = plain(
         tmp_path,
         """
@@ -166,7 +166,7 @@ def test_training_ends_when_the_step_process_is_killed(tmp_path):
 
 @linux
 @pytest.mark.slow
-def test_torchrun_gives_the_rank_and_its_last_words(tmp_path):
+def test_torchrun_log_gives_rank_and_last_line(tmp_path):
     """The real torchrun over ranks that do no more than die."""
     module = tmp_path / "dying_rank.py"
     module.write_text(
@@ -188,7 +188,7 @@ def test_torchrun_gives_the_rank_and_its_last_words(tmp_path):
         run_training(launch, report=lambda _: None, log=lambda _: None)
 
 
-def test_several_nodes_meet_at_the_endpoint_and_restart_nothing_in_place(tmp_path):
+def test_multi_node_command_uses_rendezvous_without_restarts(tmp_path):
     launch = Launch(
         module="bert_model.pretraining",
         arguments=("--resume",),

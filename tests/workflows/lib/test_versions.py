@@ -99,7 +99,7 @@ def test_every_asset_has_the_version_of_what_its_functions_reach(versions, entri
         ("workflows/defs/finetuning.py", set()),
     ],
 )
-def test_edit_changes_the_versions_of_the_assets_that_reach_the_file(versions, entries, tree, edit, file, expected):
+def test_edit_changes_versions_of_assets_that_reach_the_file(versions, entries, tree, edit, file, expected):
     edit(file)
     found = {functions: code_version(*functions, root=tree) for functions in set(entries.values())}
     assert {name for name in versions if found[entries[name]] != versions[name]} == expected
@@ -211,7 +211,7 @@ def test_import_of_an_import_counts(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["words", "words/english.txt"])
-def test_data_count_for_the_modules_beside_them_that_name_them(tmp_path, name):
+def test_data_files_count_for_modules_that_name_them(tmp_path, name):
     write(
         tmp_path, training=f"WORDS = Path(__file__).parent / {name!r}\n\ndef train(): ...\n", trial="def run(): ...\n"
     )
@@ -220,7 +220,7 @@ def test_data_count_for_the_modules_beside_them_that_name_them(tmp_path, name):
     assert data not in closure("bert_model.trial.run", root=tmp_path)
 
 
-def test_every_data_file_is_named_by_a_module_beside_it():
+def test_every_data_file_is_named_by_a_module_next_to_it():
     folders = [path.parent for floor in FLOORS for path in (ROOT / floor).rglob("*.py")]
     data = [path for floor in FLOORS for path in (ROOT / floor).rglob("*") if path.is_file()]
     for path in (path for path in data if path.suffix not in (".py", ".pyc")):
