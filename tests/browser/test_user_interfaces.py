@@ -23,7 +23,7 @@ def test_asset_graph_shows_every_group_and_asset(page, user_interfaces):
 
 
 def is_short_for(text: str, name: str) -> bool:
-    """Whether a node's text is a name, or its two ends."""
+    """Return whether a node's text is a name, or the two ends of one."""
     start, cut, end = text.partition("…")
     return text == name or bool(cut and name.startswith(start) and name.endswith(end))
 
@@ -91,6 +91,6 @@ def test_mlflow_shows_which_version_is_champion(page, user_interfaces, champion)
 
 
 def natural_width(picture) -> int:
-    """Width in pixels of a picture that was decoded; 0 for one that was not."""
+    """Return the width of a decoded picture in pixels; 0 if it was not decoded."""
     picture.wait_for()
     return int(picture.evaluate("image => image.decode().then(() => image.naturalWidth, () => 0)"))

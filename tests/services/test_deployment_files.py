@@ -1,4 +1,4 @@
-"""The files of deploy/ fit together, and nothing in them is open to the network or holds a password."""
+"""The files of deploy/ are consistent, publish nothing to the network and hold no password."""
 
 import re
 from typing import Any
@@ -42,7 +42,7 @@ def test_passwords_come_from_the_environment_alone(document):
 
 
 def passwords_in(value: Any) -> list[Any]:
-    """What stands under every key that speaks of a password."""
+    """Return the values of all keys that contain PASSWORD."""
     if isinstance(value, list):
         return [found for item in value for found in passwords_in(item)]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""MLflow on PostgreSQL with proxied artefacts: clients at once, foreign hosts, and a server that goes away."""
+"""MLflow on PostgreSQL with proxied artefacts: concurrent clients, unknown hosts, and outages."""
 
 import contextlib
 import json
@@ -52,7 +52,7 @@ def status_for(stack: Stack, host: str) -> int:
 
 @pytest.fixture(scope="module")
 def registered(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The name of a model with a weak version 1 and a strong version 2, registered by this process."""
+    """Name of a model with a weak version 1 and a strong version 2."""
     root = tmp_path_factory.mktemp("models")
     base = tiny_tasks.make_model(root / "tiny")
     name = "bert-tiny-contested"  # the backfill registers a bert-tiny-stsb of its own
@@ -165,7 +165,7 @@ def line_count(directory: Path) -> int:
 
 
 def sent(directory: Path) -> int:
-    """How many lines of a training's record MLflow has."""
+    """Return how many lines of a training's metrics MLflow has."""
     if not (directory / METRICS_NAME).is_file() or not (directory / "tracking.json").is_file():
         return 0
     return int(read_state(directory / "tracking.json").get("copied_lines", 0))
@@ -173,7 +173,7 @@ def sent(directory: Path) -> int:
 
 @contextlib.contextmanager
 def paused(directory: Path) -> Iterator[None]:
-    """Stop the ranks of a training, and let them go on afterwards."""
+    """Pause the ranks of a training for the duration of the block."""
     ranks = process_ids("bert_model.pretraining", str(directory))
     assert ranks, "the training has ended"
     for rank in ranks:

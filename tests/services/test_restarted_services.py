@@ -1,4 +1,4 @@
-"""Services that are killed in the middle of their work and started again: it goes on to its end, once."""
+"""Services that are killed during their work and restarted: the work completes, once."""
 
 import miniature
 import pytest

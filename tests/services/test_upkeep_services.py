@@ -1,4 +1,4 @@
-"""What an operator does with running services: ask for their health, upgrade the databases, and trust the dumps."""
+"""Operating running services: health checks, database upgrades, and database dumps."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The schedule, the sensors and the automation do what they say, and are off by default.
+"""Schedule, sensors and automation conditions, which are off by default.
 
 The dump site is our own, on loopback; the clock is an argument.
 """
@@ -39,7 +39,7 @@ def home(clean_environment) -> BertHome:
 
 
 def status(job: str) -> bytes:
-    """What a dump's dumpstatus.json says when the job that makes its articles is in this state."""
+    """Return the dumpstatus.json of a dump whose articles job has this status."""
     file = {"size": 5, "url": "/x", "sha1": "0" * 40}
     files = {"enwiki-20261101-pages-articles-multistream.xml.bz2": file}
     return json.dumps({"jobs": {"articlesmultistreamdump": {"status": job, "files": files}}}).encode()
@@ -47,7 +47,7 @@ def status(job: str) -> bytes:
 
 @pytest.fixture
 def site(monkeypatch) -> Iterator[dict[str, bytes]]:
-    """A dump site whose newest dump is not finished; its files may be changed."""
+    """Files of a dump site whose newest dump is not finished; tests may change them."""
     files = {"/enwiki/": b'<a href="20261101/">x</a>', "/enwiki/20261101/dumpstatus.json": status("in-progress")}
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -196,7 +196,7 @@ def test_unknown_start_of_a_retraining_is_refused_by_name(home, monkeypatch):
 
 
 class Ticks:
-    """The automation sensor's evaluations over an instance, a minute apart."""
+    """Evaluations of the automation conditions over an instance, a minute apart."""
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
         self.definitions, self.instance = definitions, instance
@@ -207,7 +207,7 @@ class Ticks:
         self.instance.report_runless_asset_event(dg.AssetMaterialization(asset, partition=str(partition)))
 
     def requested(self) -> dict[str, list[str]]:
-        """What a tick asks for: asset -> tasks, or dumps."""
+        """Return the requests of a tick: asset -> partitions."""
         self.moment += datetime.timedelta(minutes=1)
         result = dg.evaluate_automation_conditions(
             self.definitions, self.instance, cursor=self.cursor, evaluation_time=self.moment

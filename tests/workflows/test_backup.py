@@ -1,4 +1,4 @@
-"""A home is backed up while it is used, and opens elsewhere with its runs, versions, aliases and artefacts."""
+"""Backup of a home in use, and restoring it to another path with runs, versions, aliases and artefacts."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ MODEL = "bert-tiny-sst2"
 
 @pytest.fixture
 def first(finished_home: BertHome, clean_environment: Path, tmp_path: Path, monkeypatch) -> BertHome:
-    """A copy of the finished run's home that may be used up."""
+    """A copy of the finished run's home that the test may change."""
     copy = BertHome(directory=str(tmp_path / "first"))
     shutil.copytree(finished_home.path, copy.path, ignore=shutil.ignore_patterns("cache", "locks"))
     relocate(copy.path / "mlflow.db", finished_home.path, copy.path)
@@ -108,7 +108,7 @@ def test_database_copy_is_a_snapshot_between_transactions(tmp_path):
 
 
 def small_home(directory: Path) -> BertHome:
-    """A home with a database and an artefact."""
+    """Return a home with a database and an artefact."""
     home = BertHome(directory=str(directory))
     home.artifacts.mkdir(parents=True)
     (home.artifacts / "a.txt").write_text("artefact " * 50, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A blocking check that fails stops what would build on the artefact; one that warns stops nothing."""
+"""A failed blocking check stops downstream assets; a failed warning stops nothing."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run 
 def data(
     finished_home: BertHome, clean_environment: Path, empty_dagster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> BertHome:
-    """A home with the data of the finished run, without what was made of its corpus and its tasks."""
+    """Home with dump and corpus of the finished run, without vocabulary, instances and tasks."""
     copy = BertHome(directory=str(clean_environment))
     shutil.copytree(empty_dagster, copy.path / "dagster")
     shutil.copytree(finished_home.dump(miniature.DUMP), copy.dump(miniature.DUMP))

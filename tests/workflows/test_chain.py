@@ -1,4 +1,4 @@
-"""The whole chain by its command, and what it leaves for the UI."""
+"""The whole pipeline by its command: artefacts, report, registry, and the metadata in the UI."""
 
 import csv
 import json
@@ -162,7 +162,7 @@ def test_ui_metadata_has_throughput_and_samples(instance):
 
 
 def latest(instance: dg.DagsterInstance, asset: str) -> Mapping[str, Any]:
-    """The metadata of an asset's last materialization."""
+    """Return the metadata of an asset's latest materialization."""
     return instance.get_latest_materialization_event(dg.AssetKey(asset)).asset_materialization.metadata
 
 

@@ -1,4 +1,4 @@
-"""What Dagster loads: the asset graph as stored, complete as a catalogue, and quick."""
+"""The Dagster definitions: the stored asset graph, complete descriptions, and no slow imports."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ def definitions() -> dg.Definitions:
 
 
 def graph(definitions: dg.Definitions) -> dict[str, Any]:
-    """The graph as plain values: what people see of it."""
+    """Return the visible properties of the graph as plain values."""
     assets = {}
     for spec in definitions.resolve_all_asset_specs():
         assets[spec.key.to_user_string()] = {
@@ -54,21 +54,21 @@ def graph(definitions: dg.Definitions) -> dict[str, Any]:
 
 
 def partitions(definition: Any) -> list[str]:
-    """The names of the partitions' dimensions."""
+    """Return the names of the dimensions of partitions."""
     if isinstance(definition, dg.MultiPartitionsDefinition):
         return sorted(definition.partition_dimension_names)
     return ["task" if isinstance(definition, dg.StaticPartitionsDefinition) else definition.name]
 
 
 def freshness(policy: Any) -> list[int] | None:
-    """After how many days an asset counts as overdue: a warning, then a failure."""
+    """Return after how many days an asset is overdue: warning, then failure."""
     if policy is None:
         return None
     return [policy.warn_window.to_timedelta().days, policy.fail_window.to_timedelta().days]
 
 
 def pool(definitions: dg.Definitions, key: dg.AssetKey) -> str | None:
-    """The pool of the step that makes an asset."""
+    """Return the pool of the step that materializes an asset."""
     return definitions.resolve_asset_graph().get(key).assets_def.op.pool
 
 

@@ -1,4 +1,4 @@
-"""Servers bind to loopback unless somebody says otherwise: in the programs, and in every command of the docs."""
+"""Servers bind to loopback by default: in the programs, and in every command of the docs."""
 
 import argparse
 import re
@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 @pytest.fixture
 def started(clean_environment, monkeypatch) -> list[list[str]]:
-    """The commands that `python -m workflows.serve ui` starts: noted, not run."""
+    """The commands of `python -m workflows.serve ui`, recorded instead of run."""
     commands: list[list[str]] = []
 
     class Ended:

@@ -1,4 +1,4 @@
-"""A failed run is told to people, with its cause and without secrets."""
+"""A failed run is reported with its cause and without secrets."""
 
 import http.server
 import json
@@ -27,7 +27,7 @@ def failing_job() -> None:
 
 @pytest.fixture
 def failed(caplog) -> Iterator[dg.RunFailureSensorContext]:
-    """The context of a run that has really failed."""
+    """Return the sensor context of a run that has failed."""
     with dg.DagsterInstance.ephemeral() as instance:
         result = failing_job.execute_in_process(
             instance=instance, raise_on_error=False, tags={"dagster/partition": "enwiki-20261101"}
@@ -43,7 +43,7 @@ def failed(caplog) -> Iterator[dg.RunFailureSensorContext]:
 
 @pytest.fixture
 def webhook(monkeypatch) -> Iterator[list[dict[str, Any]]]:
-    """What was posted to a webhook on loopback."""
+    """Messages posted to a webhook on loopback."""
     posted: list[dict[str, Any]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Files are answered by the champion of a task, once, and the answers say which version gave them."""
+"""Batch predictions: made once by the champion of a task, with the version recorded."""
 
 import json
 import os
@@ -28,7 +28,7 @@ CHAMPION = "models:/bert-tiny-sst2@champion"
 
 @pytest.fixture
 def home(finished_home: BertHome, tmp_path, monkeypatch) -> BertHome:
-    """The registry of the finished run without its data."""
+    """A home with the registry of the finished run, without its data."""
     copy = BertHome(directory=str(tmp_path / "home"))
     copy.path.mkdir()
     shutil.copytree(finished_home.artifacts, copy.artifacts)

@@ -1,4 +1,4 @@
-"""Killing a training, each part of it, and materializing again: it resumes, and nothing is left running."""
+"""Trainings that are killed at various points resume when materialized again, and leave no process running."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 32, "learnin
 
 @pytest.fixture
 def home(finished_home: BertHome, tmp_path: Path) -> BertHome:
-    """A home with the data of the finished run and no training."""
+    """Home with the data of the finished run and no training."""
     fresh = BertHome(directory=str(tmp_path / "home"))
     fresh.of_dump(miniature.DUMP).mkdir(parents=True)
     for name in ("dump", "corpus", "vocabulary", "instances"):
@@ -158,7 +158,7 @@ def wait_until(condition, process: "subprocess.Popen[bytes] | None" = None, seco
 
 
 def training_processes(home: BertHome) -> list[tuple[int, str]]:
-    """Processes of this home's trainings, with their command lines."""
+    """Return the processes of this home's trainings with their command lines."""
     return [(pid, words) for pid, words in processes() if str(home.path) in words and "bert_model.pretraining" in words]
 
 

@@ -1,4 +1,4 @@
-"""A month later: a new dump, trained on from the champion, judged by its fine-tunings, promoted, and undone."""
+"""Retraining on a new dump: continued from the champion, evaluated by fine-tunings, promoted, and rolled back."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ NEXT_DUMP = "samplewiki-2"
 
 @pytest.fixture
 def home(finished_home: BertHome, empty_dagster, tmp_path, monkeypatch) -> BertHome:
-    """A copy of the finished run's home, its registry included, with the tasks of the first dump as everyone's."""
+    """A copy of the finished run's home and registry, with the first dump's tasks as default task files."""
     copy = BertHome(directory=str(tmp_path / "home"))
     shutil.copytree(finished_home.path, copy.path, ignore=shutil.ignore_patterns("dagster", "cache"))
     shutil.copytree(empty_dagster, copy.path / "dagster")
@@ -42,7 +42,7 @@ def home(finished_home: BertHome, empty_dagster, tmp_path, monkeypatch) -> BertH
 
 
 def run_configuration(assets: tuple[str, ...], **changes: dict[str, Any]) -> dict[str, Any]:
-    """The miniature preset with fewer steps and one start, as a run's configuration."""
+    """Return the miniature preset with fewer steps and without comparison as run config."""
     mapping = miniature.preset()
     for phase, steps in zip(mapping["pretraining"]["phases"], (20, 5), strict=True):
         phase["steps"] = steps

@@ -1,4 +1,4 @@
-"""The command refuses what cannot work before anything runs, in one sentence."""
+"""The command line of a run: invalid arguments are refused before anything runs."""
 
 from pathlib import Path
 

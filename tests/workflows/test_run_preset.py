@@ -1,4 +1,4 @@
-"""Whole-run presets: strict, and all of them readable."""
+"""Whole-run presets: strict validation, and all of them load."""
 
 from pathlib import Path
 

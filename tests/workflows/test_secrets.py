@@ -1,4 +1,4 @@
-"""No secret of the environment stands in what a run writes: files, logs, Dagster's and MLflow's databases."""
+"""No secret of the environment is in the output of a run: files, logs, Dagster's and MLflow's databases."""
 
 import base64
 import http.server
@@ -40,7 +40,7 @@ def test_leak_search_finds_planted_secrets(tmp_path):
 
 @pytest.fixture
 def server() -> Iterator[tuple[int, list[str]]]:
-    """A tracking server that lets nobody in; yields its port and the credentials that it was shown."""
+    """A tracking server that refuses all clients; yields its port and the credentials it received."""
     shown: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""The UI's own way: a webserver over workspace.yaml serves the graph, and a run launched by GraphQL succeeds."""
+"""A webserver over workspace.yaml serves the graph and runs assets launched by GraphQL, as the UI does."""
 
 import json
 import os
@@ -115,7 +115,7 @@ def wait_until(condition, process: "subprocess.Popen[bytes]", seconds: float = 6
 
 
 def launch(address: str, *assets: str) -> str:
-    """Launch a run of assets on the sample, as the UI's button does; returns its id."""
+    """Launch a run of assets on the sample, as the UI does; return its id."""
     repository = ask(address, GRAPH)["assetNodes"][0]["repository"]
     params = {
         "selector": {
@@ -191,7 +191,7 @@ def ranks_of(home: BertHome) -> list[int]:
 
 
 def training_processes(home: BertHome) -> list[tuple[int, str]]:
-    """Processes of this home's trainings, with their command lines."""
+    """Return the processes of this home's trainings with their command lines."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

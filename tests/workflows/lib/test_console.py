@@ -1,4 +1,4 @@
-"""A run's terminal: a line for each step, every warning, the time left; all the rest is in the file."""
+"""Console output of a run: a line for each step, every warning, the time left; the details are in a file."""
 
 import logging
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Each check of the data passes on what the pipeline makes, and fails on a spoiled copy of it."""
+"""Each data check passes on the pipeline's artefacts and fails on a damaged copy."""
 
 import dataclasses
 import shutil

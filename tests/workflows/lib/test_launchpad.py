@@ -1,4 +1,4 @@
-"""The launchpad's schema, made from dataclasses."""
+"""The launchpad's schema, derived from dataclasses."""
 
 import dataclasses
 from typing import Any, Literal
@@ -45,7 +45,7 @@ class Whole:
 
 
 def run(config_type: Any, config: dict[str, Any]) -> Whole:
-    """Hand a configuration through Dagster's launchpad and back into the dataclass."""
+    """Pass a configuration through Dagster's launchpad and back into the dataclass."""
     received: list[Whole] = []
 
     @dg.asset

@@ -1,4 +1,4 @@
-"""Small pictures in asset pages, and the order of what stands there."""
+"""Previews on asset pages, and the order of metadata."""
 
 import random
 import urllib.parse
@@ -15,7 +15,7 @@ DIV = "{http://www.w3.org/1999/xhtml}div"
 
 
 def drawing(preview: dg.MetadataValue) -> ElementTree.Element:
-    """The SVG of a preview that is short enough to be shown without a click."""
+    """Return the SVG of a preview that is short enough to be shown inline."""
     text = str(preview.value)
     assert len(text) < INLINE_CHARACTERS
     assert " " not in text.partition("](")[2], "a blank ends a link's address in Markdown"

@@ -1,4 +1,4 @@
-"""Each check of models, task files, report and registry passes on what a run made, and fails on a spoiled copy."""
+"""Each check of models, task files, report and registry passes on a run's artefacts and fails on a damaged copy."""
 
 import json
 import shutil
@@ -101,7 +101,7 @@ def test_model_with_another_held_out_loss_than_recorded_is_refused(home):
 
 
 def task_copy(home: BertHome, task: str, tmp_path: Path) -> Path:
-    """A task_data directory whose official files are a copy that may be spoiled."""
+    """Let task_data refer to a copy of the official files that the test may change; return its folder."""
     files = tmp_path / "glue"
     shutil.copytree(home.dump(DUMP) / "glue", files)
     directory = home.task_data(DUMP, task)

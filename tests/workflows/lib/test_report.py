@@ -1,4 +1,4 @@
-"""The table says what the results say: baselines, chance, own splits, and what was skipped."""
+"""The report's table: baselines, tasks at chance, own splits, and skipped tasks."""
 
 from typing import Any
 

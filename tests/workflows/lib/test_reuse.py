@@ -18,7 +18,7 @@ INPUTS = {"dump": "abc"}
 
 
 class Maker:
-    """Builds an artefact and counts how often it did."""
+    """Callable that builds an artefact and counts its calls."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""Training processes: followed while they run, named when they fail, and never left behind."""
+"""Training processes: monitored while they run, named when they fail, and never left running."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlainLaunch(Launch):
-    """A launch of one plain program in torchrun's place, which starts at once."""
+    """Return a launch of one plain program in place of torchrun, which starts faster."""
 
     program: str = ""
 
@@ -167,7 +167,7 @@ def test_training_ends_when_the_step_process_is_killed(tmp_path):
 @linux
 @pytest.mark.slow
 def test_torchrun_log_gives_rank_and_last_line(tmp_path):
-    """The real torchrun over ranks that do no more than die."""
+    """Run torchrun over ranks that only die."""
     module = tmp_path / "dying_rank.py"
     module.write_text(
         "import os, sys, time\n"
@@ -205,7 +205,7 @@ def test_multi_node_command_uses_rendezvous_without_restarts(tmp_path):
 
 
 def _launch_ids() -> set[str]:
-    """Marks of launches among this process's descendants."""
+    """Return the launch marks of this process's descendants."""
     return _children_marked(os.getpid())
 
 

@@ -1,4 +1,4 @@
-"""An asset's code version changes with every file that its code reaches, and with no other."""
+"""The code version of an asset changes with the files that its code reaches, and with no others."""
 
 import importlib
 import shutil
@@ -23,13 +23,13 @@ MODELS = {"pretrained_model", "finetuned_model", "predictions", *REGISTRY}
 
 @pytest.fixture(scope="module")
 def versions() -> dict[str, str]:
-    """The code versions that Dagster shows: asset -> version."""
+    """Asset -> code version in Dagster."""
     return {spec.key.to_user_string(): str(spec.code_version) for spec in defs().resolve_all_asset_specs()}
 
 
 @pytest.fixture(scope="module")
 def entries() -> dict[str, tuple[str, ...]]:
-    """Asset -> the functions that its definition takes its code version from."""
+    """Asset -> functions that its code version is computed from."""
     kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "workflows"}
     for name in kept:
         del sys.modules[name]
@@ -45,7 +45,7 @@ def entries() -> dict[str, tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the source; each test leaves it as it was."""
+    """A copy of the source; tests undo their changes."""
     root = tmp_path_factory.mktemp("tree")
     for floor in FLOORS:
         shutil.copytree(ROOT / floor, root / floor, ignore=shutil.ignore_patterns("__pycache__"))
@@ -135,7 +135,7 @@ def test_fine_tuning_is_built_again_when_its_code_has_changed(versions, entries,
 
 
 class Asked(Exception):
-    """Ends an asset where it asks whether its artefact can be reused."""
+    """Raised where an asset asks whether its artefact can be reused."""
 
 
 def build_key_of_finetuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
