@@ -123,11 +123,13 @@ def _cell(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
 
 
-INLINE_CHARACTERS = 1000
-"""Dagster's UI shows shorter Markdown in the list, longer behind a click: `MarkdownMetadataEntry` in
-https://github.com/dagster-io/dagster/blob/master/js_modules (MetadataEntry.tsx)."""
+# --- previews: SVG that the UI shows inline ---
 
+INLINE_CHARACTERS = 1000
+"""Longer Markdown is shown on click: `MarkdownMetadataEntry` in
+https://github.com/dagster-io/dagster/blob/master/js_modules (MetadataEntry.tsx)."""
 WIDTH, HEIGHT = 480, 110
+"""Size of a loss plot in pixels."""
 COLORS = ("#1f77b4", "#ff7f0e")
 LINE_HEIGHT = 16
 BARS_LEFT = 130
@@ -149,24 +151,26 @@ def loss_preview(events: Iterable[Mapping[str, Any]]) -> dg.MetadataValue[Any]:
     drawn = [(name, points) for name, points in series.items() if points]
     if not drawn:
         return dg.MetadataValue.md("(no losses)")
-    pictures = (_markdown(_curves(drawn, count), "loss of masked words against steps") for count in POINTS)
-    return next(
-        (text for text in pictures if len(text.value or "") < INLINE_CHARACTERS), dg.MetadataValue.md("(no picture)")
-    )
+    for num_points in POINTS:
+        preview = _markdown(_curves(drawn, num_points), "loss of masked words against steps")
+        if len(preview.value or "") < INLINE_CHARACTERS:
+            return preview
+    return dg.MetadataValue.md("(no picture)")
 
 
 def _curves(series: Sequence[tuple[str, Sequence[tuple[int, float]]]], num_points: int) -> str:
     thinned = [_thinned(points, num_points) for _, points in series]
+    # All curves share the axes: steps from 0 to the last, losses from the lowest to the highest.
     last = max(step for points in thinned for step, _ in points) or 1
     low, high = (limit(value for points in thinned for _, value in points) for limit in (min, max))
     shapes = []
     for index, (name, points) in enumerate(series):
-        places = [
+        pixels = [
             (round(step / last * WIDTH), round((high - value) / ((high - low) or 1) * (HEIGHT - 4)) + 2)
             for step, value in thinned[index]
         ]
         legend = f"{name.partition('/')[0].replace('_', '-')} {points[0][1]:.2f} → {points[-1][1]:.2f}"
-        shapes.append(f"<path fill='none' stroke='{COLORS[index]}' d='{_path(places)}'/>")
+        shapes.append(f"<path fill='none' stroke='{COLORS[index]}' d='{_path(pixels)}'/>")
         shapes.append(f"<text x='190' y='{20 + LINE_HEIGHT * index}' fill='{COLORS[index]}'>{legend}</text>")
     return _svg(WIDTH, HEIGHT, shapes)
 
@@ -175,6 +179,7 @@ def score_preview(rows: Sequence[tuple[str, float, float | None]]) -> dg.Metadat
     """Return a small bar chart of (name, score of 0 to 100, baseline as a tick) rows, at most MAX_BARS of them."""
     rows = rows[:MAX_BARS]
     height = LINE_HEIGHT * len(rows)
+    # Two paths hold all bars and all ticks, in units of one point of score and one line; they are scaled as a group.
     bars = "".join(f"M0,{line}h{max(0, round(score))}" for line, (_, score, _) in enumerate(rows))
     ticks = "".join(f"M{round(base)},{line}h0" for line, (_, _, base) in enumerate(rows) if base and base > 0)
     labels = "\n".join(f"{html.escape(name)} {score:.0f}" for name, score, _ in rows)
@@ -195,12 +200,10 @@ def _thinned(points: Sequence[tuple[int, float]], num_points: int) -> list[tuple
     return [(statistics.fmean(step for step, _ in group), statistics.fmean(v for _, v in group)) for group in groups]
 
 
-def _path(places: Sequence[tuple[int, int]]) -> str:
+def _path(pixels: Sequence[tuple[int, int]]) -> str:
     """Return the SVG path through integer points, in relative moves because they are shorter."""
-    words = [f"M{places[0][0]},{places[0][1]}l"]
-    for (x, y), (next_x, next_y) in zip(places, places[1:]):
-        words.append(f"{next_x - x},{next_y - y}")
-    return words[0] + ",".join(words[1:]).replace(",-", "-")
+    moves = ",".join(f"{next_x - x},{next_y - y}" for (x, y), (next_x, next_y) in zip(pixels, pixels[1:]))
+    return f"M{pixels[0][0]},{pixels[0][1]}l{moves.replace(',-', '-')}"
 
 
 def _svg(width: int, height: int, shapes: Sequence[str]) -> str:
@@ -211,6 +214,9 @@ def _svg(width: int, height: int, shapes: Sequence[str]) -> str:
 
 def _markdown(svg: str, title: str) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"![{title}](data:image/svg+xml,{urllib.parse.quote(svg, safe=UNESCAPED)})")
+
+
+# --- plots: PNG ---
 
 
 def training_curves(events: Iterable[Mapping[str, Any]], title: str) -> bytes:
@@ -226,16 +232,15 @@ def training_curves(events: Iterable[Mapping[str, Any]], title: str) -> bytes:
                 series.setdefault(key, []).append((step, float(value)))
     pyplot = _pyplot()
     figure, (losses, accuracies) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    for key, points in sorted(series.items()):
-        if key.endswith("loss"):
-            _draw(losses, points, key)
-        elif key.endswith("accuracy"):
-            _draw(accuracies, points, key)
     for axes, name in ((losses, "loss"), (accuracies, "accuracy")):
+        for key, points in sorted(series.items()):
+            if key.endswith(name):
+                marker = "o" if len(points) < 15 else None  # few points are no curve
+                axes.plot(*zip(*points), label=key, linewidth=1.4, marker=marker, markersize=3)
         axes.set_xlabel("step")
         axes.set_ylabel(name)
         axes.grid(alpha=0.3)
-        for step in sorted(phase_starts.values())[1:]:
+        for step in sorted(phase_starts.values())[1:]:  # sequence lengths, and so losses, change here
             axes.axvline(step, color="grey", linestyle=":", linewidth=1)
         if axes.lines:
             axes.legend(fontsize=8)
@@ -260,11 +265,6 @@ def score_bars(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], ti
         axes.legend(fontsize=8, ncols=len(columns), loc="upper center", bbox_to_anchor=(0.5, -0.22))
     axes.set_title(title)
     return _png(figure)
-
-
-def _draw(axes: Any, points: list[tuple[int, float]], label: str) -> None:
-    steps, values = zip(*points)
-    axes.plot(steps, values, label=label, linewidth=1.4, marker="o" if len(points) < 15 else None, markersize=3)
 
 
 def _pyplot() -> Any:
