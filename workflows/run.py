@@ -108,6 +108,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         raise UsageError(
             f"--dump {dump} names a generated sample; give --dump-file another name, such as --dump enwiki-1"
         )
+    # Sources may have a prefix (text:PATH). Paths become absolute: the UI's runs have another directory.
     sources = []
     for source in arguments.dump_file:
         prefix, separator, path = source.rpartition(":")

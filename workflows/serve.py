@@ -1,4 +1,4 @@
-"""`python -m workflows.serve`: the Dagster and MLflow UIs of one home, or Dagster's code server."""
+"""`python -m workflows.serve ui|code-server`: the Dagster and MLflow UIs of one home, or Dagster's code server."""
 
 import argparse
 import contextlib
@@ -27,7 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m workflows.serve", description=(__doc__ or "").partition(": ")[2])
+    parser = argparse.ArgumentParser(
+        prog="python -m workflows.serve",
+        description="Serve the Dagster and MLflow UIs of one home, or run Dagster's code server.",
+    )
     subparsers = parser.add_subparsers(dest="command", required=True)
 
     ui = subparsers.add_parser("ui", help="the UIs, on loopback", description=serve_ui.__doc__)

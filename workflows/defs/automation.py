@@ -219,6 +219,7 @@ def new_dump_on_site(context: dg.SensorEvaluationContext, home: BertHome) -> dg.
 )
 def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
     folder = home.dumps
+    # Files are grouped by dump: a large dump is split into many, and starts when all have arrived.
     found: dict[str, list[str]] = {}
     arriving: set[str] = set()
     for path in sorted(folder.glob("*")) if folder.is_dir() else []:
@@ -277,6 +278,7 @@ def failure_message(context: dg.RunFailureSensorContext) -> str:
     """Return job, partition, run and cause in one paragraph; the cause is the failure's description if it has one."""
     run = context.dagster_run
     partition = run.tags.get("dagster/partition")
+    # Each failed step gives the description of its failure, or the error at the end of its chain of causes.
     causes = []
     for event in context.get_step_failure_events():
         error = event.step_failure_data.error

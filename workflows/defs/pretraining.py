@@ -88,6 +88,7 @@ def pretrained_model(
     name = context.partition_key
     home.apply_environment()
     with as_dagster_failures():
+        # Each phase reads the instances of its sequence length.
         launch = from_mapping(LaunchConfig, config.launch.model_dump(), where="launch")
         settings = from_launchpad(PretrainingConfig, config)
         directories = {phase.max_seq_length: home.instances(name, phase.max_seq_length) for phase in settings.phases}
@@ -98,6 +99,7 @@ def pretrained_model(
             context.log.info(f"continuing from {settings.initial_model}")
             # An alias may move while ranks start; the directory of a version does not.
             settings = dataclasses.replace(settings, initial_model=str(resolve_model(settings.initial_model)))
+        # The directory follows from settings and data, so a rerun finds its finished model or its checkpoints.
         output = _training_directory(home, name, settings)
         manifest = _finished(output)
         if manifest is None:

@@ -99,6 +99,7 @@ def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
         process_id = rest.partition(":")[0]
         if host == socket.gethostname() and process_id.isdigit() and process_mark(int(process_id)) != mark:
             abandoned.append(run.run_id)
+    # A killed process has not released its slots either.
     abandoned = fail_runs(instance, abandoned, "the process that executed this run was killed")
     for run_id in instance.event_log_storage.get_concurrency_run_ids():
         holder = instance.get_run_by_id(run_id)

@@ -192,6 +192,7 @@ def csv_table(results: Results) -> str:
 def text_table(results: Results) -> str:
     """Return the table for a terminal, followed by averages, tasks at chance and skipped tasks."""
     cells = _cells(results)
+    # Task, metric and note are aligned to the left, numbers to the right.
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = []
     for index, line in enumerate(cells):

@@ -186,18 +186,39 @@ def ending_with_parent(command: Sequence[str]) -> list[str]:
 
 def describe_failure(launch: Launch, exit_code: int) -> str:
     """Return why a training stopped, in one paragraph: the rank that failed first, the cause, and what is intact."""
-    rank, rank_exit = _failed_rank(launch.log_directory / "torchrun.log")
-    if rank is None:
-        who, ending = "torchrun", _ending(exit_code)
-        words = _last_words([launch.log_directory / "torchrun.log"])
+    torchrun_log = launch.log_directory / "torchrun.log"
+    text = torchrun_log.read_text(encoding="utf-8", errors="replace") if torchrun_log.is_file() else ""
+    if match := _ROOT_CAUSE_RANK.search(text):
+        # torchrun names the rank that failed first; the cause is in that rank's own log.
+        rank, ending = f"rank {match[1]}", _ending(int(match[2]))
+        logs = sorted(launch.log_directory.glob(f"*/attempt_0/{match[1]}/stderr.log"))
+        words = _last_line(logs[-1]) if logs else ""
     else:
-        who, ending = f"rank {rank}", _ending(rank_exit if rank_exit is not None else exit_code)
-        words = _last_words(sorted(launch.log_directory.glob(f"*/attempt_0/{rank}/stderr.log"))[-1:])
+        rank, ending, words = "torchrun", _ending(exit_code), _last_line(torchrun_log)
     step = max((event.get("step", 0) for event in read_metrics(launch.metrics_path)), default=0)
-    checkpoint = _last_checkpoint(launch.metrics_path.parent / "checkpoints")
-    safe = f"{checkpoint} is intact; materialize again to resume from it" if checkpoint else "no checkpoint yet"
+    checkpoints = launch.metrics_path.parent.glob("checkpoints/step-*/manifest.json")
+    last = max((path.parent.name for path in checkpoints), default="")
+    intact = f"{last} is intact; materialize again to resume from it" if last else "no checkpoint yet"
     cause = f": {words}" if words else ""
-    return f"{who} {ending} after step {step}{cause}. {safe}. Logs: {launch.log_directory}"
+    return f"{rank} {ending} after step {step}{cause}. {intact}. Logs: {launch.log_directory}"
+
+
+def _ending(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"failed with exit code {exit_code}"
+    try:
+        return f"was ended by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"was ended by signal {-exit_code}"
+
+
+def _last_line(path: Path) -> str:
+    """Return the last line of a log that is no ruler, cut to a readable length; "" if there is none."""
+    if not path.is_file():
+        return ""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+    lines = [line for line in lines if line and not set(line) <= set("=-~^ ")]
+    return lines[-1][-500:] if lines else ""
 
 
 def launch_processes(launch_id: str) -> list[int]:
@@ -240,35 +261,3 @@ def _signal_all(process_ids: Iterable[int], number: signal.Signals) -> None:
     for process_id in process_ids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process_id, number)
-
-
-def _failed_rank(torchrun_log: Path) -> tuple[int | None, int | None]:
-    text = torchrun_log.read_text(encoding="utf-8", errors="replace") if torchrun_log.is_file() else ""
-    match = _ROOT_CAUSE_RANK.search(text)
-    return (int(match[1]), int(match[2])) if match else (None, None)
-
-
-def _ending(exit_code: int) -> str:
-    if exit_code >= 0:
-        return f"failed with exit code {exit_code}"
-    try:
-        return f"was ended by {signal.Signals(-exit_code).name}"
-    except ValueError:
-        return f"was ended by signal {-exit_code}"
-
-
-def _last_words(paths: Sequence[Path]) -> str:
-    """Return the last line of the first log that has one, without rulers, cut to a readable length."""
-    for path in paths:
-        if not path.is_file():
-            continue
-        lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
-        lines = [line for line in lines if line and not set(line) <= set("=-~^ ")]
-        if lines:
-            return lines[-1][-500:]
-    return ""
-
-
-def _last_checkpoint(directory: Path) -> str:
-    names = sorted(path.parent.name for path in directory.glob("step-*/manifest.json"))
-    return names[-1] if names else ""
