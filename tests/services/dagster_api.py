@@ -83,7 +83,7 @@ query Ticks($selector: ScheduleSelector!) {
 """
 
 IN_ONE_PROCESS = {"execution": {"config": {"in_process": {}}}}
-"""Run configuration that saves a minute of importing torch anew for each asset and each check."""
+"""Run config that executes all steps in one process; importing torch for each asset and check takes a minute."""
 REPOSITORY = {"repositoryLocationName": "bert", "repositoryName": "__repository__"}
 PATIENCE_SECONDS = 900.0
 """How long to wait for what should happen. A busy machine is slow, and what comes early is not waited for."""

@@ -62,7 +62,7 @@ def programs() -> Path:
 def running_database(log: Path) -> Iterator[Database]:
     """Create a cluster, run it for the duration of the block, and remove it."""
     other = os.getuid() == 0
-    # setpriv sets the signal for the end of its parent anew: the kernel forgets it when the user changes.
+    # setpriv sets the parent-death signal again: the kernel forgets it when the user changes.
     as_user = ["setpriv", f"--reuid={SERVER_USER}", f"--regid={SERVER_USER}", "--init-groups", "--pdeathsig=INT", "--"]
     prefix = as_user if other else []
     with tempfile.TemporaryDirectory(prefix="bert-database-") as name:

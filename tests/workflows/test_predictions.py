@@ -87,7 +87,7 @@ def test_predictions_come_from_the_champion_and_name_its_version(home, instance)
 
     again = answer(instance)
     messages = [record.user_message for record in instance.all_logs(again.run_id)]
-    assert any("is taken as it is" in message for message in messages)  # unchanged files are not answered twice
+    assert any("is reused" in message for message in messages)  # unchanged files are not answered twice
 
 
 def test_predictions_without_files_are_skipped(home, instance):

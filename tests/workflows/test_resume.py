@@ -35,7 +35,7 @@ def home(finished_home: BertHome, tmp_path: Path) -> BertHome:
     fresh.of_dump(miniature.DUMP).mkdir(parents=True)
     for name in ("dump", "corpus", "vocabulary", "instances"):
         shutil.copytree(finished_home.of_dump(miniature.DUMP) / name, fresh.of_dump(miniature.DUMP) / name)
-    shutil.copy(finished_home.path / "mlflow.db", fresh.path / "mlflow.db")  # making the tables anew takes seconds
+    shutil.copy(finished_home.path / "mlflow.db", fresh.path / "mlflow.db")  # creating the tables takes seconds
     return fresh
 
 
@@ -54,7 +54,7 @@ def test_killed_training_resumes_when_materialized_again(home, preset, tmp_path,
     interrupted_at = last_checkpoint(directory)
     assert 0 < interrupted_at < STEPS
 
-    # A rank is killed: the run fails, and says which rank and what is intact.
+    # A rank is killed: the run fails, and names the rank and what is intact.
     step = start(home, preset, tmp_path / "second.log")
     wait_until(lambda: last_checkpoint(directory) > interrupted_at, step)
     rank = next(pid for pid, words in training_processes(home) if "torch.distributed.run" not in words)

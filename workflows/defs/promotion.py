@@ -159,7 +159,7 @@ def version_link(home: BertHome, version: Any) -> dg.MetadataValue[Any]:
     code_version=code_version("workflows.lib.report.collect_results", "workflows.lib.report.write_report"),
 )
 def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeResult[None]:
-    """The table of all tasks and the pictures: scores with and without pre-training beside the majority baseline.
+    """The table of all tasks and the pictures: scores with and without pre-training, and of the majority class.
 
     Tasks at chance and tasks that were skipped are named. The same files are in MLflow as a run of their own.
     """
@@ -213,7 +213,7 @@ def with_pictures(directory: Path) -> str:
 def promotion_decision(
     context: dg.AssetExecutionContext, config: PromotionLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
-    """Whether this dump's pre-trained model becomes champion, judged by its fine-tunings beside the champion's.
+    """Whether this dump's pre-trained model becomes champion, judged by its fine-tunings against the champion's.
 
     The table of tasks and gates is printed and stored with the version; where every gate passes the alias moves and
     the former champion stays as `previous`. The job `rollback` undoes it.
@@ -240,7 +240,7 @@ def promotion_decision(
 
 
 def _decide(context: dg.AssetExecutionContext, config: Any, version: Any) -> Decision:
-    """Evaluate the promotion gates for a version and promote it if they pass; the champion stays champion."""
+    """Evaluate the promotion gates for a version, and promote it if they pass and it is not champion already."""
     from bert_model.registry.registry import CHAMPION, promote
 
     already = CHAMPION in version.aliases

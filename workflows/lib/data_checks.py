@@ -100,7 +100,7 @@ def corpus_intact(home: BertHome, dump: str) -> Verdict:
     size = sum(entry["bytes"] for entry in manifest.files.values())
     return Verdict(
         passed=True,
-        description=f"{len(manifest.files)} files, {size:,} bytes, as the manifest says",
+        description=f"{len(manifest.files)} files, {size:,} bytes, as in the manifest",
         metadata={"sha256": manifest.sha256, "bytes": size},
     )
 

@@ -65,7 +65,7 @@ def pretraining_loss_falls(home: BertHome, dump: str) -> Verdict:
     metadata = {"first_loss": first[1], "last_loss": last[1], "guessing": guessing, "evaluations": len(held_out)}
     recorded = manifest.counts.get(HELD_OUT_LOSS)
     if recorded is not None and not math.isclose(float(recorded), last[1], rel_tol=1e-6):
-        return failed(f"the model's manifest says {recorded}, the last evaluation {last[1]}", metadata)
+        return failed(f"the model's manifest records {recorded}, the last evaluation {last[1]}", metadata)
     return Verdict(
         passed=last[1] < guessing and (first == last or last[1] < first[1]),
         description=f"loss {first[1]:.3f} at step {first[0]}, held-out loss {last[1]:.3f} at step {last[0]}; "
@@ -260,7 +260,7 @@ def report_intact(home: BertHome, dump: str) -> Verdict:
         results = json.loads(path.read_text(encoding="utf-8"))
         found = results["metrics"][results["main_key"]]["mean"]
         if found != row["score"]:
-            return failed(f"{row['task']}: the report says {row['score']}, {path} {found}")
+            return failed(f"{row['task']}: the report has {row['score']}, {path} {found}")
     pictures = sorted(directory.glob("*.png"))
     if not pictures or any(not path.read_bytes().startswith(b"\x89PNG\r\n") for path in pictures):
         return failed("a picture is missing or not a PNG")

@@ -128,7 +128,7 @@ def build_or_reuse(
     key_sha256 = content_sha256(build_key)
     found = _reusable(directory, kind, key_sha256)
     if found is not None:
-        log(f"unchanged since {found.provenance.get('created', 'it was made')}: {directory} is taken as it is")
+        log(f"unchanged since {found.provenance.get('created', 'it was made')}: {directory} is reused")
         return found
     manifest = build()
     document = {"recipe_sha256": key_sha256, "content_sha256": manifest.sha256, "recipe": build_key}

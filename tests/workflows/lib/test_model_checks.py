@@ -80,7 +80,7 @@ def test_model_whose_manifest_claims_another_loss_is_refused(home):
     with publishing(directory, kind=manifest.kind, configuration={}, inputs={}) as draft:
         write(draft.path / "config.json", config)
         draft.counts = {**manifest.counts, "held_out/mlm_loss": 0.5}
-    refused(model_checks.pretraining_loss_falls(home, DUMP), "the model's manifest says 0.5")
+    refused(model_checks.pretraining_loss_falls(home, DUMP), "the model's manifest records 0.5")
 
 
 def test_model_with_another_held_out_loss_than_recorded_is_refused(home):
@@ -174,7 +174,7 @@ def test_report_whose_table_disagrees_with_the_models_is_refused(home):
         write(path / "results.json", json.dumps(document))
 
     republish(directory, spoil)
-    refused(model_checks.report_intact(home, DUMP), "sst2: the report says")
+    refused(model_checks.report_intact(home, DUMP), "sst2: the report has")
     republish(directory, lambda path: write(path / "scores.png", "not a picture"))
     assert not model_checks.report_intact(home, DUMP).passed
 
