@@ -5,18 +5,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import miniature
 import pytest
 import yaml
+from training_processes import ranks_of, training_processes, wait_until
 
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import BertHome
-from workflows.lib.torchrun import LAUNCH_VARIABLE, read_metrics
+from workflows.lib.torchrun import read_metrics
 
 pytestmark = [
     pytest.mark.slow,
@@ -57,8 +56,7 @@ def test_killed_training_resumes_when_materialized_again(home, preset, tmp_path,
     # A rank is killed: the run fails, and names the rank and what is intact.
     step = start(home, preset, tmp_path / "second.log")
     wait_until(lambda: last_checkpoint(directory) > interrupted_at, step)
-    rank = next(pid for pid, words in training_processes(home) if "torch.distributed.run" not in words)
-    os.kill(rank, signal.SIGKILL)
+    os.kill(ranks_of(home)[0], signal.SIGKILL)
     assert step.wait(timeout=300) == 1
     log = (tmp_path / "second.log").read_text(encoding="utf-8") + details(home)
     assert f"resuming from step {interrupted_at} of {STEPS}" in log
@@ -105,8 +103,7 @@ def test_hung_rank_fails_the_run_and_is_named(home, tmp_path):
     preset.write_text(yaml.safe_dump(mapping), encoding="utf-8")
     step = start(home, preset, tmp_path / "log")
     wait_for_checkpoint(home, step)
-    ranks = [pid for pid, words in training_processes(home) if "torch.distributed.run" not in words]
-    hanging = next(pid for pid in ranks if b"RANK=1" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    hanging = next(pid for pid in ranks_of(home) if b"RANK=1" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     os.kill(hanging, signal.SIGSTOP)
     assert step.wait(timeout=600) == 1
     log = (tmp_path / "log").read_text(encoding="utf-8")
@@ -147,26 +144,3 @@ def wait_for_checkpoint(home: BertHome, process: "subprocess.Popen[bytes]") -> P
     directory = training_directory(home)
     assert directory is not None
     return directory
-
-
-def wait_until(condition, process: "subprocess.Popen[bytes] | None" = None, seconds: float = 600.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process is None or process.poll() is None, f"the run ended with {process.returncode}"
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.03)
-
-
-def training_processes(home: BertHome) -> list[tuple[int, str]]:
-    """Return the processes of this home's trainings with their command lines."""
-    return [(pid, words) for pid, words in processes() if str(home.path) in words and "bert_model.pretraining" in words]
-
-
-def processes() -> Iterator[tuple[int, str]]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if LAUNCH_VARIABLE.encode() in (entry / "environ").read_bytes():
-                    yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue

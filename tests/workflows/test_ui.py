@@ -17,11 +17,11 @@ import dagster as dg
 import miniature
 import pytest
 from launch_query import LAUNCH
+from training_processes import ranks_of, training_processes, wait_until
 
 from bert_pipeline.manifest import load_manifest
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import ASSETS, BertHome
-from workflows.lib.torchrun import LAUNCH_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -106,14 +106,6 @@ def answers(address: str) -> bool:
         return False
 
 
-def wait_until(condition, process: "subprocess.Popen[bytes]", seconds: float = 600.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, f"the webserver ended with {process.returncode}"
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.3)
-
-
 def launch(address: str, *assets: str) -> str:
     """Launch a run of assets on the sample, as the UI does; return its id."""
     repository = ask(address, GRAPH)["assetNodes"][0]["repository"]
@@ -168,38 +160,14 @@ def test_terminated_run_is_canceled_and_kills_stopped_ranks(server, home, finish
             finished_home.of_dump(miniature.DUMP) / name, home.of_dump(miniature.DUMP) / name, dirs_exist_ok=True
         )
     run_id = launch(server, "pretrained_model")
-    deadline = time.monotonic() + 600
-    while not (ranks := ranks_of(home)):
-        assert time.monotonic() < deadline, "no rank was started"
-        time.sleep(0.05)
-    for rank in ranks:
+    wait_until(lambda: ranks_of(home))
+    for rank in ranks_of(home):
         os.kill(rank, signal.SIGSTOP)  # it can neither save, nor stop, nor ignore: it hangs
     try:
         answer = ask(server, TERMINATE, {"id": run_id})["terminateRun"]
         assert answer["__typename"] == "TerminateRunSuccess", answer
         assert status_at_end(server, run_id) == "CANCELED"
-        while training_processes(home):
-            assert time.monotonic() < deadline, f"left behind: {training_processes(home)}"
-            time.sleep(0.2)
+        wait_until(lambda: not training_processes(home))
     finally:
         for process_id, _ in training_processes(home):
             os.kill(process_id, signal.SIGKILL)
-
-
-def ranks_of(home: BertHome) -> list[int]:
-    return [pid for pid, words in training_processes(home) if "torch.distributed.run" not in words]
-
-
-def training_processes(home: BertHome) -> list[tuple[int, str]]:
-    """Return the processes of this home's trainings with their command lines."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                marked = LAUNCH_VARIABLE.encode() in (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if marked and str(home.path) in words and "bert_model.pretraining" in words:
-                found.append((int(entry.name), words))
-    return found
