@@ -18,6 +18,7 @@ from dagster import AutomationCondition
 from bert_model.training.metrics_log import without_password
 from bert_pipeline.errors import ConfigurationError, InputError
 from workflows.defs.data import dump_sites
+from workflows.lib.console import failure_sentence
 from workflows.lib.launchpad import asset_configs, launchpad_preset
 from workflows.lib.resources import DUMP_ASSETS, JOBS, BertHome, dump_partitions
 
@@ -275,19 +276,10 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
 
 
 def failure_message(context: dg.RunFailureSensorContext) -> str:
-    """Return job, partition, run and cause in one paragraph; the cause is the failure's description if it has one."""
+    """Return job, partition, run and cause in one paragraph."""
     run = context.dagster_run
     partition = run.tags.get("dagster/partition")
-    # Each failed step gives the description of its failure, or the error at the end of its chain of causes.
-    causes = []
-    for event in context.get_step_failure_events():
-        error = event.step_failure_data.error
-        deepest = error
-        while deepest is not None and deepest.cause is not None:
-            deepest = deepest.cause
-        failure = event.step_failure_data.user_failure_data
-        words = failure.description if failure and failure.description else (deepest.message if deepest else "")
-        causes.append(f"{event.step_key}: {words.strip()}")
+    causes = [f"{event.step_key}: {failure_sentence(event)}" for event in context.get_step_failure_events()]
     cause = "; ".join(causes) or context.failure_event.message or "no cause is recorded"
     where = f" of {partition}" if partition else ""
     return f"{run.job_name}{where} failed (run {run.run_id}): {without_password(cause)}"[:MAX_CHARACTERS]
