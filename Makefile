@@ -38,7 +38,7 @@ install: $(VENV)/.installed  ## install what the demo needs
 
 install-dev: $(VENV)/.installed-dev  ## install the tools of the tests as well
 
-demo: install  ## the whole pipeline on a generated encyclopaedia, four to six minutes on two cores
+demo: install  ## the whole pipeline on a generated encyclopedia, four to six minutes on two cores
 	$(BIN)/python -m workflows.run --preset demo --dump samplewiki-1
 
 demo-full: install  ## the same with half an hour of pre-training

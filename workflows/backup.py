@@ -1,7 +1,7 @@
-"""`python -m workflows.backup`: Dagster's and MLflow's databases and the artefact store, while they are in use.
+"""`python -m workflows.backup`: Dagster's and MLflow's databases and the artifact store, while they are in use.
 
-The order of the copies keeps them consistent: Dagster's events refer to registered versions, and these to artefacts. So
-what is written last is copied first; a copy may hold new artefacts without a row, but no row without its artefacts.
+The order of the copies keeps them consistent: Dagster's events refer to registered versions, and these to artifacts. So
+what is written last is copied first; a copy may hold new artifacts without a row, but no row without its artifacts.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def create_backup(home: BertHome, directory: Path) -> Manifest:
-    """Copy the home to a new directory: Dagster's storage, then MLflow's database, then the artefacts.
+    """Copy the home to a new directory: Dagster's storage, then MLflow's database, then the artifacts.
 
     Services may run meanwhile: each database is copied as a snapshot by SQLite. ArtefactError when `directory` exists
     or there is nothing to copy.
@@ -76,7 +76,7 @@ def create_backup(home: BertHome, directory: Path) -> Manifest:
 def restore_backup(directory: Path, home: BertHome) -> Manifest:
     """Restore a backup to an empty home, which may have another path; return the backup's manifest.
 
-    Every file is verified first. MLflow's rows, which hold absolute paths of artefacts, are updated to the new path.
+    Every file is verified first. MLflow's rows, which hold absolute paths of artifacts, are updated to the new path.
     ArtefactError when the backup is damaged or the home is not empty.
     """
     manifest = load_manifest(directory, kind=BACKUP_KIND, verify="sha256")

@@ -66,18 +66,18 @@ class AssetPage:
     def show_markdown(self, key: str) -> Locator:
         """Open the long text of an entry; return the dialog."""
         self.metadata(key).get_by_text("[Show Markdown]").click()
-        dialogue = self.page.get_by_role("dialog")
-        dialogue.wait_for()
-        return dialogue
+        dialog = self.page.get_by_role("dialog")
+        dialog.wait_for()
+        return dialog
 
     def materialize(self, partition: str) -> "RunPage":
         """Click Materialize, choose the partition, launch the run, and follow the link to it."""
         self.page.get_by_role("button", name="Materialize").first.click()
-        dialogue = self.page.get_by_role("dialog")
-        dialogue.get_by_text("Select a partition").click()
+        dialog = self.page.get_by_role("dialog")
+        dialog.get_by_text("Select a partition").click()
         self.page.get_by_title(partition, exact=True).last.click()
         self.page.keyboard.press("Escape")
-        dialogue.get_by_role("button", name=re.compile("^Launch")).click()
+        dialog.get_by_role("button", name=re.compile("^Launch")).click()
         launched = self.page.get_by_text(re.compile("Launched run"))
         launched.wait_for()
         self.page.get_by_role("button", name="View").or_(self.page.get_by_role("link", name="View")).first.click()

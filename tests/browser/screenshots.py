@@ -24,7 +24,7 @@ from workflows.lib.resources import ASSETS, ON_REQUEST
 MODEL = "bert-tiny-sst2"
 ENCODER = "all-MiniLM-L6-v2"
 TEXTS = ("The cat sat on the mat.", "It was soft, and the cat purred.")
-COLOURS = 256
+COLORS = 256
 LOOKS = 60
 INTERVAL_MILLISECONDS = 500.0
 
@@ -123,7 +123,7 @@ def settled(page: Page, clip: FloatRect | None = None) -> bytes:
 def keep(picture: bytes, path: Path) -> None:
     """Write a picture with a palette; a user interface has few colors."""
     image = Image.open(io.BytesIO(picture)).convert("RGB")
-    image.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    image.quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path}: {image.width} x {image.height}, {path.stat().st_size / 1000:.0f} kB")
 
 

@@ -1,4 +1,4 @@
-"""MLflow on PostgreSQL with proxied artefacts: concurrent clients, unknown hosts, and outages."""
+"""MLflow on PostgreSQL with proxied artifacts: concurrent clients, unknown hosts, and outages."""
 
 import contextlib
 import json
@@ -69,7 +69,7 @@ def registered(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 PROMOTE = """
 import sys
-from bert_model.registry import promote
+from bert_model.registry.registry import promote
 name, version = sys.argv[1], int(sys.argv[2])
 promote(name, version, dry_run=True)
 print("ready", flush=True)
@@ -107,7 +107,7 @@ def test_concurrent_promotions_keep_the_better_version(stack: Stack, registered:
     assert [decision["promoted"] for decision in decisions] == [first == "promoted", True]
 
 
-def test_artefacts_go_through_the_server_to_its_own_folder(stack: Stack, registered: str, tmp_path: Path, monkeypatch):
+def test_artifacts_go_through_the_server_to_its_own_folder(stack: Stack, registered: str, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "another-machine"))
     fetched = registry.download(f"models:/{registered}/2")
     weights = (fetched / "model.safetensors").read_bytes()

@@ -1,4 +1,4 @@
-"""Backup of a home in use, and restoring it to another path with runs, versions, aliases and artefacts."""
+"""Backup of a home in use, and restoring it to another path with runs, versions, aliases and artifacts."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ def first(finished_home: BertHome, clean_environment: Path, tmp_path: Path, monk
     return copy
 
 
-def test_restored_home_has_runs_versions_aliases_and_artefacts(first, tmp_path, monkeypatch):
+def test_restored_home_has_runs_versions_aliases_and_artifacts(first, tmp_path, monkeypatch):
     with registry.registry_client() as client:
         client.set_registered_model_alias(MODEL, registry.CHAMPION, "1")
     versions = registry.list_models()
@@ -53,7 +53,7 @@ def test_restored_home_has_runs_versions_aliases_and_artefacts(first, tmp_path, 
     assert registry.get_version(f"models:/{MODEL}@champion").version == 1
     for version in versions:
         local = registry.download(f"models:/{version.name}/{version.version}")
-        assert load_manifest(local, verify="sha256").sha256 == version.facts.content_sha256
+        assert load_manifest(local, verify="sha256").sha256 == version.content_sha256
 
     client = open_client(second.tracking_uri)
     names = {experiment.name for experiment in client.search_experiments()}
@@ -108,10 +108,10 @@ def test_database_copy_is_a_snapshot_between_transactions(tmp_path):
 
 
 def small_home(directory: Path) -> BertHome:
-    """Return a home with a database and an artefact."""
+    """Return a home with a database and an artifact."""
     home = BertHome(directory=str(directory))
     home.artifacts.mkdir(parents=True)
-    (home.artifacts / "a.txt").write_text("artefact " * 50, encoding="utf-8")
+    (home.artifacts / "a.txt").write_text("artifact " * 50, encoding="utf-8")
     with contextlib.closing(sqlite3.connect(home.path / "mlflow.db")) as connection, connection:
         connection.execute("create table runs (artifact_uri varchar)")
         connection.execute("insert into runs values (?)", (home.artifacts.as_uri(),))

@@ -1,4 +1,4 @@
-"""The whole pipeline by its command: artefacts, report, registry, and the metadata in the UI."""
+"""The whole pipeline by its command: artifacts, report, registry, and the metadata in the UI."""
 
 import csv
 import json

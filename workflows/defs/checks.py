@@ -1,4 +1,4 @@
-"""Asset checks: each reopens the artefact that it judges. Blocking ones stop what would waste a training."""
+"""Asset checks: each reopens the artifact that it judges. Blocking ones stop what would waste a training."""
 
 import warnings
 from collections.abc import Mapping, Sequence

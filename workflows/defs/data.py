@@ -73,7 +73,7 @@ DumpLaunchpad: Any = config_class(
     retry_policy=dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL),
 )
 def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHome) -> dg.MaterializeResult[None]:
-    """The encyclopaedia as published: a MediaWiki export.
+    """The encyclopedia as published: a MediaWiki export.
 
     `samplewiki-N` is generated from seed N and marked so wherever it is shown. Any other partition takes the files
     named in `sources`, which are not copied but known by name and hash, or is downloaded (`enwiki-20261101`).

@@ -80,7 +80,7 @@ def registered_pretrained_model(
     """
     with as_dagster_failures():
         version = _register(context, config.licence, home, context.partition_key)
-    return materialization(version.facts.content_sha256, _version_metadata(version, home))
+    return materialization(version.content_sha256, _version_metadata(version, home))
 
 
 @registry_asset(
@@ -103,7 +103,7 @@ def registered_task_model(
         version = _register(context, config.licence, home, name, task)
         decision = _decide(context, config, version)
     metadata = _version_metadata(version, home) | decision_metadata(decision)
-    return materialization(version.facts.content_sha256, metadata)
+    return materialization(version.content_sha256, metadata)
 
 
 def _register(
@@ -225,7 +225,7 @@ def promotion_decision(
         directory = home.current_model(context.partition_key)
         name = registered_name(directory, None)
         content = load_manifest(directory, kind="pretrained_model").sha256
-        version = next((v for v in reversed(list_models(name)) if v.facts.content_sha256 == content), None)
+        version = next((v for v in reversed(list_models(name)) if v.content_sha256 == content), None)
         if version is None:
             raise ArtefactError(f"{name}: {directory} is not registered; materialize registered_pretrained_model")
         decision = _decide(context, config, version)

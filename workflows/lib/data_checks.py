@@ -1,6 +1,6 @@
 """Checks of the data: dump, corpus, vocabulary and instances.
 
-A check reopens the artefact of a partition and trusts nothing that its asset reported. It takes the home and the
+A check reopens the artifact of a partition and trusts nothing that its asset reported. It takes the home and the
 partition and returns a `Verdict`; its name and docstring are the check's name and description in the UI.
 """
 
@@ -61,7 +61,7 @@ def failed(description: str, metadata: dict[str, Any] | None = None) -> Verdict:
 
 
 def fails_if_unreadable(check: Callable[Parameters, Verdict]) -> Callable[Parameters, Verdict]:
-    """Return the check with errors of a missing or damaged artefact as failed verdicts."""
+    """Return the check with errors of a missing or damaged artifact as failed verdicts."""
 
     @functools.wraps(check)
     def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Verdict:

@@ -36,7 +36,7 @@ def as_dagster_failures(*, allow_retries: bool = False) -> Iterator[None]:
 
 
 def manifest_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return path, hash, size and every count of an artefact; the UI plots numbers as time series."""
+    """Return path, hash, size and every count of an artifact; the UI plots numbers as time series."""
     metadata: dict[str, Any] = {
         "path": dg.MetadataValue.path(str(manifest.path)),
         "sha256": manifest.sha256,

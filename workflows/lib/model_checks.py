@@ -217,12 +217,12 @@ def registered_task_consistent(home: BertHome, partition: str) -> Verdict:
 @fails_if_unreadable
 def registered_consistent(directory: Path, name: str) -> Verdict:
     """Check that a version of `name` has the directory's content and downloads intact; the champion as well, if any."""
-    from bert_model.registry.artifacts import difference
+    from bert_model.registry.artifacts import check_outputs
     from bert_model.registry.registry import CANDIDATE, CHAMPION, download, list_models
 
     expected = load_manifest(directory, verify="sha256").sha256
     versions = list_models(name)
-    matching = [version for version in versions if version.facts.content_sha256 == expected]
+    matching = [version for version in versions if version.content_sha256 == expected]
     if not matching:
         return failed(f"{name}: no version holds {expected[:12]}…")
     if not any(CANDIDATE in version.aliases for version in versions):
@@ -234,7 +234,7 @@ def registered_consistent(directory: Path, name: str) -> Verdict:
     found = load_manifest(local, verify="sha256").sha256
     if found != expected:
         return failed(f"{uri} holds {found[:12]}…, expected {expected[:12]}…")
-    if other := difference(version.tags.get("reference_logits", ""), local):
+    if other := check_outputs(local, version.tags.get("reference_logits", "")):
         return failed(f"{uri} does not compute what was registered: {other}")
     champion = next((version for version in versions if CHAMPION in version.aliases), None)
     if champion is None:

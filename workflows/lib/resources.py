@@ -31,7 +31,7 @@ TASK_NAMES = (
 """Every task of the paper, in the order of its tables."""
 
 DEFAULT_DUMP = "samplewiki-1"
-"""The generated sample encyclopaedia: the partition that needs no file and no network."""
+"""The generated sample encyclopedia: the partition that needs no file and no network."""
 
 SAMPLE_DUMP = re.compile(r"samplewiki-(\d{1,9})")
 _DUMP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -170,7 +170,7 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     @property
     def artifacts(self) -> Path:
-        """MLflow's artefact store, when no server has one."""
+        """MLflow's artifact store, when no server has one."""
         return self.path / "artifacts"
 
     @property
@@ -194,7 +194,7 @@ class BertHome(dg.ConfigurableResource[Any]):
         os.environ.update(self.environment())
 
     def of_dump(self, dump: str) -> Path:
-        """Return the directory of all artefacts of one dump."""
+        """Return the directory of all artifacts of one dump."""
         return self.path / "data" / checked_dump_name(dump)
 
     def dump(self, dump: str) -> Path:

@@ -120,7 +120,7 @@ def build_or_reuse(
     inputs: Mapping[str, Any],
     log: Callable[[str], object],
 ) -> Manifest:
-    """Return the artefact in `directory` if it is intact and code, settings and inputs are the same; else build it.
+    """Return the artifact in `directory` if it is intact and code, settings and inputs are the same; else build it.
 
     `inputs` maps names to content hashes. `code_version` is None where the result does not depend on our code.
     """
@@ -137,7 +137,7 @@ def build_or_reuse(
 
 
 def build_key_path(directory: Path) -> Path:
-    """Return the file with the build key of an artefact: outside its directory, whose content it must not change."""
+    """Return the file with the build key of an artifact: outside its directory, whose content it must not change."""
     return directory.parent / f".{directory.name}.recipe.json"
 
 
@@ -161,7 +161,7 @@ TASK_SOURCE_NAME = "source.json"
 WIKIPEDIA_LICENCE = "CC-BY-SA-4.0"
 """https://foundation.wikimedia.org/wiki/Policy:Terms_of_Use, section 7."""
 SAMPLE_LICENCE = "Apache-2.0"
-"""The generated encyclopaedia is a product of this program."""
+"""The generated encyclopedia is a product of this program."""
 
 
 def dump_sources(directory: Path) -> list[str]:
@@ -190,7 +190,7 @@ def load_published_task(home: BertHome, dump: str, task: str) -> Any:
 
 
 def lineage_tags(home: BertHome, dump: str, *, run_id: str) -> dict[str, str]:
-    """Return the registry tags that name the dump, the hashes of its artefacts, the code and the Dagster run."""
+    """Return the registry tags that name the dump, the hashes of its artifacts, the code and the Dagster run."""
     tags = {
         "dump": dump,
         "generated_sample": str(sample_seed(dump) is not None).lower(),
@@ -199,9 +199,9 @@ def lineage_tags(home: BertHome, dump: str, *, run_id: str) -> dict[str, str]:
     }
     if commit := code_commit():
         tags["code_commit"] = commit
-    for artefact, directory in (("corpus", home.corpus(dump)), ("vocabulary", home.vocabulary(dump))):
+    for artifact, directory in (("corpus", home.corpus(dump)), ("vocabulary", home.vocabulary(dump))):
         if (directory / "manifest.json").is_file():
-            tags[f"{artefact}_sha256"] = load_manifest(directory, kind=artefact).sha256
+            tags[f"{artifact}_sha256"] = load_manifest(directory, kind=artifact).sha256
     lengths = sorted(home.instances(dump, 0).parent.glob("*/manifest.json"), key=lambda path: path.parent.name.zfill(9))
     if lengths:
         tags["instances_sha256"] = " ".join(load_manifest(path.parent, kind="instances").sha256 for path in lengths)

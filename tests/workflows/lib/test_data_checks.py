@@ -1,4 +1,4 @@
-"""Each data check passes on the pipeline's artefacts and fails on a damaged copy."""
+"""Each data check passes on the pipeline's artifacts and fails on a damaged copy."""
 
 import dataclasses
 import shutil

@@ -1,4 +1,4 @@
-"""Each check of models, task files, report and registry passes on a run's artefacts and fails on a damaged copy."""
+"""Each check of models, task files, report and registry passes on a run's artifacts and fails on a damaged copy."""
 
 import json
 import shutil

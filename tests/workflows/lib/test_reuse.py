@@ -1,4 +1,4 @@
-"""Artefacts are reused while code, settings and inputs are unchanged; a finished training is always kept."""
+"""Artifacts are reused while code, settings and inputs are unchanged; a finished training is always kept."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ INPUTS = {"dump": "abc"}
 
 
 class Maker:
-    """Callable that builds an artefact and counts its calls."""
+    """Callable that builds an artifact and counts its calls."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -56,7 +56,7 @@ def test_other_code_settings_or_inputs_are_built_again(maker, changes):
     assert maker.times == 2
 
 
-def test_damaged_or_replaced_artefact_is_built_again(maker):
+def test_damaged_or_replaced_artifact_is_built_again(maker):
     get(maker)
     (maker.directory / "file.txt").write_text("shorter", encoding="utf-8")
     get(maker)
@@ -66,14 +66,14 @@ def test_damaged_or_replaced_artefact_is_built_again(maker):
     assert maker.times == 4
 
 
-def test_artefact_with_unreadable_build_key_is_built_again(maker):
+def test_artifact_with_unreadable_build_key_is_built_again(maker):
     get(maker)
     build_key_path(maker.directory).write_text("{", encoding="utf-8")
     get(maker)
     assert maker.times == 2
 
 
-def test_build_key_is_readable_and_outside_the_artefact(maker):
+def test_build_key_is_readable_and_outside_the_artifact(maker):
     manifest = get(maker)
     document = json.loads(build_key_path(maker.directory).read_text(encoding="utf-8"))
     assert document["recipe"]["inputs"] == INPUTS

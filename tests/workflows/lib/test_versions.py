@@ -135,7 +135,7 @@ def test_fine_tuning_is_built_again_when_its_code_has_changed(versions, entries,
 
 
 class Asked(Exception):
-    """Raised where an asset asks whether its artefact can be reused."""
+    """Raised where an asset asks whether its artifact can be reused."""
 
 
 def build_key_of_finetuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
