@@ -12,6 +12,8 @@ import dagster as dg
 from bert_model.training.metrics_log import credentials_apart
 from bert_pipeline.errors import ArtefactError, UsageError, suggest
 
+# --- partitions ---
+
 TASK_NAMES = (
     "cola",
     "sst2",
@@ -80,6 +82,8 @@ def checked_tasks(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in TASK_NAMES if name in names)
 
 
+# --- stages and jobs ---
+
 STAGE_ASSETS = {
     "data": ("dump", "corpus", "vocabulary", "instances"),
     "pretraining": ("pretrained_model", "registered_pretrained_model"),
@@ -116,6 +120,8 @@ def asset_of_step(step: str) -> str:
     return next((name for name in ASSETS if step == name or step.startswith(f"{name}_")), step)
 
 
+# --- the home ---
+
 HOME_VARIABLE = "BERT_HOME"
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 TASKS_VARIABLE = "BERT_TASKS"
@@ -123,11 +129,6 @@ MLFLOW_ADDRESS_VARIABLE = "BERT_MLFLOW_ADDRESS"
 DEFAULT_MLFLOW_ADDRESS = "http://127.0.0.1:5000"
 DEFAULT_HOME = ".bert"
 EXPERIMENT = "reports"
-
-
-def default_home() -> Path:
-    """Return BERT_HOME, or `.bert` in the working directory."""
-    return Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME).resolve()
 
 
 class BertHome(dg.ConfigurableResource[Any]):
@@ -141,7 +142,7 @@ class BertHome(dg.ConfigurableResource[Any]):
     @property
     def path(self) -> Path:
         """The directory, absolute."""
-        return Path(self.directory).resolve() if self.directory else default_home()
+        return Path(self.directory or os.environ.get(HOME_VARIABLE) or DEFAULT_HOME).resolve()
 
     @property
     def tracking_uri(self) -> str:
@@ -230,10 +231,10 @@ class BertHome(dg.ConfigurableResource[Any]):
         return self.pretraining(dump, training) / "model"
 
     def task_data(self, dump: str, task: str) -> Path:
-        return self.of_dump(dump) / "task_data" / _checked_task(task)
+        return self.of_dump(dump) / "task_data" / checked_tasks([task])[0]
 
     def finetuning(self, dump: str, task: str) -> Path:
-        return self.of_dump(dump) / "finetuning" / _checked_task(task)
+        return self.of_dump(dump) / "finetuning" / checked_tasks([task])[0]
 
     def run_log(self, dump: str) -> Path:
         """Return the file that `workflows.run` writes every message to."""
@@ -244,10 +245,10 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     def prediction_inputs(self, task: str) -> Path:
         """Return the folder of the default inputs of `predictions`."""
-        return self.path / "inputs" / _checked_task(task)
+        return self.path / "inputs" / checked_tasks([task])[0]
 
     def predictions(self, task: str) -> Path:
-        return self.path / "predictions" / _checked_task(task)
+        return self.path / "predictions" / checked_tasks([task])[0]
 
     def log_report(
         self, *, run_name: str, tags: Mapping[str, str], metrics: Mapping[str, float], directory: Path
@@ -264,9 +265,3 @@ class BertHome(dg.ConfigurableResource[Any]):
         client.log_artifacts(run_id, str(directory))
         client.set_terminated(run_id)
         return run_id
-
-
-def _checked_task(task: str) -> str:
-    if task not in TASK_NAMES:
-        raise UsageError(f"task {task!r} is not known (known: {', '.join(TASK_NAMES)})")
-    return task

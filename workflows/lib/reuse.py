@@ -19,6 +19,8 @@ from bert_pipeline.errors import ArtefactError, BertError
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, write_text_durably
 from workflows.lib.resources import BertHome, sample_seed
 
+# --- code versions ---
+
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("bert_pipeline", "bert_model", "workflows")
 """The packages whose modules and data files count."""
@@ -110,6 +112,9 @@ def _names(text: str, package: str) -> frozenset[str]:
     return frozenset(names)
 
 
+# --- reuse ---
+
+
 def build_or_reuse(
     directory: Path,
     kind: str,
@@ -151,6 +156,8 @@ def _reusable(directory: Path, kind: str, key_sha256: str) -> Manifest | None:
     except (BertError, OSError, ValueError, KeyError, TypeError):
         return None
 
+
+# --- files and lineage of artifacts ---
 
 SOURCES_NAME = "sources.json"
 """File of a `dump` that lists the local files it refers to."""
