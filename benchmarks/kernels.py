@@ -71,7 +71,7 @@ def measure(case: TrainingCase, num_turns: int) -> tuple[float, list[float]]:
 
     def collated(*samples: Any, **named: Any) -> Batch:
         batch = collate(*samples, **named)
-        return batch._replace(token_rows=None) if current.padded else batch
+        return batch._replace(token_indices=None) if current.padded else batch
 
     def after_step(_: int) -> None:
         nonlocal current, steps
@@ -81,15 +81,15 @@ def measure(case: TrainingCase, num_turns: int) -> tuple[float, list[float]]:
         current = variants[steps % len(variants)]
         settings.close()
         settings.enter_context(cpu_settings(onednn=current.onednn))
-        for module in ("modeling", "cpu_kernels"):
-            settings.enter_context(mock.patch(f"bert_model.{module}.fast_dropout", current.dropout))
+        for module in ("bert", "cpu_kernels"):
+            settings.enter_context(mock.patch(f"bert_model.model.{module}.fast_dropout", current.dropout))
         last[:] = time.perf_counter(), tokens
 
     training.trainer.after_step = after_step
     training.trainer.should_stop = lambda: steps >= len(variants) * (num_turns + 1)
     with (
         settings,
-        mock.patch("bert_model.pretraining.trainer.collate", collated),
+        mock.patch("bert_model.pretraining.data.collate", collated),
         contextlib.redirect_stderr(io.StringIO()),
     ):
         training.trainer.run(0)

@@ -8,8 +8,8 @@ from typing import Any, cast
 from benchmarks.training_case import Meter, TrainingCase
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
-from bert_model.pretraining.data import InstanceSplit
-from bert_model.pretraining.trainer import Phase, Trainer
+from bert_model.pretraining.data import InstanceSplit, Phase
+from bert_model.pretraining.trainer import Trainer
 from bert_model.training.distributed import Group
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import build_optimizer
@@ -47,7 +47,7 @@ class OurTraining:
             saver=None,
             should_stop=lambda: self.meter.is_over,
             after_step=self._count,
-            matrix_product_rate=1.0,  # so that utilization counts operations a second
+            peak_flops=1.0,  # so that utilization counts operations a second
         )
         self.onednn = (
             () if compiled or case.precision != "float32" else onednn_choice(case.model_config(), device=case.device)

@@ -26,7 +26,7 @@ from benchmarks.working_directory import working_directory
 from bert_model.model.cpu_kernels import cpu_settings
 from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice, split_micro_batches
 from bert_model.training.distributed import keep_freed_memory
-from bert_model.training.throughput import matrix_product_rate
+from bert_model.training.throughput import peak_matmul_flops
 from bert_pipeline.errors import BertError, ConfigurationError
 from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -68,7 +68,7 @@ def measure(case: TrainingCase, *, compiled: bool, rounds: int, seconds: float) 
     rates = medians(contestants, rounds, case.title)
     best = max((name for name in rates if name in ours), key=rates.__getitem__)
     with cpu_settings(onednn=ours[best].onednn):
-        rate = matrix_product_rate(case.device, case.precision)
+        rate = peak_matmul_flops(case.device, case.precision)
     utilization = rates[best] * ours[best].flops_per_token() / rate
     note = f"{best.removeprefix('ours').strip(', ') or 'eager'}; {utilization:.0%} of the matrix-product rate "
     note += f"({rate / 1e9:,.0f} GFLOP/s); {ours[best].waiting_share:.2%} waiting for data"
@@ -156,7 +156,7 @@ def _instances(args: argparse.Namespace, vocab_size: int, length: int) -> Manife
 
 
 def _growth(args: argparse.Namespace, case: TrainingCase) -> str:
-    rate = matrix_product_rate(case.device, case.precision)
+    rate = peak_matmul_flops(case.device, case.precision)
     rows = [
         row
         for cases in series(case, lambda length: _instances(args, case.vocab_size, length), (128, 256, 512))

@@ -19,7 +19,7 @@ import torch
 from benchmarks.our_training import OurTraining
 from benchmarks.table import Row, medians
 from benchmarks.training_case import TrainingCase
-from bert_model.training.distributed import environments_of_ranks, keep_freed_memory, process_group
+from bert_model.training.distributed import keep_freed_memory, process_group, rank_environments
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import load_manifest
 
@@ -59,7 +59,7 @@ def measure_ranks(case: TrainingCase, *, rounds: int, seconds: float) -> list[Ro
 def run_trainings(case: TrainingCase, world_sizes: Sequence[int], seconds: float) -> float:
     """Run trainings of so many ranks each at once, for at least so long; returns the real tokens a second of all."""
     document = json.dumps(_to_document(case) | {"seconds": seconds})
-    environments = [environment for world_size in world_sizes for environment in environments_of_ranks(world_size)]
+    environments = [environment for world_size in world_sizes for environment in rank_environments(world_size)]
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "benchmarks.ranks", document],

@@ -16,7 +16,7 @@ from small_training import configuration, train_events
 from two_ranks import run_pretraining, run_ranks
 
 from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice
-from bert_model.training.distributed import LostRanksError, environments_of_ranks, process_group
+from bert_model.training.distributed import LostRanksError, process_group, rank_environments
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.manifest import load_manifest, publishing
 
@@ -46,8 +46,8 @@ def test_a_rank_that_hangs_is_named_and_the_wait_is_bounded(data: dict[str, str]
     assert "it waited for rank 1 (process " in reports[0]["error"]
     assert "last seen at step 4)" in reports[0]["error"]
     assert "step-00000003; start again with --resume" in reports[0]["error"]
-    assert "rank 0 has stood at step 5" in warnings
-    assert "rank 1 has stood at step 4" in warnings
+    assert "rank 0 has been at step 5" in warnings
+    assert "rank 1 has been at step 4" in warnings
     assert "no other rank is behind it" in warnings
 
 
@@ -68,7 +68,7 @@ def test_a_loss_that_one_rank_finds_not_finite_stops_all_before_the_update(
 
 
 def test_ranks_that_do_not_find_each_other_give_up_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in environments_of_ranks(2)[0].items():
+    for name, value in rank_environments(2)[0].items():
         monkeypatch.setenv(name, value)
     with pytest.raises(TrainingError, match="did not find each other within 1 s"), process_group(1, "cpu"):
         pass
@@ -80,7 +80,7 @@ def leave_before_the_first_meeting(report: Path) -> None:
         with process_group(60, "cpu") as group:
             if group.rank == 1:
                 os._exit(3)
-            group.sum_numbers(1.0)
+            group.all_reduce_numbers(1.0)
     except LostRanksError as error:
         report.write_text(str(error))
 
@@ -112,7 +112,7 @@ def test_a_reader_takes_no_more_memory_for_fifty_shards_than_for_one(tmp_path: P
         "import sys\n"
         "import torch\n"
         "from bert_model.pretraining.data import InstanceReader, InstanceSplit\n"
-        "from bert_model.pretraining.trainer import peak_memory\n"
+        "from bert_model.training.throughput import peak_memory\n"
         "split = InstanceSplit(sys.argv[1], 'train')\n"
         "reader = InstanceReader(split, seed=1, groups_per_window=8)\n"
         "for position in range(0, split.num_instances, 4096):\n"

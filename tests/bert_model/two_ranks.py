@@ -15,7 +15,7 @@ import torch
 from bert_model.pretraining import checkpoint
 from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.trainer import Trainer
-from bert_model.training.distributed import environments_of_ranks
+from bert_model.training.distributed import rank_environments
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import BertError
 
@@ -27,7 +27,7 @@ _CONTEXT.set_forkserver_preload(["bert_model.pretraining.run", "pyarrow.compute"
 def run_ranks(world_size: int, function: Callable[..., None], *arguments: Any, timeout_seconds: int = 240) -> list[int]:
     """Run `function(*arguments)` on every rank as under torchrun; returns the exit codes, negative for signals."""
     processes = []
-    for environment in environments_of_ranks(world_size):
+    for environment in rank_environments(world_size):
         process = _CONTEXT.Process(target=_rank, args=(environment, function, arguments))
         process.start()
         processes.append(process)

@@ -89,7 +89,7 @@ def test_without_a_mask_everything_is_seen() -> None:
         )
 
 
-def token_rows(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+def token_indices(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     """The places of the real tokens, as a packed batch names them."""
     return inputs["attention_mask"].flatten().nonzero().squeeze(1)
 
@@ -111,8 +111,8 @@ def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(
                 labels[row, position] = target
     expected = theirs(**inputs, labels=labels, next_sentence_label=next_sentence)
     expected.loss.backward()
-    rows = token_rows(inputs) if packed else None
-    found = ours(**inputs, token_rows=rows, masked_lm_positions=positions)
+    rows = token_indices(inputs) if packed else None
+    found = ours(**inputs, token_indices=rows, masked_lm_positions=positions)
     loss = functional.cross_entropy(found.prediction_logits.flatten(0, 1), targets.flatten())
     loss = loss + functional.cross_entropy(found.seq_relationship_logits, next_sentence)
     loss.backward()
@@ -124,9 +124,9 @@ def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(
     counts = (targets != -100).sum(), len(next_sentence)  # training's own way: sums, without logits in between
     sums = ours.loss_sums(
         **inputs,
-        token_rows=rows,
+        token_indices=rows,
         masked_lm_positions=positions,
-        prediction_rows=(targets.flatten() != -100).nonzero().squeeze(1),
+        prediction_indices=(targets.flatten() != -100).nonzero().squeeze(1),
         labels=targets,
         next_sentence_label=next_sentence,
     )
@@ -143,7 +143,7 @@ def test_a_packed_batch_gives_what_a_padded_one_gives_and_zeros_in_the_padding(a
     tokens = inputs["attention_mask"].bool()
     with torch.no_grad():
         padded = model(**inputs, output_hidden_states=True, output_attentions=True)
-        packed = model(**inputs, token_rows=token_rows(inputs), output_hidden_states=True, output_attentions=True)
+        packed = model(**inputs, token_indices=token_indices(inputs), output_hidden_states=True, output_attentions=True)
     for one, other in zip(packed.hidden_states, padded.hidden_states, strict=True):
         torch.testing.assert_close(one[tokens], other[tokens], atol=TOLERANCE, rtol=TOLERANCE)
         assert one[~tokens].eq(0).all()
@@ -162,7 +162,7 @@ def test_a_packed_batch_computes_its_dense_layers_on_real_tokens_alone() -> None
     for block in model.bert.encoder.layer:
         for layer in (block.attention.self.key, block.attention.output.dense, block.intermediate.dense):
             layer.register_forward_pre_hook(lambda _, given: seen.add(given[0].shape[:-1].numel()))
-    model(**inputs, token_rows=token_rows(inputs))
+    model(**inputs, token_indices=token_indices(inputs))
     assert seen == {24 + 17 + 8 + 21}
 
 
@@ -170,8 +170,8 @@ def test_a_packed_batch_computes_its_dense_layers_on_real_tokens_alone() -> None
 def test_the_compiled_graph_is_one_and_has_the_same_losses_and_gradients(packed: bool) -> None:
     model, _ = pair(small_config())
     inputs = batch(True)
-    inputs["token_rows"] = token_rows(inputs) if packed else None  # type: ignore[assignment]
-    inputs["prediction_rows"] = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11])
+    inputs["token_indices"] = token_indices(inputs) if packed else None  # type: ignore[assignment]
+    inputs["prediction_indices"] = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11])
     inputs["masked_lm_positions"] = torch.tensor([[1, 5, 7], [2, 3, 16], [1, 2, 0], [4, 9, 20]])
     inputs["labels"] = torch.tensor([[11, 12, 13], [14, 15, 16], [17, 18, -100], [19, 20, 21]])
     inputs["next_sentence_label"] = torch.tensor([0, 1, 1, 0])
@@ -227,9 +227,9 @@ def test_dropout_acts_in_training_alone_and_follows_the_generator() -> None:
 def test_attention_drops_out_by_itself(packed: bool) -> None:
     model = new_model(BertForPreTraining, small_config(hidden_dropout_prob=0.0), seed=1).train()
     inputs = batch(True)
-    rows = token_rows(inputs) if packed else None
+    rows = token_indices(inputs) if packed else None
     torch.manual_seed(1)
-    one, other = (model(**inputs, token_rows=rows).prediction_logits for _ in range(2))
+    one, other = (model(**inputs, token_indices=rows).prediction_logits for _ in range(2))
     assert not torch.equal(one, other)
 
 

@@ -6,10 +6,10 @@ import torch
 from bert_model.model import cpu_kernels
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import (
-    HAS_ONEDNN,
     Linear,
     cpu_settings,
     fast_dropout,
+    has_onednn_linear,
     linear,
     onednn_choice,
     onednn_shapes,
@@ -38,7 +38,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     return found
 
 
-@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch was built without oneDNN")
+@pytest.mark.skipif(not has_onednn_linear(), reason="this torch was built without oneDNN")
 @pytest.mark.parametrize("leading", [(7,), (2, 5), (1, 1, 3)])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_onednn_has_the_values_and_gradients_of_torch(calls, leading: tuple[int, ...], has_bias: bool) -> None:
@@ -55,7 +55,7 @@ def test_onednn_has_the_values_and_gradients_of_torch(calls, leading: tuple[int,
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch was built without oneDNN")
+@pytest.mark.skipif(not has_onednn_linear(), reason="this torch was built without oneDNN")
 @pytest.mark.parametrize("shape", [(50, 40, 3), (50, 3, 40), (4, 30, 20)])
 def test_weight_gradient_is_one_product_whichever_factor_is_transposed(shape: tuple[int, int, int]) -> None:
     rows, outputs, inputs = shape
@@ -99,7 +99,7 @@ def test_settings_are_put_back_whatever_happens() -> None:
     assert (onednn_shapes(), torch.get_num_threads()) == ([], threads)
 
 
-@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch was built without oneDNN")
+@pytest.mark.skipif(not has_onednn_linear(), reason="this torch was built without oneDNN")
 @pytest.mark.parametrize(
     ("faster", "by_onednn", "chosen"),
     [
@@ -112,14 +112,14 @@ def test_settings_are_put_back_whatever_happens() -> None:
 )
 def test_onednn_is_chosen_where_it_saves_a_tenth_of_the_products(monkeypatch, faster, by_onednn, chosen) -> None:
     monkeypatch.setattr(
-        cpu_kernels, "_seconds", lambda shape, rows: (rows, rows * (by_onednn if shape in faster else 1.2))
+        cpu_kernels, "_time_products", lambda shape, rows: (rows, rows * (by_onednn if shape in faster else 1.2))
     )
     cpu_kernels._choose.cache_clear()
     assert sorted(onednn_choice(CONFIG)) == sorted(chosen)
     cpu_kernels._choose.cache_clear()
 
 
-@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch was built without oneDNN")
+@pytest.mark.skipif(not has_onednn_linear(), reason="this torch was built without oneDNN")
 def test_probe_leaves_generator_threads_and_kernels_as_they_were() -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     cpu_kernels._choose.cache_clear()
@@ -129,8 +129,23 @@ def test_probe_leaves_generator_threads_and_kernels_as_they_were() -> None:
     assert (onednn_shapes(), torch.get_num_threads()) == ([], threads)
 
 
-def test_without_the_private_kernel_every_layer_is_torchs_own(monkeypatch, calls) -> None:
-    monkeypatch.setattr(cpu_kernels, "HAS_ONEDNN", False)
+def without_arguments() -> torch.Tensor:
+    return torch.zeros(1)
+
+
+def unknown_operator(*_: object) -> torch.Tensor:
+    raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute '_linear_pointwise'")
+
+
+def without_bias(left: torch.Tensor, right: torch.Tensor, *_: object) -> torch.Tensor:
+    return left @ right.t()
+
+
+@pytest.mark.parametrize("kernel", [unknown_operator, without_arguments, without_bias])
+def test_private_kernel_missing_or_changed_falls_back_to_torch(monkeypatch, request, calls, kernel) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", kernel)
+    has_onednn_linear.cache_clear()
+    request.addfinalizer(has_onednn_linear.cache_clear)
     assert onednn_choice(CONFIG) == ()
     with cpu_settings(onednn=[(4, 3)]):  # as a checkpoint of another machine may ask
         assert linear(numbers(2, 3), numbers(4, 3)).shape == (2, 4)

@@ -115,7 +115,7 @@ def test_code_in_a_shard_of_a_bin_is_not_run(saved: Path, tmp_path: Path) -> Non
     (saved / "model.safetensors").unlink()
     (saved / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": {"x": "pytorch_model-1.bin"}}))
     torch.save({"x": Planted(tmp_path / "planted")}, saved / "pytorch_model-1.bin")
-    with pytest.raises(InputError, match="not a file of tensors alone"):
+    with pytest.raises(InputError, match="not a file of tensors only"):
         load_model(BertForPreTraining, saved)
     assert not (tmp_path / "planted").exists()
 
@@ -262,10 +262,10 @@ def test_code_in_a_bin_file_is_not_run(saved: Path, tmp_path: Path) -> None:
     (saved / "model.safetensors").unlink()
     target = tmp_path / "planted"
     torch.save({"x": Planted(target)}, saved / "pytorch_model.bin")
-    with pytest.raises(InputError, match="not a file of tensors alone"):
+    with pytest.raises(InputError, match="not a file of tensors only"):
         load_model(BertForPreTraining, saved)
     (saved / "pytorch_model.bin").write_bytes(pickle.dumps(Planted(target), protocol=2))
-    with pytest.raises(InputError, match="not a file of tensors alone"):
+    with pytest.raises(InputError, match="not a file of tensors only"):
         load_model(BertForPreTraining, saved)
     assert not target.exists()
 

@@ -173,22 +173,23 @@ def test_static_masks_are_read_as_they_are_stored(tmp_path: Path, file_format: s
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-@pytest.mark.parametrize("most", [0, 25, 1000])
-def test_held_out_instances_are_each_seen_once_by_one_rank(directory: Path, world_size: int, most: int) -> None:
+@pytest.mark.parametrize("limit", [0, 25, 1000])
+def test_held_out_instances_are_each_seen_once_by_one_rank(directory: Path, world_size: int, limit: int) -> None:
     split = InstanceSplit(directory, "held_out")
     seen = [
         index
         for rank in range(world_size)
-        for samples in held_out_samples(split, most=most, rank=rank, world_size=world_size)
+        for samples in held_out_samples(split, limit=limit, rank=rank, world_size=world_size)
         for index in samples.sample_indices.tolist()
     ]
-    assert len(seen) == len(set(seen)) == (25 if most == 25 else 70)
+    assert len(seen) == len(set(seen)) == (25 if limit == 25 else 70)
     assert max(seen) >= 67  # spread over all of them
 
 
 def test_an_empty_held_out_split_yields_nothing(tmp_path: Path) -> None:
     write_instances(tmp_path / "instances", shards=(16,), held_out=0)
-    assert list(held_out_samples(InstanceSplit(tmp_path / "instances", "held_out"), most=0, rank=0, world_size=2)) == []
+    split = InstanceSplit(tmp_path / "instances", "held_out")
+    assert list(held_out_samples(split, limit=0, rank=0, world_size=2)) == []
 
 
 def test_an_extra_shard_is_ignored_and_a_missing_one_is_named(directory: Path, tmp_path: Path) -> None:

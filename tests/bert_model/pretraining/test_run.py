@@ -22,8 +22,7 @@ from bert_model.presets import load_configuration
 from bert_model.pretraining.__main__ import EXIT_PREEMPTED, main
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.run import pretrain
-from bert_model.pretraining.run_directory import training_id, training_lock
-from bert_model.pretraining.trainer import Trainer
+from bert_model.pretraining.run_directory import run_lock, training_id
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtefactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
@@ -153,8 +152,8 @@ def test_resume_on_another_processor_chooses_anew_and_says_what_changes(
 ) -> None:
     monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: [[32, 32]])
     pretrain(single(data), tmp_path / "training", experiment="", device="cpu", after_step=stop_after(5))
-    for module in ("pretraining", "trainer"):
-        monkeypatch.setattr(f"bert_model.{module}.processor", lambda: "Another Processor (AVX2)")
+    for module in ("run", "trainer"):
+        monkeypatch.setattr(f"bert_model.pretraining.{module}.processor", lambda: "Another Processor (AVX2)")
     monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: [])
     result = pretrain(single(data), tmp_path / "training", resume=True, experiment="", device="cpu")
     assert result.status == "finished"
@@ -233,7 +232,7 @@ def test_watching_a_training_otherwise_does_not_make_it_another_one(data: dict[s
 
 
 def test_the_lock_keeps_a_second_training_out(data: dict[str, str], tmp_path: Path) -> None:
-    with training_lock(tmp_path / "training"), pytest.raises(TrainingError, match=f"process {os.getpid()}"):
+    with run_lock(tmp_path / "training"), pytest.raises(TrainingError, match=f"process {os.getpid()}"):
         pretrain(single(data), tmp_path / "training", experiment="", device="cpu")
 
 
@@ -256,7 +255,7 @@ def test_a_non_finite_loss_stops_before_the_update_and_names_the_step(
 
     monkeypatch.setattr(BertForPreTraining, "loss_sums", poisoned)
     config = single(data, checkpoint_interval_steps=4, evaluation_max_instances=1)
-    monkeypatch.setattr(Trainer, "evaluate", lambda self, phase: {})
+    monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {})
     with pytest.raises(TrainingError, match=r"step 4: .*not finite.*samples 64 to 79.*step-00000004"):
         pretrain(config, tmp_path / "training", experiment="", device="cpu")
     weights = load_file(tmp_path / "training" / "checkpoints" / "step-00000004" / "model.safetensors")

@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
-from bert_model.training.throughput import StepCounts, matrix_product_rate, training_flops
+from bert_model.training.throughput import StepCounts, peak_matmul_flops, training_flops
 
 
 @pytest.mark.parametrize("layers", [1, 3])
@@ -23,9 +23,9 @@ def test_without_padding_the_operations_are_those_that_torch_counts(layers: int)
             ids,
             None,
             None,
-            token_rows=None,
+            token_indices=None,
             masked_lm_positions=positions,
-            prediction_rows=torch.arange(20),
+            prediction_indices=torch.arange(20),
             labels=ids[:, 1:6],
             next_sentence_label=torch.zeros(4, dtype=torch.long),
         )
@@ -47,5 +47,5 @@ def test_the_matrix_product_rate_is_measured_apart_from_dropouts_generator() -> 
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    assert matrix_product_rate(torch.device("cpu"), "float32") > 1e8
+    assert peak_matmul_flops(torch.device("cpu"), "float32") > 1e8
     assert torch.equal(torch.rand(2), expected)
