@@ -176,7 +176,7 @@ def _uses_onednn(hidden: Tensor, weight: Tensor) -> bool:
 def _onednn_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     rows = hidden.reshape(-1, hidden.shape[-1]).contiguous()  # (N, I); strided rows take a far slower kernel
     if torch.is_grad_enabled():
-        product: Tensor = _OnednnLinear.apply(rows, weight, bias)  # (N, O)
+        product = _differentiable_linear(rows, weight, bias)  # (N, O)
     else:
         product = _matmul_nt(rows, weight, bias)
     return product.view(*hidden.shape[:-1], weight.shape[0])  # (..., O)
@@ -201,6 +201,9 @@ class _OnednnLinear(torch.autograd.Function):
             _matmul_tn(gradient, rows) if needs_weight else None,  # (O, I)
             gradient.sum(0) if needs_bias else None,  # (O,)
         )
+
+
+_differentiable_linear: Callable[..., Tensor] = _OnednnLinear.apply
 
 
 def _matmul_nt(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:

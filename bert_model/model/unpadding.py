@@ -6,6 +6,7 @@ keys and values are padded before it, and its output is unpadded after it.
 Shapes: B sequences, S positions of the longest, T real tokens, A heads, D = H / A the size of one.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -38,22 +39,23 @@ class Unpadding:
 
     def unpad_input(self, padded: Tensor) -> Tensor:
         """Return the vectors of the real tokens: (B, S, H) to (T, H)."""
-        return _gather(padded.flatten(0, 1), self.tokens)
+        return index_first_axis(padded.flatten(0, 1), *self.tokens)
 
     def pad_input(self, real: Tensor) -> Tensor:
         """Return the vectors at their positions, zeros in the padding: (T, H) to (B, S, H)."""
-        padded: Tensor = _scatter(real, self.tokens).unflatten(0, (self.batch_size, self.length))
+        padded: Tensor = index_put_first_axis(real, *self.tokens).unflatten(0, (self.batch_size, self.length))
         return padded
 
     def pad_heads(self, real: Tensor) -> Tensor:
         """Split the vectors into heads and pad each head's sequences with zeros: (T, A * D) to (B, A, S, D)."""
         rows = real.unflatten(-1, (self.num_heads, -1)).flatten(0, 1)  # (T * A, D)
-        padded: Tensor = _scatter(rows, self.heads).unflatten(0, (self.batch_size, self.num_heads, self.length))
-        return padded
+        padded = index_put_first_axis(rows, *self.heads)  # (B * A * S, D)
+        heads: Tensor = padded.unflatten(0, (self.batch_size, self.num_heads, self.length))
+        return heads
 
     def unpad_heads(self, padded: Tensor) -> Tensor:
         """Join the heads of each real token: (B, A, S, D) to (T, A * D)."""
-        rows = _gather(padded.flatten(0, 2), self.heads)  # (T * A, D)
+        rows = index_first_axis(padded.flatten(0, 2), *self.heads)  # (T * A, D)
         real: Tensor = rows.unflatten(0, (-1, self.num_heads)).flatten(1)
         return real
 
@@ -68,23 +70,13 @@ def _row_map(to_padded: Tensor, num_padded: int) -> RowMap:
     return RowMap(to_padded, to_real.scatter(0, to_padded, torch.arange(count, device=to_padded.device)))
 
 
-def _scatter(real: Tensor, rows: RowMap) -> Tensor:
-    padded: Tensor = IndexPutFirstAxis.apply(real, *rows)  # (P, D)
-    return padded
-
-
-def _gather(padded: Tensor, rows: RowMap) -> Tensor:
-    real: Tensor = IndexFirstAxis.apply(padded, *rows)  # (N, D)
-    return real
-
-
 def _pad_rows(real: Tensor, to_real: Tensor) -> Tensor:
     """Gather with one appended row of zeros for the padding: four times as fast on a CPU as writing into zeros."""
     return functional.pad(real, (0, 0, 0, 1)).index_select(0, to_real)
 
 
-# torch's gradient of a gather accumulates row by row. Here no row occurs twice, so each direction is the gradient of
-# the other.
+# torch's gradient of a gather accumulates row by row. No row occurs twice here, so each function is the gradient of the
+# other.
 
 
 class IndexFirstAxis(torch.autograd.Function):
@@ -115,3 +107,7 @@ class IndexPutFirstAxis(torch.autograd.Function):
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (to_padded,) = context.saved_tensors
         return gradient.index_select(0, to_padded), None, None
+
+
+index_first_axis: Callable[..., Tensor] = IndexFirstAxis.apply
+index_put_first_axis: Callable[..., Tensor] = IndexPutFirstAxis.apply

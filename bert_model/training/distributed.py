@@ -306,7 +306,6 @@ class Watchdog:
             return ""
         behind: list[str] = []
         level: list[str] = []
-        usual_timeout = store.timeout
         try:
             store.set_timeout(datetime.timedelta(seconds=STORE_TIMEOUT_SECONDS))
             for rank in range(self.group.world_size):
@@ -322,7 +321,7 @@ class Watchdog:
         except (RuntimeError, ValueError):  # torch raises several kinds when the store is gone
             return f"the machine of rank 0 ({os.environ.get('MASTER_ADDR', 'unknown')}), which does not answer"
         finally:
-            store.set_timeout(usual_timeout)
+            store.set_timeout(datetime.timedelta(seconds=self.timeout_seconds))
         return ", ".join(behind) or (" or ".join(level) if is_lost else "")
 
     def _watch(self) -> None:

@@ -12,10 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from bert_model.training.config import OptimizerConfig, learning_rate_at
+from bert_model.training.config import OptimizerConfig
 from bert_pipeline.errors import ArtefactError
-
-__all__ = ["BertAdam", "Lamb", "build_optimizer", "clip_gradients", "learning_rate_at", "set_learning_rate"]
 
 # Adam's bias corrections are 1 - beta ** step: with a step this large both are exactly 1 in double precision, so
 # torch's fused AdamW computes BERT's update, which has none. The step stays: 1e9 + 1 is 1e9 in float32.

@@ -207,6 +207,14 @@ def test_instances_for_longer_sequences_are_refused(directory: Path) -> None:
         InstanceSplit(directory, "train").check_fits(max_seq_length=16, where="phases.0")
 
 
+def test_compiler_hint_is_optional(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = batch_of(reader(directory).take(0, 12))
+    assert batch.token_indices is not None
+    batch.mark_dynamic_lengths()
+    monkeypatch.delattr("torch._dynamo.maybe_mark_dynamic")  # as in a torch without this private function
+    batch.mark_dynamic_lengths()
+
+
 def test_static_and_dynamic_shards_do_not_mix(tmp_path: Path) -> None:
     parts = []
     for name, static in (("a", False), ("b", True)):
