@@ -11,7 +11,7 @@ from bert_pipeline.configuration import Share, configuration, from_mapping, to_m
 from bert_pipeline.errors import ConfigurationError, InputError, suggest
 
 IGNORED_LABEL = -100
-"""Label of a position that has none, as torch's cross-entropy and Hugging Face have it."""
+"""Label of positions without one; the default ignore_index of torch's cross-entropy."""
 
 CONFIG_NAME = "config.json"
 
@@ -28,7 +28,7 @@ PRESET_SIZES: dict[str, tuple[int, int, int]] = {
 
 @configuration
 class BertConfig:
-    """The shape of a BERT, under the names that Hugging Face's config.json uses."""
+    """Architecture of a BERT model, under the names of Hugging Face's config.json."""
 
     vocab_size: PositiveInt = 30522
     """Number of WordPiece tokens."""
@@ -37,7 +37,7 @@ class BertConfig:
     num_hidden_layers: PositiveInt = 12
     """Number of Transformer blocks (L)."""
     num_attention_heads: PositiveInt = 12
-    """Number of attention heads (A); it divides `hidden_size`."""
+    """Number of attention heads (A); must divide `hidden_size`."""
     intermediate_size: PositiveInt = 3072
     """Width of the feed-forward layer, 4H in the paper."""
     hidden_act: Literal["gelu", "gelu_new"] = "gelu"
@@ -47,17 +47,17 @@ class BertConfig:
     attention_probs_dropout_prob: Share = 0.1
     """Dropout on the attention probabilities."""
     max_position_embeddings: PositiveInt = 512
-    """The longest sequence."""
+    """Maximum sequence length."""
     type_vocab_size: PositiveInt = 2
     """Number of segments."""
     initializer_range: float = 0.02
-    """Standard deviation of the truncated normal that weights start from."""
+    """Standard deviation of the truncated normal distribution of initial weights."""
     layer_norm_eps: float = 1e-12
     """Added to the variance in layer normalization."""
     pad_token_id: NonNegativeInt = 0
     """Id of [PAD]."""
     attention: Literal["bidirectional", "causal"] = "bidirectional"
-    """`causal` lets each position see itself and what stands to its left (paper section 5.1, "LTR")."""
+    """`causal` lets each position see only itself and earlier ones (paper section 5.1, "LTR")."""
     head: Literal["linear", "bilstm"] = "linear"
     """`bilstm` puts a bidirectional LSTM between encoder and classifier at fine-tuning (paper section 5.1, Table 5)."""
     classifier_dropout: Share | None = None

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bert_model.presets import load_preset, preset_names, preset_to_mapping, with_phases_in
+from bert_model.presets import load_preset, preset_names, with_phases_in
+from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
 
 PHASE = {"max_seq_length": 64, "steps": 10, "warmup_steps": 1}
@@ -72,7 +73,7 @@ def test_settings_of_a_task_are_its_own_over_the_default_over_the_papers(tmp_pat
 def test_preset_survives_the_way_through_plain_values(tmp_path):
     preset = load_preset("demo")
     path = tmp_path / "demo.yaml"
-    mapping = preset_to_mapping(preset)
+    mapping = to_mapping(preset)
     del mapping["name"]
     path.write_text(yaml.safe_dump(mapping), encoding="utf-8")
     assert load_preset(str(path)) == preset

@@ -55,7 +55,7 @@ def batch(padded: bool) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
 @pytest.mark.parametrize("padded", [False, True])
-def test_hidden_states_attentions_and_logits_agree_with_transformers(hidden_act: str, padded: bool) -> None:
+def test_hidden_states_attentions_and_logits_equal_transformers(hidden_act: str, padded: bool) -> None:
     ours, theirs = pair(small_config(hidden_act=hidden_act))
     inputs = batch(padded)
     with torch.no_grad():
@@ -79,7 +79,7 @@ def test_hidden_states_attentions_and_logits_agree_with_transformers(hidden_act:
         )
 
 
-def test_without_a_mask_everything_is_seen() -> None:
+def test_input_without_mask_equals_transformers() -> None:
     ours, theirs = pair(small_config())
     inputs = batch(False)
     del inputs["attention_mask"], inputs["token_type_ids"]
@@ -96,9 +96,7 @@ def token_indices(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
 
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
 @pytest.mark.parametrize(("padded", "packed"), [(False, False), (True, False), (True, True)])
-def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(
-    padded: bool, packed: bool, hidden_act: str
-) -> None:
+def test_gradients_at_masked_positions_equal_transformers(padded: bool, packed: bool, hidden_act: str) -> None:
     ours, theirs = pair(small_config(hidden_act=hidden_act))
     inputs = batch(padded)
     positions = torch.tensor([[1, 5, 7], [2, 3, 16], [1, 2, 0], [4, 9, 20]])
@@ -137,7 +135,7 @@ def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(
 
 
 @pytest.mark.parametrize("attention", ["bidirectional", "causal"])
-def test_a_packed_batch_gives_what_a_padded_one_gives_and_zeros_in_the_padding(attention: str) -> None:
+def test_unpadded_batch_equals_padded_with_zeros_in_padding(attention: str) -> None:
     model, _ = pair(small_config(attention=attention))
     inputs = batch(True)
     tokens = inputs["attention_mask"].bool()
@@ -155,7 +153,7 @@ def test_a_packed_batch_gives_what_a_padded_one_gives_and_zeros_in_the_padding(a
     torch.testing.assert_close(packed.seq_relationship_logits, padded.seq_relationship_logits, atol=1e-5, rtol=1e-5)
 
 
-def test_a_packed_batch_computes_its_dense_layers_on_real_tokens_alone() -> None:
+def test_unpadded_batch_runs_dense_layers_on_real_tokens_only() -> None:
     model = new_model(BertForPreTraining, small_config(), seed=1)
     inputs = batch(True)
     seen = set()
@@ -167,7 +165,7 @@ def test_a_packed_batch_computes_its_dense_layers_on_real_tokens_alone() -> None
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_compiled_graph_is_one_and_has_the_same_losses_and_gradients(packed: bool) -> None:
+def test_compiled_model_is_one_graph_with_equal_gradients(packed: bool) -> None:
     model, _ = pair(small_config())
     inputs = batch(True)
     inputs["token_indices"] = token_indices(inputs) if packed else None  # type: ignore[assignment]
@@ -185,7 +183,7 @@ def test_the_compiled_graph_is_one_and_has_the_same_losses_and_gradients(packed:
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5)
 
 
-def test_masked_positions_give_the_logits_that_stand_there() -> None:
+def test_logits_at_masked_positions_equal_those_of_all_positions() -> None:
     ours, _ = pair(small_config())
     inputs = batch(True)
     positions = torch.tensor([[1, 5], [2, 3], [0, 7], [4, 20]])
@@ -197,7 +195,7 @@ def test_masked_positions_give_the_logits_that_stand_there() -> None:
 
 
 @pytest.mark.parametrize("masked_positions", [False, True])
-def test_causal_attention_sees_nothing_to_the_right(masked_positions: bool) -> None:
+def test_causal_attention_ignores_later_tokens(masked_positions: bool) -> None:
     model = pair(small_config(attention="causal"))[0]
     inputs = batch(True)
     changed = dict(inputs, input_ids=inputs["input_ids"].clone())
@@ -211,7 +209,7 @@ def test_causal_attention_sees_nothing_to_the_right(masked_positions: bool) -> N
     assert not torch.allclose(one[before], other[before], atol=1e-3)
 
 
-def test_dropout_acts_in_training_alone_and_follows_the_generator() -> None:
+def test_dropout_acts_in_training_only_and_follows_the_generator() -> None:
     model = new_model(BertForPreTraining, small_config(), seed=1)
     inputs = batch(True)
     outputs = []
@@ -224,7 +222,7 @@ def test_dropout_acts_in_training_alone_and_follows_the_generator() -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_attention_drops_out_by_itself(packed: bool) -> None:
+def test_attention_has_its_own_dropout(packed: bool) -> None:
     model = new_model(BertForPreTraining, small_config(hidden_dropout_prob=0.0), seed=1).train()
     inputs = batch(True)
     rows = token_indices(inputs) if packed else None
@@ -234,7 +232,7 @@ def test_attention_drops_out_by_itself(packed: bool) -> None:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_no_kernel_of_attention_is_called_without_the_dropout_that_is_asked_for(
+def test_fused_attention_is_called_only_where_it_supports_dropout(
     monkeypatch: pytest.MonkeyPatch, training: bool
 ) -> None:
     """On all devices but the CPU, whose fused kernel has none: there it is called where nothing is dropped."""
@@ -264,7 +262,7 @@ def test_dropout_keeps_the_stated_share_and_the_mean(probability: float) -> None
     assert neighbours.double().mean().item() == pytest.approx(probability**2, abs=0.003)
 
 
-def test_fresh_weights_are_a_function_of_the_seed_and_leave_the_global_generator_alone() -> None:
+def test_new_weights_depend_on_the_seed_only() -> None:
     torch.manual_seed(9)
     expected = torch.rand(3)
     torch.manual_seed(9)

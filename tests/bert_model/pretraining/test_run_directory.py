@@ -14,7 +14,7 @@ ALONE = Group(rank=0, world_size=1, device=torch.device("cpu"))
 PHASE = PhaseConfig(max_seq_length=32, steps=2, warmup_steps=1, instances="instances")
 
 
-def test_vocabulary_that_is_not_the_initial_models_is_refused_with_both_sizes_and_hashes(tmp_path):
+def test_initial_model_with_another_vocabulary_is_refused(tmp_path):
     model = tiny_tasks.make_model(tmp_path / "model")
     config = PretrainingConfig(model=ModelConfig(preset="initial"), phases=(PHASE,), initial_model=str(model))
     own = Tokenizer.from_directory(model)
@@ -26,7 +26,7 @@ def test_vocabulary_that_is_not_the_initial_models_is_refused_with_both_sizes_an
     assert initialize_or_resume(config, None, own, ALONE).origin.startswith(f"continuing from {model}")
 
 
-def test_model_with_fewer_embeddings_than_the_vocabulary_has_tokens_is_refused():
+def test_model_smaller_than_the_vocabulary_is_refused():
     tokenizer = Tokenizer.from_tokens(tiny_tasks.TOKENS, True)
     size = tokenizer.vocab_size
     config = PretrainingConfig(model=ModelConfig(preset="tiny", overrides={"vocab_size": size - 1}), phases=(PHASE,))

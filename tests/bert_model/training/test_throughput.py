@@ -11,7 +11,7 @@ from bert_model.training.throughput import StepCounts, peak_matmul_flops, traini
 
 
 @pytest.mark.parametrize("layers", [1, 3])
-def test_without_padding_the_operations_are_those_that_torch_counts(layers: int) -> None:
+def test_training_flops_equal_torchs_count_without_padding(layers: int) -> None:
     config = BertConfig.from_preset(
         "tiny", vocab_size=90, num_hidden_layers=layers, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
@@ -43,7 +43,7 @@ def test_padding_adds_no_operations() -> None:
     assert training_flops(config, one) == pytest.approx(sum(training_flops(config, part) for part in parts), rel=1e-3)
 
 
-def test_the_matrix_product_rate_is_measured_apart_from_dropouts_generator() -> None:
+def test_peak_flops_probe_leaves_the_generator_unchanged() -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)

@@ -21,7 +21,7 @@ from bert_pipeline.errors import TrainingError
 from bert_pipeline.manifest import load_manifest, publishing
 
 
-def test_a_rank_killed_in_the_middle_of_a_save_leaves_the_checkpoint_before(
+def test_rank_killed_during_save_leaves_previous_checkpoint(
     data: dict[str, str], undisturbed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "training"
@@ -38,7 +38,7 @@ def test_a_rank_killed_in_the_middle_of_a_save_leaves_the_checkpoint_before(
     assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
-def test_a_rank_that_hangs_is_named_and_the_wait_is_bounded(data: dict[str, str], tmp_path: Path) -> None:
+def test_hanging_rank_is_named_within_the_timeout(data: dict[str, str], tmp_path: Path) -> None:
     settings = configuration(data, timeout_seconds=6)
     codes, reports, warnings = run_pretraining(settings, tmp_path / "training", fail=(1, 5, "hang"))
     assert codes[0] == 1
@@ -51,9 +51,7 @@ def test_a_rank_that_hangs_is_named_and_the_wait_is_bounded(data: dict[str, str]
     assert "no other rank is behind it" in warnings
 
 
-def test_a_loss_that_one_rank_finds_not_finite_stops_all_before_the_update(
-    data: dict[str, str], tmp_path: Path
-) -> None:
+def test_non_finite_loss_on_one_rank_stops_all_before_the_update(data: dict[str, str], tmp_path: Path) -> None:
     settings = configuration(data, checkpoint_interval_steps=4)
     codes, reports, _ = run_pretraining(settings, tmp_path / "training", fail=(1, 5, "poison"))
     assert codes == [1, 1]
@@ -67,7 +65,7 @@ def test_a_loss_that_one_rank_finds_not_finite_stops_all_before_the_update(
     assert max(train_events(tmp_path / "training")) == 5
 
 
-def test_ranks_that_do_not_find_each_other_give_up_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendezvous_without_the_other_rank_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in rank_environments(2)[0].items():
         monkeypatch.setenv(name, value)
     with pytest.raises(TrainingError, match="did not find each other within 1 s"), process_group(1, "cpu"):
@@ -85,15 +83,13 @@ def leave_before_the_first_meeting(report: Path) -> None:
         report.write_text(str(error))
 
 
-def test_a_rank_that_ends_before_the_training_begins_is_an_error_of_the_others(tmp_path: Path) -> None:
+def test_rank_exiting_before_first_collective_fails_the_others(tmp_path: Path) -> None:
     assert run_ranks(2, leave_before_the_first_meeting, tmp_path / "report") == [0, 3]
     assert (tmp_path / "report").read_text().startswith("rank 0 lost the other ranks (")
 
 
 @pytest.mark.parametrize("sizes", [(2, 1), (1, 2), (2, 4, 1)])
-def test_every_sample_is_seen_exactly_once_however_often_the_number_of_ranks_changes(
-    data: dict[str, str], sizes: tuple[int, ...]
-) -> None:
+def test_changing_world_size_keeps_each_sample_once(data: dict[str, str], sizes: tuple[int, ...]) -> None:
     split = InstanceSplit(data["short"], "train")
     batch, seen = 16, []
     for step in range(10):  # two epochs of 80
@@ -106,7 +102,7 @@ def test_every_sample_is_seen_exactly_once_however_often_the_number_of_ranks_cha
 
 
 @pytest.mark.slow
-def test_a_reader_takes_no_more_memory_for_fifty_shards_than_for_one(tmp_path: Path) -> None:
+def test_reader_memory_is_independent_of_the_number_of_shards(tmp_path: Path) -> None:
     one = write_instances(tmp_path / "one", max_seq_length=512, shards=(4096,), held_out=8, rows_per_write=4096).path
     code = (
         "import sys\n"
@@ -183,9 +179,7 @@ def ranks_of(machine: subprocess.Popen[str]) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["0", "1"])
-def test_of_two_machines_one_dies_and_is_named_and_the_other_resumes_alone(
-    data: dict[str, str], tmp_path: Path, lost: str
-) -> None:
+def test_lost_machine_is_named_and_the_other_resumes_alone(data: dict[str, str], tmp_path: Path, lost: str) -> None:
     settings, output = tmp_path / "run.yaml", tmp_path / "training"
     values = configuration(data, checkpoint_interval_steps=10, evaluation_max_instances=2)
     values["phases"][0]["steps"] = 60
