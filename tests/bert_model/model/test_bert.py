@@ -1,4 +1,4 @@
-"""The model agrees with Hugging Face transformers in values and gradients, and computes nothing that is not read."""
+"""The model equals Hugging Face transformers in values and gradients, and computes only what is read."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def small_config(**changes: Any) -> BertConfig:
 
 
 def pair(config: BertConfig) -> tuple[BertForPreTraining, Any]:
-    """Our model and theirs with the same weights; larger ones than at the start, so that differences would show."""
+    """The same weights in this model and in transformers'; larger than initial ones, so that differences would show."""
     ours = new_model(BertForPreTraining, config, seed=3)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -90,13 +90,13 @@ def test_input_without_mask_equals_transformers() -> None:
 
 
 def token_indices(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The places of the real tokens, as a packed batch names them."""
+    """The indices of the real tokens of an unpadded batch."""
     return inputs["attention_mask"].flatten().nonzero().squeeze(1)
 
 
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
-@pytest.mark.parametrize(("padded", "packed"), [(False, False), (True, False), (True, True)])
-def test_gradients_at_masked_positions_equal_transformers(padded: bool, packed: bool, hidden_act: str) -> None:
+@pytest.mark.parametrize(("padded", "unpadded"), [(False, False), (True, False), (True, True)])
+def test_gradients_at_masked_positions_equal_transformers(padded: bool, unpadded: bool, hidden_act: str) -> None:
     ours, theirs = pair(small_config(hidden_act=hidden_act))
     inputs = batch(padded)
     positions = torch.tensor([[1, 5, 7], [2, 3, 16], [1, 2, 0], [4, 9, 20]])
@@ -109,8 +109,8 @@ def test_gradients_at_masked_positions_equal_transformers(padded: bool, packed: 
                 labels[row, position] = target
     expected = theirs(**inputs, labels=labels, next_sentence_label=next_sentence)
     expected.loss.backward()
-    rows = token_indices(inputs) if packed else None
-    found = ours(**inputs, token_indices=rows, masked_lm_positions=positions)
+    indices = token_indices(inputs) if unpadded else None
+    found = ours(**inputs, token_indices=indices, masked_lm_positions=positions)
     loss = functional.cross_entropy(found.prediction_logits.flatten(0, 1), targets.flatten())
     loss = loss + functional.cross_entropy(found.seq_relationship_logits, next_sentence)
     loss.backward()
@@ -122,7 +122,7 @@ def test_gradients_at_masked_positions_equal_transformers(padded: bool, packed: 
     counts = (targets != -100).sum(), len(next_sentence)  # training's own way: sums, without logits in between
     sums = ours.loss_sums(
         **inputs,
-        token_indices=rows,
+        token_indices=indices,
         masked_lm_positions=positions,
         prediction_indices=(targets.flatten() != -100).nonzero().squeeze(1),
         labels=targets,
@@ -141,16 +141,18 @@ def test_unpadded_batch_equals_padded_with_zeros_in_padding(attention: str) -> N
     tokens = inputs["attention_mask"].bool()
     with torch.no_grad():
         padded = model(**inputs, output_hidden_states=True, output_attentions=True)
-        packed = model(**inputs, token_indices=token_indices(inputs), output_hidden_states=True, output_attentions=True)
-    for one, other in zip(packed.hidden_states, padded.hidden_states, strict=True):
+        unpadded = model(
+            **inputs, token_indices=token_indices(inputs), output_hidden_states=True, output_attentions=True
+        )
+    for one, other in zip(unpadded.hidden_states, padded.hidden_states, strict=True):
         torch.testing.assert_close(one[tokens], other[tokens], atol=TOLERANCE, rtol=TOLERANCE)
         assert one[~tokens].eq(0).all()
-    for one, other in zip(packed.attentions, padded.attentions, strict=True):
+    for one, other in zip(unpadded.attentions, padded.attentions, strict=True):
         torch.testing.assert_close(one.transpose(1, 2)[tokens], other.transpose(1, 2)[tokens], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(
-        packed.prediction_logits[tokens], padded.prediction_logits[tokens], atol=TOLERANCE, rtol=TOLERANCE
+        unpadded.prediction_logits[tokens], padded.prediction_logits[tokens], atol=TOLERANCE, rtol=TOLERANCE
     )
-    torch.testing.assert_close(packed.seq_relationship_logits, padded.seq_relationship_logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(unpadded.seq_relationship_logits, padded.seq_relationship_logits, atol=1e-5, rtol=1e-5)
 
 
 def test_unpadded_batch_runs_dense_layers_on_real_tokens_only() -> None:
@@ -164,11 +166,11 @@ def test_unpadded_batch_runs_dense_layers_on_real_tokens_only() -> None:
     assert seen == {24 + 17 + 8 + 21}
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_compiled_model_is_one_graph_with_equal_gradients(packed: bool) -> None:
+@pytest.mark.parametrize("unpadded", [False, True])
+def test_compiled_model_is_one_graph_with_equal_gradients(unpadded: bool) -> None:
     model, _ = pair(small_config())
     inputs = batch(True)
-    inputs["token_indices"] = token_indices(inputs) if packed else None  # type: ignore[assignment]
+    inputs["token_indices"] = token_indices(inputs) if unpadded else None  # type: ignore[assignment]
     inputs["prediction_indices"] = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11])
     inputs["masked_lm_positions"] = torch.tensor([[1, 5, 7], [2, 3, 16], [1, 2, 0], [4, 9, 20]])
     inputs["labels"] = torch.tensor([[11, 12, 13], [14, 15, 16], [17, 18, -100], [19, 20, 21]])
@@ -221,13 +223,13 @@ def test_dropout_acts_in_training_only_and_follows_the_generator() -> None:
     assert torch.equal(model.eval()(**inputs).prediction_logits, model(**inputs).prediction_logits)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_attention_has_its_own_dropout(packed: bool) -> None:
+@pytest.mark.parametrize("unpadded", [False, True])
+def test_attention_has_its_own_dropout(unpadded: bool) -> None:
     model = new_model(BertForPreTraining, small_config(hidden_dropout_prob=0.0), seed=1).train()
     inputs = batch(True)
-    rows = token_indices(inputs) if packed else None
+    indices = token_indices(inputs) if unpadded else None
     torch.manual_seed(1)
-    one, other = (model(**inputs, token_indices=rows).prediction_logits for _ in range(2))
+    one, other = (model(**inputs, token_indices=indices).prediction_logits for _ in range(2))
     assert not torch.equal(one, other)
 
 
@@ -235,7 +237,7 @@ def test_attention_has_its_own_dropout(packed: bool) -> None:
 def test_fused_attention_is_called_only_where_it_supports_dropout(
     monkeypatch: pytest.MonkeyPatch, training: bool
 ) -> None:
-    """On all devices but the CPU, whose fused kernel has none: there it is called where nothing is dropped."""
+    """The CPU's fused kernel has no dropout, so there it is called only if nothing is dropped."""
     asked: list[float] = []
     fused = functional.scaled_dot_product_attention
 

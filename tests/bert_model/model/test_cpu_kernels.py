@@ -1,4 +1,4 @@
-"""oneDNN's products are torch's own, in values and gradients, and the choice between them is a model's own."""
+"""oneDNN equals torch in values and gradients, and is chosen per model size where it is faster."""
 
 import pytest
 import torch

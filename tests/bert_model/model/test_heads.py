@@ -1,4 +1,4 @@
-"""Every head agrees with its Hugging Face counterpart and is read and written as that architecture."""
+"""Every head equals its Hugging Face counterpart, and is read and written as that architecture."""
 
 from pathlib import Path
 from typing import Any

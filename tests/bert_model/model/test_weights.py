@@ -1,4 +1,4 @@
-"""Weights go in and out strictly: what does not fit is named, what is created or dropped is listed."""
+"""Weights are read strictly: errors name the tensors, and reports list created and dropped heads."""
 
 import json
 import pickle
@@ -21,7 +21,7 @@ CONFIG = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=3
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    """A directory of ours with a BertForPreTraining."""
+    """A saved BertForPreTraining."""
     directory = tmp_path / "saved"
     directory.mkdir()
     save_model(new_model(BertForPreTraining, CONFIG, seed=1), directory, make_tokenizer(60))
@@ -81,7 +81,7 @@ def test_transformers_directory_is_read(tmp_path: Path, as_bin: bool) -> None:
 
 
 def shard(theirs: Any, directory: Path, as_bin: bool) -> int:
-    """Save a model of transformers in several files with an index; returns how many."""
+    """Save a transformers model in shards with an index; returns their number."""
     if as_bin:
         from huggingface_hub import save_torch_state_dict
 

@@ -1,4 +1,4 @@
-"""Checkpoints are whole or not there, are kept as stated, and restore to the last bit."""
+"""Checkpoints are published atomically, pruned by the retention settings, and restored bit for bit."""
 
 import dataclasses
 import errno

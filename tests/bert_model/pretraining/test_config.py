@@ -1,4 +1,4 @@
-"""Configurations: known sizes, refused values, and Hugging Face's config.json in and out."""
+"""Configuration: preset sizes, refused values, and Hugging Face's config.json."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The reader: every sample once an epoch, found again at any position, the same whatever reads it."""
+"""Instance reader: every sample once per epoch, from any position, with any number of ranks."""
 
 from pathlib import Path
 from typing import Any

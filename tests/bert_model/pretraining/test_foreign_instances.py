@@ -1,4 +1,4 @@
-"""A user's TFRecord files, as BERT's own script wrote them, are trained on as they are."""
+"""TFRecord files of google-research/bert train without conversion."""
 
 import shutil
 from pathlib import Path
@@ -36,7 +36,7 @@ def train(
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
-    """Files as a user has them: without a manifest, in parts, under the script's own names."""
+    """Files of google's script: no manifest, several parts, its names."""
     write_instances(tmp_path / "ours", shards=(40, 30), file_format="tfrecord")
     directory = tmp_path / "foreign"
     (directory / "held_out").mkdir(parents=True)

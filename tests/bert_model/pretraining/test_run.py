@@ -1,4 +1,4 @@
-"""Pre-training: nothing lost, nothing repeated, and every failure says what is still safe."""
+"""Pre-training: no sample lost or repeated, bit-exact resume, and errors that name the last checkpoint."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A training that would start from a model with another vocabulary, or with too few embeddings, is refused."""
+"""Initial models with another vocabulary, or too few embeddings, are refused."""
 
 import pytest
 import tiny_tasks

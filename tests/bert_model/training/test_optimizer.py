@@ -1,4 +1,4 @@
-"""The optimizers make the updates of the papers, to the letter."""
+"""The optimizers compute the updates of the papers."""
 
 import math
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from bert_pipeline.errors import ArtefactError
 
 
 class Small(nn.Module):
-    """One decayed weight and two parameters that are not."""
+    """One parameter with weight decay, and three without."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The operations of a step are those that torch counts."""
+"""FLOPs of a step equal those that torch counts."""
 
 import numpy as np
 import pytest
