@@ -20,7 +20,8 @@ from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
-from bert_model.pretraining.data import InstanceSplit, Phase
+from bert_model.pretraining.data import InstanceSplit
+from bert_model.pretraining.phases import Phase
 from bert_model.pretraining.trainer import Trainer
 from bert_model.training.distributed import Group, keep_freed_memory, process_group
 from bert_model.training.mlflow_sync import Tracker

@@ -12,7 +12,6 @@ tokens, P its predictions.
 """
 
 import functools
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +23,11 @@ import torch
 from torch import Tensor
 
 from bert_model.model.config import IGNORED_LABEL
-from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_pipeline.errors import ArtefactError, ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns, pad
 from bert_pipeline.instances.directory import Shard, check_vocabulary, load_instances, open_shard, shard_paths
 from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, mask_batch, sample_keys
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
-
-logger = logging.getLogger(__name__)
 
 Integers = npt.NDArray[np.int64]
 TokenIds = npt.NDArray[np.int32]
@@ -184,74 +180,6 @@ class InstanceSplit:
             raise ArtefactError(f"{self.manifest.path}: holds no instances in {self.split}/; make it from more text")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Phase:
-    """A phase of the configuration with its data and its position in the run."""
-
-    index: int
-    config: PhaseConfig
-    masking: MaskingConfig
-    train: InstanceSplit
-    held_out: InstanceSplit
-    first_step: int
-    first_position: int
-    """Samples of the same instances that earlier phases have consumed; this phase continues after them."""
-
-    @property
-    def end_step(self) -> int:
-        return self.first_step + self.config.steps
-
-    def position_at(self, step: int) -> int:
-        """Return the position in the data before the update of `step`."""
-        return self.first_position + (step - self.first_step) * self.config.global_batch_size
-
-
-def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
-    """Open the instances of every phase; raise if they do not fit the phases or one another."""
-    phases: list[Phase] = []
-    consumed: dict[str, int] = {}  # samples of each instance directory that the phases so far consume
-    tokenizer: Tokenizer | None = None
-    first_step = 0
-    for index, phase in enumerate(config.phases):
-        where = f"phases.{index}"
-        if not phase.instances:
-            raise ConfigurationError(f"{where}.instances: not given; name an instance directory")
-        train, held_out = InstanceSplit(phase.instances, "train"), InstanceSplit(phase.instances, "held_out")
-        train.check_fits(max_seq_length=phase.max_seq_length, where=where)
-        if not held_out.num_instances:
-            logger.warning("%s: no held-out instances, so the phase is not evaluated", phase.instances)
-        # One vocabulary throughout: that of the first phase.
-        phase_tokenizer = Tokenizer.from_directory(phase.instances)
-        train.check_vocabulary(phase_tokenizer)
-        if tokenizer is None:
-            tokenizer = phase_tokenizer
-        elif tokenizer.sha256 != phase_tokenizer.sha256:
-            raise ConfigurationError(
-                f"{where}.instances: {describe_vocabularies('phase 0', tokenizer, where, phase_tokenizer)}"
-            )
-        key = train.manifest.sha256
-        phases.append(
-            Phase(
-                index=index,
-                config=phase,
-                masking=config.masking_of(phase),
-                train=train,
-                held_out=held_out,
-                first_step=first_step,
-                first_position=consumed.get(key, 0),
-            )
-        )
-        consumed[key] = consumed.get(key, 0) + phase.steps * phase.global_batch_size
-        first_step += phase.steps
-    assert tokenizer is not None
-    return phases, tokenizer
-
-
-def describe_vocabularies(one: str, tokenizer: Tokenizer, other: str, other_tokenizer: Tokenizer) -> str:
-    """Return the error text for two vocabularies that differ but must not."""
-    return f"two vocabularies: {one} has {tokenizer}, {other} has {other_tokenizer}; use one vocabulary throughout"
-
-
 class SampleOrder:
     """The permutation of one split: which row is read at which position."""
 
@@ -369,14 +297,14 @@ def split_micro_batches(samples: Samples, micro_batch_size: int) -> list[Samples
 
 
 def make_batch(
-    samples: Samples, phase: Phase, vocabulary: MaskingVocabulary, *, seed: int, device: torch.device
+    samples: Samples, masking: MaskingConfig, vocabulary: MaskingVocabulary, *, seed: int, device: torch.device
 ) -> Batch:
-    """Collate samples of a phase for a device; a GPU gets aligned lengths in pinned memory."""
+    """Collate samples for a device; a GPU gets aligned lengths in pinned memory."""
     on_cpu = device.type == "cpu"
     batch = collate(
         samples,
         vocabulary=vocabulary,
-        masking=phase.masking,
+        masking=masking,
         seed=seed,
         pad_to_multiple=1 if on_cpu else ALIGNED_LENGTH,
     )

@@ -16,12 +16,12 @@ from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import (
     Batch,
     InstanceSplit,
-    Phase,
     held_out_samples,
     make_batch,
     rank_slice,
     split_micro_batches,
 )
+from bert_model.pretraining.phases import Phase
 from bert_model.pretraining.run_directory import CONFIGURATION_NAME
 from bert_model.training.distributed import Group, autocast, process_group
 from bert_pipeline.configuration import from_mapping
@@ -59,8 +59,8 @@ def evaluate(
     for samples in shares:
         ordered = rank_slice(samples, rank=0, world_size=1)  # by length: little padding
         for part in split_micro_batches(ordered, config.micro_batch_size):
-            batch = make_batch(part, phase, vocabulary, seed=EVALUATION_SEED, device=group.device).to(group.device)
-            totals += _batch_totals(model, batch, config.precision)
+            batch = make_batch(part, phase.masking, vocabulary, seed=EVALUATION_SEED, device=group.device)
+            totals += _batch_totals(model, batch.to(group.device), config.precision)
             after_batch()
 
     # Sums over all ranks become means.

@@ -14,7 +14,7 @@ from bert_model.model.cpu_kernels import cpu_settings, onednn_choice, onednn_sha
 from bert_model.model.weights import write_weights
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.data import Phase, load_phases
+from bert_model.pretraining.phases import Phase, load_phases
 from bert_model.pretraining.run_directory import (
     MODEL_KIND,
     identity,

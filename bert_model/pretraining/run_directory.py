@@ -18,7 +18,7 @@ from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
 from bert_model.pretraining.config import INITIAL_SIZE, PretrainingConfig
-from bert_model.pretraining.data import describe_vocabularies
+from bert_model.pretraining.phases import describe_vocabularies
 from bert_model.training.distributed import Group
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
 from bert_pipeline.configuration import to_mapping

@@ -21,8 +21,9 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import onednn_shapes, processor
 from bert_model.pretraining.checkpoint import BackgroundSaver, take_snapshot
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.data import Batch, InstanceReader, Phase, make_batch, rank_slice, split_micro_batches
+from bert_model.pretraining.data import Batch, InstanceReader, make_batch, rank_slice, split_micro_batches
 from bert_model.pretraining.evaluation import evaluate
+from bert_model.pretraining.phases import Phase
 from bert_model.training.distributed import GradientBuffer, Group, Watchdog, autocast, resolve_precision
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import clip_gradients, set_learning_rate
@@ -125,7 +126,7 @@ class Trainer:
             samples = reader.take(phase.position_at(step), phase.config.global_batch_size)
             mine = rank_slice(samples, rank=self.group.rank, world_size=self.group.world_size)
             return [
-                make_batch(part, phase, self.vocabulary, seed=self.config.seed, device=self.group.device)
+                make_batch(part, phase.masking, self.vocabulary, seed=self.config.seed, device=self.group.device)
                 for part in split_micro_batches(mine, self.config.micro_batch_size)
             ]
 

@@ -10,8 +10,8 @@ from small_training import configuration
 
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.data import load_phases
 from bert_model.pretraining.evaluation import evaluate, measure_held_out
+from bert_model.pretraining.phases import load_phases
 from bert_model.training.distributed import Group
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtefactError
