@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bert_model.presets import load_preset, preset_names, preset_to_mapping, with_phases_in
+from bert_model.presets import load_preset, preset_names, with_phases_in
+from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
 
 PHASE = {"max_seq_length": 64, "steps": 10, "warmup_steps": 1}
@@ -72,7 +73,7 @@ def test_task_settings_override_default_and_paper(tmp_path):
 def test_preset_round_trips_through_yaml(tmp_path):
     preset = load_preset("demo")
     path = tmp_path / "demo.yaml"
-    mapping = preset_to_mapping(preset)
+    mapping = to_mapping(preset)
     del mapping["name"]
     path.write_text(yaml.safe_dump(mapping), encoding="utf-8")
     assert load_preset(str(path)) == preset
