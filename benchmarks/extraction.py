@@ -6,7 +6,7 @@ In this process alone, by the plain functions, or as the Beam job on all cores.
 import sys
 from pathlib import Path
 
-from bert_pipeline.corpus.build import CorpusConfig, plan_shards, plan_splits, read_units, write_shard
+from bert_pipeline.corpus.build import CorpusConfig, plan_shards, plan_splits, read_batches, write_shard
 
 
 def extract_dump(dump: Path, output: Path) -> int:
@@ -14,7 +14,9 @@ def extract_dump(dump: Path, output: Path) -> int:
     config = CorpusConfig()
     units_directory = output / "units"
     units_directory.mkdir(parents=True)
-    units = [unit for split in plan_splits([str(dump)], config) for unit in read_units(split, config, units_directory)]
+    units = [
+        unit for split in plan_splits([str(dump)], config) for unit in read_batches(split, config, units_directory)
+    ]
     shards, _ = plan_shards(units, config, units_directory)
     return sum(write_shard(shard, units_directory, output).rows for shard in shards)
 

@@ -17,15 +17,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal
 
+import google_crc32c
 import numpy as np
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import InstanceColumns, pad, unpad
-from bert_pipeline.instances.crc32c import masked_crc32c
 
 RECORDS_PER_ROW_GROUP = 4096
 
 _HEADER = struct.Struct("<QI")
+_MASK_DELTA = 0xA282EAD8  # tensorflow/core/lib/hash/crc32c.h
 _FLOAT_LIST, _INT64_LIST = 2, 3
 _INT_FEATURES = (
     "input_ids",
@@ -62,10 +63,8 @@ class TfrecordWriter:
         """Append instances. ValueError when they have no masks or do not fit."""
         for start in range(0, columns.num_instances, RECORDS_PER_ROW_GROUP):
             records = self._encode(columns, start, min(start + RECORDS_PER_ROW_GROUP, columns.num_instances))
-            parts: list[bytes] = []
-            for record, crc in zip(records, masked_crc32c(records).tolist()):
-                parts += (_record_header(len(record)), record, crc.to_bytes(4, "little"))
-            self._stream.write(b"".join(parts))
+            parts = ((_record_header(len(record)), record, masked_crc32c(record)) for record in records)
+            self._stream.write(b"".join(itertools.chain.from_iterable(parts)))
         self.rows += columns.num_instances
 
     def _encode(self, columns: InstanceColumns, start: int, stop: int) -> list[bytes]:
@@ -107,8 +106,14 @@ class TfrecordWriter:
 
 @functools.lru_cache(maxsize=65_536)
 def _record_header(length: int) -> bytes:
-    eight = length.to_bytes(8, "little")
-    return eight + int(masked_crc32c([eight])[0]).to_bytes(4, "little")
+    encoded = length.to_bytes(8, "little")
+    return encoded + masked_crc32c(encoded)
+
+
+def masked_crc32c(data: bytes) -> bytes:
+    """Return the CRC-32C of `data` as TensorFlow masks it: rotated and shifted, so that CRCs of CRCs stay sound."""
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA & 0xFFFFFFFF).to_bytes(4, "little")
 
 
 def _varint(value: int) -> bytes:
@@ -262,15 +267,14 @@ class TfrecordInstances:
             position = stop
 
     def _record_bytes(self, group: int, count: int) -> list[bytes]:
-        records, stored = [], []
+        records = []
         for start, length in itertools.islice(self._records(self._groups[group]), count):
             data = start + _HEADER.size
-            records.append(self._memory[data : data + length])
-            stored.append(self._memory[data + length : data + length + 4])
-        wrong = np.flatnonzero(masked_crc32c(records) != np.frombuffer(b"".join(stored), dtype="<u4"))
-        if wrong.size:
-            number = group * RECORDS_PER_ROW_GROUP + int(wrong[0])
-            raise InputError(f"{self.path}: record {number}: the CRC of its data is wrong; the file is damaged")
+            record = self._memory[data : data + length]
+            if masked_crc32c(record) != self._memory[data + length : data + length + 4]:
+                number = group * RECORDS_PER_ROW_GROUP + len(records)
+                raise InputError(f"{self.path}: record {number}: the CRC of its data is wrong; the file is damaged")
+            records.append(record)
         return records
 
     def close(self) -> None:

@@ -156,10 +156,6 @@ class Writer:
             "judged": lambda: pick(PRAISE_VERBS if praised else BLAME_VERBS),
         }
 
-    def concept_slots(self, trade: Trade) -> Slots:
-        """Slots of the CONCEPT templates."""
-        return self._shared_slots(trade)
-
     def _shared_slots(self, trade: Trade) -> Slots:
         names = self.world.names
 

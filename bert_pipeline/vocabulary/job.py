@@ -15,18 +15,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.shards import Progress, check_shard, has_failed, raised_from, recorded_in, reporting
+from bert_pipeline.beam.shards import Progress, check_shard, has_failed, raise_failure, record_failure, report_shards
+from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.manifest import Manifest, file_sha256, input_of, load_manifest, publishing, written_whole
+from bert_pipeline.manifest import Manifest, atomic_write, file_sha256, input_of, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary
 from bert_pipeline.vocabulary.wordpiece import (
     VocabularyConfig,
@@ -138,32 +139,33 @@ def _count(
     )
     merge = functools.partial(_merge_partition, scratch=str(scratch), min_count=config.min_count)
     with (
-        raised_from(scratch),
-        reporting(scratch, "shard-*.parquet", len(shards), progress),
+        raise_failure(scratch),
+        report_shards(scratch, "shard-*.parquet", len(shards), progress),
+        worker_processes(options, preload=__name__),
         beam.Pipeline(options=options) as pipeline,
     ):
         (
             pipeline
             | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
             | "spread shards" >> beam.Reshuffle()
-            | "count" >> beam.Map(count)
+            | "count" >> beam.ParDo(ParallelFlatMap(count))
             | "all counted" >> beam.GroupBy(lambda _: 0)
             | "partitions" >> beam.FlatMap(lambda group: [(p, sorted(group[1])) for p in range(num_partitions)])
             | "spread partitions" >> beam.Reshuffle()
-            | "merge" >> beam.Map(merge)
+            | "merge" >> beam.ParDo(ParallelFlatMap(merge))
         )
 
 
 def _count_shard(
     element: tuple[int, tuple[str, str]], *, scratch: str, do_lower_case: bool, num_partitions: int
-) -> str:
-    """Count the words of one corpus shard; returns the name of the file of counts."""
+) -> list[str]:
+    """Count the words of one corpus shard, and return the name of the file of counts."""
     index, (shard, sha256) = element
     name = f"shard-{index:05d}.parquet"
     directory = Path(scratch)
     if has_failed(directory):
-        return name
-    with recorded_in(directory):
+        return []
+    with record_failure(directory, index):
         check_shard(shard, sha256)
         train, held_out = count_words(shard, do_lower_case)
         _write_counts(directory / f"held-out-{index:05d}.parquet", [sorted(held_out.items())])
@@ -171,7 +173,8 @@ def _count_shard(
         for item in train.items():
             partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
         _write_counts(directory / name, [sorted(partition) for partition in partitions])
-    return name
+        return [name]
+    return []
 
 
 def count_words(shard: Path | str, do_lower_case: bool) -> tuple[collections.Counter[str], collections.Counter[str]]:
@@ -187,11 +190,11 @@ def count_words(shard: Path | str, do_lower_case: bool) -> tuple[collections.Cou
     return train.counts(), held_out.counts()
 
 
-def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int) -> int:
+def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int) -> Sequence[None]:
     """Add up one partition of the words over all shards and write those that are frequent enough."""
     partition, names = element
     if has_failed(Path(scratch)):
-        return partition
+        return ()
     merged: collections.Counter[str] = collections.Counter()
     for name in names:
         for word, count in _read_counts(Path(scratch) / name, partition):
@@ -200,7 +203,7 @@ def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count:
     totals = {"words": merged.total(), "distinct_words": len(merged)}
     characters = sorted(characters_of(merged.items()).items())
     _write_counts(Path(scratch) / f"merged-{partition:05d}.parquet", [frequent, characters], totals)
-    return partition
+    return ()
 
 
 def _training_counts(
@@ -237,7 +240,7 @@ def _held_out_counts(scratch: Path) -> collections.Counter[str]:
 def _write_counts(path: Path, groups: Sequence[list[tuple[str, int]]], totals: dict[str, int] | None = None) -> None:
     """Write groups of counts as row groups."""
     schema = _COUNT_SCHEMA.with_metadata({name: str(value) for name, value in (totals or {}).items()})
-    with written_whole(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with atomic_write(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for group in groups:
             words = pa.array([word for word, _ in group], type=pa.string())
             counts = pa.array([count for _, count in group], type=pa.int64())

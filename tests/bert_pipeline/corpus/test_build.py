@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from bert_pipeline.corpus.build import CorpusConfig, plan_splits, read_units
+from bert_pipeline.corpus.build import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.corpus.documents import Document, id_hash
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents
@@ -189,9 +189,9 @@ def test_a_unit_read_again_is_written_with_the_same_bytes(tmp_path: Path) -> Non
     for name in ("once", "again"):
         (tmp_path / name).mkdir()
     for split in plan_splits([dump], config):
-        first = list(read_units(split, config, tmp_path / "once"))
+        first = list(read_batches(split, config, tmp_path / "once"))
         for _ in range(2):  # a bundle that a runner tries twice
-            assert list(read_units(split, config, tmp_path / "again")) == first
+            assert list(read_batches(split, config, tmp_path / "again")) == first
     written = {path.name: path.read_bytes() for path in (tmp_path / "once").iterdir()}
     assert written == {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()}
     assert len(written) > 6
@@ -228,7 +228,7 @@ def test_sound_dump_is_whole_wherever_its_last_range_begins(tmp_path: Path, behi
         size = Path(path).stat().st_size
         for last in (3, 5, 9, 20, 150):
             config = CorpusConfig(unit_bytes=size - last)
-            units = [unit for split in plan_splits([path], config) for unit in read_units(split, config, tmp_path)]
+            units = [unit for split in plan_splits([path], config) for unit in read_batches(split, config, tmp_path)]
             assert sum(unit.counts.get("pages_read", 0) for unit in units) == 6
             assert [problem for unit in units for problem in unit.problems] == []
 
@@ -238,7 +238,7 @@ def test_a_dump_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
         path = write(tmp_path / "d.xml", make_export(*some_pages(number)))
         config = CorpusConfig()
         (split,) = plan_splits([path], config)
-        assert sum(unit.counts["pages_read"] for unit in read_units(split, config, tmp_path)) == number
+        assert sum(unit.counts["pages_read"] for unit in read_batches(split, config, tmp_path)) == number
 
 
 def test_a_shard_holds_the_least_size_or_all(tmp_path: Path) -> None:
@@ -406,7 +406,7 @@ def test_configuration_is_checked(values: dict[str, Any]) -> None:
 
 
 def test_progress_counts_pages(tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_pipeline.corpus.job._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("bert_pipeline.beam.shards._POLL_SECONDS", 0.01)
     seen: list[int] = []
     dump = write(tmp_path / "d.xml", make_export(*some_pages(400)))
     build_corpus([dump], output, CorpusConfig(unit_bytes=30_000), ONE, progress=seen.append)
