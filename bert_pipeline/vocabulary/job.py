@@ -1,7 +1,7 @@
-"""The vocabulary job: Beam counts words shard by shard, then partition by partition; one process trains on the counts.
+"""The vocabulary job: Beam counts words by shard, then merges them by partition; one process trains on the counts.
 
-Counts go through files in the directory being made, one for each corpus shard, in which partition p of the words is
-row group p. So a worker holds the words of one shard or of one partition, and only file names are grouped.
+Counts are written to the scratch directory, one file per corpus shard, in which row group p is partition p of the
+words. So a worker holds the words of one shard or of one partition, and Beam groups file names only.
 """
 
 import collections
@@ -34,7 +34,7 @@ from bert_pipeline.vocabulary.wordpiece import (
     WordCounter,
     characters_of,
     extend,
-    least_training_count,
+    min_training_count,
     quality,
     train,
 )
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 _COUNT_SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64())])
 _BYTES_PER_PARTITION = 1 << 30
-"""Corpus bytes whose distinct words one worker surely holds."""
+"""Corpus bytes whose distinct words fit into the memory of one worker."""
 
 
 def build_vocabulary(
@@ -56,26 +56,26 @@ def build_vocabulary(
     compare_vocabulary: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Make a vocabulary of the corpus' training documents and measure it on its held-out documents.
+    """Build a vocabulary from the corpus' training documents and measure it on its held-out documents.
 
-    With `extend_vocabulary` (a vocab.txt) its [unused] slots take the corpus' most useful words, and `vocab_size`,
-    `num_unused` and `pad_with_unused` play no part. `compare_vocabulary` (a vocab.txt) is measured beside. InputError
-    when the corpus is too small for the size; UsageError for options that exclude each other.
+    With `extend_vocabulary` (a vocab.txt) the corpus' most useful words replace its [unused] slots, and `vocab_size`,
+    `num_unused` and `pad_with_unused` have no effect. `compare_vocabulary` (a vocab.txt) is measured as well.
+    InputError if the corpus is too small for the size; UsageError for options that exclude each other.
     """
     source = load_manifest(corpus, kind="corpus")
-    given = {name: path for name, path in (("extend", extend_vocabulary), ("compare", compare_vocabulary)) if path}
-    for path in given.values():
+    paths = {name: path for name, path in (("extend", extend_vocabulary), ("compare", compare_vocabulary)) if path}
+    for path in paths.values():
         _check_case(Path(path), config.do_lower_case)
-    base = read_vocabulary(given["extend"]) if "extend" in given else None
+    base = read_vocabulary(paths["extend"]) if "extend" in paths else None
     reference = None
-    if "compare" in given:
-        reference = Tokenizer(read_vocabulary(given["compare"]), config.do_lower_case, str(given["compare"]))
+    if "compare" in paths:
+        reference = Tokenizer(read_vocabulary(paths["compare"]), config.do_lower_case, str(paths["compare"]))
     configuration = to_mapping(config)
     if base is not None:
         _refuse_ignored(config)
         configuration |= {"vocab_size": len(base)}
     inputs: dict[str, Any] = {"corpus": input_of(source)}
-    inputs |= {name: {"name": Path(path).name, "sha256": file_sha256(Path(path))} for name, path in given.items()}
+    inputs |= {name: {"name": Path(path).name, "sha256": file_sha256(Path(path))} for name, path in paths.items()}
     with publishing(output, kind="vocabulary", configuration=configuration, inputs=inputs) as draft:
         scratch = draft.path / "counts"
         scratch.mkdir()
@@ -94,7 +94,7 @@ def build_vocabulary(
         tokenizer.save(draft.path)
         draft.rows[VOCABULARY_NAME] = len(tokens)
         draft.counts |= {"vocab_size": len(tokens), **totals, "added_words": num_added}
-        # A corpus of one document holds nothing out: then the vocabulary is measured on what it was made of.
+        # A corpus of one document has no held-out split: then quality is measured on the training words.
         draft.counts["quality_on"] = "held_out" if held_out else "train"
         measured = held_out or collections.Counter(dict(counts))
         draft.counts["quality"] = quality(tokenizer, measured)
@@ -114,13 +114,13 @@ def _refuse_ignored(config: VocabularyConfig) -> None:
 
 
 def _check_case(path: Path, do_lower_case: bool) -> None:
-    """A vocabulary whose directory states its case is neither extended nor compared in the other one."""
+    """Raise UsageError if the vocabulary's directory states the other case."""
     if (path.parent / CONFIGURATION_NAME).is_file():
         stated = Tokenizer.from_directory(path.parent).do_lower_case
         if stated != do_lower_case:
             raise UsageError(
-                f"do_lower_case={do_lower_case}: {path.parent / CONFIGURATION_NAME} says {stated}; "
-                "a vocabulary is extended and compared in its own case alone"
+                f"do_lower_case={do_lower_case}: {path.parent / CONFIGURATION_NAME} states {stated}; "
+                "a vocabulary can only be extended or compared in its own case"
             )
 
 
@@ -178,7 +178,7 @@ def _count_shard(
 
 
 def count_words(shard: Path | str, do_lower_case: bool) -> tuple[collections.Counter[str], collections.Counter[str]]:
-    """Count the words of one corpus shard: those of its training documents, and of its held-out ones."""
+    """Count the words of one corpus shard, of its training and of its held-out documents."""
     train, held_out = WordCounter(do_lower_case), WordCounter(do_lower_case)
     for table, offsets, sentences in read_sentences(shard):
         is_held_out = pc.equal(table.column("split").combine_chunks(), "held_out").to_numpy(zero_copy_only=False)
@@ -191,7 +191,7 @@ def count_words(shard: Path | str, do_lower_case: bool) -> tuple[collections.Cou
 
 
 def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int) -> Sequence[None]:
-    """Add up one partition of the words over all shards and write those that are frequent enough."""
+    """Sum one partition of the words over all shards, and write the words that are frequent enough."""
     partition, names = element
     if has_failed(Path(scratch)):
         return ()
@@ -209,17 +209,17 @@ def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count:
 def _training_counts(
     scratch: Path,
 ) -> tuple[list[tuple[str, int]], collections.Counter[str], dict[str, int]]:
-    """The words to train on, the characters of all words, and how many words there were."""
+    """Return the words to train on, the characters of all words, and the numbers of words."""
     paths = sorted(scratch.glob("merged-*.parquet"))
     frequencies = [_read_group(path, 0, ["count"]).column("count").to_numpy() for path in paths]
     num_frequent = sum(len(array) for array in frequencies)
-    least = least_training_count(np.concatenate(frequencies))
+    min_count = min_training_count(np.concatenate(frequencies))
     characters: collections.Counter[str] = collections.Counter()
     counts: list[tuple[str, int]] = []
     totals: collections.Counter[str] = collections.Counter()
     for path in paths:
         table = _read_group(path, 0)
-        counts += _pairs(table.filter(pc.greater_equal(table.column("count"), least)))
+        counts += _pairs(table.filter(pc.greater_equal(table.column("count"), min_count)))
         for piece, count in _read_counts(path, 1):
             characters[piece] += count
         metadata = pq.read_schema(path).metadata or {}
@@ -238,7 +238,7 @@ def _held_out_counts(scratch: Path) -> collections.Counter[str]:
 
 
 def _write_counts(path: Path, groups: Sequence[list[tuple[str, int]]], totals: dict[str, int] | None = None) -> None:
-    """Write groups of counts as row groups."""
+    """Write each group of counts as a row group."""
     schema = _COUNT_SCHEMA.with_metadata({name: str(value) for name, value in (totals or {}).items()})
     with atomic_write(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for group in groups:

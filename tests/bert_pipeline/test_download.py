@@ -130,7 +130,7 @@ def test_broken_transfer_is_resumed_where_it_broke(site: Site, tmp_path: Path) -
 
 def test_a_later_call_goes_on_where_the_first_gave_up(site: Site, tmp_path: Path) -> None:
     site.break_after = [500_000, 0, 0, 0]
-    with pytest.raises(InputError, match=r"broke off at 500,000 of 3,000,000 bytes .* run the same command again"):
+    with pytest.raises(InputError, match=r"interrupted at 500,000 of 3,000,000 bytes .* run the same command again"):
         download(site, tmp_path / "dump")
     assert not (tmp_path / "dump").exists()
     download(site, tmp_path / "dump")

@@ -151,7 +151,7 @@ def test_a_vocabulary_is_compared_and_extended(corpus, vocabulary, tmp_path):
     assert quality["tokens_per_word"] < reference["tokens_per_word"]
     with pytest.raises(UsageError, match=r"vocab_size=500: extending keeps"):
         build_vocabulary(corpus, tmp_path / "x", VocabularyConfig(vocab_size=500), extend_vocabulary=path)
-    with pytest.raises(UsageError, match="says True"):
+    with pytest.raises(UsageError, match="states True"):
         build_vocabulary(corpus, tmp_path / "x", VocabularyConfig(do_lower_case=False), extend_vocabulary=path)
     assert leftovers(tmp_path) == ["base", "extended"]
 
@@ -346,7 +346,7 @@ def test_a_spoiled_vocabulary_is_refused_before_anything_is_read(corpus, vocabul
     lines = (spoiled / "vocab.txt").read_text().splitlines()
     for bad, message in (
         ([line for line in lines if line != "[MASK]"], r"no \[MASK\]"),
-        ([*lines, "ka"], "stands on line"),
+        ([*lines, "ka"], "is on line"),
     ):
         (spoiled / "vocab.txt").write_text("\n".join(bad) + "\n")
         with pytest.raises(InputError, match=message):

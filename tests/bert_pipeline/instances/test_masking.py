@@ -237,7 +237,7 @@ def test_the_mixes_of_the_papers_table_8_are_known_by_name_everywhere():
         ({"mix": "80/10"}, r"masking: mix: 80/10: expected three percentages .* such as the paper's 80/10/10, 100/0/0"),
         ({"mix": "80/10/20"}, "add up to 100"),
         ({"mix": "a/b/c"}, "expected three"),
-        ({"mix": "80/10/10", "same_share": 0.1}, "mix=80/10/10: same_share stands there too"),
+        ({"mix": "80/10/10", "same_share": 0.1}, "mix=80/10/10: same_share is set too"),
     ],
 )
 def test_mixes_that_are_none_are_refused(values, message):

@@ -132,7 +132,7 @@ def test_a_directory_without_a_vocabulary_is_refused(tmp_path):
     ("lines", "message"),
     [
         (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"], r"5 tokens, but no \[MASK\]"),
-        ([*SPECIAL_TOKENS, "a", "b", "a"], r"vocab\.txt:8: 'a' stands on line 6 already"),
+        ([*SPECIAL_TOKENS, "a", "b", "a"], r"vocab\.txt:8: 'a' is on line 6 already"),
     ],
 )
 def test_a_spoiled_vocabulary_is_refused_by_line(tokenizer, tmp_path, lines, message):

@@ -16,7 +16,7 @@ from bert_pipeline.vocabulary.wordpiece import (
     characters_of,
     extend,
     layout,
-    least_training_count,
+    min_training_count,
     quality,
     train,
 )
@@ -145,7 +145,7 @@ def test_the_most_frequent_words_are_trained_on_when_there_are_too_many(monkeypa
     counts = np.array([5, 2, 9, 2, 3, 2, 7])
     for most, least in ((7, 1), (6, 3), (4, 3), (3, 4), (1, 8)):
         monkeypatch.setattr("bert_pipeline.vocabulary.wordpiece._MAX_TRAINING_WORDS", most)
-        assert least_training_count(counts) == least
+        assert min_training_count(counts) == least
         assert (counts >= least).sum() <= most
 
 
