@@ -114,9 +114,7 @@ def test_crc_equals_vectors_of_rfc_3720(data, crc):
 
 
 @pytest.mark.real_data
-def test_googles_own_file_reads_back_whole_and_is_written_again_with_the_same_features(
-    real_data, tmp_path, example_class
-):
+def test_google_file_round_trips_with_equal_features(real_data, tmp_path, example_class):
     golden = real_data / "golden/pretraining-instances.tfrecord"
     with open_tfrecords(golden) as shard:
         assert (shard.num_instances, shard.max_seq_length, shard.max_predictions_per_seq) == (60, 128, 20)
@@ -128,7 +126,7 @@ def test_googles_own_file_reads_back_whole_and_is_written_again_with_the_same_fe
     assert len(ours) == 60
 
 
-def test_records_hold_googles_features_zero_padded(tmp_path, example_class):
+def test_records_have_google_features_zero_padded(tmp_path, example_class):
     columns = make_columns(7, static=True)
     write(tmp_path / "x", columns)
     records = records_of((tmp_path / "x").read_bytes())
@@ -151,7 +149,7 @@ def test_records_hold_googles_features_zero_padded(tmp_path, example_class):
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_instances_come_back_in_groups(tmp_path, compression):
+def test_instances_round_trip_in_groups(tmp_path, compression):
     columns = make_columns(5000, static=True)
     write(tmp_path / "x", columns, compression=compression)
     with open_tfrecords(tmp_path / "x") as shard:
@@ -177,7 +175,7 @@ def part(columns, start, stop):
     )
 
 
-def test_gzip_holds_the_same_bytes_and_no_time(tmp_path):
+def test_gzip_has_equal_bytes_without_time(tmp_path):
     columns = make_columns(20, static=True)
     for name in ("plain", "packed", "again"):
         write(tmp_path / name, columns, compression="none" if name == "plain" else "gzip")
@@ -185,7 +183,7 @@ def test_gzip_holds_the_same_bytes_and_no_time(tmp_path):
     assert (tmp_path / "packed").read_bytes() == (tmp_path / "again").read_bytes()
 
 
-def test_numbers_written_one_by_one_read_as_packed_ones(tmp_path, example_class):
+def test_unpacked_numbers_are_read(tmp_path, example_class):
     """Older writers repeat the tag before each number; both forms are the same message."""
     columns = make_columns(3, static=True)
     write(tmp_path / "packed", columns)
@@ -216,13 +214,13 @@ def varint(value):
     return encoded + bytes([value])
 
 
-def test_an_empty_file_has_no_groups(tmp_path):
+def test_empty_file_has_no_row_groups(tmp_path):
     (tmp_path / "none").write_bytes(b"")
     with open_tfrecords(tmp_path / "none") as shard:
         assert shard.num_instances == shard.num_row_groups == 0
 
 
-def test_a_flipped_bit_is_found_wherever_it_is(tmp_path):
+def test_any_flipped_bit_raises(tmp_path):
     write(tmp_path / "good", make_columns(3, static=True))
     good = (tmp_path / "good").read_bytes()
     for position in itertools.chain(range(16), range(16, len(good), 37), range(len(good) - 4, len(good))):
@@ -233,7 +231,7 @@ def test_a_flipped_bit_is_found_wherever_it_is(tmp_path):
             shard.read_row_group(0)
 
 
-def test_a_file_that_is_cut_short_is_refused(tmp_path):
+def test_truncated_file_raises(tmp_path):
     write(tmp_path / "good", make_columns(3, static=True))
     good = (tmp_path / "good").read_bytes()
     for length in (5, 11, 100, len(good) - 1):
@@ -245,7 +243,7 @@ def test_a_file_that_is_cut_short_is_refused(tmp_path):
         open_tfrecords(tmp_path / "short.gz")
 
 
-def test_records_of_something_else_are_refused(tmp_path):
+def test_records_of_other_features_raise(tmp_path):
     for message, expected in ((b"\n\x00", "no feature 'input_ids'"), (b"\xff\xff\xff", "not a tf.train.Example")):
         head = struct.pack("<Q", len(message))
         data = head + struct.pack("<I", plain_masked(head)) + message + struct.pack("<I", plain_masked(message))
@@ -254,7 +252,7 @@ def test_records_of_something_else_are_refused(tmp_path):
             open_tfrecords(tmp_path / "other")
 
 
-def test_records_of_unequal_lengths_are_refused(tmp_path):
+def test_records_of_unequal_lengths_raise(tmp_path):
     write(tmp_path / "a", make_columns(2, static=True))
     write(tmp_path / "b", make_columns(2, static=True), max_seq_length=41)
     (tmp_path / "both").write_bytes((tmp_path / "a").read_bytes() + (tmp_path / "b").read_bytes())
@@ -265,12 +263,12 @@ def test_records_of_unequal_lengths_are_refused(tmp_path):
         shard.read_row_group(0)
 
 
-def test_instances_without_masks_are_not_written(tmp_path):
+def test_writing_instances_without_masks_raises(tmp_path):
     with pytest.raises(ValueError, match="without masks"):
         write(tmp_path / "x", make_columns(2, static=False))
 
 
-def test_large_numbers_take_the_bytes_they_need(tmp_path):
+def test_varints_have_minimal_length(tmp_path):
     columns = make_columns(50, static=True)
     columns.input_ids[:4] = [127, 128, 16_384, 2_097_152]
     write(tmp_path / "x", columns)

@@ -67,13 +67,13 @@ def test_iob2_is_unchanged():
         assert to_iob2(tags) == tags
 
 
-def test_marks_may_close_documents_instead_of_opening_them(tmp_path):
+def test_docstart_may_follow_its_document(tmp_path):
     content = "a O\n\n-DOCSTART- O\n\nb O\n\nc O\n\n-DOCSTART- O\n"
     examples = read_tagged_examples(write(tmp_path, content), labels=("O", "B-X", "I-X")).examples
     assert [example.document for example in examples] == [0, 1, 1]
 
 
-def test_no_break_space_stays_inside_a_word_and_tabs_part_columns(tmp_path):
+def test_no_break_space_is_part_of_a_word(tmp_path):
     content = "10\u00a0000\tO\nParis\tB-LOC\n"
     (example,) = read_tagged_examples(write(tmp_path, content), labels=NER_LABELS).examples
     assert example.words == ("10\u00a0000", "Paris")
