@@ -1,4 +1,4 @@
-"""The zip that the GLUE benchmark takes: eleven files of index and prediction."""
+"""Submission to the GLUE benchmark: a zip of eleven files with index and prediction."""
 
 import math
 import zipfile

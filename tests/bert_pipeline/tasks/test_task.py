@@ -74,7 +74,7 @@ def test_missing_split_raises_with_remedy(tmp_path):
     assert not has_task_data("rte", tmp_path)
     assert has_task_data("rte", tmp_path, dev_fraction=0.2)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty/train.tsv: not found \(other files of WNLI at hand: none\)"):
+    with pytest.raises(InputError, match=r"empty/train.tsv: not found \(other files of WNLI there: none\)"):
         load_task_data("wnli", tmp_path / "empty", 0.5)
     with pytest.raises(InputError, match=r"absent: not found; give the folder"):
         load_task_data("rte", tmp_path / "absent")
@@ -137,7 +137,7 @@ def test_squad_file_of_any_name_is_found_by_its_version(tmp_path):
         assert list(data.sha256) == [name]
         assert (len(data.train), len(data.dev["dev"])) == (2, 2)
     (tmp_path / "third.json").write_bytes((tmp_path / "some.json").read_bytes())
-    with pytest.raises(InputError, match=r"train-v1.1.json: not found .*at hand: some.json, third.json"):
+    with pytest.raises(InputError, match=r"train-v1.1.json: not found .*there: some.json, third.json"):
         load_task_data("squad1", tmp_path, dev_fraction=0.5)
 
 
