@@ -148,5 +148,5 @@ def test_article_is_shown_with_its_passages(real_data, tmp_path, capsys):
     assert "The page is dropped: redirect." in capsys.readouterr().out
     with pytest.raises(InputError, match="no page is called 'No such page'"):
         bert("corpus", "--show", "No such page", dump, beam_options=())
-    with pytest.raises(UsageError, match="makes nothing"):
+    with pytest.raises(UsageError, match="would be ignored"):
         bert("corpus", "--show", "Anarchism", dump, "--output", tmp_path / "out")
