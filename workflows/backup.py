@@ -6,7 +6,6 @@ what is written last is copied first; a copy may hold new artifacts without a ro
 
 import argparse
 import contextlib
-import os
 import shutil
 import sqlite3
 import sys
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_pipeline.errors import ArtefactError, BertError, UsageError
-from bert_pipeline.manifest import Manifest, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, atomic_directory, load_manifest, publishing
 from workflows.lib.instance import dagster_directory
 from workflows.lib.resources import BertHome
 
@@ -85,19 +84,12 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
         raise ArtefactError(f"{target}: holds something already; set BERT_HOME to a new directory, or move it away")
     if dagster_directory(home) != target / DAGSTER or home.is_served:
         raise UsageError("DAGSTER_HOME or MLFLOW_TRACKING_URI leads out of BERT_HOME; unset them to restore it")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.parent / f".{target.name}.partial-{os.getpid()}"
-    try:
+    with atomic_directory(target) as temporary:
         for name in manifest.files:
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(directory / name, temporary / name)
         if (temporary / MLFLOW).is_file():
             relocate(temporary / MLFLOW, Path(manifest.provenance["home"]), target)
-        if target.exists():
-            target.rmdir()
-        os.rename(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return manifest
 
 

@@ -68,7 +68,7 @@ def test_foreign_files_require_vocabulary_and_casing(foreign: Path, tmp_path: Pa
     with pytest.raises(UsageError, match="do_lower_case is not stated"):
         train(foreign, tmp_path / "training")
     make_tokenizer(20).save(foreign)
-    with pytest.raises(InputError, match="the vocabulary beside it has 20 tokens"):
+    with pytest.raises(InputError, match="the vocabulary next to it has 20 tokens"):
         train(foreign, tmp_path / "training")
 
 
