@@ -30,7 +30,8 @@ from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import evaluate
 from bert_model.finetuning.encode import EncodingConfig, encode_examples
 from bert_model.finetuning.predict_logits import predict_logits
-from bert_model.finetuning.trial import Trial, starting_model, train_model
+from bert_model.finetuning.search import Initialization, Setting, Trial
+from bert_model.finetuning.trial import TrialJob, initial_model, task_overrides, train_model
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
@@ -81,29 +82,28 @@ class OurFinetuning:
 
     def __init__(self, case: FinetuningCase) -> None:
         self.case = case
-        self.trial = Trial(
-            kind="classification",
+        config = FinetuningConfig(precision=case.precision)  # type: ignore[arg-type]
+        setting = Setting(case.learning_rate, case.batch_size, case.epochs)
+        overrides = task_overrides(config, case.task.kind, case.task.labels)
+        self.job = TrialJob(
+            trial=Trial(Initialization("pretrained", "pretrained"), setting, seed=1),
+            kind=case.task.kind,
             labels=case.task.labels,
-            data="",
-            dev_splits=(),
-            model=str(case.model),
-            start="pretrained",
-            learning_rate=case.learning_rate,
-            batch_size=case.batch_size,
-            epochs=case.epochs,
-            seed=1,
-            config=FinetuningConfig(precision=case.precision),  # type: ignore[arg-type]
+            config=config,
+            model=case.model,
+            model_config=BertConfig.from_directory(case.model, **overrides),
             pad_id=case.tokenizer.pad_id,
         )
-        self.model = starting_model(self.trial).to(case.device)
+        self.model = initial_model(self.job).to(case.device)
         self.scores: list[float] = []
 
     def train(self) -> float:
         """Train from the first weights with the next seed, and score; returns examples a second of the training."""
-        trial = dataclasses.replace(self.trial, seed=1 + len(self.scores))
-        torch.manual_seed(trial.seed)
-        self.model = starting_model(trial).to(self.case.device)
-        _, _, seconds = train_model(self.model, trial, self.case.train, None)
+        seed = 1 + len(self.scores)
+        job = dataclasses.replace(self.job, trial=dataclasses.replace(self.job.trial, seed=seed))
+        torch.manual_seed(seed)
+        self.model = initial_model(job).to(self.case.device)
+        _, _, seconds = train_model(self.model, job, self.case.train, None)
         self.scores.append(self.case.score(self._logits()))
         return self.case.epochs * self.case.train.num_examples / seconds
 

@@ -19,7 +19,7 @@ import torch
 
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.task_model import load_task_model, read_task_facts
-from bert_model.inference.inputs import check_record, to_examples
+from bert_model.inference.inputs import check_input, to_examples
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import load_model
 from bert_model.registry.client import RegisteredVersion, quiet
@@ -45,13 +45,13 @@ def upload(
     """Store a directory as a logged model that MLflow can serve, with the files `beside` it; return its id."""
     import mlflow
 
-    from bert_model.inference.predict import answer_records, load_predictor
+    from bert_model.inference.predict import answer_inputs, load_predictor
     from bert_model.registry import pyfunc
 
     task = tags.get("task", "mlm")
     predictor = load_predictor(task, [manifest.path])
     example = pyfunc.EXAMPLES[task if task == "mlm" else predictor.form]
-    signature = _signature(example, answer_records(predictor, [example]))
+    signature = _signature(example, answer_inputs(predictor, [example]))
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "served"
         with quiet():
@@ -228,7 +228,7 @@ def _task_logits(directory: Path) -> np.ndarray:
     model = load_task_model(directory)
     kind = model.task.kind
     form = kind if kind in INPUTS else "pair" if model.task.pair else "text"
-    examples = to_examples([check_record(INPUTS[form], form, "reference input")], form)
+    examples = to_examples([check_input(INPUTS[form], form, "reference input")], form)
     encoded = encode_examples(model.task, examples, model.tokenizer, model.config.encoding)
     return np.asarray(model.logits(encoded, num_threads=1), dtype=np.float64).ravel()
 

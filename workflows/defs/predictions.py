@@ -138,13 +138,13 @@ def answers_name(path: Path) -> str:
 
 def sample_answers(manifest: Manifest, files: Sequence[Path]) -> list[dict[str, Any]]:
     """The first inputs and their answers, for people to look at."""
-    from bert_model.inference.inputs import read_records
+    from bert_model.inference.inputs import read_inputs
 
     form = manifest.configuration["form"]
     rows = []
     for path in files:
         with open(path, encoding="utf-8", newline="\n") as lines, open(manifest.path / answers_name(path)) as answers:
-            for record, answer in zip(read_records(lines, form, str(path)), answers):
+            for record, answer in zip(read_inputs(lines, form, str(path)), answers):
                 rows.append({"file": path.name, **_shown(record), "answer": shortened(_plain(json.loads(answer)), 240)})
                 if len(rows) == NUM_SAMPLES:
                     return rows
