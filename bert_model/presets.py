@@ -2,14 +2,16 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
+
+from pydantic import NonNegativeInt, PositiveInt
 
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.registry.promotion import GateConfig
-from bert_pipeline.configuration import from_mapping, override, read_yaml, require_at_least, to_mapping
+from bert_pipeline.configuration import Share, configuration, from_mapping, override, read_yaml, to_mapping
 from bert_pipeline.corpus.build import CorpusConfig
 from bert_pipeline.errors import ConfigurationError, UsageError, suggest
 from bert_pipeline.instances.pairs import InstancesConfig
@@ -19,41 +21,35 @@ from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 PRESETS_DIRECTORY = Path(__file__).parent / "presets"
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration
 class SampleConfig:
     """How large the generated sample encyclopaedia is."""
 
-    num_articles: int = 1200
+    num_articles: PositiveInt = 1200
     """Number of articles."""
 
-    def __post_init__(self) -> None:
-        require_at_least(self, "num_articles", 1)
 
-
-@dataclass(frozen=True, kw_only=True)
+@configuration
 class LaunchConfig:
     """On how many machines and processes a pre-training runs."""
 
-    processes_per_node: int = 0
+    processes_per_node: NonNegativeInt = 0
     """Ranks on each machine; 0 takes one for each GPU, or one where there is none."""
-    nodes: int = 1
+    nodes: PositiveInt = 1
     """Number of machines."""
     rendezvous_endpoint: str = ""
     """host:port where the machines meet; needed with more than one."""
-    threads_per_process: int = 1
+    threads_per_process: NonNegativeInt = 1
     """CPU threads of each rank; 0 leaves the choice to the libraries."""
 
     def __post_init__(self) -> None:
-        require_at_least(self, "processes_per_node", 0)
-        require_at_least(self, "nodes", 1)
-        require_at_least(self, "threads_per_process", 0)
         if self.nodes > 1 and not self.rendezvous_endpoint:
             raise ConfigurationError(
                 f"rendezvous_endpoint: found none for {self.nodes} nodes, expected host:port of one of them"
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration
 class TaskRunsConfig:
     """How every task is fine-tuned and what the result is compared with."""
 
@@ -63,12 +59,10 @@ class TaskRunsConfig:
     """What differs for a task, by its name."""
     comparison: bool = True
     """Fine-tune from random weights too, with the same search, and once more with four times the steps."""
-    dev_fraction: float = 0.0
+    dev_fraction: Share = 0.0
     """Where a task has one file only: the share of it that becomes the dev set ("own split"); 0 skips the task."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dev_fraction < 1:
-            raise ConfigurationError(f"dev_fraction: found {self.dev_fraction}, expected a number from 0 to below 1")
         for task in self.tasks:
             if task not in TASKS:
                 raise ConfigurationError(f"tasks: unknown task {task!r}{suggest(task, TASKS)}")
@@ -81,7 +75,7 @@ class TaskRunsConfig:
         return task_configuration(task or "default", settings)
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration
 class RunPreset:
     """Everything that a run from dump to scores needs to know."""
 

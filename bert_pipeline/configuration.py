@@ -1,40 +1,66 @@
-"""Configuration: frozen dataclasses are the one definition; YAML, `key=value` arguments and Dagster read into them."""
+"""Configuration: frozen dataclasses, validated by pydantic; YAML, `key=value` arguments and Dagster read into them.
+
+A class is declared once, with `@configuration`: types, ranges and the line of documentation under each field. YAML
+presets, the command line and Dagster's launchpad follow from it.
+"""
 
 import dataclasses
-import types
+import functools
+import json
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
+import pydantic
 import yaml
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from bert_pipeline.errors import ConfigurationError, suggest
 
-
-def require_at_least(config: Any, name: str, least: float) -> None:
-    """Raise ConfigurationError when a number is below `least` or not a number at all."""
-    value = getattr(config, name)
-    if not value >= least:
-        raise ConfigurationError(f"{name}: found {value}, expected at least {least}")
-
-
-def require_share(config: Any, name: str) -> None:
-    """Raise ConfigurationError when a value is not in [0, 1)."""
-    value = getattr(config, name)
-    if not 0 <= value < 1:
-        raise ConfigurationError(f"{name}: found {value}, expected a number from 0 to below 1")
-
+Share = Annotated[float, Field(ge=0, lt=1)]
+"""A share that is never the whole, such as a dropout."""
+Proportion = Annotated[float, Field(ge=0, le=1)]
+"""A share of a whole."""
 
 Config = TypeVar("Config")
 
 
-def from_mapping(config_class: type[Config], mapping: Mapping[str, Any], where: str = "configuration") -> Config:
-    """Build a (nested) dataclass from plain YAML values.
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field, Field))
+def configuration(declared: type[Config]) -> type[Config]:
+    """Make a class a frozen, keyword-only dataclass whose values are validated.
 
     ConfigurationError names the key, the value found and what was expected; an unknown key names the nearest known.
     """
-    return _build(config_class, mapping, where)
+    rules = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    validated: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=rules)(declared)
+    initialize = validated.__init__
+
+    @functools.wraps(initialize)
+    def __init__(self: Any, *unnamed: Any, **values: Any) -> None:
+        try:
+            initialize(self, *unnamed, **values)
+        except ValidationError as error:
+            raise ConfigurationError(_explain(error, declared)) from error
+
+    validated.__init__ = __init__
+    return typing.cast(type[Config], validated)
+
+
+def from_mapping(config_class: type[Config], mapping: Mapping[str, Any], where: str = "configuration") -> Config:
+    """Build a (nested) configuration from plain YAML values.
+
+    ConfigurationError names the key, the value found and what was expected; an unknown key names the nearest known.
+    """
+    try:
+        # As JSON, lists become tuples while nothing else is converted: 1.0 is no int, and True no number.
+        return typing.cast(
+            Config, _validator(typing.cast(Any, config_class)).validate_json(json.dumps(_plain(mapping)))
+        )
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error, config_class, where)) from error
 
 
 def to_mapping(config: Any) -> dict[str, Any]:
@@ -42,12 +68,18 @@ def to_mapping(config: Any) -> dict[str, Any]:
     return _plain(dataclasses.asdict(config))
 
 
+def documentation_of(config_class: type) -> dict[str, str]:
+    """Return the line of documentation under each field of a configuration class."""
+    fields: Mapping[str, Any] = getattr(config_class, "__pydantic_fields__")  # noqa: B009
+    return {name: " ".join(field.description.split()) for name, field in fields.items() if field.description}
+
+
 def read_yaml(path: Path | str) -> dict[str, Any]:
     """Read a YAML mapping; ConfigurationError when the file is missing, not YAML, or not a mapping."""
     path = Path(path)
     try:
         with open(path, encoding="utf-8") as stream:
-            document = yaml.safe_load(stream)
+            document = yaml.load(stream, _Loader)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror}); give a YAML file") from error
     except yaml.YAMLError as error:
@@ -72,10 +104,19 @@ def override(mapping: Mapping[str, Any], assignments: Sequence[str]) -> dict[str
         for part in parents:
             target = _child(target, part, key)
         if isinstance(target, list):
-            target[_list_index(target, last, key)] = yaml.safe_load(text)
+            target[_list_index(target, last, key)] = yaml.load(text, _Loader)
         else:
-            target[last] = yaml.safe_load(text)
+            target[last] = yaml.load(text, _Loader)
     return result
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader that reads 1e-4 as a number, as YAML 1.2 does; 1.1 wants a dot in the mantissa."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+"), list("-+0123456789")
+)
 
 
 def _child(target: Any, part: str, key: str) -> Any:
@@ -94,6 +135,8 @@ def _list_index(target: list[Any], part: str, key: str) -> int:
 
 
 def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _plain(dataclasses.asdict(value))
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -101,73 +144,51 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _build(expected: Any, value: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(expected):
-        return _build_dataclass(expected, value, where)
-    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        (only,) = [argument for argument in arguments if argument is not type(None)]
-        return _build(only, value, where)
-    if origin is Literal:
-        if value not in arguments:
-            raise ConfigurationError(f"{where}: found {value!r}, expected one of {', '.join(map(repr, arguments))}")
-        return value
-    if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise ConfigurationError(f"{where}: found {value!r}, expected a list")
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return tuple(_build(arguments[0], item, f"{where}.{index}") for index, item in enumerate(value))
-        if len(value) != len(arguments):
-            raise ConfigurationError(f"{where}: found {len(value)} values, expected {len(arguments)}")
-        return tuple(_build(kind, item, f"{where}.{i}") for i, (kind, item) in enumerate(zip(arguments, value)))
-    if origin is dict:
-        if not isinstance(value, Mapping):
-            raise ConfigurationError(f"{where}: found {value!r}, expected a mapping")
-        return {str(key): _build(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
-    if expected is Any:
-        return value
-    return _build_scalar(expected, value, where)
+@functools.cache
+def _validator(config_class: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(config_class)
 
 
-def _build_scalar(expected: Any, value: Any, where: str) -> Any:
-    if expected is float and isinstance(value, str):
-        try:  # YAML 1.1 reads 1e-4 as text: it wants a dot in the mantissa
-            return float(value)
-        except ValueError:
-            pass
-    if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, expected) and not (expected is int and isinstance(value, bool)):
-        return value
-    raise ConfigurationError(f"{where}: found {value!r}, expected {expected.__name__}")
+def _explain(error: ValidationError, config_class: Any, where: str = "") -> str:
+    """Say in one line what the first error is: where, found and expected."""
+    errors = error.errors(include_url=False)
+    unknown = [item for item in errors if item["type"] == "unexpected_keyword_argument"]
+    first = (unknown or errors)[0]  # a key that is misspelled is missing too
+    parts, found = [str(part) for part in first["loc"]], first["input"]
+    if unknown:
+        *parts, key = parts
+        reason = f"unknown key {key!r}{suggest(key, _fields_at(config_class, parts))}"
+    elif first["type"].startswith("missing"):
+        *parts, key = parts
+        reason = f"required key missing: {key}"
+    elif isinstance(cause := first.get("ctx", {}).get("error"), ConfigurationError):
+        reason = str(cause)
+    else:
+        reason = f"found {found!r}, expected {_expectation(first)}"
+    return ": ".join(filter(None, [".".join(filter(None, [where, *parts])), reason]))
 
 
-def _build_dataclass(config_class: Any, value: Any, where: str) -> Any:
-    if isinstance(value, config_class):
-        return value
-    if not isinstance(value, Mapping):
-        raise ConfigurationError(f"{where}: found {value!r}, expected a mapping of keys to values")
-    if hasattr(config_class, "spell_out"):  # a key may stand for several
-        try:
-            value = config_class.spell_out(value)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{where}: {error}") from error
-    hints = typing.get_type_hints(config_class)
-    known = {field.name: field for field in dataclasses.fields(config_class) if field.init}
-    for key in value:
-        if key not in known:
-            raise ConfigurationError(f"{where}: unknown key {key!r}{suggest(str(key), known)}")
-    missing = [
-        name
-        for name, field in known.items()
-        if name not in value and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    ]
-    if missing:
-        raise ConfigurationError(f"{where}: required key missing: {', '.join(missing)}")
-    arguments = {key: _build(hints[key], item, f"{where}.{key}") for key, item in value.items()}
-    try:
-        return config_class(**arguments)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{where}: {error}") from error
+_KINDS = {"int_type": "an integer", "float_type": "a number", "string_type": "text", "bool_type": "true or false"}
+_KINDS |= {
+    "tuple_type": "a list",
+    "dict_type": "a mapping of keys to values",
+    "dataclass_type": "a mapping of keys to values",
+}
+_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+
+
+def _expectation(error: ErrorDetails) -> str:
+    for name, words in _BOUNDS.items():
+        if name in error.get("ctx", {}):
+            return f"{words} {error['ctx'][name]}"
+    return _KINDS.get(error["type"]) or error["msg"].removeprefix("Input should be ")
+
+
+def _fields_at(config_class: Any, location: Sequence[str]) -> list[str]:
+    """Return the keys of the configuration class that a location such as phases.0 leads to."""
+    for part in location:
+        if part.isdigit():
+            config_class = typing.get_args(config_class)[0]
+        else:
+            config_class = typing.get_type_hints(config_class)[part]
+    return [field.name for field in dataclasses.fields(config_class)]

@@ -1,10 +1,11 @@
 """Configuration of fine-tuning."""
 
-import dataclasses
 from typing import Any, Literal
 
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
 from bert_model.finetuning.encode import EncodingConfig
-from bert_pipeline.configuration import from_mapping
+from bert_pipeline.configuration import Share, configuration, from_mapping
 from bert_pipeline.errors import ConfigurationError
 
 FeatureInput = Literal[
@@ -12,7 +13,7 @@ FeatureInput = Literal[
 ]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@configuration
 class FinetuningConfig:
     """Everything that decides what a fine-tuning computes. Defaults are those of the paper's GLUE runs (4.1, A.3)."""
 
@@ -22,40 +23,40 @@ class FinetuningConfig:
     """Tokens from the start of one window of a SQuAD context to the start of the next."""
     max_query_length: int = 64
     """Tokens of a SQuAD question that are kept."""
-    max_answer_length: int = 30
+    max_answer_length: PositiveInt = 30
     """Longest SQuAD answer in tokens."""
-    n_best_size: int = 20
+    n_best_size: PositiveInt = 20
     """Starts and ends of a window that are paired, and answers that are kept."""
-    learning_rates: tuple[float, ...] = (5e-5, 4e-5, 3e-5, 2e-5)
+    learning_rates: tuple[PositiveFloat, ...] = (5e-5, 4e-5, 3e-5, 2e-5)
     """Learning rates of the grid."""
-    batch_sizes: tuple[int, ...] = (32,)
+    batch_sizes: tuple[PositiveInt, ...] = (32,)
     """Batch sizes of the grid."""
-    epochs: tuple[float, ...] = (3.0,)
+    epochs: tuple[PositiveFloat, ...] = (3.0,)
     """Numbers of epochs of the grid."""
-    seeds: tuple[int, ...] = (1, 2, 3)
+    seeds: tuple[NonNegativeInt, ...] = (1, 2, 3)
     """Restarts: the seed decides the head's first weights, the order of the data and dropout."""
     search: Literal["grid", "first_seed"] = "grid"
     """`grid` trains every setting with every seed and chooses by the mean; `first_seed` chooses the setting with the
     first seed and trains only the chosen one with the others. Both starts are searched in the same way."""
     compare_starts: bool = False
     """Whether random weights are fine-tuned beside the given ones: same examples, steps and search."""
-    random_step_multiple: int = 4
+    random_step_multiple: NonNegativeInt = 4
     """With `compare_starts`, random weights are also trained for so many times the steps, at the setting chosen for
     random weights; 0 leaves that out."""
-    gradient_accumulation: int = 1
+    gradient_accumulation: PositiveInt = 1
     """Micro-batches to a batch."""
     optimizer: Literal["bert_adam", "adamw"] = "bert_adam"
     """`bert_adam` is the paper's Adam without bias correction; `adamw` corrects, which steadies small training sets
     (Zhang et al. 2021, arXiv 2006.05987)."""
-    warmup_share: float = 0.1
+    warmup_share: Share = 0.1
     """Share of the steps in which the learning rate rises (A.3)."""
-    weight_decay: float = 0.01
+    weight_decay: NonNegativeFloat = 0.01
     """Decoupled weight decay."""
-    max_gradient_norm: float = 1.0
+    max_gradient_norm: NonNegativeFloat = 1.0
     """Gradients are scaled down to this global norm."""
-    classifier_dropout: float = 0.1
+    classifier_dropout: Share = 0.1
     """Dropout before the task's head."""
-    hidden_dropout: float | None = None
+    hidden_dropout: Share | None = None
     """Dropout within the encoder; what the model was trained with where not given."""
     head: Literal["linear", "bilstm"] = "linear"
     """`bilstm` puts a BiLSTM of random weights between the encoder and the task's classifier (paper, Table 5)."""
@@ -65,9 +66,9 @@ class FinetuningConfig:
     feature_inputs: tuple[FeatureInput, ...] = ("concat_last_four",)
     """What a feature-based tagger reads from the frozen encoder (paper, Table 7); of several the best is kept, and
     each is reported."""
-    lstm_hidden_size: int = 768
+    lstm_hidden_size: PositiveInt = 768
     """Width of each direction of the feature-based tagger's BiLSTM (paper, 5.3)."""
-    lstm_learning_rates: tuple[float, ...] = (1e-3,)
+    lstm_learning_rates: tuple[PositiveFloat, ...] = (1e-3,)
     """Learning rates of the grid for a feature-based tagger, whose BiLSTM always starts from random weights."""
 
     def __post_init__(self) -> None:
@@ -76,26 +77,12 @@ class FinetuningConfig:
             values = getattr(self, key)
             if not values or len(set(values)) < len(values):
                 raise ConfigurationError(f"{key}: found {list(values)}, expected one or more different values")
-            if key not in ("seeds", "feature_inputs") and min(values) <= 0:
-                raise ConfigurationError(f"{key}: found {min(values)}, expected values above 0")
-        if min(self.seeds) < 0:
-            raise ConfigurationError(f"seeds: found {min(self.seeds)}, expected numbers from 0")
-        for key in ("max_answer_length", "n_best_size", "gradient_accumulation", "lstm_hidden_size"):
-            if getattr(self, key) < 1:
-                raise ConfigurationError(f"{key}: found {getattr(self, key)}, expected at least 1")
         for size in self.batch_sizes:
             if size % self.gradient_accumulation:
                 raise ConfigurationError(
                     f"gradient_accumulation: found {self.gradient_accumulation}, expected a divisor of the batch size "
                     f"{size}"
                 )
-        for key in ("warmup_share", "classifier_dropout", "hidden_dropout"):
-            value = getattr(self, key)
-            if value is not None and not 0 <= value < 1:
-                raise ConfigurationError(f"{key}: found {value}, expected at least 0 and below 1")
-        for key in ("weight_decay", "max_gradient_norm", "random_step_multiple"):
-            if getattr(self, key) < 0:
-                raise ConfigurationError(f"{key}: found {getattr(self, key)}, expected at least 0")
 
     @property
     def encoding(self) -> EncodingConfig:

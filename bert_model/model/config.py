@@ -2,11 +2,12 @@
 
 import dataclasses
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bert_pipeline.configuration import from_mapping, require_at_least, require_share, to_mapping
+from pydantic import NonNegativeInt, PositiveInt
+
+from bert_pipeline.configuration import Share, configuration, from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, suggest
 
 IGNORED_LABEL = -100
@@ -25,69 +26,55 @@ PRESET_SIZES: dict[str, tuple[int, int, int]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration
 class BertConfig:
     """The shape of a BERT, under the names that Hugging Face's config.json uses."""
 
-    vocab_size: int = 30522
+    vocab_size: PositiveInt = 30522
     """Number of WordPiece tokens."""
-    hidden_size: int = 768
+    hidden_size: PositiveInt = 768
     """Width of every hidden state (H)."""
-    num_hidden_layers: int = 12
+    num_hidden_layers: PositiveInt = 12
     """Number of Transformer blocks (L)."""
-    num_attention_heads: int = 12
+    num_attention_heads: PositiveInt = 12
     """Number of attention heads (A); it divides `hidden_size`."""
-    intermediate_size: int = 3072
+    intermediate_size: PositiveInt = 3072
     """Width of the feed-forward layer, 4H in the paper."""
     hidden_act: Literal["gelu", "gelu_new"] = "gelu"
     """`gelu` is the erf form, `gelu_new` the tanh approximation that google's code uses."""
-    hidden_dropout_prob: float = 0.1
+    hidden_dropout_prob: Share = 0.1
     """Dropout after the embeddings and after each sublayer."""
-    attention_probs_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: Share = 0.1
     """Dropout on the attention probabilities."""
-    max_position_embeddings: int = 512
+    max_position_embeddings: PositiveInt = 512
     """The longest sequence."""
-    type_vocab_size: int = 2
+    type_vocab_size: PositiveInt = 2
     """Number of segments."""
     initializer_range: float = 0.02
     """Standard deviation of the truncated normal that weights start from."""
     layer_norm_eps: float = 1e-12
     """Added to the variance in layer normalization."""
-    pad_token_id: int = 0
+    pad_token_id: NonNegativeInt = 0
     """Id of [PAD]."""
     attention: Literal["bidirectional", "causal"] = "bidirectional"
     """`causal` lets each position see itself and what stands to its left (paper section 5.1, "LTR")."""
     head: Literal["linear", "bilstm"] = "linear"
     """`bilstm` puts a bidirectional LSTM between encoder and classifier at fine-tuning (paper section 5.1, Table 5)."""
-    classifier_dropout: float | None = None
+    classifier_dropout: Share | None = None
     """Dropout in front of a task's classifier; `hidden_dropout_prob` where not given."""
     labels: tuple[str, ...] = ()
     """Names of a classifier's outputs in order; `num_labels` follows from them. Empty: two unnamed outputs."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-            "type_vocab_size",
-        ):
-            require_at_least(self, name, 1)
         if self.hidden_size % self.num_attention_heads:
             raise ConfigurationError(
                 f"hidden_size: found {self.hidden_size}, which {self.num_attention_heads} attention heads do not divide"
             )
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            require_share(self, name)
-        if self.classifier_dropout is not None:
-            require_share(self, "classifier_dropout")
         if self.head == "bilstm" and self.hidden_size % 2:
             raise ConfigurationError(
                 f"head: found 'bilstm', whose two directions cannot share a hidden_size of {self.hidden_size} equally"
             )
-        if not 0 <= self.pad_token_id < self.vocab_size:
+        if self.pad_token_id >= self.vocab_size:
             raise ConfigurationError(f"pad_token_id: found {self.pad_token_id}, expected an id below {self.vocab_size}")
 
     @property

@@ -3,13 +3,15 @@
 import argparse
 import dataclasses
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from bert_model.model.config import BertConfig
 from bert_model.training.config import OptimizerConfig, learning_rate_at
-from bert_pipeline.configuration import require_at_least
+from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig
 
@@ -17,7 +19,7 @@ INITIAL_SIZE = "initial"
 """In the place of a preset's name: the size of the model that a training starts from."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration
 class ModelConfig:
     """Which model to train: a preset size, and what differs from it."""
 
@@ -35,39 +37,33 @@ class ModelConfig:
         return BertConfig.from_preset(self.preset, **{"vocab_size": vocab_size, **self.overrides})
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration
 class PhaseConfig:
     """One stretch of pre-training at one sequence length."""
 
-    max_seq_length: int = 128
+    max_seq_length: Annotated[int, Field(ge=5)] = 128
     """Longest instance that the phase accepts, in tokens."""
-    steps: int = 900_000
+    steps: PositiveInt = 900_000
     """Number of optimizer steps."""
-    global_batch_size: int = 256
+    global_batch_size: PositiveInt = 256
     """Instances in each step, over all ranks and micro-batches."""
-    learning_rate: float = 1e-4
+    learning_rate: NonNegativeFloat = 1e-4
     """Peak learning rate."""
-    warmup_steps: int = 10_000
+    warmup_steps: NonNegativeInt = 10_000
     """Steps of linear warm-up."""
-    max_predictions_per_seq: int = 0
+    max_predictions_per_seq: NonNegativeInt = 0
     """Most predictions in an instance with dynamic masks; 0 takes `masking.masked_lm_prob` of `max_seq_length`."""
     instances: str = ""
     """The phase's instance directory."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "global_batch_size"):
-            require_at_least(self, name, 1)
-        require_at_least(self, "max_seq_length", 5)
-        require_at_least(self, "learning_rate", 0)
-        require_at_least(self, "warmup_steps", 0)
-        require_at_least(self, "max_predictions_per_seq", 0)
         if self.warmup_steps > self.steps:
             raise ConfigurationError(
                 f"warmup_steps: found {self.warmup_steps}, expected at most the phase's {self.steps} steps"
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration
 class PretrainingConfig:
     """Everything that decides what a pre-training run computes, and how it is watched."""
 
@@ -77,11 +73,11 @@ class PretrainingConfig:
     """The phases, in order."""
     schedule: Literal["phase", "run"] = "phase"
     """`phase` warms up and decays in every phase; `run` draws one warm-up and one decay line over all phases."""
-    micro_batch_size: int = 32
+    micro_batch_size: PositiveInt = 32
     """Most instances that one rank computes at once; the global batch is filled by accumulation."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """The optimizer."""
-    seed: int = 12345
+    seed: NonNegativeInt = 12345
     """Seed of weights, order, masks and dropout."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
     """`bfloat16` computes under autocast, weights and optimizer state stay in float32; `auto` takes it where the
@@ -92,42 +88,32 @@ class PretrainingConfig:
     """`mlm` leaves the next-sentence loss out (paper section 5.1, "No NSP")."""
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     """How tokens are masked where the instances do not hold masks of their own."""
-    shuffle_row_groups: int = 8
+    shuffle_row_groups: PositiveInt = 8
     """Row groups that a reader holds and shuffles together."""
     initial_model: str = ""
     """Model to continue from (directory, models:/ URI or hub id); empty starts from random weights."""
     initial_optimizer: Literal["fresh", "restored"] = "fresh"
     """`restored` takes the optimizer state that lies beside `initial_model` as well."""
-    log_interval_steps: int = 10
+    log_interval_steps: PositiveInt = 10
     """Steps between two lines of training metrics."""
-    evaluation_interval_steps: int = 1000
+    evaluation_interval_steps: NonNegativeInt = 1000
     """Steps between two held-out evaluations; 0 evaluates at the end of each phase only."""
-    evaluation_max_instances: int = 0
+    evaluation_max_instances: NonNegativeInt = 0
     """Most held-out instances evaluated, spread evenly over them; 0 takes all."""
-    checkpoint_interval_steps: int = 1000
+    checkpoint_interval_steps: NonNegativeInt = 1000
     """Steps between two checkpoints; 0 saves at the end of each phase only."""
-    keep_last: int = 3
+    keep_last: PositiveInt = 3
     """Checkpoints kept on disk; older ones are removed."""
-    keep_every_steps: int = 0
+    keep_every_steps: NonNegativeInt = 0
     """Checkpoints at multiples of this are kept for good; 0 keeps none beyond `keep_last`."""
     upload_checkpoints: bool = True
     """Whether MLflow gets the weights of each checkpoint, or its path and hash only."""
-    timeout_seconds: int = 600
+    timeout_seconds: PositiveInt = 600
     """Longest wait of one rank for the others."""
 
     def __post_init__(self) -> None:
         if not self.phases:
             raise ConfigurationError("phases: found none, expected at least one")
-        for name in ("micro_batch_size", "shuffle_row_groups", "log_interval_steps", "keep_last", "timeout_seconds"):
-            require_at_least(self, name, 1)
-        for name in (
-            "seed",
-            "evaluation_interval_steps",
-            "evaluation_max_instances",
-            "checkpoint_interval_steps",
-            "keep_every_steps",
-        ):
-            require_at_least(self, name, 0)
         if self.masking.max_predictions_per_seq != MaskingConfig.max_predictions_per_seq:
             raise ConfigurationError(
                 f"masking.max_predictions_per_seq: found {self.masking.max_predictions_per_seq}, but it follows from "

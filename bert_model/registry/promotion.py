@@ -11,7 +11,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
+from pydantic import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt
+
 from bert_model.registry.versions import PRETRAINED, TaskScore, VersionFacts
+from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.errors import ConfigurationError, PromotionError, suggest
 
 GATES = (
@@ -33,22 +36,22 @@ GATES = (
 NEVER_WAIVED = ("scored", "intact", "new")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@configuration
 class GateConfig:
     """How strict the gates are."""
 
-    min_seeds: int = 1
+    min_seeds: PositiveInt = 1
     """How many seeds must stand behind each score."""
-    min_tasks: int = 1
+    min_tasks: PositiveInt = 1
     """How many fine-tuned tasks a pre-trained model needs, and how many of them on the champion's data."""
-    margin: float = 0.0
+    margin: FiniteFloat = 0.0
     """Points by which the average must beat the champion's; at 0 it must be better, below 0 it may be that much worse
     (a newer dump for its own sake)."""
-    tolerance: float = 3.0
+    tolerance: NonNegativeFloat = 3.0
     """Points by which any one task may be worse: about the standard error of an accuracy on RTE's 277 examples."""
-    min_coverage: float = 1.0
+    min_coverage: Proportion = 1.0
     """Share of the champion's tasks that must have a score on the same data."""
-    max_degenerate_tasks: int = 0
+    max_degenerate_tasks: NonNegativeInt = 0
     """How many fine-tunings of a pre-trained model may say the same of every example."""
     ignored_tasks: tuple[str, ...] = ("wnli",)
     """Tasks by which no pre-trained model is judged; the paper leaves WNLI out too (section 4.1)."""
@@ -56,16 +59,6 @@ class GateConfig:
     """Gates whose refusal is recorded and overruled."""
 
     def __post_init__(self) -> None:
-        for name in ("min_seeds", "min_tasks"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name}: found {getattr(self, name)}, expected at least 1")
-        for name in ("tolerance", "max_degenerate_tasks"):
-            if not getattr(self, name) >= 0:
-                raise ConfigurationError(f"{name}: found {getattr(self, name)}, expected at least 0")
-        if not math.isfinite(self.margin):
-            raise ConfigurationError(f"margin: found {self.margin}, expected a number of points")
-        if not 0 <= self.min_coverage <= 1:
-            raise ConfigurationError(f"min_coverage: found {self.min_coverage}, expected a share from 0 to 1")
         for gate in self.waived_gates:
             if gate not in GATES:
                 raise ConfigurationError(f"waived_gates: unknown gate {gate!r}{suggest(gate, GATES)}")

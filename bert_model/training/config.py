@@ -1,36 +1,28 @@
 """Configuration of an optimizer and its learning-rate schedule; importing it needs no torch."""
 
-from dataclasses import dataclass
 from typing import Literal
 
-from bert_pipeline.configuration import require_at_least, require_share
-from bert_pipeline.errors import ConfigurationError
+from pydantic import NonNegativeFloat, PositiveFloat
+
+from bert_pipeline.configuration import Share, configuration
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration
 class OptimizerConfig:
     """The optimizer, by default the one of the paper (appendix A.2) and google's optimization.py."""
 
     name: Literal["bert_adam", "adamw", "lamb"] = "bert_adam"
     """`bert_adam` is Adam without bias correction; `adamw` corrects; `lamb` scales each layer's step by its norm."""
-    beta1: float = 0.9
+    beta1: Share = 0.9
     """Decay of the running mean of gradients."""
-    beta2: float = 0.999
+    beta2: Share = 0.999
     """Decay of the running mean of squared gradients."""
-    epsilon: float = 1e-6
+    epsilon: PositiveFloat = 1e-6
     """Added to the root of the second moment."""
-    weight_decay: float = 0.01
+    weight_decay: NonNegativeFloat = 0.01
     """Decoupled decay, applied to everything but biases and layer normalization."""
-    max_gradient_norm: float = 1.0
+    max_gradient_norm: NonNegativeFloat = 1.0
     """Gradients are scaled down to this global norm; 0 turns clipping off."""
-
-    def __post_init__(self) -> None:
-        for name in ("beta1", "beta2"):
-            require_share(self, name)
-        for name in ("weight_decay", "max_gradient_norm"):
-            require_at_least(self, name, 0)
-        if not self.epsilon > 0:
-            raise ConfigurationError(f"epsilon: found {self.epsilon}, expected a number above 0")
 
 
 def learning_rate_at(step: int, *, peak: float, total_steps: int, warmup_steps: int) -> float:

@@ -11,11 +11,14 @@ import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import Field, PositiveInt
 
+from bert_pipeline.configuration import configuration
 from bert_pipeline.corpus.batches import (
     COUNTED,
     DROPPED,
@@ -35,7 +38,7 @@ from bert_pipeline.wikipedia.dump import Dump, ReadReport, ends_with_end_tag, is
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@configuration
 class CorpusConfig:
     """How a corpus is made."""
 
@@ -45,22 +48,17 @@ class CorpusConfig:
     """What document ids start with where a dump has no <dbname>, and in other sources; "" takes the file's name."""
     strict: bool = False
     """Refuse a dump that breaks off, instead of keeping its whole pages and counting the loss."""
-    held_out_per_mille: int = 5
+    held_out_per_mille: Annotated[int, Field(ge=0, le=500)] = 5
     """Share of the documents that pre-training never sees, in thousandths; at least one document in any case."""
-    shard_bytes: int = 64 << 20
+    shard_bytes: PositiveInt = 64 << 20
     """Least text in a shard, in bytes; a smaller corpus is one shard."""
-    unit_bytes: int = 4 << 20
+    unit_bytes: PositiveInt = 4 << 20
     """Bytes of a dump in a unit of work, plain or .bz2: little, so that no worker is left alone with the last one, and
     much beside the block of .bz2 that a unit reads beyond its end to finish its last page."""
-    pages_per_unit: int = 2000
+    pages_per_unit: PositiveInt = 2000
     """Documents in a unit of work, for files that can only be read from the front (.gz, UTF-16, text)."""
 
     def __post_init__(self) -> None:
-        for key in ("shard_bytes", "unit_bytes", "pages_per_unit"):
-            if getattr(self, key) < 1:
-                raise ConfigurationError(f"{key}: found {getattr(self, key)}, expected 1 or more")
-        if not 0 <= self.held_out_per_mille <= 500:
-            raise ConfigurationError(f"held_out_per_mille: found {self.held_out_per_mille}, expected 0 to 500")
         if not self.language or not self.language.replace("-", "").isalnum():
             raise ConfigurationError(f"language: found {self.language!r}, expected a code such as 'en'")
         if any(char.isspace() or char in "/:" for char in self.name):

@@ -7,10 +7,12 @@ Shapes: B instances, S tokens of the longest, P = max_predictions_per_seq.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
+from pydantic import Field, PositiveInt, model_validator
 
+from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.randomness import below, combine, fraction
 
@@ -51,40 +53,34 @@ def spell_out_mix(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
         raise ConfigurationError(f"{key}: {error}") from error
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@configuration
 class MaskingConfig:
     """How many tokens are predicted, and what the model sees in their place (paper, section 3.1 and appendix C.2)."""
 
-    masked_lm_prob: float = 0.15
+    masked_lm_prob: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """Share of all tokens, special ones counted, that are predicted."""
-    max_predictions_per_seq: int = 20
+    max_predictions_per_seq: PositiveInt = 20
     """At most this many predictions in an instance."""
-    mask_share: float = 0.8
+    mask_share: Proportion = 0.8
     """Share of the chosen tokens that [MASK] replaces."""
-    same_share: float = 0.1
+    same_share: Proportion = 0.1
     """Share of the chosen tokens that stay as they are."""
-    random_share: float = 0.1
+    random_share: Proportion = 0.1
     """Share of the chosen tokens that a random vocabulary entry replaces."""
     whole_word_masking: bool = False
     """Choose words, not pieces."""
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.masked_lm_prob < 1.0:
-            raise ConfigurationError(f"masked_lm_prob={self.masked_lm_prob}: expected a share between 0 and 1")
-        if self.max_predictions_per_seq < 1:
-            raise ConfigurationError(f"max_predictions_per_seq={self.max_predictions_per_seq}: expected at least 1")
         shares = {name: getattr(self, name) for name in _SHARES}
-        for name, share in shares.items():
-            if not 0.0 <= share <= 1.0:
-                raise ConfigurationError(f"{name}={share}: expected a share from 0 to 1")
         if not math.isclose(sum(shares.values()), 1.0, abs_tol=1e-9):
             stated = ", ".join(f"{name}={share}" for name, share in shares.items())
             raise ConfigurationError(f"{stated}: the three shares add up to {sum(shares.values()):g}, expected 1")
 
+    @model_validator(mode="before")
     @classmethod
-    def spell_out(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
-        """`mix: 100/0/0` stands for the three shares."""
-        return spell_out_mix(mapping, "mix")
+    def _spell_out(cls, values: Any) -> Any:
+        """Take `mix: 100/0/0` for the three shares."""
+        return spell_out_mix(values, "mix") if isinstance(values, Mapping) else values
 
 
 class MaskingVocabulary(Protocol):

@@ -7,10 +7,12 @@ Shapes: D documents, S sentences, T tokens, N pairs.
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field, PositiveInt, model_validator
 
+from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns, unpad
 from bert_pipeline.instances.masking import MaskedBatch, MaskingConfig, MaskingVocabulary, mask_batch, spell_out_mix
@@ -26,15 +28,15 @@ Masking = Literal["dynamic", "static", ""]
 Format = Literal["parquet", "tfrecord", "both"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@configuration
 class InstancesConfig:
     """How documents become pre-training instances; the defaults are those of BERT's own script."""
 
-    max_seq_length: int = 128
+    max_seq_length: Annotated[int, Field(ge=NUM_ADDED_TOKENS + 2, le=65_535)] = 128
     """Tokens of the longest instance, [CLS] and both [SEP] counted."""
-    short_seq_prob: float = 0.1
+    short_seq_prob: Proportion = 0.1
     """Share of the passes over a document that aim at a shorter, random length."""
-    dupe_factor: int = 10
+    dupe_factor: PositiveInt = 10
     """Passes over each document, each with its own pairs."""
     format: Format = "parquet"
     """Unpadded Parquet, google's padded TFRecord, or both."""
@@ -58,19 +60,6 @@ class InstancesConfig:
     """Key of all draws."""
 
     def __post_init__(self) -> None:
-        if not NUM_ADDED_TOKENS + 2 <= self.max_seq_length <= 65_535:
-            raise ConfigurationError(f"max_seq_length={self.max_seq_length}: expected 5 to 65535")
-        if not 0.0 <= self.short_seq_prob <= 1.0:
-            raise ConfigurationError(f"short_seq_prob={self.short_seq_prob}: expected a share from 0 to 1")
-        if self.dupe_factor < 1:
-            raise ConfigurationError(f"dupe_factor={self.dupe_factor}: expected at least 1")
-        for name, allowed in (
-            ("format", ("parquet", "tfrecord", "both")),
-            ("tfrecord_compression", ("none", "gzip")),
-            ("masking", ("dynamic", "static", "")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ConfigurationError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}")
         if self.masking == "dynamic" and self.format != "parquet":
             raise ConfigurationError(
                 f"masking='dynamic': format={self.format!r} stores masks, so it needs masking='static'"
@@ -92,10 +81,11 @@ class InstancesConfig:
                     "training; set it in the masking section of the pre-training, or masking='static' here"
                 )
 
+    @model_validator(mode="before")
     @classmethod
-    def spell_out(cls, mapping: Mapping[str, Any]) -> dict[str, Any]:
-        """`masking_mix: 100/0/0` stands for the three shares."""
-        return spell_out_mix(mapping, "masking_mix")
+    def _spell_out(cls, values: Any) -> Any:
+        """Take `masking_mix: 100/0/0` for the three shares."""
+        return spell_out_mix(values, "masking_mix") if isinstance(values, Mapping) else values
 
     @property
     def has_static_masks(self) -> bool:

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from typing import Literal
 
+from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import ConfigurationError, suggest
 from bert_pipeline.tasks.example import Kind
 from bert_pipeline.tasks.glue import Columns
@@ -23,7 +24,7 @@ METRICS = {
 """Metrics that make sense for each kind of task."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@configuration
 class Task:
     """One task: its files, how they are read, what the model does with them, and how it is scored."""
 

@@ -1,10 +1,10 @@
 """GLUE's tab-separated files: a header or none, labels or none, and quotes that are plain text."""
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import Reading, TextExample
 
@@ -12,7 +12,7 @@ NO_CONSENSUS = "-"
 """The gold label of MNLI and SNLI pairs that the annotators did not agree on."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@configuration
 class Columns:
     """Which column of a tab-separated file holds what, by the names of its header."""
 

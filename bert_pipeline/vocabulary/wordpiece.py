@@ -1,7 +1,6 @@
 """A WordPiece vocabulary from word counts: counting, training, extending, and how good the result is."""
 
 import collections
-import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import tokenizers
+from pydantic import NonNegativeInt, PositiveInt
 from tokenizers import models, pre_tokenizers, trainers
 
+from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.vocabulary.tokenizer import (
     CONTINUATION_PREFIX,
@@ -34,7 +35,7 @@ _MAX_TRAINING_WORDS = 600_000
 _TRAINING_LINE = 1_000
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@configuration
 class VocabularyConfig:
     """What vocabulary to make."""
 
@@ -42,19 +43,16 @@ class VocabularyConfig:
     """Entries, special tokens and [unused] slots counted."""
     do_lower_case: bool = True
     """Lower-case and strip accents (an uncased vocabulary)."""
-    min_count: int = 2
+    min_count: PositiveInt = 2
     """Words that occur less often are left out of training."""
-    num_unused: int = NUM_UNUSED_BEFORE_UNK
+    num_unused: NonNegativeInt = NUM_UNUSED_BEFORE_UNK
     """[unused] slots for later additions; BERT's own vocabularies have 994."""
-    max_alphabet: int = 1_000
+    max_alphabet: PositiveInt = 1_000
     """At most this many characters, the most frequent; words with other ones become [UNK]."""
     pad_with_unused: bool = False
     """Fill up with [unused] slots when the corpus is too small for the size, in place of an error."""
 
     def __post_init__(self) -> None:
-        for name, least in (("min_count", 1), ("num_unused", 0), ("max_alphabet", 1)):
-            if getattr(self, name) < least:
-                raise ConfigurationError(f"{name}={getattr(self, name)}: expected at least {least}")
         room = self.vocab_size - self.num_unused - len(SPECIAL_TOKENS)
         if room < 2:
             raise ConfigurationError(

@@ -112,7 +112,7 @@ def test_a_reader_takes_no_more_memory_for_fifty_shards_than_for_one(tmp_path: P
         "import sys\n"
         "import torch\n"
         "from bert_model.pretraining.data import InstanceReader, InstanceSplit\n"
-        "from bert_model.pretraining.trainer import peak_memory\n"
+        "from bert_model.training.throughput import peak_memory\n"
         "split = InstanceSplit(sys.argv[1], 'train')\n"
         "reader = InstanceReader(split, seed=1, groups_per_window=8)\n"
         "for position in range(0, split.num_instances, 4096):\n"

@@ -80,7 +80,7 @@ def test_corpus_vocab_and_instances_follow_each_other(tmp_path, capsys):
         (["--masking", "static", "--masking-mix", "80/10/20"], "add up to 100"),
         (["--format", "tfrecord", "--masking", "dynamic"], "needs masking='static'"),
         (["--tfrecord-compression", "gzip"], "writes no TFRecord"),
-        (["--max-seq-length", "2"], "max_seq_length=2"),
+        (["--max-seq-length", "2"], "max_seq_length: found 2"),
         (["--show", "0"], "--show 0"),
     ],
 )
@@ -123,7 +123,7 @@ def test_a_size_is_not_asked_for_when_extending(corpus, vocabulary, tmp_path):
 
 
 def test_bad_settings_are_bad_usage(corpus, tmp_path):
-    with pytest.raises(ConfigurationError, match="min_count=0") as caught:
+    with pytest.raises(ConfigurationError, match="min_count: found 0") as caught:
         bert("vocab", corpus, "--output", tmp_path / "out", "--min-count", "0")
     assert caught.value.exit_code == 2
 

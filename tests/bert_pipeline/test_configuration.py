@@ -1,23 +1,25 @@
-import dataclasses
 from typing import Literal
 
 import pytest
+from pydantic import PositiveFloat
 
-from bert_pipeline.configuration import from_mapping, override, read_yaml, to_mapping
+from bert_pipeline.configuration import configuration, documentation_of, from_mapping, override, read_yaml, to_mapping
 from bert_pipeline.errors import BertError, ConfigurationError
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@configuration
 class Phase:
     steps: int
-    learning_rate: float = 1e-4
+    """Number
+    of steps."""
+    learning_rate: PositiveFloat = 1e-4
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ConfigurationError(f"steps: found {self.steps}, expected at least 1")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@configuration
 class Training:
     phases: tuple[Phase, ...]
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -42,16 +44,30 @@ def test_a_learning_rate_without_a_dot_is_still_a_number(tmp_path, text):
     [
         ({"phases": [{"stepz": 3}]}, r"phases\.0: unknown key 'stepz' \(did you mean 'steps'\?\)"),
         ({"phases": [{}]}, r"phases\.0: required key missing: steps"),
-        ({"phases": [{"steps": "many"}]}, r"phases\.0\.steps: found 'many', expected int"),
-        ({"phases": [{"steps": True}]}, r"found True, expected int"),
+        ({"phases": [{"steps": "many"}]}, r"phases\.0\.steps: found 'many', expected an integer"),
+        ({"phases": [{"steps": True}]}, r"found True, expected an integer"),
         ({"phases": [{"steps": 0}]}, r"phases\.0: steps: found 0, expected at least 1"),
+        ({"phases": [{"steps": 2.5}]}, r"steps: found 2.5, expected an integer"),
+        ({"phases": [{"steps": 1, "learning_rate": 0}]}, r"learning_rate: found 0, expected more than 0"),
+        ({"phases": [3]}, r"phases\.0: found 3, expected a mapping of keys to values"),
         ({"phases": 3}, r"phases: found 3, expected a list"),
-        ({"phases": [], "precision": "half"}, r"precision: found 'half', expected one of 'float32', 'bfloat16'"),
+        ({"phases": [], "precision": "half"}, r"precision: found 'half', expected 'float32' or 'bfloat16'"),
     ],
 )
 def test_a_wrong_value_is_refused_by_key_value_and_expectation(mapping, message):
     with pytest.raises(ConfigurationError, match=message):
         from_mapping(Training, mapping)
+
+
+def test_construction_is_validated_like_a_mapping():
+    with pytest.raises(ConfigurationError, match=r"^steps: found 0, expected at least 1"):
+        Phase(steps=0)
+    with pytest.raises(ConfigurationError, match=r"^unknown key 'stepz' \(did you mean 'steps'\?\)"):
+        Phase(stepz=1)  # type: ignore[call-arg]
+
+
+def test_documentation_is_the_line_under_each_field():
+    assert documentation_of(Phase) == {"steps": "Number of steps."}
 
 
 def test_assignments_reach_into_lists_and_leave_the_original_alone():

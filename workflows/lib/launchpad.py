@@ -4,12 +4,10 @@ A dataclass stays the one definition: its types, its defaults and the line of do
 Dagster `Config` class, and what the launchpad hands over is read back into the dataclass, which checks it.
 """
 
-import ast
 import dataclasses
 import functools
 import inspect
 import os
-import textwrap
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -19,7 +17,7 @@ import dagster as dg
 from pydantic import Field, create_model
 
 from bert_model.presets import RunPreset, load_preset
-from bert_pipeline.configuration import from_mapping, to_mapping
+from bert_pipeline.configuration import documentation_of, from_mapping, to_mapping
 
 PRESET_VARIABLE = "BERT_PRESET"
 DEFAULT_PRESET = "demo"
@@ -48,7 +46,7 @@ def config_class(
     takes them: name -> (type, Field).
     """
     hints = typing.get_type_hints(settings_class)
-    documentation = field_documentation(settings_class)
+    documentation = documentation_of(settings_class)
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(settings_class):
         if field.name in without or not field.init:
@@ -78,28 +76,6 @@ def from_launchpad(settings_class: type[Settings], config: dg.Config, **filled: 
     values = {key: value for key, value in _plain(config.model_dump(warnings=False)).items() if key in known}
     values |= filled
     return from_mapping(settings_class, values, where=settings_class.__name__)
-
-
-@functools.cache
-def field_documentation(settings_class: type) -> dict[str, str]:
-    """The string that stands under each field of a dataclass."""
-    documentation: dict[str, str] = {}
-    for base in reversed(settings_class.__mro__[:-1]):
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
-        except (OSError, TypeError, SyntaxError):
-            continue
-        body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-        for statement, following in zip(body, body[1:]):
-            if (
-                isinstance(statement, ast.AnnAssign)
-                and isinstance(statement.target, ast.Name)
-                and isinstance(following, ast.Expr)
-                and isinstance(following.value, ast.Constant)
-                and isinstance(following.value.value, str)
-            ):
-                documentation[statement.target.id] = " ".join(following.value.value.split())
-    return documentation
 
 
 def _own_default(field: "dataclasses.Field[Any]") -> Any:

@@ -153,8 +153,8 @@ def test_resume_on_another_processor_chooses_anew_and_says_what_changes(
 ) -> None:
     monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: [[32, 32]])
     pretrain(single(data), tmp_path / "training", experiment="", device="cpu", after_step=stop_after(5))
-    for module in ("pretraining", "trainer"):
-        monkeypatch.setattr(f"bert_model.{module}.processor", lambda: "Another Processor (AVX2)")
+    for module in ("run", "trainer"):
+        monkeypatch.setattr(f"bert_model.pretraining.{module}.processor", lambda: "Another Processor (AVX2)")
     monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: [])
     result = pretrain(single(data), tmp_path / "training", resume=True, experiment="", device="cpu")
     assert result.status == "finished"

@@ -209,11 +209,11 @@ def test_a_piece_that_opens_the_second_segment_is_a_word_of_its_own():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"masked_lm_prob": 0.0}, r"masked_lm_prob=0\.0"),
-        ({"masked_lm_prob": 1.0}, r"masked_lm_prob=1\.0"),
-        ({"max_predictions_per_seq": 0}, "max_predictions_per_seq=0"),
+        ({"masked_lm_prob": 0.0}, r"masked_lm_prob: found 0\.0"),
+        ({"masked_lm_prob": 1.0}, r"masked_lm_prob: found 1\.0"),
+        ({"max_predictions_per_seq": 0}, "max_predictions_per_seq: found 0"),
         ({"mask_share": 0.9}, "add up to 1.1"),
-        ({"mask_share": -0.1, "same_share": 1.0}, "mask_share=-0.1"),
+        ({"mask_share": -0.1, "same_share": 1.0}, "mask_share: found -0.1"),
     ],
 )
 def test_impossible_settings_are_refused(values, message):

@@ -283,11 +283,11 @@ def test_coins_are_fair_for_few_and_many_throws():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"max_seq_length": 4}, "max_seq_length=4"),
-        ({"short_seq_prob": 1.5}, "short_seq_prob=1.5"),
-        ({"dupe_factor": 0}, "dupe_factor=0"),
-        ({"format": "arrow"}, "format='arrow'"),
-        ({"masking": "always"}, "masking='always'"),
+        ({"max_seq_length": 4}, "max_seq_length: found 4"),
+        ({"short_seq_prob": 1.5}, "short_seq_prob: found 1.5"),
+        ({"dupe_factor": 0}, "dupe_factor: found 0"),
+        ({"format": "arrow"}, "format: found 'arrow'"),
+        ({"masking": "always"}, "masking: found 'always'"),
         ({"format": "tfrecord", "masking": "dynamic"}, "needs masking='static'"),
         ({"tfrecord_compression": "gzip"}, "writes no TFRecord"),
         ({"whole_word_masking": True}, "whole_word_masking=True: it would be ignored"),

@@ -6,11 +6,12 @@ from typing import Any, Literal
 import dagster as dg
 import pytest
 
+from bert_pipeline.configuration import configuration, documentation_of
 from bert_pipeline.errors import ConfigurationError
-from workflows.lib.launchpad import config_class, field_documentation, from_launchpad
+from workflows.lib.launchpad import config_class, from_launchpad
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@configuration
 class Part:
     """A nested part."""
 
@@ -23,7 +24,7 @@ class Part:
             raise ConfigurationError(f"steps: found {self.steps}, expected at least 0")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@configuration
 class Whole:
     """The whole."""
 
@@ -112,8 +113,8 @@ def test_fields_left_out_are_filled_by_the_asset_and_extra_ones_are_left_to_it()
 
 
 def test_documentation_under_each_field_is_the_launchpads():
-    assert field_documentation(Whole)["name"] == "What it is called."
-    assert field_documentation(Part)["steps"] == "Number of steps."
+    assert documentation_of(Whole)["name"] == "What it is called."
+    assert documentation_of(Part)["steps"] == "Number of steps."
     fields = config_class(Whole).model_fields
     assert fields["choice"].description == "One of two."
 
@@ -124,7 +125,7 @@ def test_every_field_of_the_presets_dataclasses_is_documented():
     waiting: list[Any] = [RunPreset, TaskRunsConfig]
     while waiting:
         settings = waiting.pop()
-        documented = field_documentation(settings)
+        documented = documentation_of(settings)
         for field in dataclasses.fields(settings):
             assert documented.get(field.name), f"{settings.__name__}.{field.name} has no documentation"
             if dataclasses.is_dataclass(field.type):
