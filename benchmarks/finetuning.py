@@ -28,7 +28,7 @@ from benchmarks.working_directory import working_directory
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import evaluate
-from bert_model.finetuning.encode import EncodingConfig, encode_examples
+from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.predict_logits import predict_logits
 from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.trial import TrialJob, initial_model, task_overrides, train_model
@@ -188,7 +188,7 @@ def featurization_rate(examples: Sequence[Any], tokenizer: Tokenizer, task_name:
     """Encode questions with their windows, once, in this thread; returns windows a second."""
     started = time.perf_counter()
     encoded = encode_examples(
-        get_task(task_name), examples, tokenizer, EncodingConfig(max_seq_length=384, doc_stride=128)
+        get_task(task_name), examples, tokenizer, FinetuningConfig(max_seq_length=384, doc_stride=128)
     )
     return encoded.num_rows / (time.perf_counter() - started)
 
@@ -210,7 +210,7 @@ def case_of(args: argparse.Namespace, device: str) -> FinetuningCase:
     for name in (task.train_file, next(iter(task.dev_files.values()))):
         examples = read_examples(task, folder / name)
         chosen.append([examples[index] for index in rng.permutation(len(examples))[: args.examples]])
-    train, dev = (encode_examples(task, examples, tokenizer, config.encoding) for examples in chosen)
+    train, dev = (encode_examples(task, examples, tokenizer, config) for examples in chosen)
     shape = BertConfig.from_directory(model)
     size = f"{shape.num_hidden_layers} layers of {shape.hidden_size}"
     return FinetuningCase(

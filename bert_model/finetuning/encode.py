@@ -4,41 +4,21 @@ Texts longer than a row become several windows: with a stride for SQuAD, at word
 tagging.
 """
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.dataset import EncodedSet, RowCollector
 from bert_model.model.config import IGNORED_LABEL
-from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
+from bert_pipeline.errors import InputError, UsageError, suggest
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EncodingConfig:
-    """How long rows are and how longer texts are cut into windows."""
-
-    max_seq_length: int = 128
-    """Tokens to a row, special tokens included (google's run_classifier: 128, run_squad: 384)."""
-    doc_stride: int = 128
-    """Tokens from the start of one window of a SQuAD context to the start of the next."""
-    max_query_length: int = 64
-    """Tokens of a SQuAD question that are kept."""
-
-    def __post_init__(self) -> None:
-        if self.max_seq_length < 8:
-            raise ConfigurationError(f"max_seq_length: found {self.max_seq_length}, expected at least 8")
-        if self.doc_stride < 1:
-            raise ConfigurationError(f"doc_stride: found {self.doc_stride}, expected at least 1")
-        if not self.max_query_length >= 1:
-            raise ConfigurationError(f"max_query_length: found {self.max_query_length}, expected at least 1")
-
-
-def encode_examples(task: Task, examples: Sequence[Any], tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
+def encode_examples(task: Task, examples: Sequence[Any], tokenizer: Tokenizer, config: FinetuningConfig) -> EncodedSet:
     """Encode a split of any task. Labels, answers and tags are encoded if every example has them.
 
     InputError if the split is empty or a label is not one of the task's.
@@ -59,7 +39,7 @@ def encode_texts(
 
 
 def _encode_text(
-    task: Task, examples: Sequence[TextExample], tokenizer: Tokenizer, config: EncodingConfig
+    task: Task, examples: Sequence[TextExample], tokenizer: Tokenizer, config: FinetuningConfig
 ) -> EncodedSet:
     collector = _encode_pairs([(e.text_a, e.text_b) for e in examples], tokenizer, config.max_seq_length)
     columns: dict[str, np.ndarray] = {}
@@ -84,7 +64,7 @@ def _class_labels(task: Task, examples: Sequence[TextExample]) -> np.ndarray:
 
 
 def _encode_choice(
-    task: Task, examples: Sequence[ChoiceExample], tokenizer: Tokenizer, config: EncodingConfig
+    task: Task, examples: Sequence[ChoiceExample], tokenizer: Tokenizer, config: FinetuningConfig
 ) -> EncodedSet:
     count = len(examples[0].endings)
     for example in examples:
@@ -139,7 +119,7 @@ def truncated_pair(length_a: int, length_b: int, budget: int) -> tuple[int, int]
 
 
 def _encode_span(
-    task: Task, examples: Sequence[SpanExample], tokenizer: Tokenizer, config: EncodingConfig
+    task: Task, examples: Sequence[SpanExample], tokenizer: Tokenizer, config: FinetuningConfig
 ) -> EncodedSet:
     """Encode questions over windows of their contexts: `[CLS] question [SEP] window [SEP]`.
 
@@ -234,7 +214,7 @@ def maximum_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
 
 
 def _encode_tagging(
-    task: Task, examples: Sequence[TaggedExample], tokenizer: Tokenizer, config: EncodingConfig
+    task: Task, examples: Sequence[TaggedExample], tokenizer: Tokenizer, config: FinetuningConfig
 ) -> EncodedSet:
     """Encode sentences with the context of their document; each word is scored in exactly one window.
 

@@ -168,7 +168,7 @@ def _write(draft: Draft, runner: TrialRunner, searches: Sequence[SearchResult], 
     # Predict the test splits, which have no labels, with as many threads as a trial has.
     model.to(pool.devices[0])
     for split, examples in data.test.items():
-        encoded = encode_examples(task, examples, runner.tokenizer, config.encoding)
+        encoded = encode_examples(task, examples, runner.tokenizer, config)
         logits = model.logits(encoded, num_threads=pool.threads_per_worker)
         evaluation = evaluate(task, examples, encoded, logits, config, null_threshold=null_threshold, labelled=False)
         draft.rows |= write_predictions(draft.path, split, examples, evaluation)

@@ -122,10 +122,8 @@ class TrialRunner:
         self.sets = scratch / "sets"
         shutil.rmtree(self.sets, ignore_errors=True)
         shutil.rmtree(scratch / "activations", ignore_errors=True)
-        self.train = encode_examples(task, data.train, tokenizer, config.encoding)
-        self.dev = {
-            split: encode_examples(task, examples, tokenizer, config.encoding) for split, examples in data.dev.items()
-        }
+        self.train = encode_examples(task, data.train, tokenizer, config)
+        self.dev = {split: encode_examples(task, examples, tokenizer, config) for split, examples in data.dev.items()}
         for name, encoded in {"train": self.train, **self.dev}.items():
             encoded.save(self.sets / name)
 

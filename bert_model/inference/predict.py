@@ -99,10 +99,7 @@ class TaskPredictor:
         for model in models[1:]:
             if model.task != first.task:
                 raise UsageError(f"an ensemble of {first.task.name} and {model.task.name}: give models of one task")
-            if kind == "span" and (model.tokenizer.sha256, model.config.encoding) != (
-                first.tokenizer.sha256,
-                first.config.encoding,
-            ):
+            if kind == "span" and _rows_key(model) != _rows_key(first):
                 raise UsageError(
                     f"{self.task.name}: an ensemble averages start and end logits, so its models must share "
                     "vocabulary, max_seq_length, doc_stride and max_query_length; these do not"
@@ -130,7 +127,7 @@ class TaskPredictor:
         ]
 
     def _encode_and_run(self, model: TaskModel, examples: Sequence[Any]) -> tuple[EncodedSet, np.ndarray]:
-        encoded = encode_examples(self.task, examples, model.tokenizer, model.config.encoding)
+        encoded = encode_examples(self.task, examples, model.tokenizer, model.config)
         return encoded, model.logits(encoded)
 
     def _choices(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
@@ -276,6 +273,12 @@ class PretrainingPredictor:
             }
             for row in probabilities
         ]
+
+
+def _rows_key(model: TaskModel) -> tuple[Any, ...]:
+    """Return what decides the rows that a model encodes questions as."""
+    config = model.config
+    return model.tokenizer.sha256, config.max_seq_length, config.doc_stride, config.max_query_length
 
 
 def _rounded(value: float) -> float:

@@ -229,7 +229,7 @@ def _task_logits(directory: Path) -> np.ndarray:
     kind = model.task.kind
     form = kind if kind in INPUTS else "pair" if model.task.pair else "text"
     examples = to_examples([check_input(INPUTS[form], form, "reference input")], form)
-    encoded = encode_examples(model.task, examples, model.tokenizer, model.config.encoding)
+    encoded = encode_examples(model.task, examples, model.tokenizer, model.config)
     return np.asarray(model.logits(encoded, num_threads=1), dtype=np.float64).ravel()
 
 

@@ -176,7 +176,7 @@ def finetuned_scores_reproduce(directory: Path, task_directory: Path) -> Verdict
         data = load_task_data(model.task, source["path"], source["dev_fraction"])
         differences, metadata = [], {}
         for split, examples in data.dev.items():
-            encoded = encode_examples(model.task, examples, model.tokenizer, model.config.encoding)
+            encoded = encode_examples(model.task, examples, model.tokenizer, model.config)
             evaluation = evaluate(
                 model.task,
                 examples,

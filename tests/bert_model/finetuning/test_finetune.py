@@ -151,7 +151,7 @@ def test_weights_of_the_published_model_are_the_winners_and_load_in_transformers
     theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "out").eval()
     examples = data.dev["dev"]
     ours = load_task_model(tmp_path / "out")
-    encoded = encode_examples(ours.task, examples, ours.tokenizer, ours.config.encoding)
+    encoded = encode_examples(ours.task, examples, ours.tokenizer, ours.config)
     batch = encoded.padded(np.arange(len(examples)), pad_id=0)
     with torch.no_grad():
         logits = theirs(**{key: torch.from_numpy(value) for key, value in batch.items()}).logits.numpy()
@@ -337,7 +337,7 @@ def test_bilstm_head_of_table_5_is_trained_and_comes_back_with_the_model(name, t
     loaded = load_task_model(tmp_path / "out")
     assert (loaded.model.config.head, loaded.model.config.attention) == ("bilstm", "causal")
     examples = data.dev["dev"]
-    encoded = encode_examples(loaded.task, examples, loaded.tokenizer, loaded.config.encoding)
+    encoded = encode_examples(loaded.task, examples, loaded.tokenizer, loaded.config)
     evaluation = evaluate(loaded.task, examples, encoded, loaded.logits(encoded, num_threads=1), loaded.config)
     assert evaluation.scores[loaded.task.main_metric] == pytest.approx(
         result.metrics[result.main_key]["best"], abs=1e-5

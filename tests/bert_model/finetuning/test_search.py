@@ -153,6 +153,7 @@ def test_summary_gives_sample_deviation_best_and_median():
         ("learning_rates", [], "learning_rates"),
         ("seeds", [1, 1], "seeds"),
         ("epochs", [0.0], "epochs"),
+        ("max_seq_length", 4, "max_seq_length: found 4, expected at least 8"),
         ("gradient_accumulation", 3, "divisor of the batch size 8"),
         ("warmup_share", 1.0, "warmup_share"),
         ("search", "best", "search"),

@@ -111,7 +111,7 @@ def test_ensemble_of_squad_models_averages_start_and_end_logits_and_thresholds(m
     pair = [load_task_model(models[name], "squad2") for name in ("squad2", "squad2 again")]
     thresholds = [model.facts["null_threshold"] for model in pair]
     examples = tiny_tasks.task_data("squad2").dev["dev"]
-    encoded = encode_examples(pair[0].task, examples, pair[0].tokenizer, pair[0].config.encoding)
+    encoded = encode_examples(pair[0].task, examples, pair[0].tokenizer, pair[0].config)
     one, other = (model.logits(encoded) for model in pair)
     assert not np.allclose(one, other, atol=0.1)
     expected = span_answers(examples, encoded, (one + other) / 2)
