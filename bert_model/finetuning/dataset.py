@@ -60,7 +60,7 @@ class EncodedSet:
 
     def unit_lengths(self) -> np.ndarray:
         """Return the length of the longest row of each unit, (units,)."""
-        return self.lengths().reshape(self.num_units, self.rows_per_example).max(axis=1)
+        return np.asarray(self.lengths().reshape(self.num_units, self.rows_per_example).max(axis=1))
 
     def token_indices(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where a padded batch of rows has tokens, bool (rows, S), and the indices of these in (T,) arrays."""

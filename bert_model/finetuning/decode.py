@@ -277,5 +277,5 @@ def _with_probabilities(candidates: Sequence[SpanCandidate]) -> list[tuple[SpanC
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Return the softmax over the last axis."""
-    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return shifted / shifted.sum(axis=-1, keepdims=True)
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))

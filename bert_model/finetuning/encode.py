@@ -4,7 +4,7 @@ Texts longer than a row become several windows: with a stride for SQuAD, at word
 tagging.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -327,7 +327,7 @@ def document_windows(piece_counts: np.ndarray, room: int) -> Iterator[tuple[int,
         scored_first = scored_end
 
 
-_ENCODERS: dict[str, Any] = {
+_ENCODERS: dict[str, Callable[[Task, Sequence[Any], Tokenizer, FinetuningConfig], EncodedSet]] = {
     "classification": _encode_text,
     "regression": _encode_text,
     "choice": _encode_choice,

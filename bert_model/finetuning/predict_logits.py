@@ -3,6 +3,8 @@
 Shapes: B units of a batch, S positions, C choices, T tokens of all rows.
 """
 
+from typing import cast
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -77,6 +79,7 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 def forward(model: nn.Module, tensors: dict[str, Tensor]) -> Tensor:
     """Compute (B, labels), (B, 1), (B, C), (B, S, 2) or (B, S, labels)."""
     if "features" in tensors:
-        return model(tensors["features"], tensors["attention_mask"])
+        return cast(Tensor, model(tensors["features"], tensors["attention_mask"]))
+    outputs: Tensor | tuple[Tensor, ...]
     outputs = model(tensors["input_ids"], tensors.get("attention_mask"), tensors["token_type_ids"])
     return torch.stack(outputs, dim=-1) if isinstance(outputs, tuple) else outputs

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -194,7 +194,7 @@ def read_task_facts(directory: Path) -> dict[str, Any] | None:
     missing = {"task", "kind", "labels", "configuration"} - set(document if isinstance(document, dict) else ())
     if missing:
         raise InputError(f"{path}: lacks {', '.join(sorted(missing))}; fine-tune the model again")
-    return document
+    return cast(dict[str, Any], document)
 
 
 def write_predictions(directory: Path, split: str, examples: Sequence[Any], evaluation: Evaluation) -> dict[str, int]:

@@ -231,7 +231,7 @@ def _backward(
         with autocast(device, job.config.precision):
             outputs = forward(model, tensors)
         loss = _summed_loss(job.kind, outputs.float(), tensors) / weight
-        loss.backward()
+        torch.autograd.backward(loss)
         total += float(loss.detach())
     return total
 

@@ -93,9 +93,11 @@ class TaskPredictor:
         self.task = first.task
         kind = self.task.kind
         self.form: str = kind if kind in ("span", "choice", "tagging") else "pair" if self.task.pair else "text"
-        thresholds = [model.facts.get("null_threshold") for model in models]
-        thresholds = [NULL_LOGIT_DIFFERENCE if threshold is None else threshold for threshold in thresholds]
-        self.null_threshold = float(np.mean(thresholds)) if self.task.has_impossible else None
+        self.null_threshold: float | None = None
+        if self.task.has_impossible:
+            thresholds = [model.facts.get("null_threshold") for model in models]
+            known = [NULL_LOGIT_DIFFERENCE if threshold is None else threshold for threshold in thresholds]
+            self.null_threshold = float(np.mean(known))
         for model in models[1:]:
             if model.task != first.task:
                 raise UsageError(f"an ensemble of {first.task.name} and {model.task.name}: give models of one task")

@@ -5,18 +5,17 @@ scores, for as many lines of adapters, and a constant input would need the same 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
-def accuracy(gold: Sequence[Any], predicted: Sequence[Any]) -> float:
+def accuracy(gold: Sequence[object], predicted: Sequence[object]) -> float:
     """Return the share of equal pairs."""
     return 100.0 * sum(a == b for a, b in zip(gold, predicted, strict=True)) / len(gold)
 
 
-def f1(gold: Sequence[Any], predicted: Sequence[Any], positive: Any) -> float:
+def f1(gold: Sequence[object], predicted: Sequence[object], positive: object) -> float:
     """Return the F1 of the class `positive`; 0 if it is never predicted correctly."""
     pairs = list(zip(gold, predicted, strict=True))
     correct = sum(a == positive and b == positive for a, b in pairs)
@@ -25,13 +24,13 @@ def f1(gold: Sequence[Any], predicted: Sequence[Any], positive: Any) -> float:
     return 100.0 * 2 * correct / (num_predicted + num_gold) if correct else 0.0
 
 
-def macro_f1(gold: Sequence[Any], predicted: Sequence[Any]) -> float:
+def macro_f1(gold: Sequence[object], predicted: Sequence[object]) -> float:
     """Return the mean F1 of all classes that occur in either sequence."""
     classes = sorted({*gold, *predicted}, key=str)
     return float(np.mean([f1(gold, predicted, label) for label in classes]))
 
 
-def matthews(gold: Sequence[Any], predicted: Sequence[Any]) -> float:
+def matthews(gold: Sequence[object], predicted: Sequence[object]) -> float:
     """Return Matthews' correlation of two or more classes (Gorodkin 2004); 0 if either sequence is constant."""
     classes = {label: number for number, label in enumerate(sorted({*gold, *predicted}, key=str))}
     confusion = np.zeros((len(classes), len(classes)))

@@ -139,8 +139,6 @@ def test_answer_that_a_window_cuts_in_two_is_no_answer_there():
 def test_answer_whose_place_is_unknown_is_no_training_signal():
     example = SpanExample("0", "t", "rome was rome .", "where ?", (Answer("rome .", NO_OFFSET),))
     encoded = encode("squad1", [example])
-        get_task("squad1"), [example], tiny_tasks.tokenizer(), FinetuningConfig(max_seq_length=24)
-    )
     assert encoded.row_columns["start_positions"].tolist() == encoded.row_columns["end_positions"].tolist() == [0]
 
 
