@@ -1,1 +1,1 @@
-"""Benchmarks: each program measures ours beside its peer, alternating, in one run, and prints one table."""
+"""Benchmarks: each program runs this project and a peer alternately and prints one table."""

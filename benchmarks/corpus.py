@@ -5,24 +5,28 @@ command and its helper processes to one core; ours is then the plain function wi
 users run it, Beam's start left out and printed apart.
 """
 
-import argparse
-import cProfile
-import io
 import json
-import pstats
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.extraction import extract_dump
-from benchmarks.machine import describe, num_cores
-from benchmarks.peer_environment import PeerEnvironment
-from benchmarks.repeated_dump import repeat_dump, sample_dump, source_name
-from benchmarks.table import Contestant, Row, medians, render
-from benchmarks.timed_process import run_timed
-from benchmarks.working_directory import working_directory
-from bert_pipeline.errors import BertError
+from benchmarks.harness import (
+    Contestant,
+    PeerEnvironment,
+    Row,
+    describe_machine,
+    errors_as_exit_codes,
+    medians,
+    num_cores,
+    profile,
+    program,
+    render,
+    run_timed,
+    working_directory,
+)
+from benchmarks.inputs import repeat_dump, sample_dump, source_name
+from benchmarks.jobs import extract_dump
 
 WIKIEXTRACTOR = "wikiextractor"
 MWPARSERFROMHELL = "mwparserfromhell"
@@ -51,49 +55,42 @@ class CorpusBenchmark:
         """Measure everything."""
         rows = []
         for path, kind in ((self.xml, "XML"), (self.bz2, "bz2")):
-            strip_code = self._strip_code() if kind == "XML" else {}
-            contestants = {"ours": self._ours(path), **self._wikiextractor(path, one_core=True), **strip_code}
-            rates = medians(contestants, self.rounds, f"{kind}, one core")
+            contestants: dict[str, Contestant] = {"ours": lambda path=path: self._extract(path)}  # type: ignore[misc]
+            contestants |= self._wikiextractor(path, one_core=True)
+            if kind == "XML" and not self.peers.problem:
+                contestants[MWPARSERFROMHELL] = self._strip_code
             what = f"{kind}, one core"
+            rates = medians(contestants, self.rounds, what)
             rows.append(self._row(what, rates, WIKIEXTRACTOR, "sentences and Parquet included in ours"))
             if kind == "XML":
                 note = f"strip_code on {self.small_xml.stat().st_size / 1e6:.0f} MB, text only"
                 rows.append(self._row(what, rates, MWPARSERFROMHELL, note))
         start = min(self._job_seconds(self.one_page) for _ in range(2))
         for path, kind in ((self.xml, "XML"), (self.bz2, "bz2")):
-            rates = medians(
-                {
-                    "ours": lambda path=path: self._rate(path, self._job_seconds(path) - start),  # type: ignore[misc]
-                    **self._wikiextractor(path, one_core=False),
-                },
-                self.rounds,
-                f"{kind}, all cores",
-            )
+            contestants = {
+                "ours": lambda path=path: self._rate(path, self._job_seconds(path) - start),  # type: ignore[misc]
+                **self._wikiextractor(path, one_core=False),
+            }
+            rates = medians(contestants, self.rounds, f"{kind}, all cores")
             rows.append(self._row(f"{kind}, {num_cores()} cores", rates, WIKIEXTRACTOR, "ours by the Beam job"))
         rows.append(Row(what="start of the Beam job", unit="s", ours=start, note="less is better; a dump of one page"))
         return rows + [row for path in (self.small_xml, self.xml) for row in self._memory_rows(path)]
 
     def _memory_rows(self, path: Path) -> list[Row]:
-        """Peak resident memory of the Beam job on all cores: it must not grow with the dump."""
-        module = [sys.executable, "-m", "benchmarks.measured_job", "corpus", str(path), str(self._fresh_output())]
-        peaks = json.loads(run_timed([*module, "--workers", str(num_cores())], one_core=False).output)
-        size = f"{path.stat().st_size / 1e6:.0f} MB of XML"
+        """Measure the peak resident memory of the Beam job on all cores, which must not grow with the dump."""
+        peaks = json.loads(run_timed(self._job("corpus", path, "--workers", str(num_cores())), one_core=False).output)
+        note = f"less is better; {path.stat().st_size / 1e6:.0f} MB of XML"
         return [
-            Row(
-                what=f"peak memory, {name}", unit="MB", ours=peaks[f"{key}_bytes"] / 1e6, note=f"less is better; {size}"
-            )
+            Row(what=f"peak memory, {name}", unit="MB", ours=peaks[f"{key}_bytes"] / 1e6, note=note)
             for name, key in (("parent", "parent"), ("largest worker", "worker"))
         ]
 
     def _row(self, what: str, rates: dict[str, float], peer: str, note: str) -> Row:
-        version = self.peers.versions.get(peer, "")
-        return Row(
-            what=what, unit="MB of XML/s", ours=rates["ours"], peer=f"{peer} {version}".strip(),
-            theirs=rates.get(peer), note=note,
-        )  # fmt: skip
+        title = f"{peer} {self.peers.versions.get(peer, '')}".strip()
+        return Row(what=what, unit="MB of XML/s", ours=rates["ours"], peer=title, theirs=rates.get(peer), note=note)
 
     def _rate(self, path: Path, seconds: float) -> float:
-        """Megabytes of plain XML a second, whatever the compression."""
+        """Return megabytes of uncompressed XML per second."""
         xml = self.xml if path == self.bz2 else path
         return xml.stat().st_size / 1e6 / max(seconds, 1e-3)
 
@@ -102,59 +99,47 @@ class CorpusBenchmark:
         self.output.mkdir()
         return self.output / "result"
 
-    def _timed(self, path: Path, *command: str, one_core: bool) -> float:
-        timing = run_timed([*command], one_core=one_core)
+    def _job(self, job: str, path: Path, *options: str) -> list[str]:
+        return [sys.executable, "-m", "benchmarks.jobs", job, str(path), str(self._fresh_output()), *options]
+
+    def _timed_rate(self, path: Path, command: Sequence[str], *, one_core: bool) -> float:
+        timing = run_timed(command, one_core=one_core)
         return self._rate(path, timing.cpu_seconds if one_core and self.cpu_time else timing.seconds)
 
-    def _ours(self, path: Path) -> Contestant:
-        def run() -> float:
-            output = str(self._fresh_output())
-            return self._timed(path, sys.executable, "-m", "benchmarks.extraction", str(path), output, one_core=True)
-
-        return run
+    def _extract(self, path: Path) -> float:
+        return self._timed_rate(path, self._job("extract", path), one_core=True)
 
     def _job_seconds(self, path: Path) -> float:
-        command = [sys.executable, "-m", "benchmarks.extraction", str(path), str(self._fresh_output()), "--beam"]
-        return run_timed(command, one_core=False).seconds
+        return run_timed(self._job("corpus", path), one_core=False).seconds
 
     def _wikiextractor(self, path: Path, *, one_core: bool) -> dict[str, Contestant]:
-        """At its fastest settings: no template expansion, no reports, large output files, all cores where allowed."""
+        """Run it at its fastest settings: no template expansion, no reports, large output files."""
         if self.peers.problem:
             return {}
 
         def run() -> float:
-            output = str(self._fresh_output())
-            settings = ["--no-templates", "-q", "-b", "64M", "--processes", str(1 if one_core else num_cores())]
-            module = ["-m", "wikiextractor.WikiExtractor", str(path), "-o", output]
-            return self._timed(path, str(self.peers.python), *module, *settings, one_core=one_core)
+            command = [str(self.peers.python), "-m", "wikiextractor.WikiExtractor", str(path)]
+            command += ["-o", str(self._fresh_output()), "--no-templates", "-q", "-b", "64M"]
+            command += ["--processes", str(1 if one_core else num_cores())]
+            return self._timed_rate(path, command, one_core=one_core)
 
         return {WIKIEXTRACTOR: run}
 
-    def _strip_code(self) -> dict[str, Contestant]:
-        if self.peers.problem:
-            return {}
+    def _strip_code(self) -> float:
         script = Path(__file__).with_name("strip_code.py")
-
-        def run() -> float:
-            output = str(self._fresh_output())
-            command = [str(self.peers.python), str(script), str(self.small_xml), output]
-            return self._timed(self.small_xml, *command, one_core=True)
-
-        return {MWPARSERFROMHELL: run}
+        command = [str(self.peers.python), str(script), str(self.small_xml), str(self._fresh_output())]
+        return self._timed_rate(self.small_xml, command, one_core=True)
 
     def profile(self) -> str:
-        """Return where one process spends its time, by function."""
-        with cProfile.Profile() as profiler:
-            extract_dump(self.small_xml, self._fresh_output())
-        text = io.StringIO()
-        pstats.Stats(profiler, stream=text).strip_dirs().sort_stats("tottime").print_stats(25)
-        return text.getvalue()
+        """Return a profile of the extraction in one process, by function."""
+        return profile({"extraction": lambda: extract_dump(self.small_xml, self._fresh_output())}, limit=25)
 
 
+@errors_as_exit_codes
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark and print its table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.corpus", description=__doc__)
-    parser.add_argument("--dump", type=Path, help="a dump to repeat (default: the generated encyclopaedia)")
+    parser = program("corpus", __doc__)
+    parser.add_argument("--dump", type=Path, help="a dump to repeat (default: the generated encyclopedia)")
     parser.add_argument("--megabytes", type=float, default=60.0, help="size of the input, in MB of XML")
     parser.add_argument("--rounds", type=int, default=5, help="rounds; medians are printed")
     parser.add_argument("--quick", action="store_true", help="3 MB and one round: shows that it runs, not how fast")
@@ -165,17 +150,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if args.quick:
         args.megabytes, args.rounds = min(args.megabytes, 3.0), 1
-    try:
-        benchmark = CorpusBenchmark(args.dump, args.megabytes, args.rounds, cpu_time=args.cpu_time)
-        if args.profile:
-            print(benchmark.profile())
-            return 0
-        head = describe(("apache-beam", "pyarrow", "sentencex"))
-        rows = benchmark.rows()
-    except BertError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    source = args.dump.name if args.dump else "the generated encyclopaedia"
+    benchmark = CorpusBenchmark(args.dump, args.megabytes, args.rounds, cpu_time=args.cpu_time)
+    if args.profile:
+        print(benchmark.profile())
+        return 0
+    head = describe_machine(("apache-beam", "pyarrow", "sentencex"))
+    rows = benchmark.rows()
+    source = args.dump.name if args.dump else "the generated encyclopedia"
     clock = "; one core: by processor time" if args.cpu_time else ""
     print(f"{head}\n{args.megabytes:g} MB of XML: {source}, repeated; medians of {args.rounds} rounds{clock}\n")
     if benchmark.peers.problem:

@@ -1,28 +1,52 @@
-"""Audit of extraction: what is kept and dropped of given dumps, how clean it is, and what wikiextractor keeps beside.
+"""Audit of extraction: what is kept and dropped of dumps, how clean it is, and what wikiextractor keeps in addition.
 
-Prints Markdown; `--write docs/corpus.md` puts it between the two marks in that file.
+Prints Markdown; `--write docs/corpus.md` puts it between the two marker lines of that file. For English dumps, every
+prose sentence that wikiextractor keeps is looked up in our corpus, and the missing ones are attributed to the rule that
+drops their line of wikitext.
 """
 
-import argparse
+import dataclasses
+import html
+import json
+import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.coverage import Coverage, compare_dump
-from benchmarks.peer_environment import PeerEnvironment
-from benchmarks.working_directory import working_directory
+from benchmarks.harness import PeerEnvironment, errors_as_exit_codes, markdown_table, program, working_directory
+from bert_pipeline.corpus.documents import split_sentences
 from bert_pipeline.corpus.job import DROPPED_NAME, build_corpus
 from bert_pipeline.errors import BertError, UsageError
-from bert_pipeline.wikipedia.dump import open_dump
+from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages
+from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 
 BEGIN, END = "<!-- audit: begin -->", "<!-- audit: end -->"
-MOST_TITLES = 40
+MAX_TITLES = 40
+MIN_SHARE = 0.75
+"""A sentence is found if this share of its words has the same neighbor in our corpus."""
+MIN_WORDS = 5
+"""Shorter sentences are labels as often as sentences."""
+
+LOST = "lost prose"
+_PLACEHOLDER = re.compile(r"\b(?:formula|codice)_\d+")
+"""Written by wikiextractor in place of formulas and code."""
+_LINE_REASONS = {
+    "*": "list item", "#": "list item", ";": "definition list", ":": "indented line", "|": "table cell",
+    "!": "table cell", "=": "heading", " ": "preformatted line", "{": "template",
+}  # fmt: skip
+_NOTE = re.compile(r"<!--.*?-->|<ref\b[^<>]*/>|<ref\b[^<>]*>.*?</ref>", re.DOTALL | re.IGNORECASE)
+_BLOCK = re.compile(r"(\{\||<div\b[^<>]*>|<table\b|<[uo]l\b)|(\|\}(?!\})|</div\b|</table\b|</[uo]l\b)", re.IGNORECASE)
+_FILE = re.compile(r"\[\[(?:File|Image):", re.IGNORECASE)
+_HEADING = re.compile(r"^=+(.*?)=+\s*(?:<!--.*)?$", re.MULTILINE)
 
 
 class DumpAudit:
-    """The corpus of one dump, and wikiextractor's text of it where it is English."""
+    """The corpus of one dump, and its coverage of wikiextractor's text if the dump is English."""
 
     def __init__(self, path: Path, peer: PeerEnvironment, directory: Path) -> None:
         self.name = path.name.partition(".")[0]
@@ -43,7 +67,7 @@ class DumpAudit:
 
 
 def render(audits: Sequence[DumpAudit], peer: PeerEnvironment) -> str:
-    """The tables."""
+    """Return the tables."""
     good = [audit for audit in audits if not audit.problem]
     parts = [_table(["dump", *_COLUMNS], [[f"`{audit.name}`", *_row(audit.counts)] for audit in good])]
     parts += [f"`{audit.name}`: {audit.problem}" for audit in audits if audit.problem]
@@ -88,8 +112,8 @@ def _without_output(audit: DumpAudit) -> list[list[str]]:
         by_reason.setdefault(reason, []).append(title)
     rows = []
     for reason, titles in sorted(by_reason.items()):
-        more = f" and {len(titles) - MOST_TITLES} more" if len(titles) > MOST_TITLES else ""
-        rows.append([f"`{audit.name}`", reason, ", ".join(titles[:MOST_TITLES]) + more])
+        more = f" and {len(titles) - MAX_TITLES} more" if len(titles) > MAX_TITLES else ""
+        rows.append([f"`{audit.name}`", reason, ", ".join(titles[:MAX_TITLES]) + more])
     return rows
 
 
@@ -100,12 +124,128 @@ def _coverage_row(audit: DumpAudit, reasons: Sequence[str]) -> list[str]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
+    escaped = [[cell.replace("|", "&#124;") for cell in line] for line in (header, *rows)]
+    return markdown_table(escaped[0], escaped[1:], rule=["---"] * len(header))
+
+
+@dataclasses.dataclass
+class Coverage:
+    """Coverage of the prose sentences that wikiextractor keeps of one dump."""
+
+    sentences: int = 0
+    found: int = 0
+    """Sentences that are in our corpus."""
+    missing: Counter[str] = dataclasses.field(default_factory=Counter)
+    """Number of other sentences by reason."""
+    lost: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    """Title and sentence where no rule explains the loss."""
+
+    @property
+    def share(self) -> float:
+        return self.found / max(1, self.sentences)
+
+
+def compare_dump(path: Path, peer: PeerEnvironment, scratch: Path) -> Coverage:
+    """Run wikiextractor on a dump and look up its sentences in our extraction."""
+    theirs = dict(_run_wikiextractor(path, peer, scratch))
+    dump = open_dump(path)
+    coverage = Coverage()
+    for page in read_pages(dump):
+        text = theirs.get(str(page.page_id), "")
+        if not text:
+            continue
+        reason = drop_reason(page, dump.site)
+        ours: set[tuple[str, str]] = set()
+        for passage in [] if reason else extract_article(page, dump.site).passages:
+            words = split_words(passage)
+            ours.update(zip(words, words[1:]))
+        for sentence in prose_sentences(text, page.text, dump.site.language or "en"):
+            coverage.sentences += 1
+            if is_covered(sentence, ours):
+                coverage.found += 1
+                continue
+            why = f"page: {reason}" if reason else why_missing(sentence, page)
+            coverage.missing[why] += 1
+            if why == LOST:
+                coverage.lost.append((page.title, sentence))
+    return coverage
+
+
+def _run_wikiextractor(path: Path, peer: PeerEnvironment, scratch: Path) -> Iterator[tuple[str, str]]:
+    """Yield page id and text of every article, as wikiextractor writes them."""
+    output = scratch / "wikiextractor"
+    shutil.rmtree(output, ignore_errors=True)
+    command = [str(peer.python), "-m", "wikiextractor.WikiExtractor", str(path.resolve()), "-o", str(output)]
+    settings = ["--json", "--no-templates", "-q", "--processes", "1", "-b", "64M"]
+    subprocess.run([*command, *settings], check=True, capture_output=True, cwd=scratch)
+    for file in sorted(output.rglob("wiki_*")):
+        with open(file, encoding="utf-8") as lines:
+            for line in lines:
+                record = json.loads(line)
+                yield str(record["id"]), record["text"]
+
+
+def split_words(text: str) -> list[str]:
+    """Return the case-folded words; formulas are omitted."""
+    text = _PLACEHOLDER.sub(" ", html.unescape(text)).replace('"', "")  # wikiextractor puts italics in quotes
+    return re.findall(r"[^\W_]+", unicodedata.normalize("NFKC", text).casefold())
+
+
+def prose_sentences(text: str, wikitext: str, language: str) -> Iterator[str]:
+    """Yield the sentences of running text: no headings, no short ones, none without a final full stop."""
+    headings = {"".join(split_words(heading)) for heading in _HEADING.findall(wikitext)}
+    for line in text.split("\n"):
+        if "".join(split_words(line)) in headings:
+            continue
+        for sentence in split_sentences(line, language):
+            ends = sentence.rstrip("\"'”’)")[-1:] in (".", "!", "?")
+            if ends and len(split_words(sentence)) >= MIN_WORDS:
+                yield sentence
+
+
+def is_covered(sentence: str, ours: set[tuple[str, str]]) -> bool:
+    """Return True if most words of a sentence have a neighbor with which they occur in `ours`, a set of word pairs."""
+    words = split_words(sentence)
+    pairs = [pair in ours for pair in zip(words, words[1:])]
+    found = sum(before or after for before, after in zip([False, *pairs], [*pairs, False]))
+    return found >= MIN_SHARE * len(words)
+
+
+def why_missing(sentence: str, page: Page) -> str:
+    """Return the rule that drops the line of wikitext from which a sentence comes."""
+    words = split_words(sentence)
+    pairs = set(zip(words, words[1:]))
+    # The source line is the one with most word pairs in common; its first characters tell most rules.
+    lines = _NOTE.sub("", page.text).split("\n")
+    number = max(range(len(lines)), key=lambda number: _common(lines[number], pairs))
+    line = lines[number]
+    if _FILE.match(line.lstrip()):
+        return "caption"
+    for first in (line[:1], line.lstrip()[:1]):
+        if first in _LINE_REASONS:
+            return _LINE_REASONS[first]
+    # Otherwise the innermost table, list or box that is open at that line.
+    opened: list[str] = []
+    for match in _BLOCK.finditer("\n".join(lines[:number])):
+        if match[1]:
+            opened.append(match[1].lower())
+        elif opened:
+            opened.pop()
+    for block in reversed(opened):
+        if not block.startswith("<div"):
+            return "table cell" if block in ("{|", "<table") else "list item"
+        if "class" in block:
+            return "caption or notice in a box"
+    return "mostly formulas" if _PLACEHOLDER.search(sentence) else LOST
+
+
+def _common(line: str, pairs: Iterable[tuple[str, str]]) -> int:
+    words = split_words(line)
+    return len(set(zip(words, words[1:])).intersection(pairs))
 
 
 def write_between_marks(path: Path, text: str) -> None:
-    """Replace what stands between the two marks of a file. UsageError where it lacks them."""
+    """Replace the text between the two marker lines of a file. Raise UsageError if it lacks them."""
     before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -113,9 +253,10 @@ def write_between_marks(path: Path, text: str) -> None:
     path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
 
 
+@errors_as_exit_codes
 def main(arguments: Sequence[str] | None = None) -> int:
     """Audit the dumps and print the tables."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.corpus_audit", description=__doc__)
+    parser = program("corpus_audit", __doc__)
     parser.add_argument("dumps", nargs="+", type=Path, metavar="DUMP")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables between the marks of this file")
     args = parser.parse_args(arguments)
@@ -123,18 +264,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     peer = PeerEnvironment(working_directory("corpus") / "environment", ("wikiextractor",))
     if peer.problem:
         print(f"wikiextractor could not be installed: {peer.problem}", file=sys.stderr)
-    try:
-        audits = [DumpAudit(path, peer, directory) for path in args.dumps]
-        text = render(audits, peer)
-        print(text)
-        for audit in audits:
-            for title, sentence in audit.coverage.lost if not audit.problem else []:
-                print(f"lost: {audit.name}: {title}: {sentence}", file=sys.stderr)
-        if args.write:
-            write_between_marks(args.write, text)
-    except BertError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    audits = [DumpAudit(path, peer, directory) for path in args.dumps]
+    text = render(audits, peer)
+    print(text)
+    for audit in audits:
+        for title, sentence in audit.coverage.lost if not audit.problem else []:
+            print(f"lost: {audit.name}: {title}: {sentence}", file=sys.stderr)
+    if args.write:
+        write_between_marks(args.write, text)
     return 0
 
 

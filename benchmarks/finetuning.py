@@ -1,10 +1,9 @@
 """Fine-tuning in examples a second, training and predicting, beside transformers' Trainer; SQuAD windows a second.
 
 Both sides train the same model from the same weights on the same encoded rows, batch size, precision, dropout,
-schedule and clipping, and then predict the same rows. The Trainer runs with what it does by
-default (batches in random order, padded to their longest) and with batches of like lengths. It needs `accelerate`.
-The seed is the number of the round, so on the whole of a task the scores of both sides stand beside each other with
-their spread.
+schedule and clipping, and then predict the same rows. The Trainer runs with its defaults (batches in random order,
+padded to their longest) and with batches of like lengths. It needs `accelerate`.
+The seed is the number of the round: on a whole task, the scores of both sides are comparable, with their deviation.
 """
 
 import argparse
@@ -14,29 +13,35 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.machine import describe
-from benchmarks.sample_instances import sample_instances
-from benchmarks.table import Contestant, Row, medians, render
-from benchmarks.working_directory import working_directory
+from benchmarks.harness import (
+    Contestant,
+    Row,
+    describe_machine,
+    errors_as_exit_codes,
+    medians,
+    program,
+    render,
+    working_directory,
+)
+from benchmarks.inputs import sample_instances
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import evaluate
-from bert_model.finetuning.encode import encode_examples
+from bert_model.finetuning.encode import EncodingConfig, encode_examples
 from bert_model.finetuning.predict_logits import predict_logits
-from bert_model.finetuning.search import Initialization, Setting, Trial
-from bert_model.finetuning.trial import TrialJob, initial_model, task_overrides, train_model
+from bert_model.finetuning.trial import Trial, starting_model, train_model
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
 from bert_model.training.distributed import keep_freed_memory
-from bert_pipeline.errors import BertError, UsageError
+from bert_pipeline.errors import UsageError
 from bert_pipeline.sample import generate_sample
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import get_task, read_examples
@@ -49,14 +54,14 @@ TARGETS = {
     ("training", "like lengths"): 1.1,
     ("predicting", "random order"): 1.5,
 }
-"""How many times the peer's rate ours is meant to be on a CPU."""
+"""Minimum ratio to the peer's rate on a CPU."""
 WINDOWS_TARGET = 1500.0
-"""Question windows that a core is meant to encode in a second."""
+"""Question windows per second and core."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningCase:
-    """What both sides train and predict."""
+    """The model, rows and settings that both sides train and predict with."""
 
     title: str
     task: Task
@@ -72,43 +77,44 @@ class FinetuningCase:
     device: str
 
     def score(self, logits: np.ndarray) -> float:
-        """The task's main metric of outputs for the dev rows."""
+        """Return the task's main metric for logits of the dev rows."""
         config = FinetuningConfig(precision=self.precision)  # type: ignore[arg-type]
         return evaluate(self.task, self.dev_examples, self.dev, logits, config).scores[self.task.main_metric]
 
 
 class OurFinetuning:
-    """The loop that `bert finetune` runs."""
+    """The training loop of `bert finetune`."""
 
     def __init__(self, case: FinetuningCase) -> None:
         self.case = case
-        config = FinetuningConfig(precision=case.precision)  # type: ignore[arg-type]
-        setting = Setting(case.learning_rate, case.batch_size, case.epochs)
-        overrides = task_overrides(config, case.task.kind, case.task.labels)
-        self.job = TrialJob(
-            trial=Trial(Initialization("pretrained", "pretrained"), setting, seed=1),
-            kind=case.task.kind,
+        self.trial = Trial(
+            kind="classification",
             labels=case.task.labels,
-            config=config,
-            model=case.model,
-            model_config=BertConfig.from_directory(case.model, **overrides),
+            data="",
+            dev_splits=(),
+            model=str(case.model),
+            start="pretrained",
+            learning_rate=case.learning_rate,
+            batch_size=case.batch_size,
+            epochs=case.epochs,
+            seed=1,
+            config=FinetuningConfig(precision=case.precision),  # type: ignore[arg-type]
             pad_id=case.tokenizer.pad_id,
         )
-        self.model = initial_model(self.job).to(case.device)
+        self.model = starting_model(self.trial).to(case.device)
         self.scores: list[float] = []
 
     def train(self) -> float:
-        """Train from the first weights with the next seed, and score; returns examples a second of the training."""
-        seed = 1 + len(self.scores)
-        job = dataclasses.replace(self.job, trial=dataclasses.replace(self.job.trial, seed=seed))
-        torch.manual_seed(seed)
-        self.model = initial_model(job).to(self.case.device)
-        _, _, seconds = train_model(self.model, job, self.case.train, None)
+        """Train from the initial weights with the next seed, and score; return examples per second of the training."""
+        trial = dataclasses.replace(self.trial, seed=1 + len(self.scores))
+        torch.manual_seed(trial.seed)
+        self.model = starting_model(trial).to(self.case.device)
+        _, _, seconds = train_model(self.model, trial, self.case.train, None)
         self.scores.append(self.case.score(self._logits()))
         return self.case.epochs * self.case.train.num_examples / seconds
 
     def predict(self) -> float:
-        """Predict the dev rows; returns examples a second."""
+        """Predict the dev rows; return examples per second."""
         started = time.perf_counter()
         self._logits()
         return self.case.dev.num_examples / (time.perf_counter() - started)
@@ -118,11 +124,11 @@ class OurFinetuning:
         return predict_logits(self.model, self.case.dev, pad_id=pad_id, precision=self.case.precision)
 
 
-class ItsFinetuning:
-    """The Trainer's, with batches in random order or of like lengths."""
+class PeerFinetuning:
+    """The Trainer, with batches in random order or of like lengths."""
 
     def __init__(self, case: FinetuningCase, *, grouped: bool) -> None:
-        from benchmarks.transformers_finetuning import EncodedDataset, TransformersFinetuning
+        from benchmarks.transformers_peers import EncodedDataset, TransformersFinetuning
 
         self.case = case
         self.data, self.dev = EncodedDataset(case.train), EncodedDataset(case.dev)
@@ -139,22 +145,24 @@ class ItsFinetuning:
         self.scores: list[float] = []
 
     def train(self) -> float:
-        """As ours."""
+        """Train and score like `OurFinetuning.train`."""
         seconds = self.peer.train(self.data, seed=1 + len(self.scores))
         self.scores.append(self.case.score(self.peer.logits(self.dev)))
         return self.case.epochs * len(self.data) / seconds
 
     def predict(self) -> float:
-        """As ours."""
+        """Predict like `OurFinetuning.predict`."""
         return len(self.dev) / self.peer.predict(self.dev)
 
 
 def measure(case: FinetuningCase, rounds: int) -> list[Row]:
     """Train and predict with every contestant, in alternating rounds."""
     ours = OurFinetuning(case)
-    peers: dict[str, ItsFinetuning] = {}
+    peers: dict[str, PeerFinetuning] = {}
     if importlib.util.find_spec("transformers") and importlib.util.find_spec("accelerate"):
-        peers = {name: ItsFinetuning(case, grouped=name == "like lengths") for name in ("random order", "like lengths")}
+        peers = {
+            name: PeerFinetuning(case, grouped=name == "like lengths") for name in ("random order", "like lengths")
+        }
     train: dict[str, Contestant] = {"ours": ours.train, **{name: peer.train for name, peer in peers.items()}}
     predict: dict[str, Contestant] = {"ours": ours.predict, **{name: peer.predict for name, peer in peers.items()}}
     rows = []
@@ -163,54 +171,47 @@ def measure(case: FinetuningCase, rounds: int) -> list[Row]:
         for name in peers or ("",):
             note = ""
             if what == "training":
-                note = f"{case.task.main_metric} {_spread(ours.scores)}"
-                note += f", the peer's {_spread(peers[name].scores)}" if peers else ""
+                note = f"{case.task.main_metric} {_mean_and_deviation(ours.scores)}"
+                note += f", the peer's {_mean_and_deviation(peers[name].scores)}" if peers else ""
+            target = TARGETS.get((what, name)) if case.device == "cpu" else None
+            peer = f"{PEER}, {name}" if name else PEER
             rows.append(
-                Row(
-                    what=f"{what}, {case.title}",
-                    unit=UNIT,
-                    ours=rates["ours"],
-                    peer=f"{PEER}, {name}" if name else PEER,
-                    theirs=rates.get(name),
-                    note=note,
-                    target_ratio=TARGETS.get((what, name)) if case.device == "cpu" else None,
-                )
-            )
+                Row(what=f"{what}, {case.title}", unit=UNIT, ours=rates["ours"], peer=peer, theirs=rates.get(name),
+                    note=note, target_ratio=target)
+            )  # fmt: skip
     return rows
 
 
-def _spread(scores: Sequence[float]) -> str:
+def _mean_and_deviation(scores: Sequence[float]) -> str:
     deviation = f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""
     return f"{statistics.fmean(scores):.1f}{deviation}"
 
 
-def featurization_rate(examples: Sequence[Any], tokenizer: Tokenizer, task_name: str) -> float:
-    """Encode questions with their windows, once, in this thread; returns windows a second."""
+def encoding_rate(examples: Sequence[Any], tokenizer: Tokenizer, task_name: str) -> float:
+    """Encode questions once in this thread; return windows per second."""
+    config = EncodingConfig(max_seq_length=384, doc_stride=128)
     started = time.perf_counter()
-    encoded = encode_examples(
-        get_task(task_name), examples, tokenizer, FinetuningConfig(max_seq_length=384, doc_stride=128)
-    )
+    encoded = encode_examples(get_task(task_name), examples, tokenizer, config)
     return encoded.num_rows / (time.perf_counter() - started)
 
 
 def case_of(args: argparse.Namespace, device: str) -> FinetuningCase:
-    """Read, choose and encode the examples that the arguments ask for."""
-    root = _task_files(args)
+    """Read, sample and encode the examples that the arguments ask for."""
+    root = args.data or generated_tasks()
     model = args.model or fresh_model(args.size)
     tokenizer = Tokenizer.from_directory(model)
     task = get_task(args.task)
     if task.kind != "classification":
         raise UsageError(f"--task {args.task}: found {task.kind}, expected a classification")
     config = task_configuration(args.task)
-    folder = next(
-        (f for f in (root / "glue" / task.folder, root / task.folder, root) if (f / "dev.tsv").is_file()), root
-    )
+    folders = (root / "glue" / task.folder, root / task.folder)
+    folder = next((folder for folder in folders if (folder / "dev.tsv").is_file()), root)
     rng = np.random.default_rng(1)
     chosen: list[list[Any]] = []
     for name in (task.train_file, next(iter(task.dev_files.values()))):
         examples = read_examples(task, folder / name)
         chosen.append([examples[index] for index in rng.permutation(len(examples))[: args.examples]])
-    train, dev = (encode_examples(task, examples, tokenizer, config) for examples in chosen)
+    train, dev = (encode_examples(task, examples, tokenizer, config.encoding) for examples in chosen)
     shape = BertConfig.from_directory(model)
     size = f"{shape.num_hidden_layers} layers of {shape.hidden_size}"
     return FinetuningCase(
@@ -229,12 +230,8 @@ def case_of(args: argparse.Namespace, device: str) -> FinetuningCase:
     )
 
 
-def _task_files(args: argparse.Namespace) -> Path:
-    return args.data or generated_tasks()
-
-
 def generated_tasks() -> Path:
-    """Task files over a generated encyclopaedia, made where they are missing."""
+    """Return the directory of generated task files, which is created if it is missing."""
     directory = working_directory("finetuning") / "sample"
     if not (directory / "manifest.json").is_file():
         generate_sample(directory, num_articles=1200)
@@ -242,7 +239,7 @@ def generated_tasks() -> Path:
 
 
 def fresh_model(size: str) -> Path:
-    """A model of random weights with a vocabulary of the generated encyclopaedia: speed does not depend on weights."""
+    """Return a model of random weights (speed does not depend on them) with the vocabulary of the generated text."""
     directory = working_directory("finetuning") / f"model-{size}"
     if not (directory / "config.json").is_file():
         instances = sample_instances(working_directory("finetuning"), vocab_size=8000, max_seq_length=128)
@@ -254,8 +251,8 @@ def fresh_model(size: str) -> Path:
 
 
 def argument_parser(device: str) -> argparse.ArgumentParser:
-    """The program's arguments."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.finetuning", description=__doc__)
+    """Return the program's parser."""
+    parser = program("finetuning", __doc__)
     parser.add_argument("--data", type=Path, help="a folder of task files (default: generated ones)")
     parser.add_argument("--task", default="qnli", help="a classification task (default: %(default)s)")
     parser.add_argument("--squad", type=Path, help="a SQuAD 1.1 file (default: a generated one)")
@@ -273,6 +270,7 @@ def argument_parser(device: str) -> argparse.ArgumentParser:
     return parser
 
 
+@errors_as_exit_codes
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark and print its table."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -281,19 +279,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args.rounds, args.examples = 1, 64
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # windows are counted for one core
     keep_freed_memory()  # as the workers of `bert finetune` do; in one process it serves both sides
-    try:
-        case = case_of(args, device)
-        squad = read_examples(get_task("squad1"), args.squad or _task_files(args) / "squad" / "dev-v1.1.json")
-        head = describe(
-            ("torch", "transformers", "accelerate"), torch.cuda.get_device_name() if device == "cuda" else ""
-        )
-        rows = measure(case, args.rounds)
-        encode: Callable[[], float] = lambda: featurization_rate(squad, case.tokenizer, "squad1")  # noqa: E731
-        rate = medians({"ours": encode}, args.rounds, "SQuAD windows")["ours"]
-        rows.append(Row(what="SQuAD questions to windows of 384", unit="windows/s", ours=rate, target=WINDOWS_TARGET))
-    except BertError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    case = case_of(args, device)
+    squad = read_examples(
+        get_task("squad1"), args.squad or (args.data or generated_tasks()) / "squad" / "dev-v1.1.json"
+    )
+    gpu = torch.cuda.get_device_name() if device == "cuda" else ""
+    head = describe_machine(("torch", "transformers", "accelerate"), gpu)
+    rows = measure(case, args.rounds)
+    windows = medians({"ours": lambda: encoding_rate(squad, case.tokenizer, "squad1")}, args.rounds, "SQuAD windows")
+    what = "SQuAD questions to windows of 384"
+    rows.append(Row(what=what, unit="windows/s", ours=windows["ours"], target=WINDOWS_TARGET))
     lengths = case.train.lengths()
     print(f"{head}; {torch.get_num_threads()} threads")
     print(f"{case.title}: batch {case.batch_size}, {lengths.mean():.1f} tokens an example, the longest {lengths.max()}")

@@ -1,10 +1,9 @@
-"""What each kernel of our own brings to a training step on this processor, measured on steps that take turns.
+"""Effect of each of our kernels on a training step on this processor.
 
-A ratio is the median, over the turns, of a step's rate over that of the first variant's step of the same turn: torch's
-own products, our dropout and unpadded rows. Above 1 is faster.
+Steps of all variants alternate in one process. A ratio is the median, over the turns, of a variant's rate over that of
+the first variant in the same turn: torch's own products, our dropout and unpadded rows. Above 1 is faster.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import io
@@ -19,11 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.machine import describe
-from benchmarks.our_training import OurTraining
-from benchmarks.sample_instances import sample_instances
-from benchmarks.training_case import TrainingCase
-from benchmarks.working_directory import working_directory
+from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program, working_directory
+from benchmarks.inputs import sample_instances
+from benchmarks.training import OurTraining, TrainingCase
 from bert_model.model.cpu_kernels import Shape, cpu_settings, fast_dropout, onednn_choice, processor
 from bert_model.pretraining.data import Batch, collate
 from bert_model.training.distributed import keep_freed_memory
@@ -41,7 +38,7 @@ class Variant:
 
 
 def variants_of(case: TrainingCase) -> list[Variant]:
-    """Return the variants in the order of the table; the first is what the others are compared with."""
+    """Return the variants in the order of the table; the others are compared with the first."""
     config = case.model_config()
     hidden, inner, vocabulary = config.hidden_size, config.intermediate_size, (config.vocab_size, config.hidden_size)
     layers = [(hidden, hidden), (inner, hidden), (hidden, inner)]
@@ -49,18 +46,13 @@ def variants_of(case: TrainingCase) -> list[Variant]:
         Variant(),
         Variant(onednn=[*layers, vocabulary]),
         Variant(onednn=[vocabulary]),
-        Variant(dropout=torchs_dropout),
+        Variant(dropout=functional.dropout),
         Variant(padded=True),
     ]
 
 
-def torchs_dropout(hidden: Tensor, probability: float, training: bool) -> Tensor:
-    """Drop out as torch does."""
-    return functional.dropout(hidden, probability, training)
-
-
 def measure(case: TrainingCase, num_turns: int) -> tuple[float, list[float]]:
-    """Return the first variant's median rate in real tokens a second, and every variant's ratio to it."""
+    """Return the first variant's median rate in real tokens per second, and every variant's ratio to it."""
     variants = variants_of(case)
     training = OurTraining(case)
     rates: list[list[float]] = [[] for _ in variants]
@@ -74,6 +66,7 @@ def measure(case: TrainingCase, num_turns: int) -> tuple[float, list[float]]:
         return batch._replace(token_rows=None) if current.padded else batch
 
     def after_step(_: int) -> None:
+        """Record the rate of the step that ended, and switch to the next variant."""
         nonlocal current, steps
         now, tokens = time.perf_counter(), float(training.trainer.tokens_seen)
         rates[steps % len(variants)].append((tokens - last[1]) / (now - last[0]))
@@ -81,8 +74,8 @@ def measure(case: TrainingCase, num_turns: int) -> tuple[float, list[float]]:
         current = variants[steps % len(variants)]
         settings.close()
         settings.enter_context(cpu_settings(onednn=current.onednn))
-        for module in ("modeling", "cpu_kernels"):
-            settings.enter_context(mock.patch(f"bert_model.{module}.fast_dropout", current.dropout))
+        for module in ("bert", "cpu_kernels"):
+            settings.enter_context(mock.patch(f"bert_model.model.{module}.fast_dropout", current.dropout))
         last[:] = time.perf_counter(), tokens
 
     training.trainer.after_step = after_step
@@ -94,23 +87,24 @@ def measure(case: TrainingCase, num_turns: int) -> tuple[float, list[float]]:
     ):
         training.trainer.run(0)
     turns = list(zip(*(found[1:] for found in rates)))  # the first turn warms up
-    return statistics.median(rates[0][1:]), [
-        statistics.median(t[i] / t[0] for t in turns) for i in range(len(variants))
-    ]
+    ratios = [statistics.median(turn[i] / turn[0] for turn in turns) for i in range(len(variants))]
+    return statistics.median(rates[0][1:]), ratios
 
 
+@errors_as_exit_codes
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark and print its table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__)
+    parser = program("kernels", __doc__)
     parser.add_argument("--sizes", nargs="+", default=["tiny", "base"], metavar="SIZE")
     parser.add_argument("--vocab-sizes", nargs="+", type=int, default=[30_522])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--turns", type=int, default=10, help="steps of each variant (default: %(default)s)")
-    parser.add_argument("--articles", type=int, default=1200, help="size of the generated encyclopaedia")
+    parser.add_argument("--articles", type=int, default=1200, help="size of the generated encyclopedia")
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     keep_freed_memory()
-    lines = [HEADER, tuple("-" * len(name) for name in HEADER)]
+    directory = working_directory("pretraining")
+    rows = []
     for size in args.sizes:
         for vocab_size in args.vocab_sizes:
             micro = 8 if size in ("base", "large") else 32
@@ -124,25 +118,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 dropout=0.1,
                 device=torch.device("cpu"),
                 instances=sample_instances(
-                    working_directory("pretraining"),
-                    vocab_size=vocab_size,
-                    max_seq_length=128,
-                    num_articles=args.articles,
+                    directory, vocab_size=vocab_size, max_seq_length=128, num_articles=args.articles
                 ),
             )
-            chosen = ", ".join(f"{outputs:,} × {inputs:,}" for outputs, inputs in onednn_choice(case.model_config()))
+            shapes = onednn_choice(case.model_config())
+            chosen = ", ".join(f"{outputs:,} × {inputs:,}" for outputs, inputs in shapes) or "none"
             rate, ratios = measure(case, args.turns)
-            lines.append(
-                (
-                    f"{size}, vocabulary {vocab_size:,}",
-                    f"{rate:,.0f}",
-                    *(f"{r:.2f}" for r in ratios[1:]),
-                    chosen or "none",
-                )
-            )
-    print(describe(("torch",)))
+            cells = [f"{ratio:.2f}" for ratio in ratios[1:]]
+            rows.append([f"{size}, vocabulary {vocab_size:,}", f"{rate:,.0f}", *cells, chosen])
+    print(describe_machine(("torch",)))
     print(f"{processor()}; threads: {args.threads}; medians of {args.turns} turns\n")
-    print("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    print(markdown_table(HEADER, rows))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Pages that hold nothing but markup gone wrong: seconds for five megabytes of each.
+"""Pages of malformed markup: seconds for five megabytes of each kind.
 
 `python -m benchmarks.pathological [MEGABYTES]` prints a table, the slowest first.
 """
@@ -95,11 +95,11 @@ UNITS = {
     "coordinates": "{{coord|1|N|1|E}} ",
     "conversions": "{{convert|1|to|",
 }
-"""What a page is filled with."""
+"""Text that a page repeats, by name."""
 
 
 def seconds_of(unit: str, num_characters: float) -> float:
-    """Processor seconds to extract one page of so many characters."""
+    """Return the processor seconds to extract one page of so many characters."""
     text = "Prose. " + unit * (int(num_characters) // len(unit))
     site = read_site("")
     start = time.process_time()

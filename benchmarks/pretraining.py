@@ -6,26 +6,34 @@ safetensors and pyyaml, and transformers for the peer.
 """
 
 import argparse
+import dataclasses
 import importlib.util
 import itertools
+import os
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
-from benchmarks.growth import measure_growth, render_growth, series
-from benchmarks.machine import describe
-from benchmarks.our_training import OurTraining
-from benchmarks.ranks import measure_ranks
-from benchmarks.sample_instances import sample_instances
-from benchmarks.table import Contestant, Row, medians, render
-from benchmarks.training_case import TrainingCase
-from benchmarks.working_directory import working_directory
+from benchmarks.harness import (
+    Contestant,
+    Row,
+    describe_machine,
+    errors_as_exit_codes,
+    markdown_table,
+    medians,
+    program,
+    render,
+    working_directory,
+)
+from benchmarks.inputs import sample_instances
+from benchmarks.training import RANK_TIMEOUT_SECONDS, OurTraining, TrainingCase
 from bert_model.model.cpu_kernels import cpu_settings
 from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice, split_micro_batches
-from bert_model.training.distributed import keep_freed_memory
+from bert_model.training.distributed import environments_of_ranks, keep_freed_memory
 from bert_model.training.throughput import matrix_product_rate
 from bert_pipeline.errors import BertError, ConfigurationError
 from bert_pipeline.manifest import Manifest, load_manifest
@@ -33,24 +41,32 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 UNIT = "real tokens/s"
 PEER = "transformers"
+ALONE, RANKS, APART = "1 process", "2 gloo ranks", "2 processes apart"
+SIZES = ("tiny", "mini", "small", "medium", "base", "large")
+GROWTH_LENGTHS = (128, 256, 512)
+GROWTH_HEADER = ("what", "ms a step", "times", "operations", "real tokens/s", "utilization", "waiting for data")
 
 
 class Training(Protocol):
-    """What both sides are to the benchmark."""
+    """A training of either side."""
 
     def run(self, seconds: float) -> float:
-        """Train for at least so long; returns real tokens a second."""
+        """Train for at least `seconds`; return real tokens per second."""
         ...
 
 
+# ----------------------------------------------------------------------------------------------------------------------
+# Our side and the peer's
+
+
 def measure(case: TrainingCase, *, compiled: bool, rounds: int, seconds: float) -> list[Row]:
-    """Measure one case: a row beside the peer's best, and one beside its batches in reading order."""
+    """Measure one case; return one row for each variant of the peer, the fastest first."""
     ours: dict[str, OurTraining] = {"ours": OurTraining(case)}
     peers: dict[str, Training] = {}
     if compiled:
         ours["ours, compiled"] = OurTraining(case, compiled=True)
     if importlib.util.find_spec(PEER):
-        from benchmarks.transformers_training import TransformersTraining
+        from benchmarks.transformers_peers import TransformersTraining
 
         peers[f"{PEER}, like lengths"] = TransformersTraining(case, grouped=True)
         peers[f"{PEER}, reading order"] = TransformersTraining(case, grouped=False)
@@ -67,22 +83,24 @@ def measure(case: TrainingCase, *, compiled: bool, rounds: int, seconds: float) 
         contestants[name] = lambda training=training: training.run(seconds)  # type: ignore[misc]
     rates = medians(contestants, rounds, case.title)
     best = max((name for name in rates if name in ours), key=rates.__getitem__)
-    with cpu_settings(onednn=ours[best].onednn):
-        rate = matrix_product_rate(case.device, case.precision)
-    utilization = rates[best] * ours[best].flops_per_token() / rate
-    note = f"{best.removeprefix('ours').strip(', ') or 'eager'}; {utilization:.0%} of the matrix-product rate "
-    note += f"({rate / 1e9:,.0f} GFLOP/s); {ours[best].waiting_share:.2%} waiting for data"
-    if case.device.type == "cpu":
-        shapes = ", ".join(f"{outputs:,} × {inputs:,}" for outputs, inputs in ours[best].onednn)
-        note += f"; on oneDNN: {shapes or 'no layer'}"
+    note = _note(case, best, ours[best], rates[best])
     found = sorted((name for name in rates if name in peers), key=rates.__getitem__, reverse=True)
-    if not found:
-        return [Row(what=case.title, unit=UNIT, ours=rates[best], peer=PEER, note=note)]
-    notes = [note, *[""] * len(found)]
     return [
-        Row(what=case.title, unit=UNIT, ours=rates[best], peer=peer, theirs=rates[peer], note=notes[index])
-        for index, peer in enumerate(found)
+        Row(what=case.title, unit=UNIT, ours=rates[best], peer=peer, theirs=rates.get(peer), note="" if index else note)
+        for index, peer in enumerate(found or [PEER])
     ]
+
+
+def _note(case: TrainingCase, name: str, training: OurTraining, tokens_per_second: float) -> str:
+    with cpu_settings(onednn=training.onednn):
+        rate = matrix_product_rate(case.device, case.precision)
+    utilization = tokens_per_second * training.flops_per_token() / rate
+    note = f"{name.removeprefix('ours').strip(', ') or 'eager'}; {utilization:.0%} of the matrix-product rate "
+    note += f"({rate / 1e9:,.0f} GFLOP/s); {training.waiting_share:.2%} waiting for data"
+    if case.device.type == "cpu":
+        shapes = ", ".join(f"{outputs:,} × {inputs:,}" for outputs, inputs in training.onednn)
+        note += f"; on oneDNN: {shapes or 'no layer'}"
+    return note
 
 
 def lengths_and_padding(case: TrainingCase, num_batches: int = 40) -> tuple[float, float]:
@@ -102,7 +120,7 @@ def lengths_and_padding(case: TrainingCase, num_batches: int = 40) -> tuple[floa
 
 
 def profile(case: TrainingCase) -> str:
-    """Return where our steps spend their time, by operator."""
+    """Return a profile of our steps, by operator."""
     training = OurTraining(case)
     training.run(0.0)
     activities = [torch.profiler.ProfilerActivity.CPU]
@@ -114,8 +132,146 @@ def profile(case: TrainingCase) -> str:
     return profiler.key_averages().table(sort_by=column, row_limit=25, max_name_column_width=60)
 
 
+# ----------------------------------------------------------------------------------------------------------------------
+# Two ranks beside one
+
+
+def measure_ranks(case: TrainingCase, *, rounds: int, seconds: float) -> list[Row]:
+    """Measure two gloo ranks, and two independent processes, beside one process, each time in fresh processes.
+
+    Each process has one thread. All use twice the case's batch, so that each rank has as many instances as the case.
+    Two processes that share nothing are the upper bound of what a second process can add on the machine.
+    """
+    case = dataclasses.replace(case, global_batch_size=2 * case.global_batch_size)
+    world_sizes = {ALONE: [1], RANKS: [2], APART: [1, 1]}
+    contestants: dict[str, Contestant] = {
+        name: lambda sizes=sizes: run_trainings(case, sizes, seconds)  # type: ignore[misc]
+        for name, sizes in world_sizes.items()
+    }
+    rates = medians(contestants, rounds, case.title)
+    notes = {
+        RANKS: f"one thread each, batches of {case.global_batch_size}",
+        APART: "they share nothing: what the machine gives",
+    }
+    return [
+        Row(what=f"{case.title}: {name}", unit=UNIT, ours=rates[name], peer=ALONE, theirs=rates[ALONE], note=note)
+        for name, note in notes.items()
+    ]
+
+
+def run_trainings(case: TrainingCase, world_sizes: Sequence[int], seconds: float) -> float:
+    """Run one training for each world size, all at once; return the real tokens per second of all together."""
+    command = [sys.executable, "-m", "benchmarks.training", case.to_json(seconds=seconds)]
+    environments = [environment for world_size in world_sizes for environment in environments_of_ranks(world_size)]
+    processes = [
+        subprocess.Popen(
+            command,
+            env=os.environ | environment | {"OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for environment in environments
+    ]
+    try:
+        outputs = [process.communicate(timeout=RANK_TIMEOUT_SECONDS) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for environment, process, (_, errors) in zip(environments, processes, outputs):
+        if process.returncode:
+            which = f"rank {environment['RANK']} of {environment['WORLD_SIZE']}"
+            raise BertError(f"{which} ended with {process.returncode}: {errors.strip()[-500:]}")
+    return sum(float(text) for environment, (text, _) in zip(environments, outputs) if environment["RANK"] == "0")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Growth of a step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Growth:
+    """A step of one case, compared with the first case of its series."""
+
+    what: str
+    milliseconds: float
+    times: float
+    """Step time over that of the first case."""
+    operations: float
+    """Operations of a step over those of the first case: `times` at constant efficiency."""
+    tokens_per_second: float
+    utilization: float
+    waiting: float
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row of the table."""
+        return (
+            self.what, f"{self.milliseconds:,.1f}", f"{self.times:.2f}", f"{self.operations:.2f}",
+            f"{self.tokens_per_second:,.0f}", f"{self.utilization:.0%}", f"{self.waiting:.2%}",
+        )  # fmt: skip
+
+
+def growth_series(
+    case: TrainingCase, instances_of: Callable[[int], Manifest | None], lengths: Sequence[int]
+) -> Iterator[list[tuple[str, TrainingCase]]]:
+    """Yield series of cases that differ from `case` in one respect: batch, length, size.
+
+    `instances_of(length)` returns instances of a length, None if there are none.
+    """
+    batches = [case.micro_batch_size * factor for factor in (1, 2, 4, 8)]
+    yield [(f"batch {batch}", dataclasses.replace(case, global_batch_size=batch)) for batch in batches]
+    found = [(length, instances_of(length)) for length in lengths]
+    yield [
+        (f"length {length}", dataclasses.replace(case, max_seq_length=length, instances=instances))
+        for length, instances in found
+        if instances is not None
+    ]
+    first = SIZES.index(case.size)
+    yield [(size, dataclasses.replace(case, size=size)) for size in SIZES[first : first + 3]]
+
+
+def measure_growth(cases: Sequence[tuple[str, TrainingCase]], seconds: float, rate: float) -> list[Growth]:
+    """Measure a series, each case for at least `seconds`; `rate` is the device's matrix-product rate."""
+    rows: list[Growth] = []
+    first_flops = 0.0
+    for what, case in cases:
+        training = OurTraining(case)
+        training.run(0.0)  # warm-up
+        tokens_per_second = training.run(seconds)
+        milliseconds = 1000.0 * training.meter.elapsed / training.meter.num_steps
+        flops = training.flops_per_token() * training.meter.num_tokens / training.meter.num_steps
+        first_flops = first_flops or flops
+        rows.append(
+            Growth(
+                what=what,
+                milliseconds=milliseconds,
+                times=milliseconds / rows[0].milliseconds if rows else 1.0,
+                operations=flops / first_flops,
+                tokens_per_second=tokens_per_second,
+                utilization=tokens_per_second * training.flops_per_token() / rate,
+                waiting=training.waiting_share,
+            )
+        )
+    return rows
+
+
+def render_growth(rows: Sequence[Growth]) -> str:
+    """Format the rows as a Markdown table."""
+    return markdown_table(GROWTH_HEADER, [row.cells() for row in rows])
+
+
+def _growth_table(args: argparse.Namespace, case: TrainingCase) -> str:
+    rate = matrix_product_rate(case.device, case.precision)
+    series = growth_series(case, lambda length: _instances(args, case.vocab_size, length), GROWTH_LENGTHS)
+    return render_growth([row for cases in series for row in measure_growth(cases, args.seconds, rate)])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The program
+
+
 def _cases(args: argparse.Namespace, device: torch.device) -> list[TrainingCase]:
-    """Every combination that was asked for; a given instance directory serves the vocabularies that can hold it."""
+    """Return every requested combination; an instance directory serves all vocabulary sizes that can hold it."""
     cases = []
     for size, length, vocab_size, precision, dropout in itertools.product(
         args.sizes, args.lengths, args.vocab_sizes, args.precisions, args.dropouts
@@ -155,18 +311,8 @@ def _instances(args: argparse.Namespace, vocab_size: int, length: int) -> Manife
     return None
 
 
-def _growth(args: argparse.Namespace, case: TrainingCase) -> str:
-    rate = matrix_product_rate(case.device, case.precision)
-    rows = [
-        row
-        for cases in series(case, lambda length: _instances(args, case.vocab_size, length), (128, 256, 512))
-        for row in measure_growth(cases, args.seconds, rate)
-    ]
-    return render_growth(rows)
-
-
 def _batch_sizes(size: str, length: int, device: torch.device) -> tuple[int, int]:
-    """(micro-batch, global batch) that suit a device."""
+    """Return micro-batch and global batch sizes that suit a device."""
     if device.type == "cuda":
         micro = max(1, 128 * 128 // length)
         return micro, 4 * micro
@@ -177,11 +323,8 @@ def _batch_sizes(size: str, length: int, device: torch.device) -> tuple[int, int
     return micro, 4 * micro
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmark and print its table."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    on_gpu = device.type == "cuda"
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pretraining", description=__doc__)
+def _parser(*, on_gpu: bool) -> argparse.ArgumentParser:
+    parser = program("pretraining", __doc__)
     parser.add_argument("--sizes", nargs="+", default=["base", "large"] if on_gpu else ["tiny"], metavar="SIZE")
     parser.add_argument("--base", action="store_true", help="size base as well")
     parser.add_argument("--vocab-sizes", nargs="+", type=int, default=[30_522] if on_gpu else [8_000, 30_522])
@@ -195,39 +338,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--micro-batch-size", type=int, default=0)
     parser.add_argument("--instances", nargs="+", type=Path, help="instance directories (default: generated ones)")
-    parser.add_argument("--articles", type=int, default=1200, help="size of the generated encyclopaedia")
+    parser.add_argument("--articles", type=int, default=1200, help="size of the generated encyclopedia")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-growth", action="store_true", help="leave out how a step grows with batch, length, size")
     parser.add_argument("--no-ranks", action="store_true", help="leave out two gloo ranks beside one (CPU only)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds; medians are printed")
-    parser.add_argument("--seconds", type=float, default=10.0, help="least length of a round")
+    parser.add_argument("--seconds", type=float, default=10.0, help="minimum length of a round")
     parser.add_argument("--quick", action="store_true", help="one short round, eager: shows that it runs")
     parser.add_argument("--profile", action="store_true", help="print where our steps spend their time, and stop")
-    args = parser.parse_args(arguments)
+    return parser
+
+
+@errors_as_exit_codes
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark and print its table."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = device.type == "cuda"
+    args = _parser(on_gpu=on_gpu).parse_args(arguments)
     keep_freed_memory()  # as `bert pretrain` does; in one process it serves both sides
     if args.quick:
         args.rounds, args.seconds, args.no_compile, args.no_growth, args.no_ranks = 1, 0.0, True, True, True
     if args.base and "base" not in args.sizes:
         args.sizes.append("base")
-    try:
-        cases = _cases(args, device)
-        if args.profile:
-            for case in cases:
-                print(f"{case.title}\n{profile(case)}")
-            return 0
-        gpu = torch.cuda.get_device_name(device) if on_gpu else ""
-        head = describe(("torch", "transformers", "numpy"), gpu)
-        rows = [
-            row
-            for case in cases
-            for row in measure(case, compiled=not args.no_compile, rounds=args.rounds, seconds=args.seconds)
-        ]
-        if not on_gpu and not args.no_ranks:
-            rows += measure_ranks(cases[0], rounds=args.rounds, seconds=args.seconds)
-        growth = "" if args.no_growth else _growth(args, cases[0])
-    except BertError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    cases = _cases(args, device)
+    if args.profile:
+        for case in cases:
+            print(f"{case.title}\n{profile(case)}")
+        return 0
+    gpu = torch.cuda.get_device_name(device) if on_gpu else ""
+    head = describe_machine(("torch", "transformers", "numpy"), gpu)
+    rows = [
+        row
+        for case in cases
+        for row in measure(case, compiled=not args.no_compile, rounds=args.rounds, seconds=args.seconds)
+    ]
+    if not on_gpu and not args.no_ranks:
+        rows += measure_ranks(cases[0], rounds=args.rounds, seconds=args.seconds)
+    growth = "" if args.no_growth else _growth_table(args, cases[0])
     print(f"{head}; {torch.get_num_threads()} threads")
     for path, case in {case.instances.path: case for case in cases}.items():
         mean, padding = lengths_and_padding(case)

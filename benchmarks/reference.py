@@ -1,8 +1,8 @@
-"""The reference algorithm of pre-training instances, written plainly: lists of token strings, one instance at a time.
+"""Reference algorithm for pre-training instances in plain Python: lists of token strings, one instance at a time.
 
-What google-research/bert's create_pretraining_data.py does, with its defaults, without its files: sentences are
-gathered to a target length, half the pairs get a random second part, pairs are cut to size token by token, and words
-are chosen for prediction from a shuffled list. It is the peer of the benchmark and the yardstick of its test.
+The algorithm of google-research/bert's create_pretraining_data.py with its defaults, without file formats: sentences
+are gathered to a target length, half of the pairs get a random second part, pairs are truncated token by token, and
+words are chosen for prediction from a shuffled list. Used as the peer of the benchmark and as the reference of a test.
 """
 
 import random
@@ -38,7 +38,7 @@ class ReferenceSettings:
 def create_instances(
     documents: Sequence[Document], vocabulary: Sequence[str], settings: ReferenceSettings, rng: random.Random
 ) -> list[ReferenceInstance]:
-    """Make the instances of all documents, `dupe_factor` times, shuffled."""
+    """Return the shuffled instances of all documents, in `dupe_factor` passes."""
     instances = []
     for _ in range(settings.dupe_factor):
         for index in range(len(documents)):
@@ -70,7 +70,7 @@ def _instances_of(
             is_random = len(chunk) == 1 or rng.random() < 0.5
             if is_random:
                 b = _random_part(documents, index, target - len(a), rng)
-                position -= len(chunk) - first_part  # what was not used is put back
+                position -= len(chunk) - first_part  # put unused sentences back
             else:
                 b = [token for sentence in chunk[first_part:] for token in sentence]
             _cut(a, b, room, rng)
@@ -80,14 +80,14 @@ def _instances_of(
     return instances
 
 
-def _random_part(documents: Sequence[Document], index: int, wanted: int, rng: random.Random) -> list[str]:
-    """Sentences from a random place of a document other than the one at hand."""
+def _random_part(documents: Sequence[Document], index: int, target: int, rng: random.Random) -> list[str]:
+    """Return the tokens of sentences from a random place in another document."""
     other = rng.randrange(len(documents) - 1)
     document = documents[other + (other >= index)]
     part: list[str] = []
     for sentence in document[rng.randrange(len(document)) :]:
         part.extend(sentence)
-        if len(part) >= wanted:
+        if len(part) >= target:
             break
     return part
 
@@ -113,8 +113,8 @@ def _masked(
     segment_ids = [0] * (len(a) + 2) + [1] * (len(b) + 1)
     candidates = [position for position, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
     rng.shuffle(candidates)
-    wanted = min(settings.max_predictions_per_seq, max(1, round(len(tokens) * settings.masked_lm_prob)))
-    chosen = sorted(candidates[:wanted])
+    num_masked = min(settings.max_predictions_per_seq, max(1, round(len(tokens) * settings.masked_lm_prob)))
+    chosen = sorted(candidates[:num_masked])
     labels = [tokens[position] for position in chosen]
     for position in chosen:
         if rng.random() < 0.8:
@@ -127,7 +127,7 @@ def _masked(
 def pad_features(
     instance: ReferenceInstance, token_ids: dict[str, int], settings: ReferenceSettings
 ) -> dict[str, list[int] | list[float]]:
-    """The instance as zero-padded features of ids, as the script writes them."""
+    """Return the zero-padded features of ids that the script writes."""
     ids = [token_ids[token] for token in instance.tokens]
     padding = [0] * (settings.max_seq_length - len(ids))
     unused = [0] * (settings.max_predictions_per_seq - len(instance.masked_positions))

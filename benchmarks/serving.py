@@ -8,32 +8,45 @@ on the same machine. The rows without a server call the models here, and are wha
 import argparse
 import contextlib
 import dataclasses
+import http.client
 import itertools
 import json
 import os
+import signal
+import socket
+import statistics
+import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from benchmarks.finetuning import fresh_model, generated_tasks
-from benchmarks.machine import describe
-from benchmarks.served_model import Load, ModelServer, ask, measure_clients, serving
-from benchmarks.table import Contestant, Row, medians, render
-from benchmarks.working_directory import working_directory
+from benchmarks.harness import (
+    Contestant,
+    Row,
+    describe_machine,
+    errors_as_exit_codes,
+    medians,
+    program,
+    render,
+    working_directory,
+)
 from bert_pipeline.errors import BertError
 
 TASK = "sst2"
 PEER = "transformers' pipeline"
 UNIT = "requests/s"
 WARM_UP = 10
+START_TIMEOUT_SECONDS = 180.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServingCase:
-    """What is served, and what it is asked."""
+    """The served model and its requests."""
 
     model: Path
     """A fine-tuned model's directory."""
@@ -41,14 +54,14 @@ class ServingCase:
     """Its registered name."""
     texts: tuple[str, ...]
     scratch: Path
-    """Home of the registry, and place of logs."""
+    """Home of the registry, and directory of logs."""
 
     def groups(self, size: int) -> list[tuple[str, ...]]:
-        """The texts in groups of one size; the last one is left out where it is smaller."""
+        """Return the texts in groups of one size; a smaller last group is omitted."""
         return [tuple(self.texts[at : at + size]) for at in range(0, len(self.texts) - size + 1, size)]
 
     def environment(self) -> dict[str, str]:
-        """What makes MLflow look into the registry of this benchmark."""
+        """Return the environment variables that select the registry of this benchmark."""
         return {
             "BERT_HOME": str(self.scratch),
             "MLFLOW_TRACKING_URI": f"sqlite:///{self.scratch / 'mlflow.db'}",
@@ -56,18 +69,8 @@ class ServingCase:
         }
 
 
-def our_body(texts: Sequence[str]) -> bytes:
-    """A request to ours."""
-    return json.dumps({"dataframe_records": [{"text": text} for text in texts]}).encode()
-
-
-def peer_body(texts: Sequence[str]) -> bytes:
-    """A request to the peer."""
-    return json.dumps({"inputs": list(texts)}).encode()
-
-
 def make_case(size: str, num_texts: int) -> ServingCase:
-    """Fine-tune a model of random weights for a moment, and make it champion of a registry of its own."""
+    """Fine-tune a model of random weights briefly, and make it the champion of a separate registry."""
     from bert_model.finetuning.config import task_configuration
     from bert_model.finetuning.finetune import finetune
     from bert_model.finetuning.worker_pool import WorkerPool
@@ -90,7 +93,7 @@ def make_case(size: str, num_texts: int) -> ServingCase:
             finetune(few, fresh_model(size), directory, config, pool=pool, experiment="")
     with variables(case.environment()):
         version = register(directory, name, tags={"licence": "Apache-2.0"})
-        if "champion" not in version.aliases:  # one that says the same of all texts answers as fast as any other
+        if "champion" not in version.aliases:  # a degenerate model is as fast as any other
             waived = ("not_degenerate", "comparable", "covers_champion", "better", "no_task_worse")
             promote(name, version.version, config=GateConfig(waived_gates=waived)).require()
     return case
@@ -98,7 +101,7 @@ def make_case(size: str, num_texts: int) -> ServingCase:
 
 @contextlib.contextmanager
 def variables(values: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for a while."""
+    """Set environment variables for the duration of a block."""
     before = {key: os.environ.get(key) for key in values}
     os.environ.update(values)
     try:
@@ -111,7 +114,7 @@ def variables(values: dict[str, str]) -> Iterator[None]:
 
 
 def peer_pipeline(case: ServingCase) -> Any:
-    """The same weights in transformers' pipeline."""
+    """Return the same weights in transformers' pipeline."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
     tokenizer = AutoTokenizer.from_pretrained(case.model)
@@ -120,7 +123,7 @@ def peer_pipeline(case: ServingCase) -> Any:
 
 
 def save_peer(case: ServingCase, batch_size: int) -> Path:
-    """Store the pipeline in MLflow's flavour for transformers, to take a large request as one batch."""
+    """Store the pipeline in MLflow's flavor for transformers, with a batch size that fits a large request."""
     import mlflow
 
     path = case.scratch / f"peer-{case.model.name}-{batch_size}"
@@ -132,10 +135,131 @@ def save_peer(case: ServingCase, batch_size: int) -> Path:
     return path
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelServer:
+    """A model server on loopback."""
+
+    port: int
+
+    def connect(self) -> http.client.HTTPConnection:
+        """Return a persistent connection."""
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+
+@contextlib.contextmanager
+def serve(model_uri: str, log: Path, environment: Mapping[str, str]) -> Iterator[ModelServer]:
+    """Run `mlflow models serve` for a block. Raise BertError with the end of its log if it does not start."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", model_uri, "--env-manager", "local"]
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # MLflow calls uvicorn
+    with open(log, "wb") as stream:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            env={**os.environ, **environment, "PATH": programs},
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        server = ModelServer(port=port)
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while not _answers(server):
+            if process.poll() is not None or time.monotonic() > deadline:
+                end = log.read_text(encoding="utf-8", errors="replace")[-600:]
+                raise BertError(f"{model_uri}: the server did not start: {end}")
+            time.sleep(0.2)
+        yield server
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _answers(server: ModelServer) -> bool:
+    with contextlib.closing(server.connect()) as connection:
+        try:
+            connection.request("GET", "/ping")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+
+
+def send(connection: http.client.HTTPConnection, body: bytes) -> Any:
+    """Send one request and return the predictions."""
+    connection.request("POST", "/invocations", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    answer = response.read()
+    if response.status != 200:
+        raise BertError(f"the server answered {response.status}: {answer[:300].decode(errors='replace')}")
+    return json.loads(answer)["predictions"]
+
+
+@dataclasses.dataclass(kw_only=True)
+class Load:
+    """Latencies seen by the clients: the seconds of each request, over all rounds."""
+
+    seconds: list[float] = dataclasses.field(default_factory=list)
+
+    def percentile(self, share: float) -> float:
+        """Return the milliseconds below which this share of the requests is."""
+        ordered = sorted(self.seconds)
+        return 1000.0 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    def __str__(self) -> str:
+        median = 1000.0 * statistics.median(self.seconds)
+        return f"p50 {median:.1f} ms, p99 {self.percentile(0.99):.1f} ms"
+
+
+def measure_clients(server: ModelServer, bodies: Sequence[bytes], clients: int, seconds: float, load: Load) -> float:
+    """Run clients that send one request after another; return the requests per second of all clients together."""
+    found: list[list[float]] = [[] for _ in range(clients)]
+    problems: list[BaseException] = []
+    started = time.perf_counter()
+
+    def client(number: int) -> None:
+        try:
+            with contextlib.closing(server.connect()) as connection:
+                index = number
+                while not found[number] or time.perf_counter() - started < seconds:
+                    before = time.perf_counter()
+                    send(connection, bodies[index % len(bodies)])
+                    found[number].append(time.perf_counter() - before)
+                    index += clients
+        except (OSError, BertError) as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if problems:
+        raise BertError(f"a client failed: {problems[0]}")
+    elapsed = time.perf_counter() - started
+    load.seconds += [value for values in found for value in values]
+    return sum(map(len, found)) / elapsed
+
+
+def our_body(texts: Sequence[str]) -> bytes:
+    """Return a request to our server."""
+    return json.dumps({"dataframe_records": [{"text": text} for text in texts]}).encode()
+
+
+def peer_body(texts: Sequence[str]) -> bytes:
+    """Return a request to the peer's server."""
+    return json.dumps({"inputs": list(texts)}).encode()
+
+
 def measure_served(
     case: ServingCase, ours: ModelServer, peer: ModelServer | None, arguments: argparse.Namespace
 ) -> list[Row]:
-    """Requests of one text and of a batch, by one client and by several, in alternating rounds."""
+    """Measure requests of one text and of a batch, by one client and by several, in alternating rounds."""
     rows = []
     for size, clients in itertools.product((1, arguments.batch), (1, arguments.clients)):
         sides: list[tuple[str, ModelServer, Callable[[Sequence[str]], bytes]]] = [("ours", ours, our_body)]
@@ -147,11 +271,18 @@ def measure_served(
             bodies = [body(texts) for texts in case.groups(size)]
             _warm_up(server, bodies, size)
             contestants[name] = _contestant(server, bodies, clients, arguments.seconds, loads[name])
-        what = f"{'one text' if size == 1 else f'{size} texts'} a request, {clients} client{'s' * (clients > 1)}"
-        rates = medians(contestants, arguments.rounds, what)
-        note = str(loads["ours"]) + (f"; the peer's {loads[PEER]}" if peer is not None else "")
-        rows.append(Row(what=what, unit=UNIT, ours=rates["ours"], peer=PEER, theirs=rates.get(PEER), note=note))
+        what = f"{_texts(size)} a request, {clients} client{'s' * (clients > 1)}"
+        rows.append(_row(what, medians(contestants, arguments.rounds, what), loads))
     return rows
+
+
+def _texts(size: int) -> str:
+    return "one text" if size == 1 else f"{size} texts"
+
+
+def _row(what: str, rates: Mapping[str, float], loads: Mapping[str, Load]) -> Row:
+    note = str(loads["ours"]) + (f"; the peer's {loads[PEER]}" if PEER in loads else "")
+    return Row(what=what, unit=UNIT, ours=rates["ours"], peer=PEER, theirs=rates.get(PEER), note=note)
 
 
 def _contestant(server: ModelServer, bodies: Sequence[bytes], clients: int, seconds: float, load: Load) -> Contestant:
@@ -161,13 +292,13 @@ def _contestant(server: ModelServer, bodies: Sequence[bytes], clients: int, seco
 def _warm_up(server: ModelServer, bodies: Sequence[bytes], expected: int) -> None:
     with contextlib.closing(server.connect()) as connection:
         for body in bodies[:WARM_UP]:
-            answers = ask(connection, body)
+            answers = send(connection, body)
             if len(answers) != expected:
                 raise BertError(f"the server gave {len(answers)} answers, expected {expected}")
 
 
 def measure_here(case: ServingCase, arguments: argparse.Namespace, *, with_peer: bool) -> list[Row]:
-    """The same models called in this process, one request after another."""
+    """Measure the same models called in this process, one request after another."""
     from bert_model.inference.predict import load_predictor
 
     predictor = load_predictor(TASK, [case.model])
@@ -175,18 +306,16 @@ def measure_here(case: ServingCase, arguments: argparse.Namespace, *, with_peer:
         "ours": lambda texts: predictor.answer([{"text": text} for text in texts])
     }
     if with_peer:
-        asked = peer_pipeline(case)
-        models[PEER] = lambda texts: asked(list(texts), batch_size=len(texts))
+        pipeline = peer_pipeline(case)
+        models[PEER] = lambda texts: pipeline(list(texts), batch_size=len(texts))
     rows = []
     for size in (1, arguments.batch):
         loads = {name: Load() for name in models}
         contestants = {
             name: _caller(model, case.groups(size), arguments.seconds, loads[name]) for name, model in models.items()
         }
-        what = f"{'one text' if size == 1 else f'{size} texts'} a call, no server"
-        rates = medians(contestants, arguments.rounds, what)
-        note = str(loads["ours"]) + (f"; the peer's {loads[PEER]}" if with_peer else "")
-        rows.append(Row(what=what, unit=UNIT, ours=rates["ours"], peer=PEER, theirs=rates.get(PEER), note=note))
+        what = f"{_texts(size)} a call, no server"
+        rows.append(_row(what, medians(contestants, arguments.rounds, what), loads))
     return rows
 
 
@@ -208,9 +337,10 @@ def _caller(
     return call
 
 
+@errors_as_exit_codes
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark and print its table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
+    parser = program("serving", __doc__)
     parser.add_argument("--size", default="mini", help="the model's size (default: %(default)s)")
     parser.add_argument("--clients", type=int, default=4, help="how many several clients are (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="texts of a large request (default: %(default)s)")
@@ -222,23 +352,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.quick:
         args.rounds, args.seconds = 1, 0.2
     with_peer = not args.no_peer and find_spec("transformers") is not None
-    try:
-        case = make_case(args.size, num_texts=256)
-        environment = case.environment()
-        logs = case.scratch
-        with contextlib.ExitStack() as stack:
-            ours = stack.enter_context(serving(f"models:/{case.name}@champion", logs / "ours.log", environment))
-            peer = (
-                stack.enter_context(serving(str(save_peer(case, args.batch)), logs / "peer.log", environment))
-                if with_peer
-                else None
-            )
-            head = describe(("mlflow", "torch", "transformers"))
-            rows = measure_served(case, ours, peer, args)
-        rows += measure_here(case, args, with_peer=with_peer)
-    except BertError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    case = make_case(args.size, num_texts=256)
+    environment = case.environment()
+    with contextlib.ExitStack() as stack:
+        ours = stack.enter_context(serve(f"models:/{case.name}@champion", case.scratch / "ours.log", environment))
+        peer = None
+        if with_peer:
+            peer_model = str(save_peer(case, args.batch))
+            peer = stack.enter_context(serve(peer_model, case.scratch / "peer.log", environment))
+        head = describe_machine(("mlflow", "torch", "transformers"))
+        rows = measure_served(case, ours, peer, args)
+    rows += measure_here(case, args, with_peer=with_peer)
     words = sum(len(text.split()) for text in case.texts) / len(case.texts)
     print(f"{head}\n{case.name} behind `mlflow models serve`, {words:.1f} words a text")
     print(f"medians of {args.rounds} rounds of {args.seconds:g} s; p50 and p99 over all of them\n\n{render(rows)}")

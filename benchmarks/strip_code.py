@@ -1,6 +1,6 @@
 """mwparserfromhell's `strip_code` over a dump, for its own environment: `python strip_code.py DUMP OUTPUT`.
 
-Needs mwparserfromhell and the standard library only. Articles alone, one pass, text to one file.
+Requires mwparserfromhell and the standard library only. Reads articles only, in one pass, and writes one file.
 """
 
 import bz2

@@ -1,8 +1,8 @@
-"""Which inline templates articles use most: `python -m benchmarks.template_usage DUMP...`
+"""Most frequent inline templates of articles: `python -m benchmarks.template_usage DUMP...`
 
-Counts the calls in article pages, each title once over the dumps given, and prints a line for every template: calls,
-pages, name. Names that share a block of the template cases count together, as do the codes of `{{lang-…}}` and
-`{{IPA-…}}`. Templates that show text come first; those without a renderer follow, most used first, so that a gap shows.
+Counts the calls in article pages, each title once over all dumps, and prints one line per template: calls, pages,
+name. Names that share a block of the template cases count together, as do the codes of `{{lang-…}}` and `{{IPA-…}}`.
+Templates that show text come first; those without a renderer follow, most used first, which shows gaps.
 """
 
 import argparse
@@ -21,23 +21,23 @@ from bert_pipeline.wikipedia.templates.registry import find_renderer, normalize_
 
 CASES = Path(__file__).resolve().parent.parent / "tests" / "data" / "wikitext"
 CASE_FILES = ("templates.txt", "convert.txt")
-MOST_WITHOUT_RENDERER = 200
+MAX_WITHOUT_RENDERER = 200
 _SILENT = re.compile(r"<!--.*?-->|<nowiki>.*?</nowiki>", re.DOTALL | re.IGNORECASE)
 _CALL = re.compile(r"(?<!\{)(?:\{\{|\{{5})([^{}|<>\[\]\n:#]++)\n?(?=\||\}\})")
 """Not `{{{argument}}}`, and no parser function, whose name a colon ends."""
 _FIRST_CALL = re.compile(r"\{\{([^{}|]++)")
 _FAMILIES = {"lang-": "lang-x", "ipa-": "ipa-xx"}
-"""How the names of a template for each language begin, and what they count as."""
+"""Prefixes of templates with one name per language, and the name that they count as."""
 
 
 def called_names(wikitext: str) -> Iterator[str]:
-    """The normalized name of every template that is called."""
+    """Yield the normalized name of every called template."""
     for name in _CALL.findall(_SILENT.sub("", wikitext)):
         yield normalize_name(name)
 
 
 def read_blocks(paths: Iterable[Path]) -> dict[str, str]:
-    """Names called in the cases -> title of the template whose block they stand in.
+    """Return the title of the template block for every name called in the cases.
 
     A template's own block comes first; otherwise the first block with a case that begins with the name.
     """
@@ -56,7 +56,7 @@ def read_blocks(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def title_of(name: str, blocks: Mapping[str, str]) -> str:
-    """The template under which a name counts."""
+    """Return the template under which a name counts."""
     for prefix, family in _FAMILIES.items():
         if name.startswith(prefix) and (prefix == "ipa-" or blocks.get(name, family) == family):
             return family  # {{lang-zh}} is more than its language
@@ -64,7 +64,7 @@ def title_of(name: str, blocks: Mapping[str, str]) -> str:
 
 
 def count_calls(paths: Iterable[str], blocks: Mapping[str, str]) -> tuple[Counter[str], Counter[str]]:
-    """Calls and pages of each template in the articles of the dumps; of equal titles the first one counts."""
+    """Return calls and pages of each template in the articles of the dumps; repeated titles count once."""
     calls: Counter[str] = Counter()
     pages: Counter[str] = Counter()
     seen: set[str] = set()
@@ -81,12 +81,12 @@ def count_calls(paths: Iterable[str], blocks: Mapping[str, str]) -> tuple[Counte
 
 
 def is_inline(title: str) -> bool:
-    """Whether a template shows text in its sentence."""
+    """Return True if a template shows text in its sentence."""
     return title in _FAMILIES.values() or find_renderer(title) is not None
 
 
 def rank(calls: Mapping[str, int], pages: Mapping[str, int]) -> list[tuple[int, int, str]]:
-    """Calls, pages and title, most calls first, then most pages, then by name."""
+    """Return calls, pages and title, by calls, then pages, then name."""
     return sorted(((calls[title], pages[title], title) for title in calls), key=lambda row: (-row[0], -row[1], row[2]))
 
 
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if is_inline(row[2]):
             print(*row, sep="\t")
     print("\nwithout a renderer")
-    for row in [row for row in rows if not is_inline(row[2])][:MOST_WITHOUT_RENDERER]:
+    for row in [row for row in rows if not is_inline(row[2])][:MAX_WITHOUT_RENDERER]:
         print(*row, sep="\t")
     return 0
 

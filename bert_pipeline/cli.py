@@ -98,13 +98,13 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
 
 
 def _show_article(arguments: argparse.Namespace, given: dict[str, str]) -> int:
-    from bert_pipeline.wikipedia.preview import show_article
+    from bert_pipeline.wikipedia.preview import preview_article
 
     if arguments.output is not None or arguments.strict or given or arguments.beam_options:
         raise UsageError("--show prints one article of a dump and makes nothing: leave the other options away")
     if len(arguments.sources) != 1:
         raise UsageError(f"--show looks into one dump, found {len(arguments.sources)}")
-    print(show_article(arguments.show, arguments.sources[0].removeprefix("wikipedia:")))
+    print(preview_article(arguments.show, arguments.sources[0].removeprefix("wikipedia:")))
     return 0
 
 

@@ -66,7 +66,7 @@ ROOMS = {
         {"pretraining", "finetuning"},
         {"inference"},
         {"registry"},
-        {"presets"},
+        {"presets", "prediction", "task_model"},
         {"pretraining.__main__"},
         {"cli"},
     ),

@@ -1,5 +1,6 @@
-"""The commands in the README and the docs exist: every `make` target, and every `bert` line parses as it stands."""
+"""Commands, paths and links in the README and the docs are valid, and the map of the code is complete."""
 
+import itertools
 import re
 import shlex
 import subprocess
@@ -13,8 +14,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+PACKAGES = ("bert_pipeline", "bert_model", "workflows")
+
+
 def commands(program: str) -> list[tuple[str, str]]:
-    """(page, command) for every line of a code block that starts with `program`; a backslash continues a line."""
+    """Return (page, command) for every line of a code block that starts with `program`, joined at backslashes."""
     found = []
     for page in PAGES:
         for block in re.findall(r"```(?:sh|console)?\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
@@ -25,7 +29,7 @@ def commands(program: str) -> list[tuple[str, str]]:
     return found
 
 
-def test_the_readme_gives_the_two_commands():
+def test_readme_has_demo_and_test_commands():
     readme = [command for page, command in commands("make") if page == "README.md"]
     assert "make demo" in readme
     assert "make test" in readme
@@ -39,7 +43,7 @@ def test_make_targets_exist(page, command):
 
 
 @pytest.mark.parametrize(("page", "command"), commands("bert"))
-def test_bert_commands_parse_as_they_stand(page, command):
+def test_bert_commands_parse(page, command):
     words, _ = split_beam_options(shlex.split(command)[1:])
     arguments = parse(build_parser(), words)
     assert callable(arguments.run), f"{page}: {command}"
@@ -52,3 +56,57 @@ def test_every_command_has_help(capsys):
         text = subparser.format_help()
         assert subparser.description, f"bert {name} has no description"
         assert "--help" in text
+
+
+def test_source_paths_in_the_docs_exist():
+    """Paths of modules may be given below a package, as in `finetuning/trial.py`."""
+    folders = [ROOT, *(ROOT / package for package in PACKAGES)]
+    missing = []
+    for page in PAGES:
+        for path in re.findall(r"`([\w./-]+)`", page.read_text(encoding="utf-8")):
+            is_source = "/" in path and (
+                path.endswith(".py") or path.split("/")[0] in (*PACKAGES, "benchmarks", "tests")
+            )
+            if is_source and not any((folder / path).exists() for folder in folders):
+                missing.append(f"{page.relative_to(ROOT)}: {path}")
+    assert not missing
+
+
+def test_links_of_the_docs_resolve():
+    broken = []
+    for page in [*PAGES, ROOT / "CHANGELOG.md"]:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            path, _, heading = target.partition("#")
+            if target.startswith("http"):
+                continue
+            linked = page.parent / path if path else page
+            if not linked.exists() or (heading and heading not in headings(linked)):
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not broken
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+def test_map_of_the_code_lists_every_file():
+    tree = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Files")[2].split("```")[1]
+    listed: set[str] = set()
+    folders: list[str] = []
+    for line in filter(None, tree.splitlines()):
+        depth = (len(line) - len(line.lstrip())) // 2
+        names = list(itertools.takewhile(lambda word: word.endswith((".py", "/")), line.split()))
+        listed |= {"/".join([*folders[:depth], name.rstrip("/")]) for name in names}
+        folders[depth:] = [names[0].rstrip("/")]
+    expected = set(PACKAGES)
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*"):
+            name = path.relative_to(ROOT).as_posix()
+            is_listed = path.suffix == ".py" and path.name != "__init__.py" or (path / "__init__.py").exists()
+            # A folder without lines of its own (sample/, wikipedia/templates/) stands for all of its files.
+            parent = path.parent.relative_to(ROOT).as_posix()
+            if is_listed and any(other.startswith(f"{parent}/") for other in listed):
+                expected.add(name)
+    assert listed == expected

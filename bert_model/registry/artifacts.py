@@ -1,10 +1,11 @@
 """Files of a registered version: upload, download, verification and reference outputs.
 
-Reference outputs for a fixed input are stored at registration and recomputed before promotion: hashes show that the
-bytes are unchanged, these that the code still computes the same from them.
+Reference outputs for a fixed input are stored at registration and recomputed before promotion. Hashes show that the
+bytes are unchanged; these show that the code still computes the same from them.
 """
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from bert_model.finetuning.encode import encode_examples
@@ -22,10 +24,10 @@ from bert_model.finetuning.task_model import load_task_model, read_task_facts
 from bert_model.inference.inputs import check_input, to_examples
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import load_model
-from bert_model.registry.client import RegisteredVersion, quiet
+from bert_model.registry.client import silence_mlflow
 from bert_model.registry.model_card import CARD_NAME, card_problem
 from bert_model.registry.promotion import Inspection
-from bert_model.registry.versions import KINDS, refuse_other_files
+from bert_model.registry.versions import KINDS, RegisteredVersion, refuse_unsafe_files
 from bert_model.training.metrics_log import bert_home, first_line, mlflow_run_id
 from bert_model.training.mlflow_sync import experiment_id
 from bert_pipeline.errors import ArtefactError, BertError
@@ -34,15 +36,36 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.models import ModelSignature
 
 
 EXPERIMENT = "bert"
 
+EXAMPLE_INPUTS: dict[str, dict[str, Any]] = {
+    "text": {"text": "The film was a delight from beginning to end."},
+    "pair": {"text": "The cat sat on the mat.", "text_b": "An animal was on the mat."},
+    "span": {"question": "Where was Ada born?", "context": "Ada was born in London."},
+    "choice": {"context": "She opens the door.", "endings": ["She walks in.", "The sun is blue."]},
+    "tagging": {"text": "Ada Lovelace lived in London."},
+    "mlm": {"text": "The capital of the country is [MASK]."},
+}
+"""One input per form: the example that MLflow stores with a version, and the input of the reference outputs.
+
+Changing one makes every registered version fail the gate "reproduces_logits".
+"""
+
+MAX_LOGITS = 256
+TOLERANCE = 1e-3
+"""Accepted difference of a logit, relative to the largest logit: thread counts and library versions change sums."""
+
 
 def upload(
-    client: "MlflowClient", manifest: Manifest, name: str, tags: Mapping[str, str], beside: Mapping[str, bytes]
+    client: "MlflowClient", manifest: Manifest, name: str, tags: Mapping[str, str], attachments: Mapping[str, bytes]
 ) -> str:
-    """Store a directory as a logged model that MLflow can serve, with the files `beside` it; return its id."""
+    """Store a model directory as a logged model that MLflow can serve; return the model's id.
+
+    `attachments` are small files stored next to the model: name -> content.
+    """
     import mlflow
 
     from bert_model.inference.predict import answer_inputs, load_predictor
@@ -50,11 +73,11 @@ def upload(
 
     task = tags.get("task", "mlm")
     predictor = load_predictor(task, [manifest.path])
-    example = pyfunc.EXAMPLES[task if task == "mlm" else predictor.form]
+    example = EXAMPLE_INPUTS[task if task == "mlm" else predictor.form]
     signature = _signature(example, answer_inputs(predictor, [example]))
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "served"
-        with quiet():
+        with silence_mlflow():
             mlflow.pyfunc.save_model(
                 path=str(path),
                 python_model=pyfunc.__file__,
@@ -63,7 +86,7 @@ def upload(
                 input_example=[example],
                 pip_requirements=_requirements(),
             )
-        for file, data in beside.items():
+        for file, data in attachments.items():
             (path / file).write_bytes(data)
         logged = client.create_logged_model(
             experiment_id=experiment_id(client, EXPERIMENT),
@@ -77,16 +100,16 @@ def upload(
     return logged.model_id
 
 
-def add_beside(client: "MlflowClient", version: RegisteredVersion, files: Mapping[str, bytes]) -> None:
-    """Write small files beside a version's model, over those of the same names."""
+def attach(client: "MlflowClient", version: RegisteredVersion, attachments: Mapping[str, bytes]) -> None:
+    """Store small files next to a version's model, replacing those of the same names."""
     with tempfile.TemporaryDirectory() as scratch:
-        for file, data in files.items():
+        for file, data in attachments.items():
             (Path(scratch) / file).write_bytes(data)
         client.log_model_artifacts(version.model_id, scratch)
 
 
 def read_card(client: "MlflowClient", version: RegisteredVersion) -> str:
-    """The version's model card; "" where there is none."""
+    """Return the version's model card; "" if it has none."""
     import mlflow
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -99,23 +122,23 @@ def read_card(client: "MlflowClient", version: RegisteredVersion) -> str:
 
 
 def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
-    """Return a local directory with a version's model; downloads go to a cache, named by content."""
-    expected = version.facts.content_sha256
-    where = f"{version.name} version {version.version}"
+    """Return a local directory with a version's model, downloaded once into a cache keyed by content."""
+    expected = version.content_sha256
     if not re.fullmatch(r"[0-9a-f]{64}", expected):
-        raise ArtefactError(f"{where}: was not registered by this program (no content_sha256); register it anew")
+        raise ArtefactError(f"{version}: was not registered by this program (no content_sha256); register it again")
     target = bert_home() / "cache" / "models" / expected
-    with contextlib.suppress(ArtefactError):
+    with contextlib.suppress(ArtefactError):  # a damaged cache entry is downloaded again
         return load_manifest(target, verify="sha256").path
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as scratch:
-        manifest = _download_into(client, version, Path(scratch))
+        manifest = _download(client, version, Path(scratch))
         if manifest.sha256 != expected:
             raise ArtefactError(
-                f"{where}: holds {manifest.sha256[:12]}…, expected {expected[:12]}… as registered; it was replaced"
+                f"{version}: holds {manifest.sha256[:12]}…, expected {expected[:12]}… as registered; it was replaced"
             )
+        # Only what the manifest lists leaves the scratch directory.
         clean = Path(scratch) / "clean"
-        for file in (MANIFEST_NAME, *manifest.files):  # only what the manifest lists leaves the scratch directory
+        for file in (MANIFEST_NAME, *manifest.files):
             (clean / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(manifest.path / file, clean / file)
         shutil.rmtree(target, ignore_errors=True)
@@ -124,94 +147,29 @@ def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
 
 
 def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
-    """Download a version afresh and say what is wrong with its files, what it computes, and its card."""
-
+    """Download a version, past the cache, and check its files, its outputs and its model card."""
     card = card_problem(read_card(client, version))
     if card is None and not version.description:
         card = "its description is empty"
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            manifest = _download_into(client, version, Path(scratch))
+            manifest = _download(client, version, Path(scratch))
         except BertError as error:
             damage = str(error).replace(scratch, "")
             return Inspection(damage=damage, logits="its files are damaged", card=card)
-        expected = version.facts.content_sha256
+        expected = version.content_sha256
         if manifest.sha256 != expected:
             damage = f"its content is {manifest.sha256[:12]}…, {expected[:12]}… was registered"
-            return Inspection(damage=damage, logits="its files are others", card=card)
+            return Inspection(damage=damage, logits="its files were replaced", card=card)
         try:
-            logits = difference(version.tags.get("reference_logits", ""), manifest.path)
+            logits = check_outputs(manifest.path, version.tags.get("reference_logits", ""))
         except BertError as error:
             logits = str(error).replace(scratch, "")
     return Inspection(logits=logits, card=card)
 
 
-def _download_into(client: "MlflowClient", version: RegisteredVersion, scratch: Path) -> Manifest:
-    import mlflow
-
-    where = f"{version.name} version {version.version}"
-    try:
-        uri = client.get_model_version_download_uri(version.name, str(version.version))
-        fetched = Path(mlflow.artifacts.download_artifacts(artifact_uri=f"{uri}/artifacts", dst_path=str(scratch)))
-    except (mlflow.MlflowException, OSError) as error:
-        raise ArtefactError(f"{where}: its artefacts cannot be read ({first_line(error)})") from error
-    inside = [path.parent for path in fetched.glob(f"*/{MANIFEST_NAME}")]
-    if len(inside) != 1:
-        raise ArtefactError(f"{where}: holds {len(inside)} directories with a {MANIFEST_NAME}, expected one")
-    manifest = load_manifest(inside[0], verify="sha256")
-    if manifest.kind not in KINDS:
-        raise ArtefactError(f"{where}: holds a {manifest.kind}, expected a {' or a '.join(KINDS)}")
-    refuse_other_files(manifest)
-    return manifest
-
-
-def _signature(example: Mapping[str, Any], answers: list[dict[str, Any]]) -> Any:
-    from mlflow.models import ModelSignature, infer_signature
-    from mlflow.types import DataType
-    from mlflow.types.schema import Array, ColSpec, Schema, TensorSpec
-
-    columns: list[ColSpec | TensorSpec] = [
-        ColSpec(Array(DataType.string) if isinstance(value, list) else DataType.string, name)
-        for name, value in example.items()
-    ]
-    with quiet():
-        outputs = infer_signature(model_output=answers).outputs
-    return ModelSignature(inputs=Schema(columns), outputs=outputs)
-
-
-def _requirements() -> list[str]:
-    from importlib.metadata import version
-
-    return [f"{package}=={version(package)}" for package in ("torch", "tokenizers", "safetensors", "numpy", "mlflow")]
-
-
-MOST_LOGITS = 256
-TOLERANCE = 1e-3
-"""Largest difference of two logits that another library or number of threads may make, relative to the largest."""
-
-INPUTS: dict[str, dict[str, Any]] = {
-    "text": {"text": "The film was a delight from beginning to end."},
-    "pair": {"text": "The cat sat on the mat.", "text_b": "An animal was on the mat."},
-    "span": {"question": "Where was Ada born?", "context": "Ada was born in London."},
-    "choice": {"context": "She opens the door.", "endings": ["She walks in.", "The sun is blue."]},
-    "tagging": {"text": "Ada Lovelace lived in London."},
-}
-"""One input of each form."""
-
-
-def reference_logits(directory: Path | str) -> list[float]:
-    """Compute the outputs of a pre-trained or fine-tuned model of ours for the input of its form, at most 256 of them.
-
-    Computed on the CPU in one thread. InputError or ArtefactError when the directory cannot be loaded.
-    """
-    directory = Path(directory)
-    logits = _pretrained_logits(directory) if read_task_facts(directory) is None else _task_logits(directory)
-    chosen = np.unique(np.linspace(0, logits.size - 1, min(logits.size, MOST_LOGITS)).astype(int))
-    return [float(f"{value:.6g}") for value in logits[chosen]]
-
-
-def difference(recorded: str, directory: Path | str) -> str | None:
-    """Say how a model's outputs differ from recorded ones (a JSON list); None where they are the same."""
+def check_outputs(directory: Path, recorded: str) -> str | None:
+    """Compare a model's outputs with recorded reference outputs (a JSON list); describe the difference, if any."""
     if not recorded:
         return "its logits were not recorded; register it again"
     expected, found = np.asarray(json.loads(recorded)), np.asarray(reference_logits(directory))
@@ -224,28 +182,77 @@ def difference(recorded: str, directory: Path | str) -> str | None:
     return None
 
 
-def _task_logits(directory: Path) -> np.ndarray:
+def reference_logits(directory: Path) -> list[float]:
+    """Compute a model's outputs for the example input of its form, thinned to at most MAX_LOGITS.
+
+    Runs on the CPU in one thread. InputError or ArtefactError if the directory cannot be loaded.
+    """
+    logits = _pretrained_logits(directory) if read_task_facts(directory) is None else _task_logits(directory)
+    chosen = np.unique(np.linspace(0, logits.size - 1, min(logits.size, MAX_LOGITS)).astype(int))
+    return [float(f"{value:.6g}") for value in logits[chosen]]
+
+
+def _task_logits(directory: Path) -> npt.NDArray[np.float64]:
     model = load_task_model(directory)
     kind = model.task.kind
-    form = kind if kind in INPUTS else "pair" if model.task.pair else "text"
-    examples = to_examples([check_input(INPUTS[form], form, "reference input")], form)
+    form = kind if kind in EXAMPLE_INPUTS else "pair" if model.task.pair else "text"
+    examples = to_examples([check_input(EXAMPLE_INPUTS[form], form, "reference input")], form)
     encoded = encode_examples(model.task, examples, model.tokenizer, model.config)
     return np.asarray(model.logits(encoded, num_threads=1), dtype=np.float64).ravel()
 
 
 @torch.inference_mode()
-def _pretrained_logits(directory: Path) -> np.ndarray:
+def _pretrained_logits(directory: Path) -> npt.NDArray[np.float64]:
     tokenizer = Tokenizer.from_directory(directory)
     model, _ = load_model(BertForPreTraining, directory)
     threads_before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        a, b = tokenizer.encode_batch([INPUTS["pair"]["text"], INPUTS["pair"]["text_b"]])
-        room = (model.config.max_position_embeddings - 3) // 2
-        first, second = [tokenizer.cls_id, *a[:room], tokenizer.sep_id], [*b[:room], tokenizer.sep_id]
+        a, b = tokenizer.encode_batch(list(EXAMPLE_INPUTS["pair"].values()))
+        max_length = (model.config.max_position_embeddings - 3) // 2  # of each text, beside [CLS] and two [SEP]
+        first = [tokenizer.cls_id, *a[:max_length], tokenizer.sep_id]
+        second = [*b[:max_length], tokenizer.sep_id]
         segments = torch.tensor([[0] * len(first) + [1] * len(second)])
         output = model.eval()(torch.tensor([first + second]), torch.ones_like(segments), segments)
     finally:
         torch.set_num_threads(threads_before)
     parts = (output.seq_relationship_logits, output.prediction_logits)
     return np.concatenate([part.double().numpy().ravel() for part in parts])
+
+
+def _download(client: "MlflowClient", version: RegisteredVersion, scratch: Path) -> Manifest:
+    """Download a version's model below `scratch` and check every file; ArtefactError if one is damaged or unsafe."""
+    import mlflow
+
+    try:
+        uri = client.get_model_version_download_uri(version.name, str(version.version))
+        fetched = Path(mlflow.artifacts.download_artifacts(artifact_uri=f"{uri}/artifacts", dst_path=str(scratch)))
+    except (mlflow.MlflowException, OSError) as error:
+        raise ArtefactError(f"{version}: its artefacts cannot be read ({first_line(error)})") from error
+    inside = [path.parent for path in fetched.glob(f"*/{MANIFEST_NAME}")]
+    if len(inside) != 1:
+        raise ArtefactError(f"{version}: holds {len(inside)} directories with a {MANIFEST_NAME}, expected one")
+    manifest = load_manifest(inside[0], verify="sha256")
+    if manifest.kind not in KINDS:
+        raise ArtefactError(f"{version}: holds a {manifest.kind}, expected a {' or a '.join(KINDS)}")
+    refuse_unsafe_files(manifest)
+    return manifest
+
+
+def _signature(example: Mapping[str, Any], answers: list[dict[str, Any]]) -> "ModelSignature":
+    from mlflow.models import ModelSignature, infer_signature
+    from mlflow.types import DataType
+    from mlflow.types.schema import Array, ColSpec, Schema, TensorSpec
+
+    columns: list[ColSpec | TensorSpec] = [
+        ColSpec(Array(DataType.string) if isinstance(value, list) else DataType.string, name)
+        for name, value in example.items()
+    ]
+    with silence_mlflow():
+        outputs = infer_signature(model_output=answers).outputs
+    return ModelSignature(inputs=Schema(columns), outputs=outputs)
+
+
+def _requirements() -> list[str]:
+    packages = ("torch", "tokenizers", "safetensors", "numpy", "mlflow")
+    return [f"{package}=={importlib.metadata.version(package)}" for package in packages]

@@ -1,4 +1,4 @@
-"""The card of a registered version, in Markdown: what it was made of, how well it does, and what it is not good for."""
+"""Model card of a registered version, in Markdown: scores, data, limits, licence, training curves, configuration."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from bert_pipeline.manifest import Manifest
 CARD_NAME = "model_card.md"
 CURVES_NAME = "curves.png"
 SECTIONS = ("Scores", "Data", "Limits", "Licence", "Curves", "Configuration")
-"""In this order: the registry shows the beginning, at most 5,000 characters of it."""
+"""Sections in order of importance: the registry shows only the first 5,000 characters of a card."""
 
-LONGEST_DESCRIPTION = 5000
-MOST_EVALUATIONS = 12
+MAX_DESCRIPTION_LENGTH = 5000
+MAX_EVALUATIONS = 12
 NO_SCORES = "None yet: the scores of its fine-tunings are entered when a promotion is decided."
 LINEAGE = (
     ("dump", "Dump"),
@@ -34,10 +34,10 @@ LINEAGE = (
 def model_card(
     name: str, manifest: Manifest, tags: Mapping[str, str], *, events: Sequence[Mapping[str, Any]] = (), curves: bool
 ) -> str:
-    """Write the card of a version that is about to be registered.
+    """Return the card of a version that is about to be registered.
 
-    `tags` are the version's, `events` those of a pre-training's metrics.jsonl; with `curves` a picture of them lies
-    beside the card.
+    `tags` are the version's, `events` the lines of a pre-training's metrics.jsonl; with `curves` the card shows the
+    picture CURVES_NAME.
     """
     finetuned = manifest.kind == FINETUNED
     results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8")) if finetuned else {}
@@ -75,26 +75,27 @@ def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
 
 
 def description_of(card: str) -> str:
-    """The part of a card that the registry's own field for it holds: no pictures, and a word on where the rest is."""
+    """Shorten a card to the registry's description field: without pictures, with a note if it is cut."""
     card = card.replace(f"![curves]({CURVES_NAME})\n\n", "")
-    if len(card) <= LONGEST_DESCRIPTION:
+    if len(card) <= MAX_DESCRIPTION_LENGTH:
         return card
     note = f"\n\n(The whole card is the artefact {CARD_NAME}.)\n"
-    return card[: LONGEST_DESCRIPTION - len(note)].rpartition("\n")[0] + note
+    return card[: MAX_DESCRIPTION_LENGTH - len(note)].rpartition("\n")[0] + note
 
 
 def card_problem(card: str) -> str | None:
-    """Say what a card lacks; None when every section is there and says something."""
+    """Describe what a card lacks; None if every section has content."""
     if not card.strip():
         return f"it has no {CARD_NAME}"
     for section in SECTIONS:
         _, mark, rest = card.partition(f"## {section}\n\n")
         if not mark or not rest.partition("\n\n## ")[0].strip():
-            return f"its {CARD_NAME} says nothing under {section!r}"
+            return f"its {CARD_NAME} has nothing under {section!r}"
     return None
 
 
 def _result_rows(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
+    # Columns of the comparison: the same search from random weights, as "random" and "random_x4".
     starts = sorted({key for entry in results["metrics"].values() for key in entry if _is_start(key)})
     head = ["metric", "N", "seeds", "score", *(start.replace("_", " ") for start in starts), "majority", "paper"]
     rows = [head]
@@ -156,8 +157,8 @@ def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, 
         return "\n\n".join(parts)
     evaluations = [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]
     if evaluations:
-        stride = -(-len(evaluations) // MOST_EVALUATIONS)
-        shown = evaluations[::-1][::stride][::-1]  # the last one is always shown
+        stride = -(-len(evaluations) // MAX_EVALUATIONS)
+        shown = evaluations[::-1][::stride][::-1]  # counted from the end, so that the last one is shown
         keys = [key for key in shown[-1]["metrics"] if key != "held_out/instances"]
         rows = [[str(event["step"]), *(_cell(event["metrics"].get(key)) for key in keys)] for event in shown]
         parts.append(_table([["step", *keys], *rows]))

@@ -1,9 +1,8 @@
-"""Whether a version may become champion: the gates, each with its name and what it saw. Pure functions.
+"""Promotion gates: the conditions under which a version becomes champion. Pure functions.
 
-A fine-tuned model is judged by the score of its own task, a pre-trained one by those of its fine-tunings: the held-out
-losses of two pre-trainings with different dumps or vocabularies are no measure of one another. Scores are means over
-seeds, because the best of five seeds beats the best of three by luck, and count only where both versions have them on
-the same examples.
+A fine-tuned model is judged by the score of its own task, a pre-trained one by those of its fine-tunings: held-out
+losses on different dumps or vocabularies do not compare. Scores are means over seeds, because the best of five seeds
+beats the best of three by luck, and count only if both versions have them on the same examples.
 """
 
 import dataclasses
@@ -13,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from bert_model.registry.versions import PRETRAINED, TaskScore, VersionFacts
+from bert_model.registry.versions import PRETRAINED, RegisteredVersion, TaskScore
 from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.errors import ConfigurationError, PromotionError, suggest
 
@@ -31,7 +30,7 @@ GATES = (
     "better",
     "no_task_worse",
 )
-"""Every gate, in the order of the decision table; those from `new` on need a champion, but for `not_rolled_back`."""
+"""Every gate, in the order of the decision table. `new` and those after `not_rolled_back` need a champion."""
 
 NEVER_WAIVED = ("scored", "intact", "new")
 
@@ -68,26 +67,26 @@ class GateConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What reopening a stored version has found wrong; None where nothing is."""
+    """Problems found by downloading and running a stored version; None for each that passed."""
 
     damage: str | None = None
-    """Files that are gone or not those that were registered."""
+    """Files that are missing, or differ from those that were registered."""
     logits: str | None = None
-    """How the stored weights compute something else than the trained ones did."""
+    """How the outputs differ from those recorded at registration."""
     card: str | None = None
     """What the model card lacks."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gate:
-    """One condition and whether it holds."""
+    """Result of one promotion condition."""
 
     name: str
     passed: bool
     detail: str
     """What was found, in words."""
     waived: bool = False
-    """Whether its refusal is overruled by configuration."""
+    """True if it refused and the configuration overrules it."""
 
     @property
     def verdict(self) -> str:
@@ -96,19 +95,20 @@ class Gate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskComparison:
-    """One task in the decision: both scores, as far as there are any."""
+    """Scores of candidate and champion for one task, None where there is no score."""
 
     task: str
     metric: str
     candidate: TaskScore | None
     champion: TaskScore | None
     counts: bool
-    """Whether the task enters the averages."""
+    """True if the task enters the averages."""
     note: str
     """Why it does not, or what else differs."""
 
     @property
     def difference(self) -> float | None:
+        """Candidate minus champion, in points; None for a task that does not count."""
         if self.candidate is None or self.champion is None or not self.counts:
             return None
         return self.candidate.mean - self.champion.mean
@@ -116,17 +116,17 @@ class TaskComparison:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The outcome of asking whether a version may become champion."""
+    """Outcome of evaluating the gates for a version."""
 
     name: str
     version: int
     champion: int | None
-    """The version that holds the alias now."""
+    """The version that holds the alias."""
     tasks: tuple[TaskComparison, ...]
     gates: tuple[Gate, ...]
     config: GateConfig
     promoted: bool = False
-    """Whether the alias was moved."""
+    """True once the alias is moved."""
 
     @property
     def passed(self) -> bool:
@@ -138,14 +138,11 @@ class Decision:
         return tuple(gate.name for gate in self.gates if not (gate.passed or gate.waived))
 
     def averages(self) -> tuple[float, float] | None:
-        """Candidate's and champion's mean over the tasks that count; None where there are none."""
-        counted = [task for task in self.tasks if task.difference is not None]
-        if not counted:
-            return None
-        return _mean([task.candidate for task in counted]), _mean([task.champion for task in counted])
+        """Return candidate's and champion's mean over the tasks that count; None if no task counts."""
+        return _averages(self.tasks)
 
     def require(self) -> "Decision":
-        """Return itself; PromotionError names the gates that refuse."""
+        """Return itself if every gate passed or is waived; PromotionError names the others."""
         if not self.passed:
             reasons = "; ".join(f"{gate.name}: {gate.detail}" for gate in self.gates if gate.verdict == "REFUSED")
             kept = f"version {self.champion} stays champion" if self.champion else "there is no champion yet"
@@ -153,7 +150,7 @@ class Decision:
         return self
 
     def outcome(self) -> str:
-        """The decision in a sentence."""
+        """Return the decision in one sentence."""
         if self.promoted:
             return f"{self.name} version {self.version} is champion"
         if self.passed:
@@ -161,7 +158,7 @@ class Decision:
         return f"{self.name} version {self.version} is refused by: {', '.join(self.refused_by)}"
 
     def task_rows(self) -> list[dict[str, str]]:
-        """The tasks as rows for people, the averages last."""
+        """Return the tasks as table rows, the averages last."""
         rows = []
         for item in self.tasks:
             change = item.difference
@@ -187,35 +184,36 @@ class Decision:
         return rows
 
     def gate_rows(self) -> list[dict[str, str]]:
-        """The gates as rows for people."""
+        """Return the gates as table rows."""
         return [{"gate": gate.name, "verdict": gate.verdict, "found": gate.detail} for gate in self.gates]
 
     def table(self) -> str:
-        """The decision as text: tasks, gates, outcome."""
-        parts = [_text_table(rows) for rows in (self.task_rows(), self.gate_rows()) if rows]
+        """Format the decision as plain text: tasks, gates, outcome."""
+        parts = [text_table(rows) for rows in (self.task_rows(), self.gate_rows()) if rows]
         return "\n\n".join([*parts, self.outcome()])
 
     def to_json(self) -> str:
+        """Serialize for the version's tag "promotion"."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
 
 def decide(
-    candidate: VersionFacts,
-    champion: VersionFacts | None,
+    candidate: RegisteredVersion,
+    champion: RegisteredVersion | None,
     *,
     inspection: Inspection | None = None,
     config: GateConfig | None = None,
 ) -> Decision:
-    """Hold a version against the gates. A first version has nothing to beat, and needs to be sound alone."""
+    """Evaluate the gates for a version. Without a champion there is no comparison, and it only needs to be sound."""
     config, inspection = config or GateConfig(), inspection or Inspection()
     tasks = _compare(candidate, champion, config)
     gates = [
         _scored(candidate, config),
         _not_degenerate(candidate, config),
-        _found("intact", inspection.damage, "every file has the hash of its manifest"),
-        _found("reproduces_logits", inspection.logits, "the stored weights compute what the trained ones did"),
+        _no_problem("intact", inspection.damage, "every file has the hash of its manifest"),
+        _no_problem("reproduces_logits", inspection.logits, "the stored weights compute what the trained ones did"),
         Gate(name="licensed", passed=bool(candidate.licence), detail=candidate.licence or "it names no licence"),
-        _found("documented", inspection.card, "its model card is there"),
+        _no_problem("documented", inspection.card, "it has a complete model card"),
         Gate(
             name="not_rolled_back",
             passed=not candidate.rolled_back,
@@ -239,12 +237,22 @@ def decide(
     )
 
 
-def _compare(candidate: VersionFacts, champion: VersionFacts | None, config: GateConfig) -> tuple[TaskComparison, ...]:
-    mine = candidate.judged(config.ignored_tasks)
-    theirs = champion.judged(config.ignored_tasks) if champion else {}
+def text_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Format rows as plain text with aligned columns; the keys of the first row are the heading."""
+    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+
+
+def _compare(
+    candidate: RegisteredVersion, champion: RegisteredVersion | None, config: GateConfig
+) -> tuple[TaskComparison, ...]:
+    """Pair the scores of both versions by task, and note why a pair does not count."""
+    new_scores = candidate.judged_scores(config.ignored_tasks)
+    old_scores = champion.judged_scores(config.ignored_tasks) if champion else {}
     tasks = []
-    for task in [*mine, *(name for name in theirs if name not in mine)]:
-        new, old = mine.get(task), theirs.get(task)
+    for task in dict.fromkeys([*new_scores, *old_scores]):
+        new, old = new_scores.get(task), old_scores.get(task)
         counts, note = False, ""
         if new is None:
             note = "the candidate has no score"
@@ -257,80 +265,79 @@ def _compare(candidate: VersionFacts, champion: VersionFacts | None, config: Gat
         else:
             counts = True
             note = "" if new.configuration_sha256 == old.configuration_sha256 else "other fine-tuning settings"
-        known = new or old
-        assert known is not None
-        tasks.append(
-            TaskComparison(task=task, metric=known.metric, candidate=new, champion=old, counts=counts, note=note)
-        )
+        metric = (new or old_scores[task]).metric
+        tasks.append(TaskComparison(task=task, metric=metric, candidate=new, champion=old, counts=counts, note=note))
     return tuple(tasks)
 
 
-def _data_of(score: TaskScore, judged: VersionFacts) -> str:
-    """What must be the same of two scores: more training data is a merit of a task model, not of a pre-trained one."""
-    return score.data_sha256 if judged.kind == PRETRAINED else score.dev_sha256
+def _data_of(score: TaskScore, candidate: RegisteredVersion) -> str:
+    """Return the identity of the data that two scores must share.
+
+    A pre-trained model is judged by equal fine-tunings; a task model may owe its score to more training data.
+    """
+    return score.data_sha256 if candidate.kind == PRETRAINED else score.dev_sha256
 
 
-def _scored(candidate: VersionFacts, config: GateConfig) -> Gate:
-    scores = candidate.judged(config.ignored_tasks)
-    needed = config.min_tasks if candidate.kind == PRETRAINED else 1
+def _min_tasks(candidate: RegisteredVersion, config: GateConfig) -> int:
+    return config.min_tasks if candidate.kind == PRETRAINED else 1
+
+
+def _scored(candidate: RegisteredVersion, config: GateConfig) -> Gate:
+    scores = candidate.judged_scores(config.ignored_tasks)
+    min_tasks = _min_tasks(candidate, config)
     problems = []
     if not scores:
         none = "none of its fine-tunings is registered" if candidate.kind == PRETRAINED else "it was never evaluated"
         problems.append(none)
-    elif len(scores) < needed:
-        problems.append(f"{len(scores)} tasks, expected at least {needed}")
+    elif len(scores) < min_tasks:
+        problems.append(f"{len(scores)} tasks, expected at least {min_tasks}")
     for task, score in scores.items():
         if not math.isfinite(score.mean):
             problems.append(f"{task}: its score is {score.mean}")
         elif score.num_seeds < config.min_seeds:
             problems.append(f"{task}: {score.num_seeds} seeds, expected at least {config.min_seeds}")
         elif not _data_of(score, candidate):
-            problems.append(f"{task}: its score does not say which data it was taken on")
+            problems.append(f"{task}: its score does not name the data it was measured on")
     seeds = min((score.num_seeds for score in scores.values()), default=0)
     detail = "; ".join(problems) or f"{len(scores)} task(s), each over {seeds} or more seeds"
     return Gate(name="scored", passed=not problems, detail=detail)
 
 
-def _not_degenerate(candidate: VersionFacts, config: GateConfig) -> Gate:
-    collapsed = [task for task, score in candidate.judged(config.ignored_tasks).items() if score.degenerate]
-    most = config.max_degenerate_tasks if candidate.kind == PRETRAINED else 0
-    detail = f"says the same of every dev example: {', '.join(collapsed)}" if collapsed else "its predictions differ"
-    return Gate(name="not_degenerate", passed=len(collapsed) <= most, detail=detail)
+def _not_degenerate(candidate: RegisteredVersion, config: GateConfig) -> Gate:
+    collapsed = [task for task, score in candidate.judged_scores(config.ignored_tasks).items() if score.degenerate]
+    limit = config.max_degenerate_tasks if candidate.kind == PRETRAINED else 0
+    detail = f"one prediction for all dev examples: {', '.join(collapsed)}" if collapsed else "its predictions differ"
+    return Gate(name="not_degenerate", passed=len(collapsed) <= limit, detail=detail)
 
 
-def _found(name: str, problem: str | None, otherwise: str) -> Gate:
-    return Gate(name=name, passed=problem is None, detail=problem or otherwise)
+def _no_problem(name: str, problem: str | None, detail: str) -> Gate:
+    return Gate(name=name, passed=problem is None, detail=problem or detail)
 
 
-def _comparable(tasks: Sequence[TaskComparison], candidate: VersionFacts, config: GateConfig) -> Gate:
-    shared = sum(task.counts for task in tasks)
-    needed = config.min_tasks if candidate.kind == PRETRAINED else 1
+def _comparable(tasks: Sequence[TaskComparison], candidate: RegisteredVersion, config: GateConfig) -> Gate:
+    num_shared, min_tasks = sum(task.counts for task in tasks), _min_tasks(candidate, config)
     others = "; ".join(f"{task.task}: {task.note}" for task in tasks if not task.counts)
-    detail = f"{shared} task(s) that both did on the same data, expected at least {needed}"
-    return Gate(
-        name="comparable",
-        passed=shared >= needed,
-        detail=detail + (f" ({others})" if shared < needed and others else ""),
-    )
+    detail = f"{num_shared} task(s) scored on the same data, expected at least {min_tasks}"
+    if num_shared < min_tasks and others:
+        detail += f" ({others})"
+    return Gate(name="comparable", passed=num_shared >= min_tasks, detail=detail)
 
 
 def _covers(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
-    theirs = [task for task in tasks if task.champion is not None]
-    lacking = [task.task for task in theirs if not task.counts]
-    share = 1 - len(lacking) / len(theirs) if theirs else 1.0
-    detail = f"{share:.0%} of the champion's tasks, expected at least {config.min_coverage:.0%}"
-    return Gate(
-        name="covers_champion",
-        passed=share >= config.min_coverage,
-        detail=detail + (f" (lacking: {', '.join(lacking)})" if lacking else ""),
-    )
+    of_champion = [task for task in tasks if task.champion is not None]
+    lacking = [task.task for task in of_champion if not task.counts]
+    coverage = 1 - len(lacking) / len(of_champion) if of_champion else 1.0
+    detail = f"{coverage:.0%} of the champion's tasks, expected at least {config.min_coverage:.0%}"
+    if lacking:
+        detail += f" (lacking: {', '.join(lacking)})"
+    return Gate(name="covers_champion", passed=coverage >= config.min_coverage, detail=detail)
 
 
 def _better(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
-    counted = [task for task in tasks if task.difference is not None]
-    if not counted:
+    averages = _averages(tasks)
+    if averages is None:
         return Gate(name="better", passed=False, detail="there are no two scores to compare")
-    new, old = _mean([task.candidate for task in counted]), _mean([task.champion for task in counted])
+    new, old = averages
     gain = new - old
     return Gate(
         name="better",
@@ -340,19 +347,16 @@ def _better(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
 
 
 def _no_task_worse(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
-    losses = {task.task: task.difference for task in tasks if task.difference is not None}
-    worse = [f"{task} {change:+.2f}" for task, change in losses.items() if change < -config.tolerance]
+    changes = {task.task: task.difference for task in tasks if task.difference is not None}
+    worse = [f"{task} {change:+.2f}" for task, change in changes.items() if change < -config.tolerance]
     detail = f"worse by more than {config.tolerance:g}: {', '.join(worse)}"
     if not worse:
         detail = f"no task is worse by more than {config.tolerance:g}"
     return Gate(name="no_task_worse", passed=not worse, detail=detail)
 
 
-def _mean(scores: Sequence[TaskScore | None]) -> float:
-    return sum(score.mean for score in scores if score is not None) / len(scores)
-
-
-def _text_table(rows: Sequence[Mapping[str, str]]) -> str:
-    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+def _averages(tasks: Sequence[TaskComparison]) -> tuple[float, float] | None:
+    counted = [(task.candidate, task.champion) for task in tasks if task.counts]
+    new = [candidate.mean for candidate, champion in counted if candidate and champion]
+    old = [champion.mean for candidate, champion in counted if candidate and champion]
+    return (sum(new) / len(new), sum(old) / len(old)) if new else None

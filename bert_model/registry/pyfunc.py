@@ -1,7 +1,8 @@
-"""A registered model as an MLflow pyfunc: this file is the model's code ("models from code"), stored with each version.
+"""MLflow model code ("models from code"): a copy of this file is stored with every registered version.
 
-Loading it runs this file and the installed `bert_model`, and reads safetensors, JSON and text below the version's
-`artifacts/`; nothing is unpickled.
+Loading a version runs its copy with the installed `bert_model` and reads safetensors, JSON and text below the
+version's `artifacts/`; nothing is unpickled. The paths that this file imports must therefore stay importable: when one
+of the modules moves, its old path keeps a module like `bert_model.prediction`.
 """
 
 from pathlib import Path
@@ -12,23 +13,14 @@ import pandas as pd
 from mlflow.pyfunc.model import PythonModel
 
 ARTIFACT = "model"
-"""Name of the artefact: a directory of ours with its manifest."""
-
-EXAMPLES: dict[str, dict[str, Any]] = {
-    "text": {"text": "The film was a delight from beginning to end."},
-    "pair": {"text": "The cat sat on the mat.", "text_b": "An animal was on the mat."},
-    "span": {"question": "Where was Ada born?", "context": "Ada was born in London."},
-    "choice": {"context": "She opens the door.", "endings": ["She walks in.", "The sun is blue."]},
-    "tagging": {"text": "Ada Lovelace lived in London."},
-    "mlm": {"text": "The capital of the country is [MASK]."},
-}
-"""One input of each form, stored with the version."""
+"""Name of the artefact: a model directory with its manifest."""
 
 
 class ServedModel(PythonModel):
-    """Answers rows of plain text; what `bert predict` answers to the same input."""
+    """MLflow pyfunc wrapper; same answers as `bert predict`."""
 
     def load_context(self, context: Any) -> None:
+        """Load the predictor of the model's task, or of "mlm" for a pre-trained model."""
         from bert_model.finetuning.task_model import read_task_facts
         from bert_model.inference.predict import load_predictor
 
@@ -39,7 +31,7 @@ class ServedModel(PythonModel):
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> list[dict[str, Any]]:
-        """Answer a table with the columns of the signature, which MLflow has checked before."""
+        """Answer the rows of a table whose columns MLflow has checked against the signature."""
         from bert_model.inference.predict import answer_inputs
 
         rows = model_input.to_dict("records")
@@ -47,6 +39,7 @@ class ServedModel(PythonModel):
 
 
 def _plain(value: Any) -> Any:
+    """Turn the array that MLflow makes of a list column back into a list."""
     return list(value) if hasattr(value, "tolist") else value
 
 

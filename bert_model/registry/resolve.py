@@ -1,7 +1,7 @@
-"""References to models: a directory, an MLflow URI or a hub id, each turned into a local directory.
+"""Model references: a directory, a `models:/` URI or a hub id, each resolved to a local directory.
 
-Commands and workflows resolve what their users wrote; the library takes directories, and so does without registry and
-hub.
+Commands and workflows resolve the references of their users; library functions take directories, and so need neither
+registry nor hub.
 """
 
 import re
@@ -11,9 +11,9 @@ from bert_pipeline.errors import UsageError
 
 
 def resolve_model(reference: str) -> Path:
-    """Return the local directory of a model: a directory, a `models:/` URI of MLflow, or a Hugging Face hub id."""
+    """Return the local directory of a model, downloaded if the reference is a `models:/` URI or a hub id."""
     if reference.startswith("models:/"):
-        from bert_model.registry import registry  # imports MLflow, which a directory does without
+        from bert_model.registry import registry  # imports torch and the models, which a directory does not need
 
         return registry.download(reference)
     if Path(reference).is_dir():
@@ -28,6 +28,6 @@ def resolve_model(reference: str) -> Path:
         return Path(snapshot_download(reference, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise UsageError(
-            f"{reference}: no such directory here, and the Hugging Face hub did not give it "
+            f"{reference}: no such directory, and the Hugging Face hub did not return it "
             f"({type(error).__name__}); check the name and the network"
         ) from error

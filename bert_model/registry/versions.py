@@ -1,4 +1,7 @@
-"""Registry tags derived from a model directory, and a typed view of a registered version's tags."""
+"""Registered versions: the tags written at registration, and a typed view of them.
+
+`tags_of` derives the tags from a model directory; `RegisteredVersion` and `TaskScore` read them back.
+"""
 
 import dataclasses
 import json
@@ -9,40 +12,94 @@ from bert_pipeline.errors import ArtefactError
 from bert_pipeline.manifest import Manifest, content_sha256
 
 PRETRAINED, FINETUNED = "pretrained_model", "finetuned_model"
+KINDS = (PRETRAINED, FINETUNED)
+PRETRAINED_METRIC = "held_out/mlm_loss"
+SAFE_SUFFIXES = frozenset({".json", ".jsonl", ".safetensors", ".txt", ".md", ".png"})
+"""File types that enter and leave the registry. None of them can carry code, as a pickle can."""
+
+
+def tags_of(manifest: Manifest) -> dict[str, str]:
+    """Return the tags that describe a model directory: kind, identity, score, data and lineage."""
+    tags = {"kind": manifest.kind, "content_sha256": manifest.sha256}
+    return tags | (_finetuned_tags(manifest) if manifest.kind == FINETUNED else _pretrained_tags(manifest))
+
+
+def _finetuned_tags(manifest: Manifest) -> dict[str, str]:
+    facts = json.loads((manifest.path / "task.json").read_text(encoding="utf-8"))
+    results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
+    entry = results["metrics"][facts["main_key"]]
+    return {
+        "task": facts["task"],
+        "metric": facts["main_key"],
+        "score": repr(float(facts["scores"][facts["main_key"]])),
+        "score_mean": repr(float(entry["mean"])),
+        "score_sd": repr(float(entry["sd"])),
+        "num_examples": str(entry["n"]),
+        "num_seeds": str(len(entry["values"])),
+        "data_sha256": facts["dev_sha256"],
+        "training_data_sha256": facts["data_sha256"],
+        "configuration_sha256": facts["configuration_sha256"],
+        "pretrained_model_sha256": facts["model_sha256"],
+        "own_split": str(facts["own_split"]).lower(),
+        "degenerate": str(facts["degenerate"]).lower(),
+        **{key: repr(float(entry[key])) for key in ("majority", "paper") if entry.get(key) is not None},
+    }
+
+
+def _pretrained_tags(manifest: Manifest) -> dict[str, str]:
+    # The weights that training started from are lineage, not data.
+    data = {name: entry for name, entry in manifest.inputs.items() if name != "initial_model"}
+    held_out = {
+        key: repr(float(value))
+        for key, value in manifest.counts.items()
+        if key.startswith("held_out/") and isinstance(value, (int, float))
+    }
+    tags = {
+        "metric": PRETRAINED_METRIC,
+        "data_sha256": content_sha256(data),
+        "configuration_sha256": content_sha256(manifest.configuration),
+        "steps": str(manifest.counts.get("steps", "")),
+        **{f"input.{name}": next(reversed(entry.values())) for name, entry in manifest.inputs.items()},
+        "instances_sha256": " ".join(dict.fromkeys(entry.get("content_sha256", "") for entry in data.values())),
+        **held_out,
+    }
+    if PRETRAINED_METRIC in manifest.counts:
+        tags["score"] = repr(float(manifest.counts[PRETRAINED_METRIC]))
+    return tags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskScore:
-    """How well a fine-tuned version does its task."""
+    """Dev score of a fine-tuned version. Promotion decisions store it field by field."""
 
     task: str
     metric: str
-    """Key of the main metric: "sst2/dev/accuracy"."""
+    """Key of the main metric, such as "sst2/dev/accuracy"."""
     mean: float
-    """Mean over seeds, on the scale of 0 to 100."""
+    """Mean over seeds, from 0 to 100."""
     sd: float
     """Standard deviation over seeds."""
     num_seeds: int
     num_examples: int
-    """Dev examples."""
+    """Number of dev examples."""
     data_sha256: str
-    """Identity of training and dev examples."""
+    """Identity of the training and dev examples."""
     dev_sha256: str
     """Identity of the dev examples."""
     configuration_sha256: str
-    """Identity of the search behind the score."""
+    """Identity of the hyperparameter search."""
     degenerate: bool
-    """Whether the chosen setting says the same of everything."""
+    """True if every dev example gets the same prediction."""
     version: int
-    """The registered version that has the score."""
+    """The registered version that was scored."""
     majority: float | None = None
-    """What the trivial baseline scores."""
+    """Score of the trivial baseline."""
     paper: float | None = None
-    """The paper's figure."""
+    """Score in the paper."""
 
     @classmethod
     def from_tags(cls, version: int, tags: Mapping[str, str]) -> "TaskScore | None":
-        """Read what a fine-tuned version says of itself; None where it was never evaluated."""
+        """Read the score of a fine-tuned version; None if it was not evaluated."""
         mean = _number(tags.get("score_mean") or tags.get("score"))
         if tags.get("kind") != FINETUNED or mean is None:
             return None
@@ -59,6 +116,7 @@ class TaskScore:
             degenerate=tags.get("degenerate", "") == "true",
             version=version,
             majority=_number(tags.get("majority")),
+            # The paper's score is on real data; it does not compare with one on the generated sample.
             paper=None if tags.get("generated_sample") == "true" else _number(tags.get("paper")),
         )
 
@@ -67,99 +125,57 @@ class TaskScore:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VersionFacts:
-    """What a registered version says of itself, and its fine-tunings of it."""
+class RegisteredVersion:
+    """One version of a registered model."""
 
     name: str
     version: int
-    kind: str
-    """finetuned_model or pretrained_model."""
+    tags: dict[str, str]
+    aliases: tuple[str, ...] = ()
+    description: str = ""
+    source: str = ""
+    """MLflow URI of the logged model that holds the files."""
+    run_id: str | None = None
+    """MLflow run of the training."""
     scores: tuple[TaskScore, ...] = ()
-    """The score of a fine-tuned model; those of a pre-trained one's fine-tunings."""
-    content_sha256: str = ""
-    """Identity of the artefact."""
-    licence: str = ""
-    """Licence of the weights."""
-    rolled_back: bool = False
-    """Whether it was champion once and lost the alias by a rollback."""
+    """The score of a fine-tuned version; for a pre-trained one `with_finetuning_scores` adds those of its
+    fine-tunings."""
 
-    @classmethod
-    def from_tags(
-        cls, name: str, version: int, tags: Mapping[str, str], finetunings: Sequence[TaskScore] = ()
-    ) -> "VersionFacts":
-        own = TaskScore.from_tags(version, tags)
-        return cls(
-            name=name,
-            version=version,
-            kind=tags.get("kind", ""),
-            scores=(own,) if own else tuple(finetunings),
-            content_sha256=tags.get("content_sha256", ""),
-            licence=tags.get("licence", ""),
-            rolled_back=tags.get("rolled_back", "") == "true",
-        )
+    @property
+    def kind(self) -> str:
+        return self.tags.get("kind", "")
 
-    def judged(self, ignored_tasks: Sequence[str] = ()) -> dict[str, TaskScore]:
-        """Task -> score, of the tasks that the version is judged by; a fine-tuned model is always judged by its own."""
+    @property
+    def content_sha256(self) -> str:
+        """Identity of the model directory; "" if the version was not registered by this project."""
+        return self.tags.get("content_sha256", "")
+
+    @property
+    def licence(self) -> str:
+        """Licence of the weights; "" if none was given."""
+        return self.tags.get("licence", "")
+
+    @property
+    def rolled_back(self) -> bool:
+        """True if the version was champion and lost the alias to a rollback."""
+        return self.tags.get("rolled_back") == "true"
+
+    @property
+    def model_id(self) -> str:
+        """Id of the logged model that holds the files."""
+        return self.source.removeprefix("models:/")
+
+    def judged_scores(self, ignored_tasks: Sequence[str] = ()) -> dict[str, TaskScore]:
+        """Return task -> score for the tasks that promotion considers; `ignored_tasks` apply to pre-trained models."""
         ignored = ignored_tasks if self.kind == PRETRAINED else ()
         return {score.task: score for score in self.scores if score.task not in ignored}
 
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text not in (None, "") else None
-    except ValueError:
-        return None
+    def __str__(self) -> str:
+        return f"{self.name} version {self.version}"
 
 
-KINDS = ("pretrained_model", "finetuned_model")
-PRETRAINED_METRIC = "held_out/mlm_loss"
-SAFE_SUFFIXES = frozenset({".json", ".jsonl", ".safetensors", ".txt", ".md", ".png"})
-"""Kinds of files that are taken out of the registry; a pickle is none of them."""
-
-
-def tags_of(manifest: Manifest) -> dict[str, str]:
-    """Return the tags that a directory's own files give its version: score, data, lineage."""
-    tags = {"kind": manifest.kind, "content_sha256": manifest.sha256}
-    if manifest.kind == "finetuned_model":
-        facts = json.loads((manifest.path / "task.json").read_text(encoding="utf-8"))
-        results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
-        entry = results["metrics"][facts["main_key"]]
-        tags |= {
-            "task": facts["task"],
-            "metric": facts["main_key"],
-            "score": repr(float(facts["scores"][facts["main_key"]])),
-            "score_mean": repr(float(entry["mean"])),
-            "score_sd": repr(float(entry["sd"])),
-            "num_examples": str(entry["n"]),
-            "num_seeds": str(len(entry["values"])),
-            "data_sha256": facts["dev_sha256"],
-            "training_data_sha256": facts["data_sha256"],
-            "configuration_sha256": facts["configuration_sha256"],
-            "pretrained_model_sha256": facts["model_sha256"],
-            "own_split": str(facts["own_split"]).lower(),
-            "degenerate": str(facts["degenerate"]).lower(),
-            **{key: repr(float(entry[key])) for key in ("majority", "paper") if entry.get(key) is not None},
-        }
-        return tags
-    inputs = {name: entry for name, entry in manifest.inputs.items() if name != "initial_model"}
-    tags |= {
-        "metric": PRETRAINED_METRIC,
-        "data_sha256": content_sha256(inputs),
-        "configuration_sha256": content_sha256(manifest.configuration),
-        "steps": str(manifest.counts.get("steps", "")),
-        **{f"input.{name}": next(reversed(entry.values())) for name, entry in manifest.inputs.items()},
-        "instances_sha256": " ".join(dict.fromkeys(entry.get("content_sha256", "") for entry in inputs.values())),
-    }
-    if PRETRAINED_METRIC in manifest.counts:
-        tags["score"] = repr(float(manifest.counts[PRETRAINED_METRIC]))
-    for key, value in manifest.counts.items():
-        if key.startswith("held_out/") and isinstance(value, (int, float)):
-            tags[key] = repr(float(value))
-    return tags
-
-
-def refuse_other_files(manifest: Manifest) -> None:
-    """Refuse files that can carry code, listed in the manifest or not."""
+def refuse_unsafe_files(manifest: Manifest) -> None:
+    """Raise ArtefactError for files of other types than SAFE_SUFFIXES, listed in the manifest or not."""
     for path in sorted(manifest.path.rglob("*")):
         if path.is_symlink() or (path.is_file() and path.suffix not in SAFE_SUFFIXES):
             raise ArtefactError(
@@ -168,3 +184,10 @@ def refuse_other_files(manifest: Manifest) -> None:
     for name in manifest.files:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ArtefactError(f"{manifest.path}: its manifest names {name!r} outside the directory")
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None

@@ -1,63 +1,67 @@
-"""The files of a training's record: `metrics.jsonl`, and `tracking.json` with how far MLflow has followed it.
+"""Files of a training's log: `metrics.jsonl`, and `tracking.json` with how far MLflow has followed it.
 
-Nothing here needs MLflow.
+Nothing here needs MLflow. What reaches MLflow, a log or an error message passes the redaction at the end of the file.
 """
 
 import contextlib
 import json
 import os
 import re
-import tempfile
+import threading
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from bert_pipeline.errors import BertError
-from bert_pipeline.manifest import MANIFEST_NAME, Manifest
+from bert_pipeline.manifest import Manifest
 
 METRICS_NAME = "metrics.jsonl"
 STATE_NAME = "tracking.json"
 
 CODE_VERSION_VARIABLE = "BERT_CODE_VERSION"
-"""Environment variable by which whoever starts a training says which code it is; the record's first line keeps it."""
+"""Environment variable with the code version of a training, set by the workflow; the log's first line records it."""
 
-PARAM_LENGTH = 6000  # MLflow's own limit
-SECRET_NAMES = re.compile(r"password|passwd|secret|token$|api_?key|credential", re.IGNORECASE)
+MAX_PARAM_LENGTH = 6000  # MLflow's own limit
 
-SERVER_WITH_CREDENTIALS = re.compile(
-    r"(?P<scheme>https?://)(?P<user>[^/@:]*)(?::(?P<password>[^/@]*))?@(?P<rest>.*)", re.DOTALL
-)
+RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 
-def tracking_uri() -> str:
-    """Return where MLflow's runs and models are: MLFLOW_TRACKING_URI, or SQLite under BERT_HOME (./.bert).
+class MetricsLog:
+    """Append-only `metrics.jsonl` of a directory, for several threads."""
 
-    A server's address comes back without user and password: `credentials_apart` says where they go.
-    """
-    return credentials_apart(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{bert_home() / 'mlflow.db'}")
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / METRICS_NAME
+        end_torn_line(self.path)
+        self._stream = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
+        self._lock = threading.Lock()
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Write a line; a reader sees it at once."""
+        text = json.dumps(line)
+        with self._lock:
+            self._stream.write(text + "\n")
+            self._stream.flush()
+
+    @property
+    def closed(self) -> bool:
+        return self._stream.closed
+
+    def close(self) -> None:
+        self._stream.close()
 
 
-def credentials_apart(uri: str) -> str:
-    """Take user and password out of a server's address, into the two variables from which MLflow reads them.
-
-    What MLflow says of a server, in errors, links and logs, repeats its address.
-    """
-    match = SERVER_WITH_CREDENTIALS.fullmatch(uri)
-    if match is None:
-        return uri
-    os.environ.setdefault("MLFLOW_TRACKING_USERNAME", urllib.parse.unquote(match["user"]))
-    os.environ.setdefault("MLFLOW_TRACKING_PASSWORD", urllib.parse.unquote(match["password"] or ""))
-    return match["scheme"] + match["rest"]
-
-
-def bert_home() -> Path:
-    """Return the directory of all state."""
-    return Path(os.environ.get("BERT_HOME") or ".bert").resolve()
+def end_torn_line(path: Path) -> None:
+    """End a last line that a killed process left without its newline."""
+    if path.is_file() and path.stat().st_size:
+        with open(path, "rb+") as stream:
+            stream.seek(-1, os.SEEK_END)
+            if stream.read(1) != b"\n":
+                stream.write(b"\n")
 
 
 def read_lines(directory: Path, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the whole lines of `metrics.jsonl` from number `start` on; one that is not JSON counts and is empty."""
+    """Yield the complete lines of `metrics.jsonl` from number `start` on; a line that is not JSON counts, as {}."""
     path = directory / METRICS_NAME
     if not path.is_file():
         return
@@ -73,32 +77,29 @@ def read_lines(directory: Path, start: int = 0, stop: int | None = None) -> Iter
                 yield {}
 
 
-@contextlib.contextmanager
-def weights_alone(directory: Path) -> Iterator[Path]:
-    """Make a directory of links to a checkpoint's own files, without the training's state below it."""
-    with tempfile.TemporaryDirectory(prefix=".upload-", dir=directory.parent) as temporary:
-        for path in directory.iterdir():
-            if path.is_file():
-                os.link(path, Path(temporary) / path.name)
-        yield Path(temporary)
+class SyncState(TypedDict, total=False):
+    """Content of `tracking.json`: what the MLflow run is to look like, and how much of it MLflow has."""
+
+    key: str  # names the directory in a tag of the run
+    experiment: str
+    run_name: str
+    tags: dict[str, str]
+    params: dict[str, str]
+    parent_run_id: str | None
+    upload_checkpoints: bool
+    status: RunStatus  # final status, once the log is closed
+    tracking_uri: str  # the server that has what follows
+    run_id: str | None
+    described: bool  # params and tags are sent
+    copied_lines: int
+    models: dict[str, str]  # step -> id of the checkpoint's logged model
+    status_sent: RunStatus | None
 
 
-def lineage(directory: Path) -> dict[str, str]:
-    """Return the hashes that a checkpoint's manifest names: its own and its inputs'."""
+def read_state(path: Path) -> SyncState:
+    """Read `tracking.json`; empty if there is none."""
     try:
-        document = json.loads((directory / MANIFEST_NAME).read_text(encoding="utf-8"))
-        inputs = document["content"]["inputs"]
-        hashes = {
-            f"input.{name}": str(entry.get("content_sha256", entry.get("sha256"))) for name, entry in inputs.items()
-        }
-        return {"sha256": str(document["content_sha256"]), **hashes}
-    except (OSError, ValueError, KeyError, AttributeError):
-        return {}
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
+        state: SyncState = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -106,11 +107,18 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
+def write_state(path: Path, state: SyncState) -> None:
+    """Replace `tracking.json` atomically."""
+    temporary = path.with_suffix(f".partial-{os.getpid()}")
+    temporary.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
 def mlflow_run_id(manifest: Manifest) -> str | None:
-    """Return the MLflow run that a model was trained in, as far as this tracking store has it."""
-    noted = manifest.provenance.get("mlflow_run_id")
-    if noted:
-        return str(noted)
+    """Return the MLflow run that a model was trained in; None if this tracking store does not have it."""
+    recorded = manifest.provenance.get("mlflow_run_id")
+    if recorded:
+        return str(recorded)
     with contextlib.suppress(BertError):
         state = read_state(manifest.path.parent / STATE_NAME)
         if state.get("tracking_uri") == without_password(tracking_uri()):
@@ -118,17 +126,39 @@ def mlflow_run_id(manifest: Manifest) -> str | None:
     return None
 
 
-def end_torn_line(path: Path) -> None:
-    """End a last line that a killed process has left without its newline."""
-    if path.is_file() and path.stat().st_size:
-        with open(path, "rb+") as stream:
-            stream.seek(-1, os.SEEK_END)
-            if stream.read(1) != b"\n":
-                stream.write(b"\n")
+def bert_home() -> Path:
+    """Return the directory of all state: BERT_HOME, or ./.bert."""
+    return Path(os.environ.get("BERT_HOME") or ".bert").resolve()
+
+
+def tracking_uri() -> str:
+    """Return the address of MLflow's store: MLFLOW_TRACKING_URI, or SQLite under BERT_HOME; without credentials."""
+    return credentials_apart(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{bert_home() / 'mlflow.db'}")
+
+
+SERVER_WITH_CREDENTIALS = re.compile(
+    r"(?P<scheme>https?://)(?P<user>[^/@:]*)(?::(?P<password>[^/@]*))?@(?P<rest>.*)", re.DOTALL
+)
+
+
+def credentials_apart(uri: str) -> str:
+    """Move user and password of a server's address to the two variables from which MLflow reads them.
+
+    MLflow repeats the address in errors, links and logs.
+    """
+    match = SERVER_WITH_CREDENTIALS.fullmatch(uri)
+    if match is None:
+        return uri
+    os.environ.setdefault("MLFLOW_TRACKING_USERNAME", urllib.parse.unquote(match["user"]))
+    os.environ.setdefault("MLFLOW_TRACKING_PASSWORD", urllib.parse.unquote(match["password"] or ""))
+    return match["scheme"] + match["rest"]
+
+
+SECRET_NAMES = re.compile(r"password|passwd|secret|token$|api_?key|credential", re.IGNORECASE)
 
 
 def flat_params(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Turn nested values into MLflow params: dotted keys, text values, secrets redacted."""
+    """Flatten nested values into MLflow params: dotted keys, text values, secrets redacted."""
     flat: dict[str, str] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
@@ -137,32 +167,28 @@ def flat_params(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         elif isinstance(value, (list, tuple)) and any(isinstance(item, (Mapping, list, tuple)) for item in value):
             flat |= flat_params({str(index): item for index, item in enumerate(value)}, f"{name}.")
         else:
-            flat[name] = str(value)[:PARAM_LENGTH]
+            flat[name] = str(value)[:MAX_PARAM_LENGTH]
     return redacted(flat)
 
 
 def redacted(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return values as text, without passwords in URLs and without the values of keys that name a secret."""
     return {
         key: "(redacted)" if SECRET_NAMES.search(key) else without_password(str(value)) for key, value in values.items()
     }
 
 
 def without_password(text: str) -> str:
-    """Take user and password out of a URL."""
+    """Redact user and password of a URL."""
     return re.sub(r"(\w+://)[^/@\s]*@", r"\1(redacted)@", text)
 
 
-def metric_key(key: str) -> str:
-    return re.sub(r"[^\w./ :-]", "_", key)
-
-
 def first_line(error: Exception) -> str:
+    """Return type and first line of an error, redacted."""
     lines = str(error).splitlines()
     return without_password(f"{type(error).__name__}: {lines[0] if lines else ''}"[:300])
 
 
-def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write `tracking.json` in place of the one before."""
-    temporary = path.with_suffix(f".partial-{os.getpid()}")
-    temporary.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+def metric_key(key: str) -> str:
+    """Replace characters that MLflow refuses in a metric's key."""
+    return re.sub(r"[^\w./ :-]", "_", key)

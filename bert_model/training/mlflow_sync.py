@@ -1,9 +1,10 @@
-"""Tracking: `metrics.jsonl` first, MLflow beside it.
+"""Tracking: `metrics.jsonl` first, MLflow second.
 
-A `Tracker` appends every event to `metrics.jsonl` in the training's directory and returns at once. A thread copies the
-file to MLflow, where there is one, and notes in `tracking.json` how far it has come. When the server is down or MLflow
-is not installed, training goes on; what is missing is copied at the next chance, be it later in the same process, at a
-resume, or by `Tracker.replay`. Nothing is sent twice: events carry the time of their line, by which MLflow knows them.
+A `Tracker` appends every event to `metrics.jsonl` in the run's directory and returns at once. A thread copies the file
+to MLflow and records in `tracking.json` how far it has come. Training continues when the server is down or MLflow is
+not installed; missing lines are copied later in the same process, on resume, or by `Tracker.replay`. Nothing is sent
+twice: every request can be repeated, because MLflow identifies a metric by key, step, value and time, and the time is
+that of the line.
 
     with Tracker(directory, experiment="pretraining", run_name="tiny", params={...}) as tracker:
         tracker.record("train", 10, {"train/loss": 7.5})
@@ -11,55 +12,60 @@ resume, or by `Tracker.replay`. Nothing is sent twice: events carry the time of 
         tracker.log_artifact(plot)
         child = tracker.child(directory / "trial-1", run_name="trial-1")
 
-Where a training was resumed from step N, the lines of greater steps before the `resume` event are superseded.
+If a run is resumed from step N, the lines of later steps before the `resume` event are superseded.
 """
 
+import contextlib
 import json
 import logging
 import math
 import os
+import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from bert_model.training.metrics_log import (
     METRICS_NAME,
     STATE_NAME,
+    MetricsLog,
+    RunStatus,
+    SyncState,
     bert_home,
-    end_torn_line,
     first_line,
     flat_params,
-    lineage,
     metric_key,
     read_lines,
     read_state,
     redacted,
     tracking_uri,
-    weights_alone,
     without_password,
     write_state,
 )
+from bert_pipeline.manifest import MANIFEST_NAME
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 logger = logging.getLogger(__name__)
 
 KEY_TAG = "bert.key"
-"""Tag of a run that names the training's directory, so that a run is found again however its creation ended."""
+"""Tag with a run's key, by which the run is found again if the answer to its creation was lost."""
 
 HTTP_TIMEOUT_SECONDS = 10
 CLOSE_TIMEOUT_SECONDS = 60.0
 RETRY_SECONDS = 30.0
 COPY_INTERVAL_SECONDS = 2.0
 METRICS_PER_REQUEST = 1000  # MLflow's own limit
+PARAMS_PER_REQUEST = 100  # MLflow's own limit
 
-RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
-
-def open_client(uri: str = "") -> Any:
-    """Return an MlflowClient with bounded waiting. ImportError when MLflow is not installed."""
+def open_client(uri: str = "") -> "MlflowClient":
+    """Return an MlflowClient with bounded waiting. ImportError if MLflow is not installed."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(HTTP_TIMEOUT_SECONDS))
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -72,23 +78,22 @@ def open_client(uri: str = "") -> Any:
     return mlflow.MlflowClient(tracking_uri=uri)
 
 
-def experiment_id(client: Any, name: str) -> str:
-    """Return the id of an experiment, made where it is missing; with SQLite its artefacts lie under BERT_HOME."""
+def experiment_id(client: "MlflowClient", name: str) -> str:
+    """Return the id of an experiment, created if missing. With SQLite its artefacts are stored under BERT_HOME."""
     found = client.get_experiment_by_name(name)
-    if found is not None:
-        return found.experiment_id
-    location = (bert_home() / "artifacts").as_uri() if tracking_uri().startswith("sqlite:") else None
-    try:
-        return client.create_experiment(name, artifact_location=location)
-    except Exception:  # another process was faster
-        found = client.get_experiment_by_name(name)
-        if found is None:
-            raise
-        return found.experiment_id
+    if found is None:
+        location = (bert_home() / "artifacts").as_uri() if tracking_uri().startswith("sqlite:") else None
+        try:
+            return client.create_experiment(name, artifact_location=location)
+        except Exception:  # another process created it in the meantime
+            found = client.get_experiment_by_name(name)
+            if found is None:
+                raise
+    return found.experiment_id
 
 
 class Tracker:
-    """The record of one training, task or workflow step: a file, and an MLflow run that follows it."""
+    """Log of one training, search or workflow step: a file, and an MLflow run that follows it."""
 
     def __init__(
         self,
@@ -101,87 +106,67 @@ class Tracker:
         parent_run_id: str | None = None,
         upload_checkpoints: bool = True,
     ) -> None:
-        """Open the record in `directory`; a record that stands there is continued, with the same MLflow run.
+        """Open the log in `directory`; an existing one is continued, with the same MLflow run.
 
-        With an empty `experiment` there is the file alone. `params` may be nested; they are logged once, with dots in
-        the keys. Without `upload_checkpoints` MLflow gets path and hash of a checkpoint in place of its files.
+        With an empty `experiment` only the file is written. `params` may be nested; they are logged once, with dotted
+        keys. Without `upload_checkpoints` MLflow gets a checkpoint's path and hash in place of its files.
         """
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.experiment = experiment
-        self._path = self.directory / METRICS_NAME
-        end_torn_line(self._path)
-        self._stream = open(self._path, "a", encoding="utf-8")  # noqa: SIM115 (held as long as the tracker)
-        self._lock = threading.Lock()
+        self._log = MetricsLog(self.directory)
         state = read_state(self.directory / STATE_NAME)
-        state.update(
-            experiment=experiment,
-            run_name=run_name,
-            tags={**state.get("tags", {}), **redacted(tags or {})},
-            params={**flat_params(params or {}), **state.get("params", {})},
-            parent_run_id=parent_run_id or state.get("parent_run_id"),
-            upload_checkpoints=upload_checkpoints,
-            described=False,
-        )
-        self._mirror = _Mirror(self.directory, state)
+        state |= {
+            "experiment": experiment,
+            "run_name": run_name,
+            "tags": {**state.get("tags", {}), **redacted(tags or {})},
+            "params": {**flat_params(params or {}), **state.get("params", {})},  # MLflow refuses to change a param
+            "parent_run_id": parent_run_id or state.get("parent_run_id"),
+            "upload_checkpoints": upload_checkpoints,
+            "described": False,
+        }
+        self._sync = _MlflowSync(self.directory, state)
         if experiment:
-            self._mirror.start()
+            self._sync.start()
 
     def record(self, event: str, step: int, metrics: Mapping[str, float] | None = None, **fields: Any) -> None:
-        """Append an event such as "train" with its metrics; `fields` stay in the file alone."""
-        line = {"event": event, "step": step, "time": time.time(), **fields, "metrics": dict(metrics or {})}
-        text = json.dumps(line)
-        with self._lock:
-            self._stream.write(text + "\n")
-            self._stream.flush()
-        self._mirror.wake()
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Append metrics that belong to no particular event."""
-        self.record("metrics", step, metrics)
-
-    def log_params(self, params: Mapping[str, Any]) -> None:
-        """Add params; one that was logged before keeps its first value."""
-        self._mirror.add("params", flat_params(params))
+        """Append an event such as "train" with its metrics; `fields` are written to the file only."""
+        self._log.append({"event": event, "step": step, "time": time.time(), **fields, "metrics": dict(metrics or {})})
+        self._sync.request()
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Add tags to the run."""
-        self._mirror.add("tags", redacted(tags))
+        self._sync.add_tags(redacted(tags))
 
     def log_artifact(self, path: Path | str, artifact_path: str = "") -> None:
-        """Hand a file or directory to MLflow; it must stay where it is until the tracker is closed."""
+        """Upload a file or directory to MLflow; it must stay in place until the tracker is closed."""
         self.record("artifact", 0, path=str(path), artifact_path=artifact_path)
 
     def log_checkpoint(
         self, directory: Path | str, step: int, metrics: Mapping[str, float] | None = None, **fields: Any
     ) -> None:
-        """Record a checkpoint. In MLflow it becomes a logged model with its step and metrics: weights, not state."""
+        """Record a checkpoint. In MLflow it becomes a logged model: its weights, step and metrics, not its state."""
         self.record("checkpoint", step, metrics, path=str(directory), **fields)
 
     def child(self, directory: Path | str, *, run_name: str, **settings: Any) -> "Tracker":
-        """Open a tracker whose run lies under this one's."""
+        """Open a tracker whose run is nested under this one's."""
         return Tracker(directory, experiment=self.experiment, run_name=run_name, parent_run_id=self.run_id, **settings)
 
     @property
     def run_id(self) -> str | None:
-        """The MLflow run's id; waits for it while it is being made. None when there is no MLflow to ask."""
-        return self._mirror.wait_for_run(HTTP_TIMEOUT_SECONDS * 3)
-
-    @property
-    def model_ids(self) -> dict[int, str]:
-        """MLflow's logged models of the checkpoints sent so far: step -> model id."""
-        return {int(step): model for step, model in self._mirror.state.get("models", {}).items()}
+        """Id of the MLflow run; waits until it is created. None if MLflow cannot be reached."""
+        return self._sync.wait_for_run(HTTP_TIMEOUT_SECONDS * 3)
 
     def flush(self, timeout_seconds: float = CLOSE_TIMEOUT_SECONDS) -> bool:
-        """Wait until MLflow has everything; False when it has not within the time or cannot be reached."""
-        return self._mirror.flush(timeout_seconds)
+        """Wait until MLflow has everything; False after the timeout or if MLflow cannot be reached."""
+        return self._sync.flush(timeout_seconds)
 
     def close(self, status: RunStatus = "FINISHED", timeout_seconds: float = CLOSE_TIMEOUT_SECONDS) -> None:
-        """End the run and wait, within bounds, for MLflow to have it; what it lacks is copied at the next chance."""
-        if self._stream.closed:
+        """End the run and wait, up to the timeout, until MLflow has it."""
+        if self._log.closed:
             return
-        self._stream.close()
-        self._mirror.end(status, timeout_seconds)
+        self._log.close()
+        self._sync.close(status, timeout_seconds)
 
     def __enter__(self) -> "Tracker":
         return self
@@ -191,259 +176,307 @@ class Tracker:
 
     @staticmethod
     def replay(directory: Path | str, *, timeout_seconds: float = CLOSE_TIMEOUT_SECONDS) -> bool:
-        """Copy what MLflow still lacks of a record that is closed; True when it has everything then."""
+        """Copy to MLflow what it lacks of a closed log; True if it then has everything."""
         state = read_state(Path(directory) / STATE_NAME)
         if not state.get("experiment"):
             return True
-        mirror = _Mirror(Path(directory), state)
-        if mirror.is_complete:
+        sync = _MlflowSync(Path(directory), state)
+        if sync.is_complete:
             return True
-        mirror.start()
-        return mirror.end(state.get("status", "FINISHED"), timeout_seconds)
+        sync.start()
+        return sync.close(state.get("status", "FINISHED"), timeout_seconds)
 
 
-class _Mirror:
-    """The thread that copies a record to MLflow, and the state of the copying."""
+class _Value(NamedTuple):
+    """A metric as MLflow stores it."""
 
-    def __init__(self, directory: Path, state: dict[str, Any]) -> None:
+    key: str
+    value: float
+    milliseconds: int
+    step: int
+
+
+class _MlflowSync:
+    """The thread that copies a log to MLflow.
+
+    Callers increase `_requested`; the thread copies the file's new lines and sets `_answered` to the last request that
+    the copy covers, and `_outcome`. One copy answers all earlier requests. A failed copy answers those made meanwhile
+    too, so that nobody waits for a server that is down; it is repeated after RETRY_SECONDS.
+    """
+
+    def __init__(self, directory: Path, state: SyncState) -> None:
         self.directory = directory
         self.state = state
+        self._uri = tracking_uri()
         state.setdefault("key", uuid.uuid4().hex)
-        self.uri = tracking_uri()
-        shown = without_password(self.uri)
-        if state.get("tracking_uri") != shown:  # another server knows nothing of what the first one has
-            state.update(tracking_uri=shown, run_id=None, copied_lines=0, models={}, status_sent=None)
-        self._seen: set[tuple[str, int]] = set()
-        self._times: dict[tuple[str, int], int] = {}
+        shown_uri = without_password(self._uri)
+        if state.get("tracking_uri") != shown_uri:  # another server has nothing of what the former one has
+            state |= {"tracking_uri": shown_uri, "run_id": None, "copied_lines": 0, "models": {}, "status_sent": None}
         self._changed = threading.Condition()
-        self._wanted = 1
-        self._copied = 0
-        """The number of wishes, and how many of them have been met: a copy meets all that came before it."""
+        self._requested = 1
+        self._answered = 0
+        self._outcome: Literal["", "copied", "failed", "unavailable"] = "" if state["experiment"] else "unavailable"
+        self._failure = ""
         self._closing = False
-        self._attempts = 0
-        self._down: str | None = None
-        self._absent = not state["experiment"]
-        self._client: Any = None
+        self._sent: dict[tuple[str, int], int] = {}  # (key, step) -> time of the first line that has it
+        self._client: MlflowClient | None = None
         self._experiment_id = ""
         self._save()
-        self._remember()
+        self._restore_sent()
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def wake(self) -> None:
+    def request(self) -> None:
+        """Ask for a copy of the lines written so far."""
         with self._changed:
-            self._wanted += 1
+            self._requested += 1
             self._changed.notify_all()
 
-    def add(self, what: Literal["params", "tags"], values: Mapping[str, str]) -> None:
+    def add_tags(self, tags: Mapping[str, str]) -> None:
         with self._changed:
-            known = self.state[what]
-            self.state[what] = {**values, **known} if what == "params" else {**known, **values}
+            self.state["tags"] = {**self.state["tags"], **tags}
             self.state["described"] = False
-        self.wake()
+        self.request()
 
     @property
     def is_complete(self) -> bool:
-        """True when MLflow has every line and the final status."""
-        total = sum(1 for _ in read_lines(self.directory))
-        return self.state["copied_lines"] >= total and self.state.get("status_sent") == self.state.get("status")
+        """True if MLflow has every line and the final status."""
+        num_lines = sum(1 for _ in read_lines(self.directory))
+        return self.state["copied_lines"] >= num_lines and self.state.get("status_sent") == self.state.get("status")
 
     def wait_for_run(self, timeout_seconds: float) -> str | None:
         with self._changed:
             self._changed.wait_for(
-                lambda: self.state.get("run_id") or self._absent or self._attempts > 0, timeout=timeout_seconds
-            )
-        return self.state.get("run_id")
-
-    def flush(self, timeout_seconds: float) -> bool:
-        self.wake()
-        with self._changed:
-            target, attempts = self._wanted, self._attempts
-            self._changed.wait_for(
-                lambda: self._copied >= target or self._absent or (self._down and self._attempts > attempts),
+                lambda: self.state.get("run_id") or self._answered > 0 or self._outcome == "unavailable",
                 timeout_seconds,
             )
-            return self._copied >= target
+            return self.state.get("run_id")
 
-    def end(self, status: RunStatus, timeout_seconds: float) -> bool:
+    def flush(self, timeout_seconds: float) -> bool:
+        with self._changed:
+            self.request()
+            target = self._requested
+            self._changed.wait_for(lambda: self._answered >= target or self._outcome == "unavailable", timeout_seconds)
+            return self._answered >= target and self._outcome == "copied"
+
+    def close(self, status: RunStatus, timeout_seconds: float) -> bool:
+        """Copy a last time and end the run; False, with a warning, if MLflow does not have everything in time."""
         with self._changed:
             self.state["status"] = status
             self._closing = True
-            self._wanted += 1
-            self._changed.notify_all()
+            self.request()
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
         self._save()
-        complete = not self._thread.is_alive() and self._down is None
-        if not complete and not self._absent:
-            reason = self._down or f"it did not answer within {timeout_seconds:.0f} s"
-            logger.warning(
-                "MLflow at %s does not have everything of %s yet (%s); it is copied when the training is resumed",
-                self.state["tracking_uri"],
-                self.directory,
-                reason,
-            )
-        return complete
+        in_time = not self._thread.is_alive()
+        if in_time and self._outcome != "failed":
+            return self._outcome == "copied"
+        logger.warning(
+            "MLflow at %s does not have everything of %s yet (%s); it is copied when the training is resumed",
+            self.state["tracking_uri"],
+            self.directory,
+            self._failure if in_time else f"it did not answer within {timeout_seconds:.0f} s",
+        )
+        return False
 
     def _work(self) -> None:
+        """Copy on request until the log is closed."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._wanted > self._copied)
-                closing, target = self._closing, self._wanted
-            try:
-                self._copy(closing)
-                self._down = None
-            except ImportError:
-                self._absent = True
-            except Exception as error:  # whatever a server, a database or a network can raise
-                if self._down is None:
-                    logger.warning(
-                        "MLflow at %s: %s; training goes on and the metrics are in %s",
-                        self.state["tracking_uri"],
-                        first_line(error),
-                        self.directory / METRICS_NAME,
-                    )
-                self._down = first_line(error)
-                self._remember()
+                self._changed.wait_for(lambda: self._requested > self._answered or self._outcome == "failed")
+                closing, target = self._closing, self._requested
+            outcome, failure = self._try_to_copy(closing)
             with self._changed:
-                self._attempts += 1
-                if not self._down:
-                    self._copied = target
+                self._outcome, self._failure = outcome, failure
+                self._answered = self._requested if outcome == "failed" else target
                 self._changed.notify_all()
-                if self._absent or closing:
+                if closing or outcome == "unavailable":
                     return
-                pause = RETRY_SECONDS if self._down else COPY_INTERVAL_SECONDS
-                self._changed.wait_for(lambda: self._closing, timeout=pause)
+                # The pause bundles the lines of several steps into one request.
+                pause = RETRY_SECONDS if outcome == "failed" else COPY_INTERVAL_SECONDS
+                self._changed.wait_for(lambda: self._closing, pause)
+
+    def _try_to_copy(self, closing: bool) -> tuple[Literal["copied", "failed", "unavailable"], str]:
+        """Copy, and return the outcome with the reason of a failure."""
+        try:
+            self._copy(closing)
+        except ImportError:  # MLflow is not installed
+            return "unavailable", ""
+        except Exception as error:  # any error of a server, a database or a network
+            if not self._failure:
+                logger.warning(
+                    "MLflow at %s: %s; training goes on and the metrics are in %s",
+                    self.state["tracking_uri"],
+                    first_line(error),
+                    self.directory / METRICS_NAME,
+                )
+            self._restore_sent()
+            return "failed", first_line(error)
+        return "copied", ""
 
     def _copy(self, closing: bool) -> None:
-        """Bring MLflow up to the file's last line, and end the run when the tracker is being closed."""
-        self._connect(closing)
-        number = self.state["copied_lines"]
-        pending: list[Any] = []
-        for line in read_lines(self.directory, number):
-            number += 1
+        """Send the lines that MLflow lacks, and the final status when the log is closed."""
+        client, run_id = self._connect(closing)
+        if not self.state.get("described"):
+            self._describe(client, run_id)
+        num_lines = self.state["copied_lines"]
+        pending: list[_Value] = []
+        for line in read_lines(self.directory, num_lines):
+            num_lines += 1
             if line.get("event") == "checkpoint":
-                self._send(pending, number - 1)
-                self._copy_checkpoint(line)
-                self._send([], number)
+                self._send(pending, num_lines - 1)
+                pending = []
+                self._copy_checkpoint(client, run_id, line)
+                self._send([], num_lines)
                 continue
             if line.get("event") == "artifact":
-                self._copy_artifact(line)
-            pending += self._metrics_of(line, None)
+                _copy_artifact(client, run_id, line)
+            pending += self._values(line)
             if len(pending) >= METRICS_PER_REQUEST:
-                self._send(pending, number)
-        self._send(pending, number)
+                self._send(pending, num_lines)
+                pending = []
+        self._send(pending, num_lines)
         status = self.state.get("status")
         if closing and status != self.state.get("status_sent"):
-            self._client.set_terminated(self.state["run_id"], status=status)
+            client.set_terminated(run_id, status=status)
             self.state["status_sent"] = status
             self._save()
 
-    def _remember(self) -> None:
-        """Take for sent what stands in the lines that were copied, and nothing that a failed request was to bring."""
-        self._seen.clear()
-        for line in read_lines(self.directory, stop=self.state["copied_lines"]):
-            self._metrics_of(line, None)
-
-    def _connect(self, closing: bool) -> None:
-        """Find or make the run and describe it."""
+    def _connect(self, closing: bool) -> tuple["MlflowClient", str]:
+        """Return a client and the id of the run, which is found by its key or created."""
         if self._client is None:
-            self._client = open_client(self.uri)
+            self._client = open_client(self._uri)
+        client = self._client
         if not self._experiment_id:
-            self._experiment_id = experiment_id(self._client, self.state["experiment"])
-        if not self.state.get("run_id"):
-            found = self._client.search_runs(
-                [self._experiment_id], filter_string=f"tags.`{KEY_TAG}` = '{self.state['key']}'", max_results=1
-            )
+            self._experiment_id = experiment_id(client, self.state["experiment"])
+        run_id = self.state.get("run_id")
+        if not run_id:
+            condition = f"tags.`{KEY_TAG}` = '{self.state['key']}'"
+            found = client.search_runs([self._experiment_id], filter_string=condition, max_results=1)
             tags = {KEY_TAG: self.state["key"]}
-            if self.state.get("parent_run_id"):
-                tags["mlflow.parentRunId"] = self.state["parent_run_id"]
-            make = self._client.create_run
-            run = found[0] if found else make(self._experiment_id, run_name=self.state["run_name"], tags=tags)
-            self.state.update(run_id=run.info.run_id, described=False)
-            self._save()
+            if parent_run_id := self.state.get("parent_run_id"):
+                tags["mlflow.parentRunId"] = parent_run_id
+            run = (
+                found[0]
+                if found
+                else client.create_run(self._experiment_id, run_name=self.state["run_name"], tags=tags)
+            )
+            run_id = str(run.info.run_id)
             with self._changed:
+                self.state |= {"run_id": run_id, "described": False}
                 self._changed.notify_all()
-        if self.state.get("status_sent") and not closing:
-            self._client.update_run(self.state["run_id"], status="RUNNING")
+            self._save()
+        if self.state.get("status_sent") and not closing:  # the run had ended and is resumed
+            client.update_run(run_id, status="RUNNING")
             self.state["status_sent"] = None
-        if not self.state.get("described"):
-            self._describe()
+        return client, run_id
 
-    def _describe(self) -> None:
+    def _describe(self, client: "MlflowClient", run_id: str) -> None:
+        """Send params and tags; params that the run has keep their value."""
         from mlflow.entities import Param, RunTag
 
-        run = self._client.get_run(self.state["run_id"])
+        run = client.get_run(run_id)
         with self._changed:
             params, tags = dict(self.state["params"]), dict(self.state["tags"])
             self.state["described"] = True
         new = [Param(key, value) for key, value in sorted(params.items()) if key not in run.data.params]
-        for start in range(0, len(new), 100):  # MLflow's own limit
-            self._client.log_batch(self.state["run_id"], params=new[start : start + 100])
+        for start in range(0, len(new), PARAMS_PER_REQUEST):
+            client.log_batch(run_id, params=new[start : start + PARAMS_PER_REQUEST])
         if tags:
-            self._client.log_batch(self.state["run_id"], tags=[RunTag(key, value) for key, value in tags.items()])
+            client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
         self._save()
 
-    def _send(self, pending: list[Any], lines: int) -> None:
-        for start in range(0, len(pending), METRICS_PER_REQUEST):
-            self._client.log_batch(self.state["run_id"], metrics=pending[start : start + METRICS_PER_REQUEST])
-        pending.clear()
-        self.state["copied_lines"] = lines
+    def _send(self, values: list[_Value], copied_lines: int, model_id: str | None = None) -> None:
+        """Send metrics, and record that MLflow has the log up to a line."""
+        from mlflow.entities import Metric
+
+        client, run_id = self._client, self.state.get("run_id")
+        assert client is not None
+        assert run_id is not None
+        metrics = [Metric(*value, model_id=model_id) for value in values]
+        for start in range(0, len(metrics), METRICS_PER_REQUEST):
+            client.log_batch(run_id, metrics=metrics[start : start + METRICS_PER_REQUEST])
+        self.state["copied_lines"] = copied_lines
         self._save()
 
-    def _metrics_of(self, line: Mapping[str, Any], model_id: str | None) -> list[Any]:
-        """Return a line's metrics as MLflow's, without those of a (key, step) that came before."""
-        if self._client is not None:
-            from mlflow.entities import Metric
+    def _values(self, line: Mapping[str, Any], *, repeat: bool = False) -> list[_Value]:
+        """Return a line's finite metrics; without `repeat` only those whose key and step no earlier line has."""
         step, milliseconds = int(line.get("step", 0)), int(line.get("time", 0) * 1000)
-        found = []
+        values = []
         for key, value in line.get("metrics", {}).items():
-            if not isinstance(value, (int, float)) or (key, step) in self._seen and model_id is None:
+            if not isinstance(value, (int, float)) or ((key, step) in self._sent and not repeat):
                 continue
-            self._seen.add((key, step))
-            stamp = self._times.setdefault((key, step), milliseconds)
-            if self._client is not None and math.isfinite(value):
-                found.append(Metric(metric_key(key), float(value), stamp, step, model_id=model_id))
-        return found
+            first = self._sent.setdefault((key, step), milliseconds)
+            if math.isfinite(value):
+                values.append(_Value(metric_key(key), float(value), first, step))
+        return values
 
-    def _copy_checkpoint(self, line: Mapping[str, Any]) -> None:
-        """Make a checkpoint a logged model: its files without the training's state, its step, its metrics."""
+    def _restore_sent(self) -> None:
+        """Recompute `_sent` from the copied lines, without what a failed request did not bring."""
+        self._sent.clear()
+        for line in read_lines(self.directory, stop=self.state["copied_lines"]):
+            self._values(line)
+
+    def _copy_checkpoint(self, client: "MlflowClient", run_id: str, line: Mapping[str, Any]) -> None:
+        """Make a checkpoint a logged model, which is found by its name if an earlier attempt created it."""
         step, directory = int(line["step"]), Path(line["path"])
         models = self.state["models"]
         if str(step) in models:
             return
         name = f"step-{step:08d}"
-        known = f"source_run_id = '{self.state['run_id']}' AND name = '{name}'"
-        found = self._client.search_logged_models([self._experiment_id], filter_string=known)
-        tags = {"step": str(step), "path": str(directory), **self.state["tags"], **lineage(directory)}
-        model = next(iter(found), None) or self._client.create_logged_model(
+        condition = f"source_run_id = '{run_id}' AND name = '{name}'"
+        found = client.search_logged_models([self._experiment_id], filter_string=condition)
+        model = next(iter(found), None) or client.create_logged_model(
             self._experiment_id,
             name=name,
-            source_run_id=self.state["run_id"],
-            tags=tags,
+            source_run_id=run_id,
+            tags={"step": str(step), "path": str(directory), **self.state["tags"], **_input_hashes(directory)},
             params={"step": str(step)},
             model_type="checkpoint",
         )
         if self.state["upload_checkpoints"] and directory.is_dir():
-            with weights_alone(directory) as folder:
-                self._client.log_model_artifacts(model.model_id, str(folder))
-        metrics = self._metrics_of(line, model.model_id)
-        self._send(metrics, self.state["copied_lines"])
-        self._client.finalize_logged_model(model.model_id, "READY")
+            with _weights_only(directory) as folder:
+                client.log_model_artifacts(model.model_id, str(folder))
+        # The model repeats metrics of the run's evaluation; with the same time MLflow stores them once.
+        self._send(self._values(line, repeat=True), self.state["copied_lines"], model.model_id)
+        client.finalize_logged_model(model.model_id, "READY")
         models[str(step)] = model.model_id
-
-    def _copy_artifact(self, line: Mapping[str, Any]) -> None:
-        path = Path(line["path"])
-        target = line.get("artifact_path") or None
-        if path.is_dir():
-            self._client.log_artifacts(self.state["run_id"], str(path), target)
-        elif path.is_file():
-            self._client.log_artifact(self.state["run_id"], str(path), target)
-        else:
-            logger.warning("%s: gone before it could be handed to MLflow", path)
 
     def _save(self) -> None:
         with self._changed:
             write_state(self.directory / STATE_NAME, self.state)
+
+
+def _copy_artifact(client: "MlflowClient", run_id: str, line: Mapping[str, Any]) -> None:
+    path, target = Path(line["path"]), line.get("artifact_path") or None
+    if path.is_dir():
+        client.log_artifacts(run_id, str(path), target)
+    elif path.is_file():
+        client.log_artifact(run_id, str(path), target)
+    else:
+        logger.warning("%s: removed before it could be uploaded to MLflow", path)
+
+
+@contextlib.contextmanager
+def _weights_only(checkpoint: Path) -> Iterator[Path]:
+    """Link a checkpoint's model files into a temporary directory, without the training state below it."""
+    with tempfile.TemporaryDirectory(prefix=".upload-", dir=checkpoint.parent) as temporary:
+        for path in checkpoint.iterdir():
+            if path.is_file():
+                os.link(path, Path(temporary) / path.name)
+        yield Path(temporary)
+
+
+def _input_hashes(checkpoint: Path) -> dict[str, str]:
+    """Return the hashes in a checkpoint's manifest, its own and its inputs', as tags; {} if it cannot be read."""
+    try:
+        document = json.loads((checkpoint / MANIFEST_NAME).read_text(encoding="utf-8"))
+        inputs = document["content"]["inputs"]
+        hashes = {
+            f"input.{name}": str(entry.get("content_sha256", entry.get("sha256"))) for name, entry in inputs.items()
+        }
+        return {"sha256": str(document["content_sha256"]), **hashes}
+    except (OSError, ValueError, KeyError, AttributeError):
+        return {}

@@ -1,9 +1,9 @@
-"""Random access into any .bz2 file: its blocks are found by their magic number and decompressed one by one.
+"""Random access to any .bz2 file: its blocks are found by their magic number and decompressed one by one.
 
 A bzip2 file is a run of streams, each a run of blocks of at most 900,000 bytes, and blocks start at any *bit*. Every
 block carries a 48-bit magic number and a checksum, and depends on nothing before it. So a byte range of the file can
-be read alone, whether the file was written as one stream or many, and the ranges together give what a reader from
-the front gives. A block is handed to the `bz2` module as a stream of its own, which verifies its checksum.
+be read alone, whether the file was written as one stream or many, and the ranges together yield what a reader from
+the front yields. A block is passed to the `bz2` module as a stream of its own, which verifies its checksum.
 """
 
 import bisect
@@ -17,14 +17,14 @@ import numpy as np
 _BLOCK_MAGIC = 0x314159265359
 _END_MAGIC = 0x177245385090
 _MAGIC_BITS = 48
-_CHECKSUM_BITS = 32  # behind the end mark; the next stream begins at the next whole byte
+_CHECKSUM_BITS = 32  # after the end mark; the next stream begins at the next whole byte
 _HEADER_BITS = 32  # "BZh9"
 _WINDOW_BYTES = 1 << 20
 _MAX_BLOCK_BYTES = 1_200_000  # a block holds at most 900,000 bytes, and bzip2 grows incompressible data slightly
 
 
 class DamagedError(Exception):
-    """A block that cannot be decompressed; `offset` is its first byte in the file, `truncated` when the file ends."""
+    """A block that cannot be decompressed: its first byte in the file, and whether the file ends in it."""
 
     def __init__(self, offset: int, truncated: bool) -> None:
         super().__init__(f"block at byte {offset:,}")
@@ -33,10 +33,10 @@ class DamagedError(Exception):
 
 
 def read_blocks(path: Path | str, start: int, stop: int | None) -> Iterator[tuple[bytes, bool]]:
-    """Yield (decompressed block, whether it begins before byte `stop`), from the first block at or after `start`.
+    """Yield (decompressed block, True if it begins before byte `stop`), from the first block at or after `start`.
 
-    Goes on to the end of the file, since whoever reads a page that began before `stop` wants its end. DamagedError
-    for a block that is cut off or fails its checksum.
+    Blocks are read up to the end of the file, because a page that begins before `stop` may end after it. Raise
+    DamagedError for a block that is cut off or fails its checksum.
     """
     size = os.path.getsize(path)
     limit = (size if stop is None else stop) * 8
@@ -54,9 +54,10 @@ def read_blocks(path: Path | str, start: int, stop: int | None) -> Iterator[tupl
                     raise DamagedError(end // 8, truncated=False)
                 here = following
                 continue
+            # The next magic number ends the block, unless it is one that occurs in its data, once in 2^48 bits
             block = None
             is_cut_off = following is None
-            for _ in range(3):  # a magic number inside a block's data comes once in 2^48 bits: then look further
+            for _ in range(3):
                 if following is None:
                     break
                 block = _decompress(stream.fileno(), position, following[0])
@@ -70,17 +71,18 @@ def read_blocks(path: Path | str, start: int, stop: int | None) -> Iterator[tupl
 
 
 def ends_cleanly(path: Path | str) -> bool:
-    """True when the file's last stream is closed: its end mark, checksum and nothing more than padding follow."""
+    """Return True if the last stream is complete: it has an end mark and checksum, and only padding after them."""
     size = os.path.getsize(path)
     with open(path, "rb") as stream:
         last = None
         for last in _find_magics(stream.fileno(), max(0, size - 64), size):  # noqa: B007
             pass
-    return last is not None and not last[1] and size * 8 - (last[0] + _MAGIC_BITS + 32) in range(8)
+    return last is not None and not last[1] and size * 8 - (last[0] + _MAGIC_BITS + _CHECKSUM_BITS) in range(8)
 
 
 def _decompress(descriptor: int, first_bit: int, end_bit: int) -> bytes | None:
-    """Decompress the bits [first_bit, end_bit) as one block; None when they are not exactly one sound block."""
+    """Decompress the bits [first_bit, end_bit) as one block; None if they are not exactly one intact block."""
+    # Align the block to bytes
     first_byte, shift = divmod(first_bit, 8)
     raw = np.frombuffer(os.pread(descriptor, (end_bit + 7) // 8 - first_byte + 1, first_byte), dtype=np.uint8)
     num_bytes, num_rest = divmod(end_bit - first_bit, 8)
@@ -89,12 +91,11 @@ def _decompress(descriptor: int, first_bit: int, end_bit: int) -> bytes | None:
         aligned = ((padded[:-1] << np.uint8(shift)) | (padded[1:] >> np.uint8(8 - shift))).tobytes()
     else:
         aligned = raw.tobytes() + b"\0"
+    # Append the end of a stream to its last bits; the checksum of a stream of one block is the block's
     checksum = int.from_bytes(aligned[6:10], "big")
     tail = aligned[num_bytes] >> (8 - num_rest) if num_rest else 0
-    tail = (
-        ((tail << _MAGIC_BITS) | _END_MAGIC) << 32
-    ) | checksum  # the checksum of a stream of one block is the block's
-    num_tail_bits = num_rest + _MAGIC_BITS + 32
+    tail = ((tail << _MAGIC_BITS) | _END_MAGIC) << _CHECKSUM_BITS | checksum
+    num_tail_bits = num_rest + _MAGIC_BITS + _CHECKSUM_BITS
     padding = -num_tail_bits % 8
     decompressor = bz2.BZ2Decompressor()
     try:
@@ -107,7 +108,7 @@ def _decompress(descriptor: int, first_bit: int, end_bit: int) -> bytes | None:
 
 
 def _shifted_patterns(magic: int) -> list[tuple[int, bytes, int, int]]:
-    """For each bit offset: (offset, the whole bytes inside, the bits before them, the bits after them)."""
+    """Return (offset, whole bytes inside, bits before them, bits after them) of a magic number for each bit offset."""
     patterns = []
     for shift in range(8):
         head_bits = (8 - shift) % 8
@@ -124,7 +125,7 @@ _PATTERNS += [(pattern, False) for pattern in _shifted_patterns(_END_MAGIC)]
 
 
 def _find_magics(descriptor: int, start: int, size: int) -> Iterator[tuple[int, bool]]:
-    """Yield (bit position, True for a block or False for a stream's end) from byte `start` to the end, in order."""
+    """Yield (bit position, True for a block or False for a stream's end) in order, from byte `start` on."""
     for offset in range(start, size, _WINDOW_BYTES):
         window = os.pread(descriptor, _WINDOW_BYTES + 7, offset)
         found: list[tuple[int, bool]] = []
@@ -139,6 +140,7 @@ def _find_magics(descriptor: int, start: int, size: int) -> Iterator[tuple[int, 
 
 
 def _edges_match(window: bytes, at: int, num_inner: int, shift: int, head: int, tail: int) -> bool:
+    """Return True if the bits around the whole bytes found at `at` belong to the magic number too."""
     if not shift:
         return True
     after = at + num_inner

@@ -1,4 +1,4 @@
-"""What a dump says of its own wiki: database name, language, and the local names of its namespaces."""
+"""MediaWiki exports: what a dump is, and the pages in a byte range of it."""
 
 import codecs
 import dataclasses
@@ -14,15 +14,147 @@ from typing import Literal
 from bert_pipeline.errors import InputError
 from bert_pipeline.wikipedia.bzip2 import DamagedError, ends_cleanly, read_blocks
 
-FILE_NAMESPACE = 6
-CATEGORY_NAMESPACE = 14
+_CHUNK_BYTES = 1 << 20
+_TAIL_BYTES = 4 << 20
+"""Enough for the last blocks of a .bz2 file."""
+_HEADER_BYTES = 1 << 18
+_MAX_PAGE_BYTES = 256 << 20
+_MAX_GAP_BYTES = 1 << 16
+"""Longest text between two pages that is checked as a whole."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Site:
+    """One wiki, as described in the header of its export."""
+
+    dbname: str
+    """"enwiki"; empty if the export has none (schema versions before 0.8, hand-made files)."""
+    language: str
+    """"en"; empty if the export has none."""
+    namespaces: dict[str, int]
+    """Lower-case local, canonical and old names of namespaces (without the main one) -> number."""
+
+    def namespace_of(self, title: str) -> int:
+        """Return the namespace of a title's prefix; 0 if it is none ("Alien: Covenant")."""
+        prefix, colon, _ = title.partition(":")
+        if not colon:
+            return 0
+        return self.namespaces.get(prefix.replace("_", " ").strip().lower(), 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dump:
+    """One export file, with what its first bytes tell."""
+
+    path: str
+    size: int
+    compression: Literal["", "gz", "bz2"]
+    encoding: Literal["utf-8", "utf-16-le", "utf-16-be"]
+    site: Site
+
+    @property
+    def is_splittable(self) -> bool:
+        """True if byte ranges of the file can be read independently."""
+        return self.compression != "gz" and self.encoding == "utf-8"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Page:
+    """The latest revision of one page."""
+
+    title: str
+    page_id: int
+    namespace: int
+    revision_id: int
+    is_redirect: bool
+    model: str
+    """The content model; "wikitext" if the export has none."""
+    text: str
+
+
+@dataclasses.dataclass
+class ReadReport:
+    """Findings about a range, filled in while its pages are read."""
+
+    bytes_read: int = 0
+    """Bytes of XML in the pages of this range."""
+    reached_end: bool = False
+    """The range extends to the end of the file."""
+    is_closed: bool = False
+    """The file ends with `</mediawiki>`."""
+    is_truncated: bool = False
+    """The compressed data are cut off."""
+    unfinished_page: str = ""
+    """Title of a page that is cut off by the end of the file ("?" if its title is incomplete too)."""
+
+
+# Opening a dump
+
+
+def open_dump(path: Path | str) -> Dump:
+    """Read the header of an export. Raise InputError if it is missing, not an export, or declares a DOCTYPE."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as stream:
+            start = stream.read(4)
+        size = path.stat().st_size
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
+    if size == 0:
+        raise InputError(f"{path}: the file is empty; expected a MediaWiki export (.xml, .xml.bz2 or .xml.gz)")
+    # The compression is known by its first bytes, not by the file's name
+    compression: Literal["", "gz", "bz2"] = ""
+    if start[:3] == b"BZh":
+        compression = "bz2"
+    elif start[:2] == b"\x1f\x8b":
+        compression = "gz"
+    # Damage behind the header does not matter yet
+    raw = b""
+    try:
+        for chunk, _ in _read_chunks(path, compression, 0, None):
+            raw += chunk
+            if len(raw) >= _HEADER_BYTES:
+                break
+    except (DamagedError, _TruncatedError, zlib.error, gzip.BadGzipFile) as error:
+        if b"<page>" not in raw.replace(b"\0", b""):  # UTF-16 has a null byte after each letter
+            truncated = error.truncated if isinstance(error, DamagedError) else isinstance(error, _TruncatedError)
+            what = "is cut off before its first page" if truncated else "is damaged at its start"
+            raise InputError(f"{path}: the {compression} file {what}; fetch it again") from None
+    encoding = _detect_encoding(raw)
+    header = raw.decode(encoding, errors="replace").lstrip("\ufeff")
+    _check_is_export(path, header)
+    site = read_site(header.partition("<page>")[0])
+    return Dump(path=str(path), size=size, compression=compression, encoding=encoding, site=site)
+
+
+def _detect_encoding(raw: bytes) -> Literal["utf-8", "utf-16-le", "utf-16-be"]:
+    if raw.startswith(codecs.BOM_UTF16_LE):
+        return "utf-16-le"
+    if raw.startswith(codecs.BOM_UTF16_BE):
+        return "utf-16-be"
+    return "utf-8"
+
+
+def _check_is_export(path: Path, header: str) -> None:
+    head = header.lstrip()
+    if "<!DOCTYPE" in header.partition("<page>")[0] or "<!doctype" in header.partition("<page>")[0]:
+        raise InputError(f"{path}: declares a DOCTYPE, which MediaWiki exports never do; refused for safety")
+    if "<mediawiki" not in header:
+        found = "XML of another kind" if head.startswith("<") else "no XML"
+        raise InputError(f"{path}: found {found}, expected a MediaWiki export (its first element is <mediawiki>)")
+    declared = re.match(r'<\?xml[^>]*\bencoding="([^"]+)"', head)
+    if declared and declared[1].lower() not in ("utf-8", "utf8", "utf-16", "ascii", "us-ascii"):
+        raise InputError(f"{path}: its encoding is {declared[1]}; expected UTF-8, or UTF-16 with a byte-order mark")
+
 
 _CANONICAL = {
     -2: "media", -1: "special", 1: "talk", 2: "user", 3: "user talk", 4: "project", 5: "project talk", 6: "file",
     7: "file talk", 8: "mediawiki", 9: "mediawiki talk", 10: "template", 11: "template talk", 12: "help",
     13: "help talk", 14: "category", 15: "category talk",
 }  # fmt: skip
-"""https://www.mediawiki.org/wiki/Manual:Namespace: the canonical names are understood in every language."""
+"""https://www.mediawiki.org/wiki/Manual:Namespace: canonical names are valid in every language."""
+FILE_NAMESPACE = 6
+CATEGORY_NAMESPACE = 14
 
 _FILE_ALIASES = frozenset(
     {"image", "media", "bild", "datei", "fichier", "imagen", "archivo", "immagine", "imagem", "ficheiro", "plik",
@@ -31,41 +163,23 @@ _FILE_ALIASES = frozenset(
      "تصویر", "پرونده", "ملف", "صورة", "קובץ", "תמונה", "ファイル", "画像", "文件", "檔案", "图像", "圖像", "파일",
      "그림", "tập tin", "hình", "berkas", "gambar"}
 )  # fmt: skip
-"""Names of the File namespace that stay valid in old pages; exports list the current name only."""
+"""Names of the File namespace that are still valid in old pages; exports list the current name only."""
 
 _CATEGORY_ALIASES = frozenset(
     {"kategorie", "catégorie", "categoría", "categoria", "categorie", "kategoria", "kategori", "kategorija",
      "kategória", "kategorio", "kategooria", "luokka", "thể loại", "категория", "категорія", "категорија", "катэгорыя",
      "κατηγορία", "تصنيف", "رده", "קטגוריה", "श्रेणी", "หมวดหมู่", "カテゴリ", "分类", "分類", "분류"}
 )  # fmt: skip
-"""Local names of the Category namespace, for exports that say nothing of their wiki."""
+"""Local names of the Category namespace, for exports without a list of namespaces."""
 
+# <namespace key="14" case="first-letter">Kategorie</namespace>
 _NAMESPACE = re.compile(r'<namespace key="(-?\d+)"[^>/]*>([^<]*)</namespace>')
 _DATABASE = re.compile(r"<dbname>([^<]*)</dbname>")
 _LANGUAGE = re.compile(r'<mediawiki\b[^>]*?\bxml:lang="([^"]*)"')
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Site:
-    """One wiki, as far as reading its pages needs it."""
-
-    dbname: str
-    """"enwiki"; empty where the export does not say (schema versions before 0.8, hand-made files)."""
-    language: str
-    """"en"; empty where the export does not say."""
-    namespaces: dict[str, int]
-    """Lower-case local, canonical and old names of namespaces (without the main one) -> number."""
-
-    def namespace_of(self, title: str) -> int:
-        """The namespace that a title's prefix names; 0 when it names none ("Alien: Covenant")."""
-        prefix, colon, _ = title.partition(":")
-        if not colon:
-            return 0
-        return self.namespaces.get(prefix.replace("_", " ").strip().lower(), 0)
-
-
 def read_site(header: str) -> Site:
-    """Read the head of an export (all that stands before the first page)."""
+    """Read the header of an export: everything before the first page."""
     namespaces = {name: key for key, name in _CANONICAL.items()}
     namespaces.update(dict.fromkeys(_FILE_ALIASES, FILE_NAMESPACE))
     namespaces.update(dict.fromkeys(_CATEGORY_ALIASES, CATEGORY_NAMESPACE))
@@ -80,104 +194,22 @@ def read_site(header: str) -> Site:
     )
 
 
-_CHUNK_BYTES = 1 << 20
-_END_BYTES = 4 << 20
-"""Holds the last blocks of a .bz2 file."""
-_HEADER_BYTES = 1 << 18
-_MAX_PAGE_BYTES = 256 << 20
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Page:
-    """The latest revision of one page."""
-
-    title: str
-    page_id: int
-    namespace: int
-    revision_id: int
-    is_redirect: bool
-    model: str
-    """The content model: "wikitext", also where the export does not say."""
-    text: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Dump:
-    """One export file, opened far enough to know what it is."""
-
-    path: str
-    size: int
-    compression: Literal["", "gz", "bz2"]
-    encoding: Literal["utf-8", "utf-16-le", "utf-16-be"]
-    site: Site
-
-    @property
-    def is_splittable(self) -> bool:
-        """True when byte ranges of the file can be read on their own."""
-        return self.compression != "gz" and self.encoding == "utf-8"
-
-
-@dataclasses.dataclass
-class ReadReport:
-    """What reading a range came across; filled while its pages are taken."""
-
-    bytes_read: int = 0
-    """Bytes of XML in this range's own pages."""
-    reached_end: bool = False
-    """The range goes to the end of the file."""
-    is_closed: bool = False
-    """`</mediawiki>` stands at the end."""
-    is_truncated: bool = False
-    """The compressed data break off."""
-    unfinished_page: str = ""
-    """Title of a page that the file's end cuts off ("?" when even the title is cut)."""
-
-
-def open_dump(path: Path | str) -> Dump:
-    """Look at the head of an export. InputError when it is missing, not an export, or declares a DOCTYPE."""
-    path = Path(path)
-    try:
-        with open(path, "rb") as stream:
-            start = stream.read(4)
-        size = path.stat().st_size
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
-    if size == 0:
-        raise InputError(f"{path}: the file is empty; expected a MediaWiki export (.xml, .xml.bz2 or .xml.gz)")
-    compression: Literal["", "gz", "bz2"] = ""
-    if start[:3] == b"BZh":
-        compression = "bz2"
-    elif start[:2] == b"\x1f\x8b":
-        compression = "gz"
-    raw = b""
-    try:
-        for chunk, _ in _chunks(path, compression, 0, None):
-            raw += chunk
-            if len(raw) >= _HEADER_BYTES:
-                break
-    except (DamagedError, _Truncated, zlib.error, gzip.BadGzipFile) as error:
-        if b"<page>" not in raw.replace(b"\0", b""):  # which UTF-16 has between its letters
-            truncated = error.truncated if isinstance(error, DamagedError) else isinstance(error, _Truncated)
-            what = "is cut off before its first page" if truncated else "is damaged at its start"
-            raise InputError(f"{path}: the {compression} file {what}; fetch it again") from None
-    encoding = _encoding_of(raw)
-    header = raw.decode(encoding, errors="replace").lstrip("\ufeff")
-    _refuse_what_is_no_export(path, header)
-    site = read_site(header.partition("<page>")[0])
-    return Dump(path=str(path), size=size, compression=compression, encoding=encoding, site=site)
+# Reading pages
 
 
 def read_pages(dump: Dump, start: int = 0, stop: int | None = None, report: ReadReport | None = None) -> Iterator[Page]:
     """Yield the pages whose `<page>` begins in the bytes [start, stop) of the file as stored.
 
-    A file that breaks off gives its whole pages, and the report says so. InputError for damaged data and malformed
-    XML, with the file and the last sound title.
+    A file that is cut off yields its complete pages; `report` tells what is missing. Raise InputError, with the last
+    intact title, for damaged data and malformed XML.
     """
     report = report if report is not None else ReadReport()
     title = ""
     try:
         for blob in _page_blobs(dump, start, stop, report):
-            page = parse_page(blob, dump.site, dump.path, after=title)
+            page = _parse_plain(blob, dump.site, dump.path, title) or _parse_with_expat(
+                blob, dump.site, dump.path, title
+            )
             title = page.title
             yield page
     except DamagedError as error:
@@ -187,166 +219,115 @@ def read_pages(dump: Dump, start: int = 0, stop: int | None = None, report: Read
         ) from None
     except (zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{dump.path}: the gzip data are damaged ({error}){_after(title)}; fetch it again") from None
-    except _Stray as error:
+    except _StrayError as error:
         raise InputError(
-            f"{dump.path}: malformed XML{_after(title)}: {error.args[0]!r} stands where a <page> should begin"
+            f"{dump.path}: malformed XML{_after(title)}: found {error.args[0]!r}, expected <page>"
         ) from None
     except UnicodeDecodeError as error:
         raise InputError(f"{dump.path}: not {dump.encoding} text ({error.reason}){_after(title)}") from None
-
-
-def is_truncated_bzip2(dump: Dump) -> bool:
-    """True when a bz2 file lacks its end mark: it was cut, though perhaps exactly between two streams."""
-    return dump.compression == "bz2" and not ends_cleanly(dump.path)
-
-
-def ends_with_end_tag(dump: Dump) -> bool:
-    """True when `</mediawiki>` ends the file, also where the last range of it holds no byte of that tag."""
-    tail = b""
-    for chunk, _ in _chunks(dump.path, dump.compression, max(0, dump.size - _END_BYTES), None):
-        tail = (tail + chunk)[-_LONGEST_GAP:]
-    return _COMMENT.sub(b"", tail).rstrip().endswith(b"</mediawiki>")
-
-
-def parse_page(blob: bytes, site: Site, path: str, after: str = "") -> Page:
-    """Read one `<page>…</page>` in UTF-8. InputError names the file, and the title or the page before it."""
-    revision = blob.rfind(b"<revision>")
-    text_tag = blob.find(b"<text", revision)
-    text_open = blob.find(b">", text_tag)
-    text_close = blob.rfind(b"</text>")
-    if revision < 0 or text_tag < 0 or text_close < text_open:
-        if revision < 0 or text_tag < 0 or blob[text_open - 1 : text_open] != b"/":
-            return _parse_with_expat(blob, site, path, after)
-        text_close = text_open + 1  # <text … />
-    raw_text = blob[text_open + 1 : text_close]
-    if b"<" in raw_text or b"<![CDATA[" in blob or blob.count(b'"', text_tag, text_open) % 2:
-        return _parse_with_expat(blob, site, path, after)
-    unescaped = _unescape(raw_text)
-    if unescaped is None:
-        return _parse_with_expat(blob, site, path, after)
-    try:
-        head = blob[:revision].decode()
-        text = unescaped.decode()
-    except UnicodeDecodeError as error:
-        title = _title_in(blob)
-        place = f"in page {title!r}" if title != "?" else _after(after).strip()
-        raise InputError(f"{path}: {place}: not UTF-8 text ({error.reason}); the dump is damaged") from None
-    title_match, id_match = _TITLE.search(head), _ID.search(head)
-    revision_match = _REVISION_ID.match(blob, revision)
-    if not title_match or not id_match or "&" in title_match[1]:
-        return _parse_with_expat(blob, site, path, after)
-    if "<page>" in head[1:]:  # the end tag of a page is missing: a parser says so
-        return _parse_with_expat(blob, site, path, after)
-    namespace = _NS.search(head)
-    model = _MODEL.search(blob, revision)
-    title = title_match[1]
-    return Page(
-        title=title,
-        page_id=int(id_match[1]),
-        namespace=int(namespace[1]) if namespace else site.namespace_of(title),
-        revision_id=int(revision_match[1]) if revision_match else 0,
-        is_redirect="<redirect" in head or _REDIRECT.match(text) is not None,
-        model=model[1].decode() if model else "wikitext",
-        text=text,
-    )
-
-
-_TITLE = re.compile(r"<title>([^<]+)</title>")
-_NS = re.compile(r"<ns>(-?\d+)</ns>")
-_ID = re.compile(r"<id>(\d+)</id>")
-_REVISION_ID = re.compile(rb"<revision>\s*<id>(\d+)</id>")
-_MODEL = re.compile(rb"<model>([^<]*)</model>")
-_ESCAPE = re.compile(rb"&(?:(lt|gt|amp|quot);)?+")
-_ESCAPED = {b"lt": b"<", b"gt": b">", b"amp": b"&", b"quot": b'"'}
-_REDIRECT_WORD = r"(?![\d_])\w[^\s\d\[\]{}<>#*:;|'\".,_]*+"  # with vowel signs, which are no letters to \w
-_REDIRECT = re.compile(rf"\s*#{_REDIRECT_WORD}(?:[ _]{_REDIRECT_WORD})?\s*:?\s*\[\[")
-"""Exports before schema 0.4 have no <redirect>, and the word is local: "#REDIRECT [[", "#WEITERLEITUNG [["."""
-
-
-def _unescape(raw: bytes) -> bytes | None:
-    """Undo the four escapes of MediaWiki's XML writer; None where there are others.
-
-    Split once: to replace one after the other took 4 % of the time of a corpus.
-    """
-    pieces = _ESCAPE.split(raw)
-    try:
-        pieces[1::2] = map(_ESCAPED.__getitem__, pieces[1::2])
-    except KeyError:
-        return None
-    return b"".join(pieces)
 
 
 def _after(title: str) -> str:
     return f" after page {title!r}" if title else " before its first page"
 
 
-def _parse_with_expat(blob: bytes, site: Site, path: str, after: str) -> Page:
-    fields: dict[tuple[str, ...], str] = {}
-    stack: list[str] = []
-    redirect = False
+class _StrayError(Exception):
+    """Something other than a page was found between pages."""
 
-    def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal redirect
-        stack.append(name)
-        redirect = redirect or name == "redirect"
-        fields[tuple(stack)] = ""  # of several revisions the last one stays
 
-    def end(name: str) -> None:
-        stack.pop()
+class _TruncatedError(Exception):
+    """Compressed data ended before their end mark."""
 
-    def data(text: str) -> None:
-        fields[tuple(stack)] += text
 
-    parser = xml.parsers.expat.ParserCreate("utf-8")
-    parser.buffer_text = True
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, data
-    title = _title_in(blob)
-    place = f"page {title!r}" if title != "?" else f"the page{_after(after)}"
+def _page_blobs(dump: Dump, start: int, stop: int | None, report: ReadReport) -> Iterator[bytes]:
+    """Yield the bytes of each page of a range, from `<page>` to `</page>`."""
+    buffer = b""
+    base = own_end = 0  # in bytes of XML since the start of the range: start of `buffer`, end of the range's own bytes
+    position = searched = 0  # in `buffer`: where the next page and its end are searched from
+    is_inside = is_after_page = False
+    for chunk, own in _utf8_chunks(dump, start, stop, report):
+        # Stop as soon as no page of this range can begin any more; a page that began is read to its end
+        if own:
+            own_end += len(chunk)
+        elif not own_end or not is_inside and base + len(buffer) - 5 >= own_end:
+            return
+        buffer, base, searched, position = buffer[position:] + chunk, base + position, max(0, searched - position), 0
+        while True:
+            if not is_inside:
+                # Search the next page; only white space and comments may be before it
+                found = buffer.find(b"<page>", position)
+                if is_after_page:
+                    gap = buffer[position : found if found >= 0 else None]
+                    if found < 0 and b"</mediawiki>" not in gap and len(gap) < _MAX_GAP_BYTES:
+                        break  # it is checked when it is complete
+                    _check_gap(gap)
+                    is_after_page = False
+                    report.is_closed = found < 0 and b"</mediawiki>" in gap
+                elif start == 0 and found >= 0 and b"<title>" in buffer[position:found]:
+                    raise _StrayError("<title>")
+                if found < 0:
+                    position = max(position, len(buffer) - 64)
+                    break
+                if base + found >= own_end:
+                    return
+                is_inside, position, searched = True, found, found
+            # Search its end
+            end = buffer.find(b"</page>", searched)
+            if end < 0:
+                searched = max(searched, len(buffer) - 6)
+                if len(buffer) - position > _MAX_PAGE_BYTES:
+                    raise InputError(
+                        f"{dump.path}: {_find_title(buffer[position:])!r} does not end: no </page> in 256 MiB"
+                    )
+                break
+            report.bytes_read += end + 7 - position
+            yield buffer[position : end + 7]
+            is_inside, is_after_page, position = False, True, end + 7
+    report.reached_end = True
+    if is_inside:
+        report.unfinished_page = _find_title(buffer[position:])
+    else:
+        report.is_closed = report.is_closed or b"</mediawiki>" in buffer[-64:]
+
+
+# <!-- a comment -->, <?a processing instruction?>
+_COMMENT = re.compile(rb"<!--.*?-->|<\?.*?\?>", re.DOTALL)
+
+
+def _check_gap(gap: bytes) -> None:
+    """Raise _StrayError unless there is only white space, comments or the start of another export between pages."""
+    if gap and not gap.isspace():
+        rest = _COMMENT.sub(b"", gap.partition(b"</mediawiki>")[0]).strip()
+        if rest:
+            raise _StrayError(rest[:60].decode(errors="replace"))
+
+
+def _utf8_chunks(dump: Dump, start: int, stop: int | None, report: ReadReport) -> Iterator[tuple[bytes, bool]]:
+    """Yield the chunks of a range in UTF-8; note in the report if the compressed data are cut off."""
+    chunks = _read_chunks(dump.path, dump.compression, start, stop)
+    decoder = None if dump.encoding == "utf-8" else codecs.getincrementaldecoder(dump.encoding)()
     try:
-        parser.Parse(blob, True)
-    except xml.parsers.expat.ExpatError as error:
-        message = xml.parsers.expat.errors.messages[error.code]
-        raise InputError(
-            f"{path}: {place}: malformed XML at its line {error.lineno}, column {error.offset}: {message};"
-            f" the last sound page is {after!r}"
-        ) from None
-    page, revision = ("page",), ("page", "revision")
-    name, page_id = fields.get((*page, "title"), ""), fields.get((*page, "id"), "")
-    if not name or not page_id.strip().isdigit():
-        raise InputError(f"{path}: {place}: a page without {'title' if not name else 'id'}, so this is no whole export")
-    text = fields.get((*revision, "text"), "")
-    namespace = fields.get((*page, "ns"), "").strip()
-    revision_id = fields.get((*revision, "id"), "").strip()
-    return Page(
-        title=name,
-        page_id=int(page_id),
-        namespace=int(namespace) if namespace else site.namespace_of(name),
-        revision_id=int(revision_id) if revision_id.isdigit() else 0,
-        is_redirect=redirect or _REDIRECT.match(text) is not None,
-        model=fields.get((*revision, "model"), "wikitext") or "wikitext",
-        text=text,
-    )
+        for chunk, own in chunks:
+            yield (chunk if decoder is None else decoder.decode(chunk).encode()), own
+    except _TruncatedError:
+        report.is_truncated = True
+    except DamagedError as error:
+        if not error.truncated:
+            raise
+        report.is_truncated = True
 
 
-class _Truncated(Exception):
-    """Compressed data end before their end mark."""
-
-
-class _Stray(Exception):
-    """Something else than a page stands between pages."""
-
-
-def _chunks(path: Path | str, compression: str, start: int, stop: int | None) -> Iterator[tuple[bytes, bool]]:
-    """Yield (bytes of XML, whether pages that begin in them are the range's own)."""
+def _read_chunks(path: Path | str, compression: str, start: int, stop: int | None) -> Iterator[tuple[bytes, bool]]:
+    """Yield (bytes of XML, True if pages that begin in them belong to the range)."""
     if compression == "bz2":
         yield from read_blocks(path, start, stop)
     elif compression == "gz":
         with gzip.open(path, "rb") as stream:
             while True:
                 try:
-                    chunk = stream.read1(_CHUNK_BYTES)  # what stands before a cut is not lost with it
+                    chunk = stream.read1(_CHUNK_BYTES)  # unlike read(), returns what is before a cut
                 except EOFError:
-                    raise _Truncated from None
+                    raise _TruncatedError from None
                 if not chunk:
                     return
                 yield chunk, True
@@ -363,102 +344,153 @@ def _chunks(path: Path | str, compression: str, start: int, stop: int | None) ->
                 yield chunk, own
 
 
-def _utf8_chunks(dump: Dump, start: int, stop: int | None, report: ReadReport) -> Iterator[tuple[bytes, bool]]:
-    """The chunks of a range in UTF-8; compressed data that break off end them and are noted."""
-    chunks = _chunks(dump.path, dump.compression, start, stop)
-    decoder = None if dump.encoding == "utf-8" else codecs.getincrementaldecoder(dump.encoding)()
+# The end of a dump
+
+
+def is_truncated_bzip2(dump: Dump) -> bool:
+    """Return True if a bz2 file lacks its end mark, which may be cut off exactly between two streams."""
+    return dump.compression == "bz2" and not ends_cleanly(dump.path)
+
+
+def ends_with_end_tag(dump: Dump) -> bool:
+    """Return True if the file ends with `</mediawiki>`, even if its last range has no byte of that tag."""
+    tail = b""
+    for chunk, _ in _read_chunks(dump.path, dump.compression, max(0, dump.size - _TAIL_BYTES), None):
+        tail = (tail + chunk)[-_MAX_GAP_BYTES:]
+    return _COMMENT.sub(b"", tail).rstrip().endswith(b"</mediawiki>")
+
+
+# One page
+
+_TITLE = re.compile(r"<title>([^<]+)</title>")
+_NS = re.compile(r"<ns>(-?\d+)</ns>")
+_ID = re.compile(r"<id>(\d+)</id>")
+_REVISION_ID = re.compile(rb"<revision>\s*<id>(\d+)</id>")
+_MODEL = re.compile(rb"<model>([^<]*)</model>")
+# A redirect in exports before schema 0.4, which have no <redirect>: "#REDIRECT [[", "#WEITERLEITUNG [[", "#เปลี่ยนทาง [["
+_REDIRECT_WORD = r"(?![\d_])\w[^\s\d\[\]{}<>#*:;|'\".,_]*+"  # vowel signs are not in \w
+_REDIRECT = re.compile(rf"\s*#{_REDIRECT_WORD}(?:[ _]{_REDIRECT_WORD})?\s*:?\s*\[\[")
+
+
+def _parse_plain(blob: bytes, site: Site, path: str, after: str) -> Page | None:
+    """Parse one `<page>…</page>` as MediaWiki writes it, without an XML parser; return None if anything is unusual.
+
+    `after` is the title of the page before, for errors where this one has none.
+    """
+    # Find the text of the last revision
+    revision = blob.rfind(b"<revision>")
+    text_tag = blob.find(b"<text", revision)
+    text_open = blob.find(b">", text_tag)
+    text_close = blob.rfind(b"</text>")
+    if revision < 0 or text_tag < 0:
+        return None
+    if text_close < text_open:
+        if blob[text_open - 1 : text_open] != b"/":
+            return None
+        text_close = text_open + 1  # <text … />
+    raw_text = blob[text_open + 1 : text_close]
+    if b"<" in raw_text or b"<![CDATA[" in blob or blob.count(b'"', text_tag, text_open) % 2:
+        return None
+    unescaped = _unescape(raw_text)
+    if unescaped is None:
+        return None
     try:
-        for chunk, own in chunks:
-            yield (chunk if decoder is None else decoder.decode(chunk).encode()), own
-    except _Truncated:
-        report.is_truncated = True
-    except DamagedError as error:
-        if not error.truncated:
-            raise
-        report.is_truncated = True
+        head = blob[:revision].decode()
+        text = unescaped.decode()
+    except UnicodeDecodeError as error:
+        title = _find_title(blob)
+        place = f"in page {title!r}" if title != "?" else _after(after).strip()
+        raise InputError(f"{path}: {place}: not UTF-8 text ({error.reason}); the dump is damaged") from None
+    # Read the other fields
+    title_match, id_match = _TITLE.search(head), _ID.search(head)
+    if not title_match or not id_match or "&" in title_match[1]:
+        return None
+    if "<page>" in head[1:]:  # the end tag of the page before is missing, which the XML parser reports
+        return None
+    revision_match = _REVISION_ID.match(blob, revision)
+    namespace = _NS.search(head)
+    model = _MODEL.search(blob, revision)
+    title = title_match[1]
+    return Page(
+        title=title,
+        page_id=int(id_match[1]),
+        namespace=int(namespace[1]) if namespace else site.namespace_of(title),
+        revision_id=int(revision_match[1]) if revision_match else 0,
+        is_redirect="<redirect" in head or _REDIRECT.match(text) is not None,
+        model=model[1].decode() if model else "wikitext",
+        text=text,
+    )
 
 
-def _page_blobs(dump: Dump, start: int, stop: int | None, report: ReadReport) -> Iterator[bytes]:
-    """Yield the bytes of each page of the range, from `<page>` to `</page>`."""
-    buffer, base, own_end = b"", 0, 0  # `base` and `own_end` count bytes of XML from the range's beginning
-    position = searched = 0  # in the buffer: the next page is looked for from `position`, its end from `searched`
-    inside = is_behind_page = False
-    for chunk, own in _utf8_chunks(dump, start, stop, report):
-        if own:
-            own_end += len(chunk)
-        elif not inside and base + len(buffer) - 5 >= own_end and own_end:
-            return  # nothing of ours can begin any more
-        elif not own_end:
-            return
-        buffer, base, searched, position = buffer[position:] + chunk, base + position, max(0, searched - position), 0
-        while True:
-            if not inside:
-                found = buffer.find(b"<page>", position)
-                if is_behind_page:
-                    gap = buffer[position : found if found >= 0 else None]
-                    if found < 0 and b"</mediawiki>" not in gap and len(gap) < _LONGEST_GAP:
-                        break  # it is judged when it is whole
-                    _refuse_strays(gap)
-                    is_behind_page = False
-                    report.is_closed = found < 0 and b"</mediawiki>" in gap
-                elif start == 0 and found >= 0 and b"<title>" in buffer[position:found]:
-                    raise _Stray("<title>")
-                if found < 0:
-                    position = max(position, len(buffer) - 64)
-                    break
-                if base + found >= own_end:
-                    return
-                inside, position, searched = True, found, found
-            end = buffer.find(b"</page>", searched)
-            if end < 0:
-                searched = max(searched, len(buffer) - 6)
-                if len(buffer) - position > _MAX_PAGE_BYTES:
-                    raise InputError(
-                        f"{dump.path}: {_title_in(buffer[position:])!r} does not end: no </page> in 256 MiB"
-                    )
-                break
-            report.bytes_read += end + 7 - position
-            yield buffer[position : end + 7]
-            inside, is_behind_page, position = False, True, end + 7
-    report.reached_end = True
-    if inside:
-        report.unfinished_page = _title_in(buffer[position:])
-    else:
-        report.is_closed = report.is_closed or b"</mediawiki>" in buffer[-64:]
+# &lt;, &quot;; a bare "&" for all others
+_ESCAPE = re.compile(rb"&(?:(lt|gt|amp|quot);)?+")
+_ESCAPED = {b"lt": b"<", b"gt": b">", b"amp": b"&", b"quot": b'"'}
 
 
-def _refuse_strays(gap: bytes) -> None:
-    """Between pages stand blanks; comments and a further export behind the first do no harm."""
-    if gap and not gap.isspace():
-        rest = _COMMENT.sub(b"", gap.partition(b"</mediawiki>")[0]).strip()
-        if rest:
-            raise _Stray(rest[:60].decode(errors="replace"))
+def _unescape(raw: bytes) -> bytes | None:
+    """Replace the four entities that MediaWiki writes; None if there are others.
+
+    The text is split once, because replacing one entity after the other takes 4 % of the time of a corpus.
+    """
+    pieces = _ESCAPE.split(raw)
+    try:
+        pieces[1::2] = map(_ESCAPED.__getitem__, pieces[1::2])
+    except KeyError:
+        return None
+    return b"".join(pieces)
 
 
-_LONGEST_GAP = 1 << 16
-_COMMENT = re.compile(rb"<!--.*?-->|<\?.*?\?>", re.DOTALL)
+def _parse_with_expat(blob: bytes, site: Site, path: str, after: str) -> Page:
+    """Parse any well-formed page. Raise InputError for others."""
+    fields: dict[tuple[str, ...], str] = {}
+    stack: list[str] = []
+    redirect = False
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal redirect
+        stack.append(name)
+        redirect = redirect or name == "redirect"
+        fields[tuple(stack)] = ""  # the last of several revisions is kept
+
+    def end(name: str) -> None:
+        stack.pop()
+
+    def data(text: str) -> None:
+        fields[tuple(stack)] += text
+
+    parser = xml.parsers.expat.ParserCreate("utf-8")
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, data
+    title = _find_title(blob)
+    place = f"page {title!r}" if title != "?" else f"the page{_after(after)}"
+    try:
+        parser.Parse(blob, True)
+    except xml.parsers.expat.ExpatError as error:
+        message = xml.parsers.expat.errors.messages[error.code]
+        raise InputError(
+            f"{path}: {place}: malformed XML at its line {error.lineno}, column {error.offset}: {message};"
+            f" the last intact page is {after!r}"
+        ) from None
+    page, revision = ("page",), ("page", "revision")
+    name, page_id = fields.get((*page, "title"), ""), fields.get((*page, "id"), "")
+    if not name or not page_id.strip().isdigit():
+        raise InputError(
+            f"{path}: {place}: a page without {'title' if not name else 'id'}, so this is not a complete export"
+        )
+    text = fields.get((*revision, "text"), "")
+    namespace = fields.get((*page, "ns"), "").strip()
+    revision_id = fields.get((*revision, "id"), "").strip()
+    return Page(
+        title=name,
+        page_id=int(page_id),
+        namespace=int(namespace) if namespace else site.namespace_of(name),
+        revision_id=int(revision_id) if revision_id.isdigit() else 0,
+        is_redirect=redirect or _REDIRECT.match(text) is not None,
+        model=fields.get((*revision, "model"), "wikitext") or "wikitext",
+        text=text,
+    )
 
 
-def _title_in(blob: bytes) -> str:
+def _find_title(blob: bytes) -> str:
     title = re.search(rb"<title>([^<]*)</title>", blob)
     return title[1].decode(errors="replace") if title else "?"
-
-
-def _encoding_of(raw: bytes) -> Literal["utf-8", "utf-16-le", "utf-16-be"]:
-    if raw.startswith(codecs.BOM_UTF16_LE):
-        return "utf-16-le"
-    if raw.startswith(codecs.BOM_UTF16_BE):
-        return "utf-16-be"
-    return "utf-8"
-
-
-def _refuse_what_is_no_export(path: Path, header: str) -> None:
-    head = header.lstrip()
-    if "<!DOCTYPE" in header.partition("<page>")[0] or "<!doctype" in header.partition("<page>")[0]:
-        raise InputError(f"{path}: declares a DOCTYPE, which MediaWiki exports never do; refused for safety")
-    if "<mediawiki" not in header:
-        found = "XML of another kind" if head.startswith("<") else "no XML"
-        raise InputError(f"{path}: found {found}, expected a MediaWiki export (its first element is <mediawiki>)")
-    declared = re.match(r'<\?xml[^>]*\bencoding="([^"]+)"', head)
-    if declared and declared[1].lower() not in ("utf-8", "utf8", "utf-16", "ascii", "us-ascii"):
-        raise InputError(f"{path}: its encoding is {declared[1]}; expected UTF-8, or UTF-16 with a byte-order mark")

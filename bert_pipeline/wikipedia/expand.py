@@ -6,120 +6,181 @@ from collections import Counter
 
 from bert_pipeline.wikipedia.dump import CATEGORY_NAMESPACE, FILE_NAMESPACE, Site
 from bert_pipeline.wikipedia.languages import WIKIPEDIA_CODES
-from bert_pipeline.wikipedia.placeholders import FORMULA, MARK, SEAM, VOID, protect
+from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE, protect
 from bert_pipeline.wikipedia.templates.registry import (
     IN_CONTEXT,
     LOCAL,
     PARSER_FUNCTIONS,
     Arguments,
+    Renderer,
     find_renderer,
     normalize_name,
 )
 
-_PLAIN = re.compile(r"\[\[(?:[^|\[\]{}<>:\n]*+\||(?![^|\[\]{}:\n]*+:))([^|\[\]{}=\n]++)\]\]")
-"""A link without brackets inside, with at most one pipe and no colon before it: nine in ten of all links.
-
-Nor has its text a "=", which would be read as the name of an argument where the link stands in a template."""
-
-_INTERWIKI = frozenset(
-    {"w", "wikt", "wiktionary", "s", "wikisource", "b", "wikibooks", "q", "wikiquote", "n", "wikinews", "v", "d",
-     "wikiversity", "voy", "wikivoyage", "c", "commons", "m", "meta", "species", "wikispecies", "mw", "doi", "rfc",
-     "wikipedia", "project", "arxiv", "hdl", "imdbname", "imdbtitle", "wikidata", "bugzilla", "phab"}
-)  # fmt: skip
-_EXTERNAL = re.compile(
-    r"\[(?:(?:https?|ftps?|irc|news|gopher|svn|git):)?+//[^\s\[\]<>\ue000]++[ \t]*+([^\[\]\n]*+)\]"
-    r"|\[mailto:[^\s\]]++[ \t]*+([^\]\n]*+)\]",
-    re.IGNORECASE,
-)
-_PIPE_TRICK = re.compile(r" *+\([^()]*\)$|,.*$")
-
-
-_EDGE_OF_EMPHASIS = re.compile(r"''(?:\[\[[^\[\]|\n]*+\||\{\{[^{}|\n]*+\|(?:[^{}|\n]*+\|)?+|\]\]|\}\})(?='')")
-
-
-def keep_apart(text: str) -> str:
-    """Part emphasis inside of a label or argument from that around it: ''[[a|''b'']]''."""
-    return _EDGE_OF_EMPHASIS.sub(rf"\g<0>{SEAM}", text)
+# A link without brackets inside, with at most one pipe and no colon before it, which is nine in ten of all links:
+# [[word]], [[page|word]]. A "=" in its label would be read as the name of an argument where it is in a template
+_PLAIN_LINK = re.compile(r"\[\[(?:[^|\[\]{}<>:\n]*+\||(?![^|\[\]{}:\n]*+:))([^|\[\]{}=\n]++)\]\]")
 
 
 def replace_plain_links(text: str) -> str:
-    """Put the text of simple links in their place; links with a colon, nesting or more pipes are left for later."""
-    return "".join(_PLAIN.split(text))  # the pattern's one group is the label: split keeps it
+    """Replace simple links by their labels; leave those with a colon, nesting or more pipes to `expand_templates`."""
+    return "".join(_PLAIN_LINK.split(text))  # the pattern's one group is the label: split keeps it
 
 
-def replace_external_links(text: str, dropped: Counter[str]) -> str:
-    """Put the text of external links in their place; a bare number of a link is dropped."""
-    if "//" not in text and "[mailto" not in text:
-        return text
+def expand_templates(
+    text: str, site: Site, title: str, dropped: Counter[str], unknown: Counter[str] | None = None
+) -> str:
+    """Replace templates by what they render or DROPPED, and links by their labels.
 
-    def label(match: re.Match[str]) -> str:
-        found = match[1] or match[2]
-        if found:
-            return found
-        dropped["external link"] += 1
-        return MARK
-
-    return _EXTERNAL.sub(label, text)
-
-
-def is_dropped_link(target: str, site: Site) -> str:
-    """The kind under which a link with this target is dropped with all its text; "" when its label stays."""
-    prefix, colon, rest = target.partition(":")
-    if not colon or not prefix:
-        return ""
-    prefix = " ".join(prefix.replace("_", " ").split()).lower()
-    namespace = site.namespaces.get(prefix)
-    if namespace == FILE_NAMESPACE or prefix == "media" and namespace == -2:
-        return "file"
-    if namespace == CATEGORY_NAMESPACE:
-        return "category"
-    if namespace is None and rest and prefix not in _INTERWIKI and prefix in WIKIPEDIA_CODES:
-        return "interlanguage link"
-    return ""
-
-
-def link_label(target: str, label: str | None) -> str:
-    """The text that a link shows."""
-    target = target.strip()
-    if label is None:
-        return target.removeprefix(":")
-    if label.strip():
-        return label
-    if label:
-        return " "
-    name = target.removeprefix(":").rpartition(":")[2]
-    return _PIPE_TRICK.sub("", name)
+    Elements without text are counted in `dropped` by kind, templates without a renderer also in `unknown` by name.
+    """
+    return _Expansion(text, site, title, dropped, unknown).expand()
 
 
 MAX_DEPTH = 40
 """MediaWiki itself stops expanding templates at this depth."""
 
-_EQUALS = protect("=")
-"""A "=" that is text, as {{=}} writes it: it names no argument."""
-_EDGE = re.compile(r"\{\{+|\}\}+|\[\[|\]\]")
+_EQUALS = protect("=")  # as {{=}} writes it: a "=" that names no argument
+# The target of a link or the name of a template, from its opening brackets: "page" in [[page|word]]
 _NAME = re.compile(r"\n?[^|{}\[\]<>\n]*+\n?")
 
 
-def match_brackets(text: str) -> list[tuple[int, int, int]]:
+class _Expansion:
+    """Expansion of one page.
+
+    All brackets are matched once, in `__init__`; then each span is expanded after those in it. `index` is always the
+    index in `spans` of the first span that may be in the range.
+    """
+
+    def __init__(self, text: str, site: Site, title: str, dropped: Counter[str], unknown: Counter[str] | None) -> None:
+        self.text = text
+        self.site = site
+        self.local = LOCAL.get(site.language.partition("-")[0], {})
+        self.title = title
+        self.dropped = dropped
+        self.unknown = unknown
+        self.spans = _match_brackets(text)
+        self.starts = [span[0] for span in self.spans]
+
+    def expand(self) -> str:
+        return "".join(self._expand_range(0, len(self.text), 0, depth=0))
+
+    def _expand_range(self, start: int, end: int, index: int, depth: int) -> list[str]:
+        """Return the text of a range in pieces: every second one is what an outermost span in it expands to."""
+        pieces: list[str] = []
+        position = start
+        while index < len(self.spans) and self.spans[index][0] < end:
+            span_start, span_end, width = self.spans[index]
+            pieces.append(self.text[position:span_start])
+            pieces.append(self._expand_span(span_start, span_end, width, index, depth))
+            position = span_end
+            index = bisect.bisect_left(self.starts, span_end, index + 1)
+        pieces.append(self.text[position:end])
+        return pieces
+
+    def _expand_span(self, start: int, end: int, width: int, index: int, depth: int) -> str:
+        if depth >= MAX_DEPTH:
+            self.dropped["nested too deeply"] += 1
+            return DROPPED
+        if self.text[start] == "[":
+            return self._expand_link(start + 2, end - 2, index + 1, depth)
+        if width == 3:  # {{{parameter|default}}}
+            arguments = self._expand_arguments(start + 3, end - 3, index + 1, depth)
+            return arguments[1] if len(arguments) > 1 else ""
+        return self._expand_template(start + 2, end - 2, index + 1, depth)
+
+    def _expand_link(self, start: int, end: int, index: int, depth: int) -> str:
+        kind = _dropped_link_kind(self._read_name(start, end).strip(), self.site)
+        if kind:
+            self.dropped[kind] += 1
+            return DROPPED if kind == "file" else ""
+        parts = self._expand_arguments(start, end, index, depth, maxsplit=1)
+        return _link_label(parts[0], parts[1] if len(parts) > 1 else None)
+
+    def _expand_template(self, start: int, end: int, index: int, depth: int) -> str:
+        name = normalize_name(self._read_name(start, end))
+        renderer, is_function = self._find_renderer(name)
+        if renderer is None:
+            self.dropped["template"] += 1
+            if self.unknown is not None:
+                self.unknown[name] += 1
+            return DROPPED
+        # Render, with the text around the call for the few templates that depend on it
+        parts = self._expand_arguments(start, end, index, depth)
+        if is_function:  # {{lc:Text}}: the first argument is behind the colon
+            parts.insert(1, parts[0].partition(":")[2])
+        before = after = ""
+        if name in IN_CONTEXT or name[:4] in IN_CONTEXT:
+            before, after = self._line_before(start - 2), self.text[end + 2 : end + 12]
+        try:
+            rendered = renderer(Arguments(name, parts[1:], self.title, self.site.language, before, after))
+        except (ValueError, ArithmeticError):  # unforeseen arguments lose one template, not the job
+            rendered = None
+        # What is computed from an unknown value is unknown
+        if UNKNOWN_VALUE in parts and UNKNOWN_VALUE not in (rendered or ""):
+            rendered = UNKNOWN_VALUE
+        if rendered is None or rendered in (UNKNOWN_VALUE, FORMULA):
+            self.dropped["template"] += 1
+            return rendered or DROPPED
+        return rendered
+
+    def _find_renderer(self, name: str) -> tuple[Renderer | None, bool]:
+        """Return the renderer of a template or parser function, if there is one, and True if it is a function."""
+        renderer = self.local.get(name) or find_renderer(name)
+        if renderer is None and ":" in name:
+            renderer = PARSER_FUNCTIONS.get(name.partition(":")[0])
+            return renderer, renderer is not None
+        return renderer, False
+
+    def _read_name(self, start: int, end: int) -> str:
+        match = _NAME.match(self.text, start, end)
+        return match[0] if match else ""
+
+    def _line_before(self, position: int) -> str:
+        """Return the line up to a position, its last 300 characters at most."""
+        first = max(0, position - 300)
+        return self.text[self.text.rfind("\n", first, position) + 1 or first : position]
+
+    def _expand_arguments(self, start: int, end: int, index: int, depth: int, maxsplit: int = -1) -> list[str]:
+        """Split a range at the "|" of this level; what is expanded in it has neither "|" nor "=" of this level."""
+        arguments: list[list[str]] = [[]]
+        for number, piece in enumerate(self._expand_range(start, end, index, depth + 1)):
+            is_expanded = number % 2 == 1
+            if is_expanded and "=" in piece and "<" not in piece:  # in tags it separates attributes
+                piece = piece.replace("=", _EQUALS)
+            if is_expanded or "|" not in piece:
+                arguments[-1].append(piece)
+                continue
+            first, *rest = piece.split("|", maxsplit if maxsplit < 0 else max(0, maxsplit + 1 - len(arguments)))
+            arguments[-1].append(first)
+            arguments.extend([part] for part in rest)
+        return ["".join(argument) for argument in arguments]
+
+
+# Runs of two or more braces, and pairs of brackets
+_BRACKETS = re.compile(r"\{\{+|\}\}+|\[\[|\]\]")
+
+
+def _match_brackets(text: str) -> list[tuple[int, int, int]]:
     """Return (start, end, width) of every bracketed span, by start: width 2 for `{{` and `[[`, 3 for `{{{`.
 
-    Edges without a partner are text. Runs of braces are parted as MediaWiki's preprocessor does, innermost first.
+    Brackets without a partner are text. Runs of braces are split as by MediaWiki's preprocessor, innermost first.
     """
     spans: list[tuple[int, int, int]] = []
     stack: list[list[int]] = []  # [position after the opening run, braces left in the run (0 for a link)]
     num_open_braces = 0
-    for match in _EDGE.finditer(text):
-        edge = match[0]
-        if edge == "[[":
+    for match in _BRACKETS.finditer(text):
+        bracket = match[0]
+        if bracket == "[[":
             stack.append([match.end(), 0])
-        elif edge == "]]":
+        elif bracket == "]]":
             if stack and not stack[-1][1]:
                 spans.append((stack.pop()[0] - 2, match.end(), 2))
-        elif edge[0] == "{":
-            stack.append([match.end(), len(edge)])
+        elif bracket[0] == "{":
+            stack.append([match.end(), len(bracket)])
             num_open_braces += 1
         else:
-            left, position = len(edge), match.start()
+            left, position = len(bracket), match.start()
             while left >= 2 and num_open_braces:
                 while not stack[-1][1]:  # a link that is not closed inside a template
                     stack.pop()
@@ -137,107 +198,63 @@ def match_brackets(text: str) -> list[tuple[int, int, int]]:
     return spans
 
 
-class Expander:
-    """Replaces the templates and links of one page."""
+_INTERWIKI = frozenset(
+    {"w", "wikt", "wiktionary", "s", "wikisource", "b", "wikibooks", "q", "wikiquote", "n", "wikinews", "v", "d",
+     "wikiversity", "voy", "wikivoyage", "c", "commons", "m", "meta", "species", "wikispecies", "mw", "doi", "rfc",
+     "wikipedia", "project", "arxiv", "hdl", "imdbname", "imdbtitle", "wikidata", "bugzilla", "phab"}
+)  # fmt: skip
+"""Prefixes of links to other sites, which show their label."""
 
-    def __init__(self, text: str, site: Site, title: str, dropped: Counter[str], unknown: Counter[str] | None) -> None:
-        self.text = text
-        self.site = site
-        self.local = LOCAL.get(site.language.partition("-")[0], {})
-        self.title = title
-        self.dropped = dropped
-        self.unknown = unknown
-        self.spans = match_brackets(text)
-        self.starts = [span[0] for span in self.spans]
 
-    def expand(self) -> str:
-        """The text with every template rendered or dropped, and every link its label."""
-        return "".join(self._render(0, len(self.text), 0, depth=0))
+def _dropped_link_kind(target: str, site: Site) -> str:
+    """Return the kind that a link without text is counted as, by its target; "" for one that shows its label."""
+    prefix, colon, rest = target.partition(":")
+    if not colon or not prefix:  # [[:Category:X]] is a link to the category
+        return ""
+    prefix = " ".join(prefix.replace("_", " ").split()).lower()
+    namespace = site.namespaces.get(prefix)
+    if namespace == FILE_NAMESPACE or prefix == "media" and namespace == -2:
+        return "file"
+    if namespace == CATEGORY_NAMESPACE:
+        return "category"
+    if namespace is None and rest and prefix not in _INTERWIKI and prefix in WIKIPEDIA_CODES:  # [[fr:X]]
+        return "interlanguage link"
+    return ""
 
-    def _children(self, start: int, end: int, index: int) -> list[tuple[int, int, int, int]]:
-        """The outermost spans in [start, end), each with its own index; `index` is the first that may be one."""
-        found = []
-        while index < len(self.spans) and self.spans[index][0] < end:
-            child_start, child_end, width = self.spans[index]
-            found.append((child_start, child_end, width, index))
-            index = bisect.bisect_left(self.starts, child_end, index + 1)
-        return found
 
-    def _render(self, start: int, end: int, index: int, depth: int) -> list[str]:
-        pieces: list[str] = []
-        position = start
-        for child_start, child_end, width, child_index in self._children(start, end, index):
-            pieces.append(self.text[position:child_start])
-            pieces.append(self._replace(child_start, child_end, width, child_index, depth))
-            position = child_end
-        pieces.append(self.text[position:end])
-        return pieces
+# What the pipe trick removes: " (band)" of [[Queen (band)|]], ", Texas" of [[Paris, Texas|]]
+_PIPE_TRICK = re.compile(r" *+\([^()]*\)$|,.*$")
 
-    def _replace(self, start: int, end: int, width: int, index: int, depth: int) -> str:
-        if depth >= MAX_DEPTH:
-            self.dropped["nested too deeply"] += 1
-            return MARK
-        if self.text[start] == "[":
-            return self._link(start + 2, end - 2, index + 1, depth)
-        if width == 3:
-            arguments = self._arguments(start + 3, end - 3, index + 1, depth)
-            return arguments[1] if len(arguments) > 1 else ""
-        return self._template(start + 2, end - 2, index + 1, depth)
 
-    def _link(self, start: int, end: int, index: int, depth: int) -> str:
-        target = _NAME.match(self.text, start, end)[0]  # type: ignore[index]
-        kind = is_dropped_link(target.strip(), self.site)
-        if kind:
-            self.dropped[kind] += 1
-            return MARK if kind == "file" else ""
-        parts = self._arguments(start, end, index, depth, maxsplit=1)
-        return link_label(parts[0], parts[1] if len(parts) > 1 else None)
+def _link_label(target: str, label: str | None) -> str:
+    """Return the text that a link shows."""
+    target = target.strip().removeprefix(":")
+    if label is None:
+        return target
+    if label.strip():
+        return label
+    if label:
+        return " "
+    return _PIPE_TRICK.sub("", target.rpartition(":")[2])
 
-    def _template(self, start: int, end: int, index: int, depth: int) -> str:
-        name = normalize_name(_NAME.match(self.text, start, end)[0])  # type: ignore[index]
-        renderer = self.local.get(name) or find_renderer(name)
-        is_function = False
-        if renderer is None:
-            renderer = PARSER_FUNCTIONS.get(name.partition(":")[0]) if ":" in name else None
-            is_function = renderer is not None
-        if renderer is None:
-            self.dropped["template"] += 1
-            if self.unknown is not None:
-                self.unknown[name] += 1
-            return MARK
-        parts = self._arguments(start, end, index, depth)
-        if is_function:  # {{lc:Text}}: the first argument stands behind the colon
-            parts.insert(1, parts[0].partition(":")[2])
-        before = after = ""
-        if name in IN_CONTEXT or name[:4] in IN_CONTEXT:
-            before, after = self._line_before(start - 2), self.text[end + 2 : end + 12]
-        try:
-            rendered = renderer(Arguments(name, parts[1:], self.title, self.site.language, before, after))
-        except (ValueError, ArithmeticError):  # arguments that no one foresaw lose one template, not the job
-            rendered = None
-        if VOID in parts and VOID not in (rendered or ""):  # what is computed from a value that is not known
-            rendered = VOID
-        if rendered is None or rendered in (VOID, FORMULA):
-            self.dropped["template"] += 1
-            return rendered or MARK
-        return rendered
 
-    def _line_before(self, position: int) -> str:
-        """The line up to here, its last 300 characters at most."""
-        start = self.text.rfind("\n", max(0, position - 300), position) + 1
-        return self.text[start or max(0, position - 300) : position]
+# [https://example.org the label], [//example.org], [mailto:a@example.org the label]
+_EXTERNAL_LINK = re.compile(
+    rf"\[(?:(?:https?|ftps?|irc|news|gopher|svn|git):)?+//[^\s\[\]<>{DROPPED}]++[ \t]*+([^\[\]\n]*+)\]"
+    r"|\[mailto:[^\s\]]++[ \t]*+([^\]\n]*+)\]",
+    re.IGNORECASE,
+)
 
-    def _arguments(self, start: int, end: int, index: int, depth: int, maxsplit: int = -1) -> list[str]:
-        """Split at the "|" of this level, children replaced."""
-        arguments: list[list[str]] = [[]]
-        pieces = self._render(start, end, index, depth + 1)
-        for number, piece in enumerate(pieces):
-            if number % 2 and "=" in piece and "<" not in piece:  # in tags it parts attributes
-                piece = piece.replace("=", _EQUALS)
-            if number % 2 or "|" not in piece:  # odd pieces are replaced children: their signs are text
-                arguments[-1].append(piece)
-                continue
-            first, *rest = piece.split("|", maxsplit if maxsplit < 0 else max(0, maxsplit + 1 - len(arguments)))
-            arguments[-1].append(first)
-            arguments.extend([part] for part in rest)
-        return ["".join(argument) for argument in arguments]
+
+def replace_external_links(text: str, dropped: Counter[str]) -> str:
+    """Replace external links by their labels; those without one, which show a number, are dropped."""
+    if "//" not in text and "[mailto" not in text:
+        return text
+
+    def replace(match: re.Match[str]) -> str:
+        label = match[1] or match[2]
+        if not label:
+            dropped["external link"] += 1
+        return label or DROPPED
+
+    return _EXTERNAL_LINK.sub(replace, text)

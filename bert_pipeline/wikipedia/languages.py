@@ -1,4 +1,4 @@
-"""English names of languages, as {{lang-xx}} of the English Wikipedia writes them, and codes of Wikipedias."""
+"""English names of languages, as in {{lang-xx}} of the English Wikipedia, and codes of Wikipedias."""
 
 _ROWS = """
 aa Afar|ab Abkhazian|af Afrikaans|ain Ainu|ak Akan|akk Akkadian|akz Alabama|ale Aleut|aln Gheg Albanian
@@ -45,12 +45,9 @@ in Indonesian|he-n Hebrew|heb Hebrew|rus-1 Russian|ltc Middle Chinese|och Old Ch
 ojp Old Japanese|sl-si Slovene|mul Multilingual|und Undetermined
 """
 
-LANGUAGE_NAMES: dict[str, str] = {}
-for _line in _ROWS.split("\n"):
-    for _entry in _line.split("|"):
-        _code, _, _name = _entry.strip().partition(" ")
-        if _code:
-            LANGUAGE_NAMES[_code] = _name
+LANGUAGE_NAMES = {
+    code: name for code, _, name in (entry.partition(" ") for entry in _ROWS.strip().replace("\n", "|").split("|"))
+}
 """Code -> name."""
 
 _CODES = """
@@ -69,4 +66,4 @@ wo wuu xal xh xmf yi yo yue za zea zgh zh zh-classical zh-min-nan zh-yue zu
 """
 
 WIKIPEDIA_CODES = frozenset(_CODES.split())
-"""https://meta.wikimedia.org/wiki/List_of_Wikipedias; prefixes of links from one language's article to another's."""
+"""Prefixes of links to articles in other languages: https://meta.wikimedia.org/wiki/List_of_Wikipedias"""

@@ -3,109 +3,80 @@
 import html
 import re
 from collections import Counter
+from collections.abc import Iterable
 
-from bert_pipeline.wikipedia.placeholders import FORMULA, MARK, PARAGRAPH, PIPE, SEAM, protect
+from bert_pipeline.wikipedia.placeholders import BOUNDARY, DROPPED, FORMULA, PARAGRAPH_BREAK, PIPE, protect
+
+# Opaque tags: comments and extensions
 
 _OPAQUE_KINDS = {
-    "ref": "reference",
-    "references": "reference",
-    "math": "formula",
-    "chem": "formula",
-    "ce": "formula",
-    "gallery": "gallery",
-    "imagemap": "gallery",
-    "pre": "code",
-    "source": "code",
-    "syntaxhighlight": "code",
-    "score": "code",
-    "timeline": "code",
-    "hiero": "hieroglyphs",
-    "graph": "code",
-    "chart": "code",
-    "mapframe": "code",
-    "maplink": "map",
-    "templatedata": "invisible",
-    "templatestyles": "invisible",
-    "inputbox": "code",
-    "categorytree": "code",
-    "includeonly": "invisible",
-    "indicator": "invisible",
-    "languages": "invisible",
-    "section": "invisible",
-    "nowiki": "",
+    name: kind
+    for kind, names in {
+        "reference": "ref references",
+        "formula": "math chem ce",
+        "gallery": "gallery imagemap",
+        "code": "pre source syntaxhighlight score timeline graph chart mapframe inputbox categorytree",
+        "hieroglyphs": "hiero",
+        "map": "maplink",
+        "invisible": "templatedata templatestyles includeonly indicator languages section",
+        "": "nowiki",
+    }.items()
+    for name in names.split()
 }
-"""Extension tags whose content MediaWiki does not read as wikitext in place, and the kind each is counted under."""
+"""Extension tags whose content MediaWiki does not parse as wikitext in place -> the kind each is counted as."""
+_INLINE_REPLACEMENTS = {
+    "reference": DROPPED, "formula": FORMULA, "invisible": DROPPED, "hieroglyphs": DROPPED, "map": DROPPED
+}  # fmt: skip
+"""Kinds that do not end the paragraph."""
 
-_COMPOUND = re.compile(r"\s*+([A-Z][A-Za-z0-9()\[\]]{0,40})(?:\^?+\{?+(\d?+[+-])\}?+)?+\s*+")
-"""A formula of chemistry that is a word of its sentence, as {{chem}} shows it: "H2O", "SO4²⁻"; no reaction."""
-_LEFT_BEHIND = {"reference": MARK, "formula": FORMULA, "invisible": MARK, "hieroglyphs": MARK, "map": MARK}
-"""What stands where an inline element was; others part passages."""
-_INLINE_CODE = re.compile(r"\s(?:inline\b|enclose\s*+=\s*+[\"']?none)", re.IGNORECASE)
-"""https://www.mediawiki.org/wiki/Extension:SyntaxHighlight"""
-_TEXT_OF_MAP = re.compile(r"""\stext\s*+=\s*+(?:"([^"]*+)"|'([^']*+)')""")
-"""https://www.mediawiki.org/wiki/Help:Extension:Kartographer"""
-_ALONE = re.compile(rf"\n(?<=[^\n]\n)([{MARK}{FORMULA}]++)\n(?=[^\W_]|[\"'(\[])")
-"""A formula or reference on a line of its own amid a paragraph, which it does not part."""
-
+# A reference without tags in it, which is most of them: <ref name="a">Smith 2001</ref>, <ref name="a" />
 _SHORT_REFERENCE = re.compile(r"<ref(?=[\s>/])[^<>]*+(?:(?<=/)>|(?<!/)>[^<]*+</ref>)")
-"""A reference without tags inside: most of them, and found without leaving the expression."""
-
-_OPAQUE_OPEN = re.compile(r"<(?:!--|(" + "|".join(_OPAQUE_KINDS) + r")(?=[\s/>]))", re.IGNORECASE)
-_CLOSE = {name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in _OPAQUE_KINDS}
+# <!--, <ref , <math>; content and end are found from there
+_OPAQUE_START = re.compile(r"<(?:!--|(" + "|".join(_OPAQUE_KINDS) + r")(?=[\s/>]))", re.IGNORECASE)
+_OPAQUE_END = {name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in _OPAQUE_KINDS}
+# A formula or reference on a line of its own that does not end the paragraph: "where\n<math>x</math>\nis the"
+_ALONE = re.compile(rf"\n(?<=[^\n]\n)([{DROPPED}{FORMULA}]++)\n(?=[^\W_]|[\"'(\[])")
 
 
 def drop_opaque_tags(text: str, dropped: Counter[str]) -> str:
-    """Drop comments, references, formulas, galleries and code; hide the content of <nowiki> from later stages."""
-    text, num_short = _SHORT_REFERENCE.subn(MARK, text)
+    """Drop comments, references, formulas, galleries and code; protect the content of <nowiki> from later stages."""
+    text, num_short = _SHORT_REFERENCE.subn(DROPPED, text)
     dropped["reference"] += num_short
     pieces: list[str] = []
     position = 0
-    exhausted: set[str] = set()  # tags that are not closed any more: looked for once
-    while match := _OPAQUE_OPEN.search(text, position):
+    unclosed: set[str] = set()  # names without a further end tag: each is searched for once
+    while match := _OPAQUE_START.search(text, position):
         start = match.start()
         name = (match[1] or "").lower()
+        # A comment
         if not name:
             pieces.append(text[position:start])
             position = _end_of_comment(text, start)
-            if text[start - 1 : start] == "(" and text[position : position + 1] in ")-,; ":
-                pieces.append(MARK)
+            if text[start - 1 : start] == "(" and text[position : position + 1] in ")-,; ":  # "(<!-- born --> )"
+                pieces.append(DROPPED)
             dropped["comment"] += 1
             continue
+        # An extension tag: find its content and its end
         tag_end = text.find(">", match.end())
         if tag_end < 0:
             break
         pieces.append(text[position:start])
         kind = _OPAQUE_KINDS[name]
-        tag = text[match.end() : tag_end]
-        if text[tag_end - 1] == "/":
-            content, position = "", tag_end + 1
-        else:
-            closing = None if name in exhausted else _CLOSE[name].search(text, tag_end + 1)
-            if closing:
-                content, position = text[tag_end + 1 : closing.start()], closing.end()
-            else:  # never closed: a slip of the writer, and what follows may be prose
-                exhausted.add(name)
-                content, position = "", tag_end + 1
+        content, position = "", tag_end + 1
+        if text[tag_end - 1] != "/":
+            end = None if name in unclosed else _OPAQUE_END[name].search(text, tag_end + 1)
+            if end:
+                content, position = text[tag_end + 1 : end.start()], end.end()
+            else:  # a mistake of the writer: what follows may be prose
+                unclosed.add(name)
                 kind = "invisible" if kind == "formula" else kind
-        if kind == "map" and (label := _TEXT_OF_MAP.search(tag)):
-            pieces.append(label[1] or label[2] or MARK)
-        elif kind == "code" and name in ("source", "syntaxhighlight") and _INLINE_CODE.search(tag):
-            pieces.append(protect(content.strip()))
-        elif name in ("ce", "chem") and (compound := _COMPOUND.fullmatch(content)):
-            pieces.append(compound[1] + (compound[2] or "").translate(_RAISED))
-        elif kind:
-            dropped[kind] += 1
-            pieces.append(_LEFT_BEHIND.get(kind, PARAGRAPH))
-            if kind == "formula" and "block" in tag:  # one that is set off ends its line
-                pieces.append(" ")
-        else:
-            pieces.append(protect(html.unescape(content)) or SEAM)
+        pieces.append(_render_opaque_tag(name, text[match.end() : tag_end], content, kind, dropped))
     pieces.append(text[position:])
     return _ALONE.sub(r"\n\1 ", "".join(pieces))
 
 
 def _end_of_comment(text: str, start: int) -> int:
-    """Where the comment ends; one that stands alone on its line takes the line with it, as MediaWiki does."""
+    """Return where a comment ends; one alone on its line includes the line end, as in MediaWiki."""
     end = text.find("-->", start + 4)
     if end < 0:
         return len(text)
@@ -119,113 +90,88 @@ def _end_of_comment(text: str, start: int) -> int:
     return end
 
 
-_BREAKS = frozenset(
-    {"p", "div", "center", "blockquote", "poem", "hr", "section", "article", "caption", "td", "tr", "th"}
-)
-_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
-_INLINE = frozenset(
-    {"span", "small", "big", "b", "i", "u", "em", "strong", "font", "abbr", "cite", "q", "dfn", "var", "code", "tt",
-     "kbd", "samp", "s", "del", "ins", "strike", "bdi", "bdo", "mark", "data", "time", "ruby", "rb", "rp", "rt", "wbr",
-     "noinclude", "onlyinclude", "sub", "sup", "nobr", "ref", "nowiki", "references", "math", "gallery", "includeonly",
-     "pre", "source", "syntaxhighlight", "a", "img", "li", "ul", "ol", "dl", "dd", "dt", "table", "tbody", "thead",
-     "rtc", "phonos", "langconvert", "translate", "tvar"}
-)  # fmt: skip
-
-_TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9]*+)\b[^<>]*+>")
-_BREAKS_IN_A_ROW = re.compile(r"<br\b[^<>]*+>(?:\s*+<br\b[^<>]*+>)++", re.IGNORECASE)
-_SUPERSCRIPT = re.compile(r"<sup\b[^<>]*+>((?:&nbsp;)?+[0-9+−–()-]++)</sup\s*+>", re.IGNORECASE)
-_HIDDEN = re.compile(r"<(span|div)\b[^<>]*?display:\s*+none[^<>]*+>[^<>]*+</\1\s*+>", re.IGNORECASE)
-_LOOSE_ITEM = re.compile(r"<li\b[^<>]*+>[^\n]*+", re.IGNORECASE)
-"""An item of a list that was never opened or closed, up to the end of its line."""
-_HEADING = re.compile(r"<(h[1-6])\b[^<>]*+>[^<>\n]*+</\1\s*+>", re.IGNORECASE)
-_RAISED = str.maketrans("0123456789+−–-()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻⁽⁾")
+# <maplink text="the route"> (https://www.mediawiki.org/wiki/Help:Extension:Kartographer)
+_MAP_LABEL = re.compile(r"""\stext\s*+=\s*+(?:"([^"]*+)"|'([^']*+)')""")
+# <source lang="c" inline>, <syntaxhighlight enclose="none"> (https://www.mediawiki.org/wiki/Extension:SyntaxHighlight)
+_INLINE_CODE = re.compile(r"\s(?:inline\b|enclose\s*+=\s*+[\"']?none)", re.IGNORECASE)
+# A chemical formula that is a word of its sentence: <chem>H2O</chem>, <ce>SO4^{2-}</ce>; no reaction
+_COMPOUND = re.compile(r"\s*+([A-Z][A-Za-z0-9()\[\]]{0,40})(?:\^?+\{?+(\d?+[+-])\}?+)?+\s*+")
+_SUPERSCRIPTS = str.maketrans("0123456789+−–-()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻⁽⁾")
 
 
-def render_tags(text: str, dropped: Counter[str]) -> str:
-    """Take HTML tags off their text; block tags part passages, raised figures stay raised."""
-    if "<" not in text:
+def _render_opaque_tag(name: str, attributes: str, content: str, kind: str, dropped: Counter[str]) -> str:
+    """Return what replaces an extension tag; count it in `dropped` if that is a placeholder."""
+    if kind == "map" and (label := _MAP_LABEL.search(attributes)):
+        return label[1] or label[2] or DROPPED
+    if name in ("source", "syntaxhighlight") and _INLINE_CODE.search(attributes):
+        return protect(content.strip())
+    if name in ("ce", "chem") and (compound := _COMPOUND.fullmatch(content)):
+        return compound[1] + (compound[2] or "").translate(_SUPERSCRIPTS)
+    if not kind:  # <nowiki>; an empty one separates apostrophes: ''a''<nowiki/>'s
+        return protect(html.unescape(content)) or BOUNDARY
+    dropped[kind] += 1
+    if kind == "formula" and "block" in attributes:  # a displayed formula ends its line
+        return f"{FORMULA} "
+    return _INLINE_REPLACEMENTS.get(kind, PARAGRAPH_BREAK)
+
+
+# Tables and HTML blocks
+
+# The line of a table's start or end, "{| class=…" or "|}", also when indented ":{|"; no "|}}" of a template. It begins
+# with the end of the line before, which is faster to search for than the beginning of a line
+_TABLE_EDGE = re.compile(rf"\n[ \t:*#;{DROPPED}]*+(?:(\{{\|)|(\|\}}(?!\}})))")
+# The end of a table that is never closed: a blank line with no row after it, or a heading
+_UNCLOSED_TABLE_END = re.compile(r"\n[ \t]*+\n(?![ \t]*+[|!{\n])|\n(?===)")
+
+
+def drop_tables(text: str, dropped: Counter[str]) -> str:
+    """Drop tables `{| … |}` with those nested in them; one that is never closed ends after its last row."""
+    if PIPE in text and f"{{{PIPE}" in text:  # "{{{!}}" and "{{(!}}" begin a table
+        text = text.replace(PIPE, "|")
+    if "{" not in text or "{|" not in text:
         return text
-    text, num_hidden = _HIDDEN.subn("", text)
-    text, num_headings = _HEADING.subn(PARAGRAPH, text)
-    dropped["hidden"] += num_hidden
-    dropped["heading"] += num_headings
-    if "<li" in text or "<LI" in text:
-        text, num_items = _LOOSE_ITEM.subn(PARAGRAPH, text)
-        dropped["list"] += num_items
-    text = _BREAKS_IN_A_ROW.sub(PARAGRAPH, text)
-    text = _SUPERSCRIPT.sub(lambda match: match[1].translate(_RAISED), text)
-    return _TAG.sub(_replace_tag, text)
+    spans: list[tuple[int, int]] = []
+    opened: list[int] = []
+    for match in _TABLE_EDGE.finditer(f"\n{text}"):  # so that a match starts where its line does in `text`
+        if match[1]:
+            opened.append(match.start())
+        elif opened:
+            start = opened.pop()
+            if not opened:
+                spans.append((start, match.end() - 1))
+    if opened:
+        end = _UNCLOSED_TABLE_END.search(text, opened[0])
+        spans.append((opened[0], end.start() if end else len(text)))
+    dropped["table"] += len(spans)
+    return _cut(text, spans)
 
 
-def raised(text: str) -> str:
-    """Superscript figures: "6" -> "⁶"; text that has none stays as it is."""
-    return text.translate(_RAISED) if all(char in "0123456789+−–-()" for char in text) else text
+def _cut(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """Replace spans, in ascending order, by paragraph breaks; a span in another one is part of it."""
+    pieces: list[str] = []
+    position = 0
+    for start, end in spans:
+        if start >= position:
+            pieces += (text[position:start], PARAGRAPH_BREAK)
+        position = max(position, end)
+    pieces.append(text[position:])
+    return "".join(pieces)
 
 
-def _replace_tag(match: re.Match[str]) -> str:
-    name = match[1].lower()
-    if name in _INLINE:
-        return SEAM if match.string[match.start() - 1 : match.start()] == "'" else ""
-    if name == "br":
-        return f"{MARK} "  # the mark says that this space does not open the line
-    if name in _BREAKS or name in _HEADINGS:
-        return PARAGRAPH
-    return match[0]
-
-
-_TABLE_EDGE = re.compile(r"\n[ \t:*#;\ue000]*+(?:(\{\|)|(\|\}(?!\})))")
-"""With the line end before it, for which one looks faster than for a line's beginning."""
-_UNCLOSED_END = re.compile(r"\n[ \t]*+\n(?![ \t]*+[|!{\n])|\n(?===)")
+# <table class="wikitable">, </ul>
 _BLOCK = re.compile(r"<(/?)(table|ul|ol|dl|div)\b([^<>]*+)>", re.IGNORECASE)
+_BLOCK_KINDS = {"table": "table", "ul": "list", "ol": "list", "dl": "list"}
+# The attributes of a <div> that holds a caption, notice or navigation: class="thumb tright", style="display:none"
 _BOX = re.compile(
     r"""\bclass\s*+=[^=]*?\b(?:thumb|thumbinner|thumbcaption|gallery|gallerybox|hatnote|dablink|rellink|navbox|infobox
     |metadata|noprint|ambox|messagebox|toc|tocright|tocleft|reflist|references-small|printfooter)\b
     |\bdisplay\s*+:\s*+none""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Divisions that hold captions, notices and navigation, by their class."""
-
-
-_HTML_KINDS = {"table": "table", "ul": "list", "ol": "list", "dl": "list"}
-
-
-def drop_tables(text: str, dropped: Counter[str]) -> str:
-    """Drop `{| … |}`, nested ones with their outer one; a table that is never closed ends where its rows end."""
-    if PIPE in text and f"{{{PIPE}" in text:  # "{{{!}}" and "{{(!}}" begin one
-        text = text.replace(PIPE, "|")
-    if "{" not in text or "{|" not in text:
-        return text
-    pieces: list[str] = []
-    opened: list[int] = []
-    position = 0
-    for match in _TABLE_EDGE.finditer(f"\n{text}"):  # so that a match starts where its line does in `text`
-        if match[1]:
-            opened.append(match.start())
-        elif opened:
-            start = opened.pop()
-            if not opened and start >= position:
-                dropped["table"] += 1
-                pieces.append(text[position:start])
-                pieces.append(PARAGRAPH)
-                position = match.end() - 1
-    while opened and opened[0] < position:
-        opened.pop(0)
-    if opened:
-        start = opened[0]
-        end = _UNCLOSED_END.search(text, start)
-        dropped["table"] += 1
-        pieces.append(text[position:start])
-        pieces.append(PARAGRAPH)
-        position = end.start() if end else len(text)
-    pieces.append(text[position:])
-    return "".join(pieces)
 
 
 def drop_html_blocks(text: str, dropped: Counter[str]) -> str:
-    """Drop HTML tables, lists and boxes with all that they hold.
-
-    Tags that have no partner are left to the inline stage.
-    """
+    """Drop HTML tables, lists and boxes with their content; tags without a partner are left to `render_tags`."""
     if "<" not in text:
         return text
     spans: list[tuple[int, int]] = []
@@ -233,54 +179,109 @@ def drop_html_blocks(text: str, dropped: Counter[str]) -> str:
     for match in _BLOCK.finditer(text):
         name = match[2].lower()
         if not match[1]:
-            kind = _HTML_KINDS.get(name) or ("box" if _BOX.search(match[3]) else "")
+            kind = _BLOCK_KINDS.get(name) or ("box" if _BOX.search(match[3]) else "")
             stacks[name].append((match.start(), kind))
         elif stacks[name]:
             start, kind = stacks[name].pop()
             if kind:
                 spans.append((start, match.end()))
                 dropped[kind] += 1
-    pieces: list[str] = []
-    position = 0
-    for start, end in sorted(spans):
-        if start >= position:
-            pieces += (text[position:start], PARAGRAPH)
-        position = max(position, end)
-    pieces.append(text[position:])
-    return "".join(pieces)
+    return _cut(text, sorted(spans))
 
 
-_RUN = re.compile(r"'{2,}+")
+# Inline tags
+
+_BLOCK_TAGS = frozenset(
+    {"p", "div", "center", "blockquote", "poem", "hr", "section", "article", "caption", "td", "tr", "th", "h1", "h2",
+     "h3", "h4", "h5", "h6"}
+)  # fmt: skip
+"""Tags that end a paragraph."""
+_INLINE_TAGS = frozenset(
+    {"span", "small", "big", "b", "i", "u", "em", "strong", "font", "abbr", "cite", "q", "dfn", "var", "code", "tt",
+     "kbd", "samp", "s", "del", "ins", "strike", "bdi", "bdo", "mark", "data", "time", "ruby", "rb", "rp", "rt", "wbr",
+     "noinclude", "onlyinclude", "sub", "sup", "nobr", "ref", "nowiki", "references", "math", "gallery", "includeonly",
+     "pre", "source", "syntaxhighlight", "a", "img", "li", "ul", "ol", "dl", "dd", "dt", "table", "tbody", "thead",
+     "rtc", "phonos", "langconvert", "translate", "tvar"}
+)  # fmt: skip
+"""Tags that are removed around their text."""
+
+# <b>, </span>, <br clear="all">
+_TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9]*+)\b[^<>]*+>")
+# <br><br />
+_BREAKS_IN_A_ROW = re.compile(r"<br\b[^<>]*+>(?:\s*+<br\b[^<>]*+>)++", re.IGNORECASE)
+# <sup>2</sup>, <sup>&nbsp;−1</sup>; other superscripts lose their tags only
+_SUPERSCRIPT = re.compile(r"<sup\b[^<>]*+>((?:&nbsp;)?+[0-9+−–()-]++)</sup\s*+>", re.IGNORECASE)
+# <span style="display:none">sort key</span>
+_HIDDEN = re.compile(r"<(span|div)\b[^<>]*?display:\s*+none[^<>]*+>[^<>]*+</\1\s*+>", re.IGNORECASE)
+# <h3>Title</h3>
+_HEADING = re.compile(r"<(h[1-6])\b[^<>]*+>[^<>\n]*+</\1\s*+>", re.IGNORECASE)
+# "<li>an item" of a list without <ul>, up to the end of its line
+_LOOSE_ITEM = re.compile(r"<li\b[^<>]*+>[^\n]*+", re.IGNORECASE)
+
+
+def render_tags(text: str, dropped: Counter[str]) -> str:
+    """Remove HTML tags around text; block tags end the paragraph, digits in <sup> become superscript characters."""
+    if "<" not in text:
+        return text
+    text, num_hidden = _HIDDEN.subn("", text)
+    text, num_headings = _HEADING.subn(PARAGRAPH_BREAK, text)
+    dropped["hidden"] += num_hidden
+    dropped["heading"] += num_headings
+    if "<li" in text or "<LI" in text:
+        text, num_items = _LOOSE_ITEM.subn(PARAGRAPH_BREAK, text)
+        dropped["list"] += num_items
+    text = _BREAKS_IN_A_ROW.sub(PARAGRAPH_BREAK, text)
+    text = _SUPERSCRIPT.sub(lambda match: match[1].translate(_SUPERSCRIPTS), text)
+    return _TAG.sub(_render_tag, text)
+
+
+def _render_tag(match: re.Match[str]) -> str:
+    name = match[1].lower()
+    if name in _INLINE_TAGS:
+        return BOUNDARY if match.string[match.start() - 1 : match.start()] == "'" else ""
+    if name == "br":
+        return f"{DROPPED} "  # because of DROPPED, the space does not begin a line of code
+    return PARAGRAPH_BREAK if name in _BLOCK_TAGS else match[0]  # "<x>" may be text
+
+
+# Emphasis
+
+# The edge of a link or template between apostrophes: "''[[a|''", "''{{nowrap|''", "'']]''", "''}}''"
+_EDGE_IN_EMPHASIS = re.compile(r"''(?:\[\[[^\[\]|\n]*+\||\{\{[^{}|\n]*+\|(?:[^{}|\n]*+\|)?+|\]\]|\}\})(?='')")
+_APOSTROPHES = re.compile(r"'{2,}+")
+
+
+def separate_emphasis(text: str) -> str:
+    """Separate emphasis in a label or argument from that around it, before they are replaced: ''[[a|''b'']]''."""
+    return _EDGE_IN_EMPHASIS.sub(rf"\g<0>{BOUNDARY}", text)
 
 
 def remove_emphasis(text: str) -> str:
-    """Remove the apostrophes of italics and bold from one paragraph; an apostrophe that is text stays ("Titanic's")."""
+    """Remove the apostrophes of italics and bold from a paragraph; one that is text stays ("''Titanic'''s")."""
     if "'''" not in text:
         return text.replace("''", "")
-    lengths = [min(len(run), 5) if len(run) != 4 else 3 for run in _RUN.findall(text)]
+    # Two apostrophes are italics, three bold, five both; of four the first is text, as are those before the last five
+    lengths = [min(len(run), 5) if len(run) != 4 else 3 for run in _APOSTROPHES.findall(text)]
     num_bold = sum(length in (3, 5) for length in lengths)
     num_italic = sum(length in (2, 5) for length in lengths)
-    literal = -1
-    if num_bold % 2 and num_italic % 2:
-        literal = _literal_apostrophe(text)
-    return _RUN.sub(lambda match: _replacement(match, literal), text)
+    literal = _find_literal_apostrophe(text) if num_bold % 2 and num_italic % 2 else -1
+
+    def replace(run: re.Match[str]) -> str:
+        if len(run[0]) == 4 or run.start() == literal:
+            return "'"
+        return "'" * (len(run[0]) - 5)
+
+    return _APOSTROPHES.sub(replace, text)
 
 
-def _replacement(match: re.Match[str], literal: int) -> str:
-    length = len(match[0])
-    if length == 4 or match.start() == literal:
-        return "'"
-    return "'" * (length - 5) if length > 5 else ""
+def _find_literal_apostrophe(text: str) -> int:
+    """Return where three apostrophes are one and italics: MediaWiki's rule for unbalanced emphasis.
 
-
-def _literal_apostrophe(text: str) -> int:
-    """Where a run of three is an apostrophe and italics: MediaWiki's rule for unbalanced emphasis.
-
-    The first such run after a single-letter word, else after a longer word, else after a space.
+    The first ones after a single-letter word, else after a longer word, else after a space.
     https://www.mediawiki.org/wiki/Markup_spec/BNF/Inline_text
     """
     after_word = after_space = -1
-    for match in _RUN.finditer(text):
+    for match in _APOSTROPHES.finditer(text):
         if len(match[0]) not in (3, 4):
             continue
         start = match.start() + len(match[0]) - 3

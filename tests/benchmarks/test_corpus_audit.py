@@ -6,7 +6,7 @@ import types
 import pytest
 
 from benchmarks import corpus_audit
-from benchmarks.coverage import LOST, compare_dump, is_covered, prose_sentences, split_words, why_missing
+from benchmarks.corpus_audit import LOST, compare_dump, is_covered, prose_sentences, split_words, why_missing
 from bert_pipeline.errors import UsageError
 from bert_pipeline.wikipedia.dump import Page
 

@@ -58,7 +58,7 @@ def test_both_samplers_of_the_peer_stand_beside_ours(inputs, capsys):
 )
 def test_peers_outputs_are_scored_in_the_order_of_the_examples(inputs):
     case = finetuning.case_of(finetuning.argument_parser("cpu").parse_args([*inputs, "--examples", "40"]), "cpu")
-    peer = finetuning.ItsFinetuning(case, grouped=True)
+    peer = finetuning.PeerFinetuning(case, grouped=True)
     peer.train()
     together = peer.peer.logits(peer.dev)
     for row in (0, 17, 39):

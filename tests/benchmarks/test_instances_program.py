@@ -5,10 +5,9 @@ import re
 import pytest
 
 from benchmarks import instances
-from benchmarks.instance_inputs import InstanceInputs
-from benchmarks.repeated_corpus import cut_corpus, repeat_corpus, text_bytes
-from benchmarks.table import Row, render
-from benchmarks.timed_process import Timing
+from benchmarks.harness import Row, Timing, render
+from benchmarks.inputs import cut_corpus, repeat_corpus, text_bytes
+from benchmarks.instances import InstanceInputs
 from bert_pipeline.corpus.documents import Document
 from bert_pipeline.corpus.parquet import read_documents, write_documents
 from bert_pipeline.manifest import load_manifest, publishing

@@ -7,13 +7,10 @@ import pytest
 import torch
 
 from benchmarks import corpus, kernels, pretraining
-from benchmarks.growth import measure_growth, render_growth, series
-from benchmarks.peer_environment import PeerEnvironment
-from benchmarks.ranks import measure_ranks
-from benchmarks.repeated_dump import repeat_dump
-from benchmarks.sample_instances import sample_instances
-from benchmarks.table import Row, medians, render
-from benchmarks.training_case import TrainingCase
+from benchmarks.harness import PeerEnvironment, Row, medians, render
+from benchmarks.inputs import repeat_dump, sample_instances
+from benchmarks.pretraining import growth_series, measure_growth, measure_ranks, render_growth
+from benchmarks.training import TrainingCase
 from bert_model.model import bert
 from bert_model.model.cpu_kernels import fast_dropout
 from bert_pipeline.errors import InputError
@@ -118,7 +115,7 @@ def case(tmp_path_factory):
 
 
 def test_growth_is_measured_along_batch_length_and_size(case):
-    found = list(series(case, lambda length: case.instances if length == 32 else None, (32, 64)))
+    found = list(growth_series(case, lambda length: case.instances if length == 32 else None, (32, 64)))
     assert [[what for what, _ in cases] for cases in found] == [
         ["batch 4", "batch 8", "batch 16", "batch 32"],
         ["length 32"],

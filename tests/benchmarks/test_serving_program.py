@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import serving
-from benchmarks.served_model import Load
-from benchmarks.served_model import serving as served
+from benchmarks.serving import Load, serve
 from bert_pipeline.errors import BertError
 
 
@@ -23,7 +22,7 @@ def test_percentiles_are_of_all_requests():
 def test_a_model_that_cannot_be_served_is_an_error_with_the_servers_last_words(tmp_path):
     with (
         pytest.raises(BertError, match="the server did not start"),
-        served(str(tmp_path / "none"), tmp_path / "log", {}),
+        serve(str(tmp_path / "none"), tmp_path / "log", {}),
     ):
         pass
 

@@ -1,6 +1,6 @@
-"""Scores and facts of versions as the promotion gates see them, made up for the tests."""
+"""Scores and versions as the promotion gates see them, made up for the tests."""
 
-from bert_model.registry.versions import FINETUNED, TaskScore, VersionFacts
+from bert_model.registry.versions import FINETUNED, RegisteredVersion, TaskScore
 
 
 def task_score(task="sst2", mean=80.0, **changes):
@@ -20,6 +20,6 @@ def task_score(task="sst2", mean=80.0, **changes):
     return TaskScore(**{**values, **changes})
 
 
-def version_facts(*scores, version=2, kind=FINETUNED, **changes):
-    values = {"name": "bert-tiny", "version": version, "kind": kind, "licence": "Apache-2.0", **changes}
-    return VersionFacts(scores=scores, **values)
+def judged_version(*scores, version=2, kind=FINETUNED, licence="Apache-2.0", rolled_back=False):
+    tags = {"kind": kind, "licence": licence, "rolled_back": str(rolled_back).lower()}
+    return RegisteredVersion(name="bert-tiny", version=version, tags=tags, scores=scores)

@@ -1,4 +1,4 @@
-"""The `bert` command: bad usage and bad input are one sentence, an exit code, and nothing left behind."""
+"""The `bert` command: parsing, and errors as one sentence with an exit code."""
 
 import json
 from pathlib import Path
@@ -36,9 +36,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("promote ../etc", 2, "../etc"),
     ],
 )
-def test_bad_usage_and_bad_input_are_one_sentence_and_leave_nothing_behind(
-    workplace, capfd, command, exit_code, message
-):
+def test_bad_usage_and_input_are_one_sentence_and_write_nothing(workplace, capfd, command, exit_code, message):
     assert main(command.split()) == exit_code
     error = capfd.readouterr().err.strip()
     assert message in error
@@ -53,12 +51,12 @@ def test_debug_shows_the_traceback(workplace):
         main(["--debug", "predict", "sst3", "--model", "absent"])
 
 
-def test_words_after_two_dashes_belong_to_beam():
+def test_words_after_two_dashes_are_beam_options():
     assert split_beam_options(["corpus", "x", "--", "--workers", "4"]) == (["corpus", "x"], ["--workers", "4"])
     assert split_beam_options(["models"]) == (["models"], [])
 
 
-def test_beam_options_are_refused_where_nothing_runs_on_beam(capsys):
+def test_beam_options_are_refused_by_other_commands(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["models", "--", "--workers", "4"])
     assert stopped.value.code == 2
@@ -73,17 +71,17 @@ def test_beam_options_are_refused_where_nothing_runs_on_beam(capsys):
         ["finetune", "--data", "d", "--model", "m", "--output", "o", "rte", "epochs=[2]", "seeds=[1]"],
     ],
 )
-def test_assignments_may_stand_anywhere(words):
+def test_assignments_are_accepted_in_any_position(words):
     arguments = parse(build_parser(), words)
     assert (arguments.task, arguments.assignments) == ("rte", ["epochs=[2]", "seeds=[1]"])
 
 
-def test_layers_may_be_counted_from_the_top():
+def test_layers_accept_negative_numbers():
     words = ["features", "--model", "m", "--layers", "-1,-2", "--input", "i", "--output", "o"]
     assert parse(build_parser(), words).layers == "-1,-2"
 
 
-def test_a_word_that_fits_nowhere_is_refused(capsys):
+def test_unexpected_word_is_refused(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["models", "all"])
     assert stopped.value.code == 2

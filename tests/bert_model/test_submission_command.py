@@ -1,4 +1,4 @@
-"""Fine-tuned models answer the official test files and the diagnostics, and `bert submission` makes the zip of them."""
+"""`bert submission` packs the answers of fine-tuned models to the official test files."""
 
 import dataclasses
 import json
@@ -28,9 +28,7 @@ def finetuned(tmp_path_factory):
     return root
 
 
-def test_zip_has_eleven_files_with_the_models_answers_and_the_diagnostics_by_the_mnli_model(
-    finetuned, tmp_path, capsys
-):
+def test_zip_has_eleven_files_and_mnli_answers_the_diagnostics(finetuned, tmp_path, capsys):
     target = tmp_path / "submission.zip"
     assert main(["submission", str(finetuned / "mnli"), str(finetuned / "stsb"), "--output", str(target)]) == 0
     captured = capsys.readouterr()

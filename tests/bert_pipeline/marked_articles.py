@@ -1,8 +1,7 @@
-"""Articles whose prose was marked by reading them: where each passage stands in the wikitext, and hashes of its words.
+"""Articles whose prose was marked by hand: the span of each passage in the wikitext, and hashes of its words.
 
-`python -m tests.bert_pipeline.marked_articles READING DUMPS OUTPUT` makes the marks from a reading, a text file in
-which a person has noted for each article the lines that are prose, and what the reader of the article sees in place of
-each template. The texts themselves stay where they are.
+`python -m tests.bert_pipeline.marked_articles READING DUMPS OUTPUT` makes the marks from a reading: a text file with
+the lines of each article that are prose, and the text that a reader sees for each template. The marks contain no text.
 """
 
 import base64
@@ -22,8 +21,8 @@ import numpy as np
 from bert_pipeline.wikipedia.dump import open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 
-LEAST_SHARE = 0.95
-"""A passage counts as found, or as right, when this share of its words is."""
+MIN_SHARE = 0.95
+"""A passage counts as found, or as right, if at least this share of its words is."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,9 +32,9 @@ class Passage:
     start: int
     end: int
     words: tuple[int, ...]
-    """Sixteen bits of each word's hash, in order."""
+    """Sixteen bits of the hash of each word, in order."""
     is_optional: bool
-    """A label or half a sentence that may be kept or not: neither counts."""
+    """A label or half a sentence that may be kept or not, without effect on the score."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,14 +44,14 @@ class MarkedArticle:
     dump: str
     title: str
     sha256: str
-    """Of the wikitext."""
+    """Hash of the wikitext."""
     passages: tuple[Passage, ...]
-    """Empty where the page holds no prose: a redirect, a disambiguation, a list."""
+    """Empty for a page without prose: a redirect, a disambiguation, a list."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score:
-    """How the passages of an extraction agree with the marks of one article."""
+    """Agreement of an extraction with the marks of one article."""
 
     title: str
     marked: int
@@ -69,20 +68,20 @@ class Score:
 
 
 def split_words(text: str) -> list[str]:
-    """Letters and digits only, case-folded; numbers without their thousands separators."""
+    """Split a text into words of letters and digits, case-folded; numbers lose their thousands separators."""
     text = unicodedata.normalize("NFKC", text).casefold()
     return re.findall(r"[^\W_]+", re.sub(r"(?<=\d)[,\s](?=\d{3}(?!\d))", "", text))
 
 
 def hash_words(text: str) -> tuple[int, ...]:
-    """Sixteen bits for each word."""
+    """Hash each word to sixteen bits."""
     return tuple(
         int.from_bytes(hashlib.blake2b(word.encode(), digest_size=2).digest(), "little") for word in split_words(text)
     )
 
 
 def load_marks(path: Path) -> list[MarkedArticle]:
-    """The marked articles of a file."""
+    """Read the marked articles of a file."""
     return [
         MarkedArticle(
             dump=entry["dump"],
@@ -104,6 +103,7 @@ def load_marks(path: Path) -> list[MarkedArticle]:
 
 def score_article(article: MarkedArticle, passages: Sequence[str]) -> Score:
     """Compare the passages of an extraction with the marks, word by word in order."""
+    # Align the words of both
     marked = [word for passage in article.passages for word in passage.words]
     found = [hash_words(passage) for passage in passages]
     kept = [word for words in found for word in words]
@@ -118,6 +118,7 @@ def score_article(article: MarkedArticle, passages: Sequence[str]) -> Score:
     is_excused = np.zeros(len(kept), dtype=bool)  # words of the extraction that match optional ones
     for block in matcher.get_matching_blocks():
         is_excused[block.b : block.b + block.size] = optional[block.a : block.a + block.size]
+    # Compare passage by passage
     missed: list[tuple[int, int]] = []
     num_marked = position = 0
     for passage in article.passages:
@@ -125,7 +126,7 @@ def score_article(article: MarkedArticle, passages: Sequence[str]) -> Score:
         position += len(passage.words)
         if not passage.is_optional and len(share):
             num_marked += 1
-            if share.mean() < LEAST_SHARE:
+            if share.mean() < MIN_SHARE:
                 missed.append((passage.start, passage.end))
     wrong: list[str] = []
     num_kept = position = 0
@@ -134,7 +135,7 @@ def score_article(article: MarkedArticle, passages: Sequence[str]) -> Score:
         position += len(words)
         if len(words) and not excused.any():
             num_kept += 1
-            if share.mean() < LEAST_SHARE:
+            if share.mean() < MIN_SHARE:
                 wrong.append(text)
     counts = in_marked[~optional]
     return Score(
@@ -152,21 +153,21 @@ def score_article(article: MarkedArticle, passages: Sequence[str]) -> Score:
 
 
 def score_dumps(articles: Iterable[MarkedArticle], dumps: Path) -> list[Score]:
-    """Extract every marked article from its dump in `dumps`, and score it."""
+    """Extract every marked article from its dump in the directory `dumps`, and score it."""
     scores = []
     by_dump: dict[str, dict[str, MarkedArticle]] = {}
     for article in articles:
         by_dump.setdefault(article.dump, {})[article.title] = article
-    for name, wanted in by_dump.items():
+    for name, expected in by_dump.items():
         dump = open_dump(dumps / name)
         for page in read_pages(dump):
-            if article := wanted.pop(page.title, None):
+            if article := expected.pop(page.title, None):
                 if hashlib.sha256(page.text.encode()).hexdigest() != article.sha256:
                     raise ValueError(f"{name}: {page.title!r} is not the text that was marked")
                 passages = [] if drop_reason(page, dump.site) else extract_article(page, dump.site).passages
                 scores.append(score_article(article, passages))
-        if wanted:
-            raise ValueError(f"{name}: has no {', '.join(wanted)}")
+        if expected:
+            raise ValueError(f"{name}: has no {', '.join(expected)}")
     return scores
 
 
@@ -180,7 +181,7 @@ _WEB_LINK = re.compile(r"\[(?:https?|ftp)://\S+ ([^\]]*)\]")
 
 
 def logical_lines(text: str) -> list[tuple[int, int]]:
-    """Spans of the lines of a page; line ends in references, comments and templates part none."""
+    """Return the spans of the lines of a page; line ends in references, comments and templates do not count."""
     inside = np.zeros(len(text), dtype=bool)
     for match in _NOTE.finditer(text):
         inside[match.start() : match.end()] = True
@@ -198,7 +199,7 @@ def logical_lines(text: str) -> list[tuple[int, int]]:
 
 
 def read_plainly(wikitext: str, replacements: Sequence[tuple[str, str]]) -> str:
-    """The text of a passage, templates replaced as the reading says. ValueError for markup that it does not explain."""
+    """Return the text of a passage, templates replaced as in the reading. Raise ValueError for unexplained markup."""
     text = _NOTE.sub("", re.sub(r"[^\S\n]", " ", wikitext))
     for old, new in replacements:
         pattern = "[^{}]*".join(map(re.escape, old.split("…")))
@@ -214,7 +215,7 @@ def read_plainly(wikitext: str, replacements: Sequence[tuple[str, str]]) -> str:
 
 
 def mark_articles(reading: str, dumps: Path) -> list[dict[str, object]]:
-    """Make the entries of a marks file.
+    """Return the entries of a marks file.
 
     A reading is a line "@ DUMP | TITLE" for each article, a line "keep 5 7+8 10?" with the numbers of its lines that
     are prose (+ joins lines to one passage, ? marks an optional one), and lines "WIKITEXT => TEXT", where … in the
@@ -259,7 +260,7 @@ def mark_articles(reading: str, dumps: Path) -> list[dict[str, object]]:
 
 
 def write_marks(entries: list[dict[str, object]], path: Path) -> None:
-    """One article's head and one passage a line, so that a change shows as such."""
+    """Write one passage per line, which keeps diffs small."""
     blocks = []
     for entry in entries:
         passages = entry["passages"]

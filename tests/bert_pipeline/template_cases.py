@@ -1,4 +1,4 @@
-"""Cases of templates in tests/data/wikitext: what a call shows, where it is documented, and how the text is known."""
+"""Template cases in tests/data/wikitext: a call, its text, its documentation, and how the text is known."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -15,20 +15,20 @@ class Case(NamedTuple):
 
     call: str
     text: str
-    """What a reader sees of it."""
+    """The text that a reader sees."""
     address: str
-    """Of the template's documentation."""
+    """Address of the template's documentation."""
     source: str
-    """What was read to know the text: "documentation https://…", "knowledge"; "" where the file does not say."""
+    """Where the text is from: "documentation https://…", "knowledge"; "" if the file has none."""
 
     @property
     def language(self) -> str:
-        """Of the wiki: "fr" of https://fr.wikipedia.org/wiki/Modèle:Date."""
+        """Language of the wiki: "fr" of https://fr.wikipedia.org/wiki/Modèle:Date."""
         return urlsplit(self.address).netloc.partition(".")[0]
 
 
 def read_cases(name: str) -> list[Case]:
-    """The cases of a file: "call => text" lines below their "@ address" and "source: …" lines; "#" is a comment."""
+    """Read the cases of a file: "call => text" lines below "@ address" and "source: …" lines; "#" is a comment."""
     cases = []
     address = source = ""
     for line in (DATA / name).read_text(encoding="utf-8").splitlines():
@@ -43,10 +43,10 @@ def read_cases(name: str) -> list[Case]:
     return cases
 
 
-def show(call: str, language: str = "") -> str:
-    """What a reader sees of a call in the middle of a sentence, on the wiki of a language; "¶" parts paragraphs."""
+def render_call(call: str, language: str = "") -> str:
+    """Return the text of a call in a sentence, on the wiki of a language; "¶" separates paragraphs."""
     site = read_site(f'<mediawiki xml:lang="{language}">')
-    shown = " ¶ ".join(extract(f"It is said that {call} was the whole of it.", site, "Some Title").passages)
-    assert shown.startswith("It is said that ")
-    assert shown.endswith(" was the whole of it.")
-    return shown.removeprefix("It is said that ").removesuffix("was the whole of it.").strip()
+    sentence = " ¶ ".join(extract(f"It is said that {call} was the whole of it.", site, "Some Title").passages)
+    assert sentence.startswith("It is said that ")
+    assert sentence.endswith(" was the whole of it.")
+    return sentence.removeprefix("It is said that ").removesuffix("was the whole of it.").strip()

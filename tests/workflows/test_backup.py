@@ -53,7 +53,7 @@ def test_restored_home_has_the_runs_versions_aliases_and_artefacts_in_another_pl
     assert registry.get_version(f"models:/{MODEL}@champion").version == 1
     for version in versions:
         local = registry.download(f"models:/{version.name}/{version.version}")
-        assert load_manifest(local, verify="sha256").sha256 == version.facts.content_sha256
+        assert load_manifest(local, verify="sha256").sha256 == version.content_sha256
 
     client = open_client(second.tracking_uri)
     names = {experiment.name for experiment in client.search_experiments()}

@@ -78,7 +78,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
         uri = f"models:/{version.name}/{version.version}"
         context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
         inputs: dict[str, Any] = {path.name: foreign_input(path) for path in files}
-        inputs["model"] = {"uri": uri, "content_sha256": version.facts.content_sha256}
+        inputs["model"] = {"uri": uri, "content_sha256": version.content_sha256}
         manifest = made_or_reused(
             home.predictions(task),
             PREDICTIONS_KIND,

@@ -137,7 +137,7 @@ def registered_pretrained_model(
         version = _register(context, config.licence, home, directory, directory, dump=name, task=None)
     return dg.MaterializeResult(
         metadata=for_reading(_version_metadata(version, home)),
-        data_version=dg.DataVersion(version.facts.content_sha256),
+        data_version=dg.DataVersion(version.content_sha256),
     )
 
 
@@ -164,7 +164,7 @@ def registered_task_model(
         decision = _decide(context, config, version)
     return dg.MaterializeResult(
         metadata=for_reading(_version_metadata(version, home) | decision_metadata(decision)),
-        data_version=dg.DataVersion(version.facts.content_sha256),
+        data_version=dg.DataVersion(version.content_sha256),
     )
 
 
@@ -190,7 +190,7 @@ def promotion_decision(
         directory = current_model(home, context.partition_key)
         name = registered_name(directory, None)
         content = load_manifest(directory, kind="pretrained_model").sha256
-        version = next((v for v in reversed(list_models(name)) if v.facts.content_sha256 == content), None)
+        version = next((v for v in reversed(list_models(name)) if v.content_sha256 == content), None)
         if version is None:
             raise ArtefactError(f"{name}: {directory} is not registered; materialize registered_pretrained_model")
         decision = _decide(context, config, version)

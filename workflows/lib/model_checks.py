@@ -278,13 +278,13 @@ def predictions_complete(directory: Path) -> Verdict:
 
 def registered_consistent(directory: Path, name: str) -> Verdict:
     """A version of `name` holds the directory's content and downloads whole; so does the champion, if there is one."""
-    from bert_model.registry.artifacts import difference
+    from bert_model.registry.artifacts import check_outputs
     from bert_model.registry.registry import CANDIDATE, CHAMPION, download, list_models
 
     try:
         expected = load_manifest(directory, verify="sha256").sha256
         versions = list_models(name)
-        mine = [version for version in versions if version.facts.content_sha256 == expected]
+        mine = [version for version in versions if version.content_sha256 == expected]
         if not mine:
             return Verdict(passed=False, description=f"{name}: no version holds {expected[:12]}…")
         if not any(CANDIDATE in version.aliases for version in versions):
@@ -294,7 +294,7 @@ def registered_consistent(directory: Path, name: str) -> Verdict:
         found = load_manifest(local, verify="sha256").sha256
         if found != expected:
             return Verdict(passed=False, description=f"{uri} holds {found[:12]}…, expected {expected[:12]}…")
-        other = difference(mine[-1].tags.get("reference_logits", ""), local)
+        other = check_outputs(local, mine[-1].tags.get("reference_logits", ""))
         if other:
             return Verdict(passed=False, description=f"{uri} does not compute what was registered: {other}")
         champion = next((version for version in versions if CHAMPION in version.aliases), None)

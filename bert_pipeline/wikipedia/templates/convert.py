@@ -31,7 +31,7 @@ _JOINTS = {"or": (" or ", ""), "comma": (", ", ""), "semicolon": ("; ", ""), "sq
 
 
 def convert(arguments: Sequence[str], options: Mapping[str, str]) -> str | None:
-    """Render a call: positional arguments, then named ones. None when a value or the unit is not understood.
+    """Render a call: positional arguments, then named ones. None if a value or the unit is not understood.
 
     Spaces at the ends of positional arguments matter only behind the units: `disp=x| or about |`.
     """
@@ -146,7 +146,7 @@ class _Call:
         return joined + (self.middle if style.flipped else "")
 
     def _join(self, texts: Sequence[str], numbers: Sequence[Number], unit: UnitOfMeasure, *, source: bool) -> str:
-        """Values with what stands between them, and their unit."""
+        """Return values with the text between them, and their unit."""
         style = self.style
         named = style.uses_name(unit, source=source) and not style.only_values
         if unit.code == "Mach":
@@ -209,15 +209,15 @@ class _Call:
         return amount * (source.scale / target.scale)
 
     def _precision(self, value: Number, output: float, target: UnitOfMeasure) -> int:
-        """Decimals of an output: those asked for, or default_precision of Module:Convert."""
+        """Return the decimals of an output: the requested ones, or default_precision of Module:Convert."""
         if self.precision is not None:
             return self.precision
-        source, amount, given = self.source, value.value, value.precision
+        source, amount, decimals = self.source, value.value, value.precision
         magnitude = math.floor(math.log10(abs(output)) + 1e-14) if output else 0
         if source.kind == "temperature":
             kelvin = abs(amount * source.scale + source.offset)
-            least = 2 if kelvin < 1e-8 else 2 - math.floor(math.log10(kelvin) + 1e-14)
-            return max(math.floor(given), least)
+            minimum = 2 if kelvin < 1e-8 else 2 - math.floor(math.log10(kelvin) + 1e-14)
+            return max(math.floor(decimals), minimum)
         if not amount or not output:
             return 0
         if source.code == "hand":
@@ -231,7 +231,7 @@ class _Call:
             adjust = math.log10(target.scale) + 2
         else:
             adjust = math.log10(abs(amount / output))
-        return max(math.floor(given + adjust + math.log10(2)), 1 - magnitude)
+        return max(math.floor(decimals + adjust + math.log10(2)), 1 - magnitude)
 
     def _round(self, value: Number, result: float, precision: int) -> Number:
         style = self.style
@@ -261,7 +261,7 @@ def _in_hands(result: float) -> Number:
 
 
 def _name_of(unit: UnitOfMeasure, number: Number, style: Style, *, source: bool) -> str:
-    """The unit's symbol, or its name in the number that the value wants."""
+    """Return the symbol of the unit, or its name, singular or plural as the value requires."""
     if not style.uses_name(unit, source=source):
         return unit.symbol
     return unit.name if style.adjective or number.is_singular and not unit.power else unit.plural
@@ -277,7 +277,7 @@ def _join_compound(parts: Sequence[tuple[str, UnitOfMeasure, bool]], style: Styl
 
 
 def _hyphenated(name: str) -> str:
-    """ "square kilometre" -> "square-kilometre"; what stands in brackets keeps its spaces."""
+    """ "square kilometre" -> "square-kilometre"; text in brackets keeps its spaces."""
     if name.endswith(")"):
         before, bracket, inside = name.partition(" (")
         return before.replace(" ", "-") + bracket + inside
@@ -369,7 +369,7 @@ def _read_words(call: _Call, parts: Sequence[str], unstripped: Sequence[str], in
 
 
 def _spaced(text: str, *, end: bool) -> str:
-    """A word before a unit, with a space before it, and one behind it where `end`; "+" stands close to its number."""
+    """A word before a unit, with a space before it, and one behind it where `end`; "+" is close to its number."""
     if text.strip() == "+":
         return "+ "
     if not text.strip():

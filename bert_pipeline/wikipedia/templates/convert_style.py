@@ -1,4 +1,4 @@
-"""How a call of Template:Convert wants its numbers and units written, and what stands between two values.
+"""Style of a call of Template:Convert: how its numbers and units are written, and what is between two values.
 
 https://en.wikipedia.org/wiki/Help:Convert/parameter_options, https://en.wikipedia.org/wiki/Module:Convert/text
 """
@@ -13,7 +13,7 @@ from bert_pipeline.wikipedia.templates.units import UnitOfMeasure
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Between:
-    """What stands between two values: beside full names, and beside symbols."""
+    """Text between two values: with full names, and with symbols."""
 
     named: str
     symbol: str
@@ -47,17 +47,17 @@ _WITH_NAMES = ("or", "br", "br()")
 
 
 class Style:
-    """How a call wants its numbers and units written."""
+    """How the numbers and units of a call are written."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         display = options.get("disp", "")
-        given = options.get("abbr", "")
-        self.abbreviation = _ABBREVIATIONS.get(given, "")
+        abbr = options.get("abbr", "")
+        self.abbreviation = _ABBREVIATIONS.get(abbr, "")
         """ "" where nothing is asked for, which is to abbreviate what is converted to."""
         self.display = display
-        self.names_power = given == "unit"
-        self.only_values = given == "values"
-        self.repeats_symbol = given == "~"
+        self.names_power = abbr == "unit"
+        self.only_values = abbr == "values"
+        self.repeats_symbol = abbr == "~"
         adjective = options.get("adj") or options.get("sing", "")
         self.adjective = adjective in ("on", "mid", "1") or display == "adj"
         self.has_middle = adjective == "mid"
@@ -87,10 +87,10 @@ class Style:
             if self.display in _WITH_NAMES or self.spells_output:
                 return True
         side = "in" if source else "out"
-        wanted = self.abbreviation or ("in" if self.flipped else "out")
+        place = self.abbreviation or ("in" if self.flipped else "out")
         if self.flipped and self.abbreviation in ("in", "out"):
-            wanted = "in" if self.abbreviation == "out" else "out"
-        return wanted not in ("on", side) and not (wanted == "mos" and not source)
+            place = "in" if self.abbreviation == "out" else "out"
+        return place not in ("on", side) and not (place == "mos" and not source)
 
     def separate(self, text: str) -> str:
         if not self.separators or "," not in text:
@@ -102,5 +102,5 @@ class Style:
 
 @functools.lru_cache(maxsize=256)
 def read_style(options: tuple[tuple[str, str], ...]) -> Style:
-    """The style of these options, which few calls vary."""
+    """Return the style of these options, of which there are few."""
     return Style(dict(options))

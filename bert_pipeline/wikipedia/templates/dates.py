@@ -3,7 +3,7 @@
 import datetime
 import re
 
-from bert_pipeline.wikipedia.placeholders import VOID
+from bert_pipeline.wikipedia.placeholders import UNKNOWN_VALUE
 from bert_pipeline.wikipedia.templates.figures import format_value, parse_number
 from bert_pipeline.wikipedia.templates.registry import RENDERERS, Arguments, register, shows
 
@@ -43,8 +43,8 @@ def _as_of(arguments: Arguments) -> str | None:
     if arguments.get("alt"):
         return arguments.get("alt")
     date = _date(arguments.get(1), arguments.get(2), arguments.get(3), day_first=arguments.get("df").lower() != "us")
-    if VOID in date:
-        date = VOID
+    if UNKNOWN_VALUE in date:
+        date = UNKNOWN_VALUE
     if not date:
         return None
     start = "As of" if arguments.get("since").lower() not in ("y", "yes", "1") else "Since"
@@ -69,7 +69,7 @@ def _floruit(arguments: Arguments) -> str:
 
 @register("reign, r.")
 def _reign(arguments: Arguments) -> str | None:
-    """https://en.wikipedia.org/wiki/Template:Reign: a beginning that is not given is a "?"."""
+    """https://en.wikipedia.org/wiki/Template:Reign: a missing beginning is a "?"."""
     spans = []
     for first, last in ((arguments.get(place), arguments.get(place + 1)) for place in (1, 3)):
         if first or last:
@@ -91,7 +91,7 @@ def _birth(arguments: Arguments) -> str | None:
 
 @register("death date and age, dda, event date and age")
 def _death(arguments: Arguments) -> str | None:
-    """The age at death depends on no day but those given; where the birthday is not known it may be one of two."""
+    """Return the date with the age at death, which may be one of two if the birthday is unknown."""
     shown = _full_date(arguments)
     year, month, day, *born = [*arguments.positional(), "", "", ""]
     age = _age_between(born[:3], [year, month, day])
@@ -154,16 +154,16 @@ def _iso_date(text: str, *, day_first: bool) -> str:
 
 @register("age, age in years, age nts, age in years and days, ayd, aymd")
 def _age(arguments: Arguments) -> str | None:
-    """Only between two given dates: the age today depends on today. https://en.wikipedia.org/wiki/Template:Age"""
+    """Return the age between two dates; that of today is unknown. https://en.wikipedia.org/wiki/Template:Age"""
     values = arguments.positional()
     if values and not values[0].isdigit():
         dates = [_parts_of(value) for value in values[:2]]
     else:
         dates = [[part.lstrip("0") for part in values[place : place + 3]] for place in (0, 3)]
     if len(dates) < 2 or not all(date and date[0] for date in dates):
-        return VOID
+        return UNKNOWN_VALUE
     if arguments.name in ("age", "age in years", "age nts"):
-        return _age_between(*dates) or VOID
+        return _age_between(*dates) or UNKNOWN_VALUE
     return _span(*dates, with_months="month" in arguments.name or arguments.name == "aymd")
 
 
@@ -175,7 +175,7 @@ def _span(start: list[str], end: list[str], *, with_months: bool) -> str:
     try:
         first, last = (datetime.date(*map(int, date)) for date in (start, end))
     except (TypeError, ValueError):
-        return VOID
+        return UNKNOWN_VALUE
     num_months = (last.year - first.year) * 12 + last.month - first.month - (last.day < first.day)
     if not with_months:
         num_months -= num_months % 12
@@ -188,7 +188,7 @@ def _span(start: list[str], end: list[str], *, with_months: bool) -> str:
 
 
 def _age_between(born: list[str], died: list[str]) -> str | None:
-    """Years from one date (year, month, day) to a later one: "51", or "51–52" where the days are not known."""
+    """Return the years from one date (year, month, day) to a later one: "51", or "51–52" if days are unknown."""
     if not all(date and date[0].isdigit() for date in (born, died)):
         return None
     years = int(died[0]) - int(born[0])
@@ -219,7 +219,7 @@ shows(
     "currentyear, currentmonth, currentmonthname, currentmonthabbrev, currentday, currentday2, currentdayname,"
     " localyear, localmonth, localmonthname, localday, localdayname, today, years ago, years or months ago, time ago,"
     " numberofarticles, age in days, age in months, age in years and months, age in years nts",
-    VOID,
+    UNKNOWN_VALUE,
 )
 
 
@@ -250,7 +250,7 @@ def _era(arguments: Arguments) -> str:
 def _years_ago(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:Ma: a number or two, an uncertainty, and other words behind them.
 
-    A period may stand for the number; when it began, geologists change.
+    The number may be the name of a period, whose beginning geologists revise.
     """
     unit = {"ma": "million years ago", "mya": "million years ago", "ka": "thousand years ago",
             "ga": "billion years ago"}.get(arguments.name)  # fmt: skip
@@ -258,7 +258,7 @@ def _years_ago(arguments: Arguments) -> str | None:
         return None
     start, end = parse_number(arguments.get(1)), parse_number(arguments.get(2))
     if start is None:
-        return VOID
+        return UNKNOWN_VALUE
     decimals = arguments.get("round")
     shown = [
         format_value(number.value, int(decimals)) if decimals.lstrip("-").isdecimal() else number.text

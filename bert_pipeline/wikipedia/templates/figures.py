@@ -6,7 +6,7 @@ import math
 import re
 
 _MAX_FIGURES = 14
-"""Significant figures that Module:Convert writes at most."""
+"""Maximum number of significant figures in Module:Convert."""
 
 _NUMBER = re.compile(r"([-−+]?)(\d[\d,]*\.?\d*|\.\d+)(?:[eE]([-+−]?\d{1,3}))?")
 _FRACTION = re.compile(r"([-−+]?)(?:([\d,]+)\s*([-−+⁄ ]))?(\d{1,5})(//?|⁄)(\d{1,5})")
@@ -31,13 +31,13 @@ class Number:
 
     @property
     def is_singular(self) -> bool:
-        """Whether a unit's name behind it is singular: "1 mile", "half a mile"."""
+        """Return True if the name of a unit after it is singular: "1 mile", "half a mile"."""
         return abs(self.value) == 1 or self.fraction is not None and abs(self.value) <= 1
 
 
 @functools.lru_cache(maxsize=2048)
 def parse_number(text: str) -> Number | None:
-    """Read "1,500", "-4.25", "1.5e6", "3+1/2"; None when `text` is no number."""
+    """Read "1,500", "-4.25", "1.5e6", "3+1/2"; None if `text` is not a number."""
     text = text.strip().replace("&nbsp;", "").replace("&minus;", "-")
     if len(text) > 40:
         return None
@@ -88,7 +88,7 @@ def write_fraction(whole: str, numerator: int, denominator: int, *, sign: str = 
 
 
 def raise_figures(text: str) -> str:
-    """Superscript figures and signs."""
+    """Replace figures and signs by superscript ones."""
     return text.replace("&minus;", "−").translate(_RAISED)
 
 
@@ -109,7 +109,7 @@ def format_value(value: float, precision: int) -> str:
 
 
 def round_figures(value: float, figures: int) -> tuple[int, float]:
-    """The precision that leaves so many significant figures, and the value rounded to it."""
+    """Return the precision that leaves so many significant figures, and the value rounded to it."""
     if not value:
         return max(0, figures - 1), 0.0
     rounded = float(f"{value:.{max(0, figures - 1)}e}")
@@ -139,7 +139,7 @@ def write_rounded(value: float, precision: int, *, scientific: bool = False) -> 
 
 
 def nearest_fraction(value: float, denominator: int) -> tuple[int, int, int]:
-    """Whole part, numerator and denominator, reduced, of the nearest multiple of 1 / `denominator`."""
+    """Return whole part, numerator and denominator, reduced, of the nearest multiple of 1 / `denominator`."""
     whole = math.floor(value)
     numerator = math.floor((value - whole) * denominator + 0.5 + 2e-14)
     if numerator >= denominator:

@@ -8,7 +8,7 @@ from bert_pipeline.wikipedia.templates.registry import Arguments, Renderer, regi
 
 @register("lang, rtl-lang, ltr-lang, lang-x2, script, langr")
 def _lang(arguments: Arguments) -> str | None:
-    """Words of a language that is reconstructed stand behind a star. https://en.wikipedia.org/wiki/Module:Lang"""
+    """Render words; those of a reconstructed language have a star before them. https://en.wikipedia.org/wiki/Module:Lang"""
     text = arguments.get(2, "text")
     is_reconstructed = arguments.get(1).lower().endswith("-x-proto") and arguments.get("proto") != "no"
     return f"*{text}" if is_reconstructed and text and text[0] != "*" else text or None
@@ -48,7 +48,7 @@ def _native_phrase(arguments: Arguments) -> str | None:
 
 @register("ruby, ruby-ja, ruby-zh-p, ruby-zh-b, ruby-py")
 def _with_reading(arguments: Arguments) -> str | None:
-    """The word; its reading stands above it in small letters."""
+    """Render the word without its reading, which is above it in small letters."""
     return arguments.get(1) or None
 
 
@@ -128,13 +128,13 @@ def _nihongo(arguments: Arguments) -> str | None:
 
 @register("nihongo2, nihongo-s")
 def _nihongo_plain(arguments: Arguments) -> str | None:
-    """The kanji alone."""
+    """Render the kanji alone."""
     return arguments.get(1) or None
 
 
 @register("nihongo foot")
 def _nihongo_with_footnote(arguments: Arguments) -> str | None:
-    """The English with the sign that ends it; the rest stands in a footnote."""
+    """Render the English with the sign that ends it; the rest is in a footnote."""
     return arguments.get(1) + arguments.get(6, "post") or None
 
 

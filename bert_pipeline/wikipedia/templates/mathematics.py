@@ -1,12 +1,12 @@
 """Templates of mathematics: theorems and proofs, numbers of equations, sequences, numbers in words."""
 
-from bert_pipeline.wikipedia.placeholders import FORMULA, PARAGRAPH
+from bert_pipeline.wikipedia.placeholders import FORMULA, PARAGRAPH_BREAK
 from bert_pipeline.wikipedia.templates.figures import format_value, parse_number, round_figures
 from bert_pipeline.wikipedia.templates.number_words import spell_number
 from bert_pipeline.wikipedia.templates.registry import Arguments, register, shows
 
 shows("tmath, cdd, dynkin, dynkin2", FORMULA)  # TeX in a template, and diagrams that stand for words
-shows("numblk, equation box 1", PARAGRAPH)  # a formula that is set off, with its number
+shows("numblk, equation box 1", PARAGRAPH_BREAK)  # a formula that is set off, with its number
 
 
 @register("math theorem, theorem")
@@ -16,14 +16,14 @@ def _theorem(arguments: Arguments) -> str | None:
     if not statement:
         return None
     note = f" ({arguments.get('note')})" if arguments.get("note") else ""
-    return f"{PARAGRAPH}{arguments.get('name') or 'Theorem'}{note} — {statement}{PARAGRAPH}"
+    return f"{PARAGRAPH_BREAK}{arguments.get('name') or 'Theorem'}{note} — {statement}{PARAGRAPH_BREAK}"
 
 
 @register("math proof, proof")
 def _proof(arguments: Arguments) -> str | None:
-    """Its title stands above it as a heading does."""
+    """Drop the title, which is a heading above the proof."""
     text = arguments.get("proof", 1)
-    return f"{PARAGRAPH}{text}{PARAGRAPH}" if text else None
+    return f"{PARAGRAPH_BREAK}{text}{PARAGRAPH_BREAK}" if text else None
 
 
 @register("equationnote, equation note, eqnref, eqnnote")

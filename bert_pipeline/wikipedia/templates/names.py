@@ -75,7 +75,7 @@ def _orbiter(arguments: Arguments) -> str | None:
 
 @register("mpl, mp, mpl-, minor planet")
 def _minor_planet(arguments: Arguments) -> str | None:
-    """https://en.wikipedia.org/wiki/Template:Minor_planet: a catalogue number, in brackets, may stand first."""
+    """https://en.wikipedia.org/wiki/Template:Minor_planet: a catalogue number, in brackets, may come first."""
     number, *parts = [*arguments.positional(), ""]
     if number.isdecimal() and parts[:1] != [""]:
         return f"({number}) {''.join(parts)}"
@@ -159,9 +159,9 @@ def _season(arguments: Arguments) -> str | None:
     year = arguments.get(1)[:4]
     if not year.isdecimal() or len(year) < 4:
         return arguments.get(1) or None
-    following, wanted = str(int(year) + 1), arguments.get(2).lower()
-    if wanted in ("start", "end"):
-        return year if wanted == "start" else following
+    following, which = str(int(year) + 1), arguments.get(2).lower()
+    if which in ("start", "end"):
+        return year if which == "start" else following
     shown = f"{year}–{following if following.endswith('00') else following[2:]}"
     league = {"nbay": "NBA", "abay": "ABA", "nhly": "NHL"}[arguments.name]
     return f"{shown} {league} season" if arguments.get("full") else shown
@@ -169,7 +169,7 @@ def _season(arguments: Arguments) -> str | None:
 
 @register("escyr")
 def _year_of_contest(arguments: Arguments) -> str | None:
-    """https://en.wikipedia.org/wiki/Template:Escyr: the third argument stands in place of the year."""
+    """https://en.wikipedia.org/wiki/Template:Escyr: the third argument replaces the year."""
     return arguments.get(3, 1) or None
 
 
@@ -182,8 +182,8 @@ def _year(arguments: Arguments) -> str | None:
 def _post_nominals(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:Post-nominals"""
     separator = ", " if arguments.get("commas", "sep").lower() in ("on", "true", "yes", ",", "y") else " "
-    given = separator.join(value for value in arguments.positional() if value)
-    return given or arguments.get("list", "unlinked", "post-noms") or None
+    letters = separator.join(value for value in arguments.positional() if value)
+    return letters or arguments.get("list", "unlinked", "post-noms") or None
 
 
 @register("née, nee, né, ne")

@@ -1,12 +1,12 @@
 """Templates of the International Phonetic Alphabet.
 
-A pronunciation that is given beside a word, in brackets or between commas, is dropped; a sound that the sentence speaks
+A pronunciation after a word, in brackets or between commas, is dropped; a sound that the sentence speaks
 of ("the letter represents the vowel /a/") is one of its words and stays.
 """
 
 import re
 
-from bert_pipeline.wikipedia.placeholders import MARK
+from bert_pipeline.wikipedia.placeholders import DROPPED
 from bert_pipeline.wikipedia.templates.registry import IN_CONTEXT, Arguments, register, register_prefix
 
 _ASIDE = re.compile(
@@ -14,13 +14,13 @@ _ASIDE = re.compile(
     r"|(?:^|[,;(–—-] ?)(?:also |usually |often |commonly )?pronounced:?)$",
     re.IGNORECASE,
 )
-"""What stands before a pronunciation that could be left out: a comma, a bracket, a word in italics or bold."""
+"""What precedes a pronunciation that can be left out: a comma, a bracket, a word in italics or bold."""
 _SUBJECT = re.compile(r"(?:[^\W_],|\bpronunciation)$")
-_WORD_FOLLOWS = re.compile(rf"[{MARK}]?+[ \xa0][{MARK}]?+[a-z]")
+_WORD_FOLLOWS = re.compile(rf"[{DROPPED}]?+[ \xa0][{DROPPED}]?+[a-z]")
 """Behind a comma or the word "pronunciation", a sound that a word follows at once is part of the sentence: "In Moroccan
 Arabic, /i u/ also have allophones"."""
 _EXAMPLE = re.compile(r"(?:\b[ei]\.[eg]\.|\bfor (?:example|instance)|\bnamely|\bsuch as|\bviz\.),?$")
-_BLANKS = f" \xa0{MARK}"
+_BLANKS = f" \xa0{DROPPED}"
 _FOREIGN_WORD = re.compile(
     r"\{\{(?:lang|rtl-lang|transl|tlit|nihongo|script|wikt-lang|zh\b)[^{}]*+\}\}$", re.IGNORECASE
 )
@@ -35,9 +35,9 @@ IN_CONTEXT.add("ipa-")
 
 @register_prefix("ipa-")
 def _sound_of_a_language(arguments: Arguments) -> str | None:
-    """With a second argument that is empty, the sound stands without the name of the language.
+    """Render the sound without the name of the language if the second argument is empty.
 
-    Longer ones are whole words, which stand beside their spelling.
+    Longer ones are whole words, which follow their spelling.
     """
     before, sound = arguments.before.rstrip(_BLANKS), arguments.get(1)
     if arguments.values.get("2") != "" or not 1 <= len(sound) <= 4 or _is_aside(before) or _is_in_brackets(before):
@@ -63,7 +63,7 @@ def _recording(arguments: Arguments) -> str | None:
 
 
 def _is_aside(before: str) -> bool:
-    """Whether what follows the line `before` could be left out: it is a pronunciation given beside a word."""
+    """Return True if what follows `before` can be left out: a pronunciation after a word or in brackets."""
     if before.rstrip(" ,;/~andort\ue000").endswith("}}"):
         before = _BEFORE_IN_SERIES.sub("", before).rstrip()
     last = before[-1:] or "."
@@ -75,7 +75,7 @@ def _is_aside(before: str) -> bool:
 
 
 def _is_spoken_of(before: str, after: str) -> bool:
-    """Whether the sentence cannot do without a sound that stands where asides stand."""
+    """Return True if the sentence needs a sound, although it is in the place of an aside."""
     if before[-1:] in ",.s" and _EXAMPLE.search(before[-16:]):
         return True
     return _WORD_FOLLOWS.match(after) is not None and _SUBJECT.search(before[-16:]) is not None

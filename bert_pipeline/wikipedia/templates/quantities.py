@@ -3,7 +3,7 @@
 import math
 import re
 
-from bert_pipeline.wikipedia.placeholders import MARK, VOID
+from bert_pipeline.wikipedia.placeholders import DROPPED, UNKNOWN_VALUE
 from bert_pipeline.wikipedia.templates.convert import convert
 from bert_pipeline.wikipedia.templates.figures import format_value, group_thousands, parse_number, raise_figures
 from bert_pipeline.wikipedia.templates.local.numbers import write_number
@@ -22,7 +22,7 @@ def _convert(arguments: Arguments) -> str | None:
     shown = convert(values, options)
     if shown is not None:
         return shown
-    for index, value in enumerate(values[:-1]):  # an unknown unit: at least what the writer typed
+    for index, value in enumerate(values[:-1]):  # an unknown unit: as typed by the writer
         if parse_number(value) is None and index:
             return f"{' '.join(values[:index])} {value}"
     return " ".join(values[:2]) if len(values) > 1 and parse_number(values[0]) else None
@@ -52,7 +52,7 @@ def _hands(arguments: Arguments) -> str | None:
 
 @register("pow")
 def _power(arguments: Arguments) -> str | None:
-    """Without arguments it stands behind a commander who was taken prisoner."""
+    """Render a power; without arguments, a note about a commander who was taken prisoner."""
     return arguments.get(1) + raise_figures(arguments.get(2)) or " (POW)"
 
 
@@ -101,7 +101,7 @@ def _val(arguments: Arguments) -> str | None:
 
 _JOINING = {"to": " to ", "-": "–", "–": "–", "and": " and ", "or": " or ", "by": " by ", "x": " × ", "×": " × ",
             ",": ", ", "/": " / "}  # fmt: skip
-"""What may stand between two numbers of a value."""
+"""Texts between two numbers of a value."""
 
 
 def _unit(text: str) -> str:
@@ -129,7 +129,7 @@ def _power_of_ten(arguments: Arguments) -> str | None:
 
 
 def _joins_number(arguments: Arguments) -> str:
-    """A plus sign where a whole number stands right before a fraction: 3{{frac|1|2}} is no 31⁄2."""
+    """Return a plus sign if a whole number is right before a fraction: 3{{frac|1|2}} is not 31⁄2."""
     return "+" if arguments.before[-1:].isdigit() else ""
 
 
@@ -184,8 +184,8 @@ def _number(arguments: Arguments) -> str | None:
 
 
 def _grouped(text: str, language: str = "en") -> str:
-    if MARK in text or VOID in text:  # the number was to come from a template that is not known
-        return VOID
+    if DROPPED in text or UNKNOWN_VALUE in text:  # the number was to come from a template that is not known
+        return UNKNOWN_VALUE
     return write_number(text, language)
 
 
@@ -199,7 +199,7 @@ def _formatnum(arguments: Arguments) -> str:
 PARSER_FUNCTIONS["formatnum"] = _formatnum
 
 
-shows("inflation, inflation/year, inflation year, to usd, to eur, to usd text", VOID)
+shows("inflation, inflation/year, inflation year, to usd, to eur, to usd text", UNKNOWN_VALUE)
 
 
 _POWERS_OF_THOUSAND = (
@@ -211,8 +211,8 @@ _POWERS_OF_THOUSAND = (
 def _price(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:Format_price: from a thousand on three figures and a word."""
     text, digits = arguments.get(1), arguments.get(2)
-    if MARK in text or VOID in text:
-        return VOID
+    if DROPPED in text or UNKNOWN_VALUE in text:
+        return UNKNOWN_VALUE
     number = parse_number(text)
     if number is None or number.value < 0:
         return text or None
@@ -264,13 +264,13 @@ def _population_density(arguments: Arguments) -> str | None:
     units = [_AREAS.get(_AREA_NAMES.get(name, name)) for name in (arguments.get(3), arguments.get(4)) if name]
     if people is None or area is None or area.value <= 0 or people.value < 0 or not units or units[0] is None:
         return None
-    density, given = people.value / area.value, arguments.get("prec")
+    density, decimals = people.value / area.value, arguments.get("prec")
     error = (10.0**-people.precision + density * 10.0**-area.precision) / (2 * area.value)
     shown = []
     for size, name in filter(None, units):
         ratio = size / units[0][0]
         precision = 1 - math.log10(error * ratio)
-        places = int(given) if given.isdecimal() else math.floor(precision + 0.5)
+        places = int(decimals) if decimals.isdecimal() else math.floor(precision + 0.5)
         number = format_value(density * ratio, places)
         shown.append(number if arguments.get("disp") == "num" else f"{number}/{name}")
     if arguments.get("disp") == "num":
@@ -309,7 +309,7 @@ _CURRENCIES = {
 
 @register(", ".join(_CURRENCIES))
 def _currency(arguments: Arguments) -> str:
-    """The amount as given; what it would be worth in another year or currency depends on the year of the run."""
+    """Render the amount; its worth in another year or currency depends on the date of reading."""
     amount = arguments.get(1)
     sign = _CURRENCIES[arguments.name]
     if arguments.get("long").lower() == "no":

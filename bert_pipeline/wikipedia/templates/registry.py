@@ -1,11 +1,11 @@
-"""Which templates show text, by name, and the arguments of a call."""
+"""Registry of the templates that render as text, by name, and the arguments of a call."""
 
 import re
 from collections.abc import Callable, Sequence
 
 
 class Arguments:
-    """The arguments of one template call: positional ones by number from 1, named ones by name; all stripped."""
+    """Arguments of one template call: positional ones by number from 1, named ones by name; all stripped."""
 
     __slots__ = ("after", "before", "language", "name", "parts", "title", "values")
 
@@ -36,11 +36,11 @@ class Arguments:
 
     @property
     def is_english(self) -> bool:
-        """Whether the page is of a wiki in English; where the dump does not say it is taken to be."""
+        """True if the page is of a wiki in English, or of one whose language is unknown."""
         return self.language.partition("-")[0] in ("", "en", "simple")
 
     def get(self, *keys: str | int) -> str:
-        """The first of `keys` that is given and not empty; "" otherwise."""
+        """Return the first of `keys` that is not empty; "" if all are."""
         for key in keys:
             value = self.values.get(str(key))
             if value:
@@ -48,45 +48,45 @@ class Arguments:
         return ""
 
     def positional(self) -> list[str]:
-        """The positional arguments in order, up to the first one missing."""
+        """Return the positional arguments in order, up to the first one missing."""
         found: list[str] = []
         while (value := self.values.get(str(len(found) + 1))) is not None:
             found.append(value)
         return found
 
     def unstripped(self) -> list[str]:
-        """The positional arguments that bear no number, with the spaces around them."""
+        """Return the positional arguments without explicit numbers, with the spaces around them."""
         return [part for part in self.parts if "=" not in part]
 
     def named(self) -> dict[str, str]:
-        """The arguments with names."""
+        """Return the arguments with names."""
         return {key: value for key, value in self.values.items() if not key.isdigit()}
 
 
 Renderer = Callable[[Arguments], "str | None"]
-"""The text that a call shows; None when it shows nothing, which is dropped and counted."""
+"""Return the text of a call; None if it has none, which is dropped and counted."""
 
 RENDERERS: dict[str, Renderer] = {}
-"""By normalized name, see `normalize_name`."""
+"""Name as `normalize_name` returns it -> renderer."""
 
 LOCAL: dict[str, dict[str, Renderer]] = {}
-"""Language of a wiki -> names that mean something of their own there; they come first."""
+"""Language of a wiki -> its own names, which take precedence, -> renderer."""
 
 IN_CONTEXT: set[str] = set()
-"""Names whose text depends on what stands around the call: they are given the line up to it as `Arguments.before`, and
-the few characters behind it as `Arguments.after`."""
+"""Names, or their first four characters, whose text depends on that around the call: they get the line up to it as
+`Arguments.before`, and the few characters after it as `Arguments.after`."""
 
 _PREFIXES: dict[str, Renderer] = {}
-_STARTS: set[str] = set()
+_PREFIX_STARTS: set[str] = set()  # first four characters, to look up most names once
 
 PARSER_FUNCTIONS: dict[str, Renderer] = {}
-"""`{{lc:Text}}`: by the lower-case name before the colon; the text is the first argument."""
+"""Lower-case name before the colon of {{lc:Text}} -> renderer; the text is its first argument."""
 
 _SPACES = re.compile(r"[ _]+")
 
 
 def normalize_name(name: str) -> str:
-    """The name under which a template is looked up: spaces for underscores, lower case, no "Template:" before it."""
+    """Return the name that a template is registered under: lower case, no underscores, no "Template:"."""
     name = name.strip().lower()
     if "_" in name or "  " in name:
         name = _SPACES.sub(" ", name)
@@ -94,15 +94,15 @@ def normalize_name(name: str) -> str:
 
 
 def find_renderer(name: str) -> Renderer | None:
-    """The renderer of a normalized name, by the whole of it or by its beginning; None where it shows nothing."""
+    """Return the renderer of a normalized name, by the whole of it or its prefix; None if there is none."""
     renderer = RENDERERS.get(name)
-    if renderer is None and name[:4] in _STARTS:
+    if renderer is None and name[:4] in _PREFIX_STARTS:
         return next((_PREFIXES[prefix] for prefix in _PREFIXES if name.startswith(prefix)), None)
     return renderer
 
 
 def register(names: str, *, in_context: bool = False) -> Callable[[Renderer], Renderer]:
-    """Register a renderer under names parted by commas."""
+    """Register a renderer under names separated by commas."""
 
     def add(renderer: Renderer) -> Renderer:
         found = [" ".join(name.split()) for name in names.split(",")]
@@ -116,16 +116,16 @@ def register(names: str, *, in_context: bool = False) -> Callable[[Renderer], Re
 
 
 def register_prefix(prefix: str) -> Callable[[Renderer], Renderer]:
-    """Register a renderer for all names that begin so, of at least four characters, and have none of their own."""
+    """Register a renderer for all names with a prefix of at least four characters that have none of their own."""
 
     def add(renderer: Renderer) -> Renderer:
         _PREFIXES[prefix] = renderer
-        _STARTS.add(prefix[:4])
+        _PREFIX_STARTS.add(prefix[:4])
         return renderer
 
     return add
 
 
 def shows(names: str, text: str) -> None:
-    """Register templates that always show the same."""
+    """Register templates that always render as the same text."""
     register(names)(lambda arguments: text)

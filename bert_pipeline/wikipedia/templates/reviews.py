@@ -27,7 +27,7 @@ def _weighted_average(arguments: Arguments) -> str | None:
     score, count = arguments.get("score", 1), arguments.get("count", 2)
     if not score.isdecimal() or not count:
         return None
-    words = next(words for least, words in _ACCLAIM if int(score) >= least)
+    words = next(words for minimum, words in _ACCLAIM if int(score) >= minimum)
     of_what = "" if "tv" in arguments.name else " the film"
     return (
         f"Metacritic, which uses a weighted average, assigned{of_what} a score of {score} out of 100, based on {count}"

@@ -1,6 +1,6 @@
 """Templates that show their own text: styled, quoted, in brackets; signs, spaces and magic words."""
 
-from bert_pipeline.wikipedia.placeholders import PARAGRAPH, PIPE, protect
+from bert_pipeline.wikipedia.placeholders import PARAGRAPH_BREAK, PIPE, protect
 from bert_pipeline.wikipedia.templates.registry import PARSER_FUNCTIONS, Arguments, Renderer, register, shows
 
 # Text that is only styled
@@ -78,14 +78,14 @@ def _sup_sub(arguments: Arguments) -> str:
 )
 def _quotation(arguments: Arguments) -> str | None:
     text = arguments.get(1, "text", "quote", "content", "texte", "texto", "testo", "תוכן")
-    return f"{PARAGRAPH}{text}{PARAGRAPH}" if text else None
+    return f"{PARAGRAPH_BREAK}{text}{PARAGRAPH_BREAK}" if text else None
 
 
 @register("verse translation, verse transliteration-translation")
 def _verses(arguments: Arguments) -> str | None:
     """Side by side: the verses of one language, then those of another."""
     verses = [verse for verse in arguments.positional() if verse]
-    return f"{PARAGRAPH}{PARAGRAPH.join(verses)}{PARAGRAPH}" if verses else None
+    return f"{PARAGRAPH_BREAK}{PARAGRAPH_BREAK.join(verses)}{PARAGRAPH_BREAK}" if verses else None
 
 
 @register("quote inline, inline quote, talk quote inline, tqi")
@@ -122,7 +122,7 @@ for _names, _text in {
     "bull, bullet, •": " • ", "dot, middot, ·, interpunct": " · ", "'s": "'s", "', apostrophe, apos, aps, -'": "'",
     "'-": "'", "okina, ‘okina, `": "ʻ", "hamza": "ʾ", "ayin, ayn": "ʿ", "\", -\", \"-": '"', "' \", '\"": "'\"",
     "\" ', \"'": "\"'", "hyphen, hyph, nbhyph, nbh, non-breaking hyphen": "-", "\\, spaced slash": " / ", "frasl": "⁄",
-    "pb, paragraph break, parabr": PARAGRAPH, "minus": "−", "plus, +": "+", "times": "×", "pi": "π", "infin": "∞",
+    "pb, paragraph break, parabr": PARAGRAPH_BREAK, "minus": "−", "plus, +": "+", "times": "×", "pi": "π", "infin": "∞",
     "ell": "ℓ", "eqm": "⇌", "larr": "←", "rarr": "→", "lord": "Lord", "degree, deg": "°",
     "dagger, †": "†", "ddagger, double-dagger, ‡": "‡", "tm": "™", "reg": "®",
     "half": "½", "pm": "±", "aka, a.k.a., also known as": "a.k.a.", "space+double": '"', "single+space": "'",
@@ -189,7 +189,7 @@ def _bracketed(arguments: Arguments) -> str | None:
 
 @register("bra-ket, bra–ket, braket")
 def _inner_product(arguments: Arguments) -> str | None:
-    """https://en.wikipedia.org/wiki/Template:Bra–ket; of {{braket}} the first argument says which brackets."""
+    """https://en.wikipedia.org/wiki/Template:Bra–ket; the first argument of {{braket}} selects the brackets."""
     values = arguments.positional()
     kind = values.pop(0) if values and arguments.name == "braket" else "bra-ket"
     symbols = [symbol for symbol in values if symbol]

@@ -45,7 +45,7 @@ class UnitOfMeasure:
     """Code of the unit converted to where the call names none; several parted by spaces. See `default_target`."""
     offset: float = 0.0
     is_inverse: bool = False
-    """The base unit is one divided by the value times `scale`: litres per 100 km beside miles per gallon."""
+    """The base unit is one divided by the value times `scale`: litres per 100 km, unlike miles per gallon."""
     is_named: bool = False
     """Written with its name even where symbols are asked for: "acres"."""
     is_signed: bool = False
@@ -60,7 +60,7 @@ class UnitOfMeasure:
     """Of "feet and inches" the units, the larger ones first."""
 
     def in_american(self) -> "UnitOfMeasure":
-        """The same unit spelled as with the option sp=us."""
+        """Return the unit as spelled with the option sp=us."""
         name, plural, symbol = self.name, self.plural, self.symbol
         if self.kind == "mass" and name == "tonne":
             name, plural = "metric ton", "metric tons"
@@ -82,9 +82,9 @@ def _plural(name: str) -> str:
 
 
 def _read_units(kind: str, rows: str) -> dict[str, UnitOfMeasure]:
-    """Rows of "codes; scale; symbol; name[/plural]; default[; offset]"; a "~" in a code is a space.
+    """Parse rows of "codes; scale; symbol; name[/plural]; default[; offset]"; a "~" in a code is a space.
 
-    A "~" before the symbol stands for `is_named`, "!" for `is_signed`, "-" before the scale for `is_inverse`.
+    A "~" before the symbol means `is_named`, "!" `is_signed`, "-" before the scale for `is_inverse`.
     """
     units = {}
     for row in rows.strip().splitlines():
@@ -118,7 +118,7 @@ _PREFIXABLE = {"m": 1, "m2": 2, "m3": 3, "g": 1, "L": 1, "l": 1, "t": 1, "W": 1,
 
 @functools.lru_cache(maxsize=1024)
 def find_unit(code: str) -> UnitOfMeasure | None:
-    """The unit with this code; prefixes ("MW"), powers of ten ("e6km2") and ratios ("kg/ha") are understood."""
+    """Return the unit with this code; prefixes ("MW"), powers of ten ("e6km2") and ratios ("kg/ha") are understood."""
     code = " ".join(code.replace("_", " ").replace("\u00a0", " ").split())
     code = ALIASES.get(code, code)
     unit = _TABLE.get(code)
@@ -195,7 +195,7 @@ def _ratio_of_defaults(upper: UnitOfMeasure | str | None, lower: UnitOfMeasure) 
 
 
 def default_target(unit: UnitOfMeasure, value: float) -> str:
-    """Code of what a value is converted to where the call does not say; "" when there is none."""
+    """Return the code of the unit that a value is converted to by default; "" if there is none."""
     by_size = DEFAULTS_BY_SIZE.get(unit.code)
     if by_size is not None:
         limit, small, large = by_size
@@ -204,7 +204,7 @@ def default_target(unit: UnitOfMeasure, value: float) -> str:
 
 
 def find_targets(code: str, source: UnitOfMeasure) -> list[UnitOfMeasure] | None:
-    """The units named by "m", "km mi", "ft+in"; None when one of them is not known, or not of the kind of `source`."""
+    """Return the units named by "m", "km mi", "ft+in"; None if one is unknown or of another kind than `source`."""
     whole = find_unit(code)
     codes = [code] if whole is not None else code.split("+") if "+" in code else code.split()
     found = []

@@ -144,7 +144,7 @@ def test_model_of_the_hub_is_taken_from_the_cache_without_network(models, tmp_pa
     assert main([*command, "someone/sentiment"]) == 0
     assert json.loads(capsys.readouterr().out) == expected
     assert main([*command, "someone/else"]) == 2
-    assert "someone/else: no such directory here, and the Hugging Face hub did not give" in capsys.readouterr().err
+    assert "someone/else: no such directory, and the Hugging Face hub did not return" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", sorted(INPUTS))

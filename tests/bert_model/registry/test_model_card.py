@@ -1,20 +1,20 @@
-"""The model card's description fits MLflow, and its scores can be replaced."""
+"""The description of a model card fits MLflow; its scores are replaceable."""
 
 from judged_versions import task_score
 
 from bert_model.registry.model_card import description_of, with_scores
 
 
-def test_long_card_is_cut_at_a_line_and_says_where_the_rest_is():
+def test_long_card_is_cut_at_a_line_with_a_note():
     card = "# bert\n\n![curves](curves.png)\n\n" + "a line of configuration\n" * 400
     description = description_of(card)
     assert len(description) <= 5000
     assert description.rstrip().endswith("(The whole card is the artefact model_card.md.)")
     assert "a line of configuration\n\n(The whole" in description
-    assert "curves.png" not in description  # a link to a file that stands beside the card alone
+    assert "curves.png" not in description  # the picture is an artefact, which a description cannot show
 
 
-def test_scores_in_a_card_are_replaced_and_the_rest_stays():
+def test_scores_in_a_card_are_replaced_and_the_rest_is_kept():
     card = "# bert\n\n## Scores\n\nNone yet.\n\n## Data\n\n- a dump\n"
     scored = with_scores(card, [task_score(majority=50.0)])
     assert "80.0 ± 1.0 | 50.0 |" in scored

@@ -1,9 +1,9 @@
-"""Each gate refuses by its name, and the table shows why."""
+"""Every gate refuses with its name, and the table shows the reason."""
 
 import json
 
 import pytest
-from judged_versions import task_score, version_facts
+from judged_versions import judged_version, task_score
 
 from bert_model.registry.promotion import GateConfig, Inspection, decide
 from bert_model.registry.versions import PRETRAINED
@@ -15,29 +15,34 @@ SOUND = Inspection()
 @pytest.mark.parametrize(
     ("candidate", "champion", "inspection", "gate"),
     [
-        (version_facts(), None, SOUND, "scored"),
-        (version_facts(task_score(mean=float("nan"))), None, SOUND, "scored"),
-        (version_facts(task_score(num_seeds=1)), None, SOUND, "scored"),
-        (version_facts(task_score(dev_sha256="")), None, SOUND, "scored"),
-        (version_facts(task_score(), kind=PRETRAINED), None, SOUND, "scored"),  # two tasks are asked for
+        (judged_version(), None, SOUND, "scored"),
+        (judged_version(task_score(mean=float("nan"))), None, SOUND, "scored"),
+        (judged_version(task_score(num_seeds=1)), None, SOUND, "scored"),
+        (judged_version(task_score(dev_sha256="")), None, SOUND, "scored"),
+        (judged_version(task_score(), kind=PRETRAINED), None, SOUND, "scored"),  # two tasks are required
         (
-            version_facts(task_score("wnli"), task_score("rte"), kind=PRETRAINED),
+            judged_version(task_score("wnli"), task_score("rte"), kind=PRETRAINED),
             None,
             SOUND,
             "scored",
         ),  # wnli does not count
-        (version_facts(task_score()), None, Inspection(damage="a file is gone"), "intact"),
-        (version_facts(task_score()), None, Inspection(logits="logit 0 is 1, 2 was recorded"), "reproduces_logits"),
-        (version_facts(task_score()), None, Inspection(card="it has no model_card.md"), "documented"),
-        (version_facts(task_score(), licence=""), None, SOUND, "licensed"),
-        (version_facts(task_score(), rolled_back=True), None, SOUND, "not_rolled_back"),
-        (version_facts(task_score(degenerate=True)), None, SOUND, "not_degenerate"),
-        (version_facts(task_score()), version_facts(task_score()), SOUND, "new"),
-        (version_facts(task_score()), version_facts(task_score(dev_sha256="e" * 64), version=1), SOUND, "comparable"),
-        (version_facts(task_score()), version_facts(task_score(metric="sst2/dev/f1"), version=1), SOUND, "comparable"),
-        (version_facts(task_score()), version_facts(task_score(), version=1), SOUND, "better"),
-        (version_facts(task_score()), version_facts(task_score(mean=79.9), version=1), SOUND, "better"),
-        (version_facts(task_score()), version_facts(task_score(mean=90.0), version=1), SOUND, "no_task_worse"),
+        (judged_version(task_score()), None, Inspection(damage="a file is gone"), "intact"),
+        (judged_version(task_score()), None, Inspection(logits="logit 0 is 1, 2 was recorded"), "reproduces_logits"),
+        (judged_version(task_score()), None, Inspection(card="it has no model_card.md"), "documented"),
+        (judged_version(task_score(), licence=""), None, SOUND, "licensed"),
+        (judged_version(task_score(), rolled_back=True), None, SOUND, "not_rolled_back"),
+        (judged_version(task_score(degenerate=True)), None, SOUND, "not_degenerate"),
+        (judged_version(task_score()), judged_version(task_score()), SOUND, "new"),
+        (judged_version(task_score()), judged_version(task_score(dev_sha256="e" * 64), version=1), SOUND, "comparable"),
+        (
+            judged_version(task_score()),
+            judged_version(task_score(metric="sst2/dev/f1"), version=1),
+            SOUND,
+            "comparable",
+        ),
+        (judged_version(task_score()), judged_version(task_score(), version=1), SOUND, "better"),
+        (judged_version(task_score()), judged_version(task_score(mean=79.9), version=1), SOUND, "better"),
+        (judged_version(task_score()), judged_version(task_score(mean=90.0), version=1), SOUND, "no_task_worse"),
     ],
 )
 def test_gate_refuses(candidate, champion, inspection, gate):
@@ -48,15 +53,15 @@ def test_gate_refuses(candidate, champion, inspection, gate):
     assert gate in decision.table()
 
 
-def _pair(mine, theirs):
-    """A pre-trained candidate and its champion, from task -> mean."""
+def _pair(new, old):
+    """Return a pre-trained candidate and its champion, from task -> mean."""
     return (
-        version_facts(*(task_score(task, mean) for task, mean in mine.items()), kind=PRETRAINED),
-        version_facts(*(task_score(task, mean) for task, mean in theirs.items()), kind=PRETRAINED, version=1),
+        judged_version(*(task_score(task, mean) for task, mean in new.items()), kind=PRETRAINED),
+        judged_version(*(task_score(task, mean) for task, mean in old.items()), kind=PRETRAINED, version=1),
     )
 
 
-def test_average_over_the_shared_tasks_decides_and_no_task_may_fall_far():
+def test_average_of_shared_tasks_decides_within_the_tolerance():
     candidate, champion = _pair({"sst2": 85.0, "rte": 58.0, "cola": 99.0}, {"sst2": 80.0, "rte": 60.0})
     decision = decide(candidate, champion)
     assert decision.passed
@@ -66,7 +71,7 @@ def test_average_over_the_shared_tasks_decides_and_no_task_may_fall_far():
     assert decide(candidate, champion, config=GateConfig(margin=1.6)).refused_by == ("better",)
 
 
-def test_candidate_that_skips_a_task_of_the_champion_is_refused_unless_told_otherwise():
+def test_candidate_without_a_task_of_the_champion_is_refused():
     candidate, champion = _pair({"sst2": 85.0}, {"sst2": 80.0, "rte": 60.0})
     decision = decide(candidate, champion)
     assert decision.refused_by == ("covers_champion",)
@@ -76,17 +81,17 @@ def test_candidate_that_skips_a_task_of_the_champion_is_refused_unless_told_othe
     assert decide(candidate, champion, config=GateConfig(min_tasks=2)).refused_by[:2] == ("scored", "comparable")
 
 
-def test_negative_margin_lets_a_slightly_worse_newer_model_pass_and_zero_asks_for_more():
+def test_margin_decides_whether_a_slightly_worse_model_passes():
     candidate, champion = _pair({"sst2": 79.6}, {"sst2": 80.0})
     assert decide(candidate, champion).refused_by == ("better",)
     assert decide(candidate, champion, config=GateConfig(margin=-0.5)).passed
     assert decide(*_pair({"sst2": 80.0}, {"sst2": 80.0})).refused_by == ("better",)
 
 
-def test_more_training_data_is_a_merit_of_a_task_model_but_not_of_a_pretrained_one():
+def test_more_training_data_compares_for_task_models_only():
     more = task_score(data_sha256="more", mean=90.0)
-    assert decide(version_facts(more), version_facts(task_score(), version=1)).passed
-    decision = decide(version_facts(more, kind=PRETRAINED), version_facts(task_score(), kind=PRETRAINED, version=1))
+    assert decide(judged_version(more), judged_version(task_score(), version=1)).passed
+    decision = decide(judged_version(more, kind=PRETRAINED), judged_version(task_score(), kind=PRETRAINED, version=1))
     assert "comparable" in decision.refused_by
 
 
@@ -108,6 +113,6 @@ def test_waived_gate_is_shown_and_does_not_refuse():
         ({"min_seeds": 0}, "min_seeds: found 0"),
     ],
 )
-def test_gates_cannot_be_configured_into_nonsense(changes, words):
+def test_invalid_gate_configuration_is_refused(changes, words):
     with pytest.raises(ConfigurationError, match=words):
         GateConfig(**changes)

@@ -1,4 +1,4 @@
-"""A registered version answers through MLflow what `bert predict` answers, and refuses input outside its signature."""
+"""A version served by MLflow answers like `bert predict` and refuses input outside its signature."""
 
 import json
 import os
@@ -52,26 +52,26 @@ def served(empty_store, tmp_path_factory):
 
 
 def load(name):
-    mlflow.set_tracking_uri(tracking_uri())  # the registry puts MLflow's own default back when it is done
+    mlflow.set_tracking_uri(tracking_uri())  # the registry restores MLflow's own default
     return mlflow.pyfunc.load_model(f"models:/{registry.model_name('tiny', name)}@candidate")
 
 
 @pytest.mark.parametrize("name", sorted(INPUTS))
-def test_served_model_answers_as_predict_does(name, served):
+def test_served_model_answers_like_bert_predict(name, served):
     record = INPUTS[name]
     (answer,) = load(name).predict(pd.DataFrame([record]))
     (expected,) = load_predictor(name, [served[name]]).answer([record])
     assert answer == expected
 
 
-def test_served_model_has_a_signature_and_an_example(served):
+def test_served_model_has_signature_and_example(served):
     model = load("swag")
     assert model.metadata.get_input_schema().input_names() == ["context", "endings"]
     assert model.metadata.get_output_schema() is not None
     assert model.input_example is not None
 
 
-def test_http_answers_and_a_wrong_schema_is_a_bad_request(served):
+def test_http_server_answers_and_refuses_a_wrong_schema(served):
     from mlflow.pyfunc import scoring_server
 
     client = TestClient(scoring_server.init(load("sst2")))
@@ -84,7 +84,7 @@ def test_http_answers_and_a_wrong_schema_is_a_bad_request(served):
     assert "text" in bad.text
 
 
-def test_registered_model_is_asked_and_fine_tuned_further_by_its_name(served, tmp_path):
+def test_registered_model_predicts_and_is_fine_tuned_by_its_uri(served, tmp_path):
     name = f"models:/{registry.model_name('tiny', 'sst2')}@candidate"
     (tmp_path / "in.txt").write_text(INPUTS["sst2"]["text"] + "\n")
     assert predict("sst2", [resolve_model(name)], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl")) == 1
@@ -105,7 +105,7 @@ def test_served_directory_holds_no_pickle(served, tmp_path):
     assert suffixes.isdisjoint({".pkl", ".pickle", ".pt", ".pth", ".bin"})
 
 
-def test_mlflow_has_nothing_to_say_against_the_served_code(served):
+def test_loading_the_served_model_warns_of_no_type_hints(served):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         load("sst2").predict(pd.DataFrame([INPUTS["sst2"]]))

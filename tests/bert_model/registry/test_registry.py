@@ -1,4 +1,4 @@
-"""The champion changes only for a better, sound, intact version, and names and files are our own."""
+"""Only a better, sound and intact version becomes champion; foreign names and files are refused."""
 
 import json
 import multiprocessing
@@ -13,8 +13,7 @@ import tiny_tasks
 from bert_model.cli import main
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
-from bert_model.registry import artifacts as stored_model_logits
-from bert_model.registry import registry
+from bert_model.registry import artifacts, registry
 from bert_model.registry.model_card import card_problem, description_of
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
@@ -24,7 +23,7 @@ from bert_pipeline.manifest import input_of, load_manifest, publishing
 
 @pytest.fixture(scope="module")
 def home(empty_store, tmp_path_factory):
-    """One MLflow store for all tests: each uses names of its own."""
+    """One MLflow store for all tests; each uses other names."""
     home = tmp_path_factory.mktemp("home")
     shutil.copy(empty_store, home / "mlflow.db")
     before = {name: os.environ.pop(name, None) for name in ("BERT_HOME", "MLFLOW_TRACKING_URI")}
@@ -65,7 +64,7 @@ def aliases_of(name):
     return {alias: version.version for version in registry.list_models(name) for alias in version.aliases}
 
 
-def test_better_version_becomes_champion_and_the_former_one_is_kept(home, trained):
+def test_better_version_becomes_champion_and_rollback_restores(home, trained):
     name = registry.model_name("tiny", "stsb")
     register(trained / "weak", name)
     assert registry.promote(name).require().promoted
@@ -85,12 +84,12 @@ def test_better_version_becomes_champion_and_the_former_one_is_kept(home, traine
     assert table.rstrip().endswith("bert-tiny-stsb version 2 is champion")
     assert registry.rollback(name).version == 1
     assert aliases_of(name) == {"candidate": 2, "champion": 1, "previous": 2}
-    assert registry.promote(name, 2).refused_by == ("not_rolled_back",)  # an undone promotion is not done again
+    assert registry.promote(name, 2).refused_by == ("not_rolled_back",)  # a promotion that was undone is not repeated
     assert registry.rollback(name).version == 2
     assert registry.promote(name, 1, dry_run=True).refused_by[0] == "not_rolled_back"
 
 
-def test_worse_version_is_refused_by_name_and_the_champion_stays(home, trained):
+def test_worse_version_is_refused_and_the_champion_stays(home, trained):
     name = "bert-tiny-worse"
     register(trained / "strong", name)
     registry.promote(name).require()
@@ -103,7 +102,7 @@ def test_worse_version_is_refused_by_name_and_the_champion_stays(home, trained):
     assert "REFUSED" in decision.table()
 
 
-def test_gates_are_set_on_the_command_line_and_a_dry_run_prints_the_table(home, trained, capsys):
+def test_command_line_sets_gates_and_dry_run_prints_the_table(home, trained, capsys):
     name = "bert-tiny-commanded"
     register(trained / "weak", name)
     assert main(["promote", name, "min_seeds=2", "--dry-run"]) == 1
@@ -129,7 +128,7 @@ def test_downloaded_model_is_the_registered_one_bit_for_bit(home, trained):
     assert load_manifest(local, verify="sha256").sha256 == load_manifest(trained / "weak").sha256
     assert registry.download(f"models:/{name}/1") == local  # from the cache
     next(local.glob("*.safetensors")).write_bytes(b"spoiled")
-    assert load_manifest(registry.download(f"models:/{name}/1"), verify="sha256")  # fetched anew
+    assert load_manifest(registry.download(f"models:/{name}/1"), verify="sha256")  # downloaded again
 
 
 def _stored(home, version):
@@ -171,7 +170,7 @@ def test_planted_pickle_is_refused_and_never_run(home, trained, tmp_path):
     assert not (home / "planted-code-ran").exists()
 
 
-def test_directory_that_is_no_model_is_refused(home, tmp_path):
+def test_directory_of_another_kind_is_refused(home, tmp_path):
     with publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft:
         (draft.path / "a.json").write_text("{}")
     with pytest.raises(ArtefactError, match="is a corpus"):
@@ -182,7 +181,7 @@ def test_directory_that_is_no_model_is_refused(home, tmp_path):
     "name",
     ["../../etc", "bert-tiny/../x", "bert-Tiny", "bert-tiny%2f", "bert-tiny\n", "sst2", "", "bert-" + "x" * 300],
 )
-def test_name_outside_our_pattern_is_refused_before_the_registry_is_asked(name, monkeypatch):
+def test_invalid_name_is_refused_before_the_registry_is_opened(name, monkeypatch):
     monkeypatch.setattr(registry, "registry_client", None)
     for operation in (registry.promote, registry.rollback, lambda n: registry.register("x", n)):
         with pytest.raises(UsageError, match="expected bert-<preset>"):
@@ -195,7 +194,7 @@ def test_reference_outside_the_pattern_is_refused(reference):
         registry.download(reference)
 
 
-def test_unknown_name_alias_and_version_are_named(home, trained):
+def test_unknown_name_alias_and_version_are_errors(home, trained):
     register(trained / "weak", "bert-tiny-known")
     with pytest.raises(UsageError, match="bert-tiny-unknown: no such registered model"):
         registry.promote("bert-tiny-unknown")
@@ -237,14 +236,14 @@ def two_pretrained(home, tmp_path_factory):
     return root
 
 
-def test_pretrained_model_of_another_dump_is_judged_by_its_fine_tunings(two_pretrained):
+def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     name = registry.model_name("mini")
     first = register(two_pretrained / "model-1", name, dump="enwiki-20261001")
     refused = registry.promote(name)
     assert refused.refused_by == ("scored",)
     assert "none of its fine-tunings is registered" in refused.table()
     register(two_pretrained / "stsb-1", f"{name}-stsb")
-    assert registry.promote(name).require().promoted  # the first one needs scores and has nobody to beat
+    assert registry.promote(name).require().promoted  # the first one needs scores but has no champion to beat
     assert "| stsb | dev/spearman |" in registry.get_version(f"models:/{name}/1").description
     second = register(two_pretrained / "model-2", name, dump="enwiki-20261101")
     assert first.tags["data_sha256"] != second.tags["data_sha256"]  # held-out losses of two dumps do not compare
@@ -259,7 +258,7 @@ def test_pretrained_model_of_another_dump_is_judged_by_its_fine_tunings(two_pret
     assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}
 
 
-def test_card_is_an_artefact_and_the_description_and_says_what_the_version_is(home, trained):
+def test_card_is_artefact_and_description_and_names_lineage(home, trained):
     version = register(trained / "strong", "bert-tiny-card", dump="enwiki-20261101", code_commit="abc123")
     card = stored_beside(home, version, "model_card.md").read_text()
     assert version.description == description_of(card)
@@ -268,7 +267,7 @@ def test_card_is_an_artefact_and_the_description_and_says_what_the_version_is(ho
         assert words in card, words
 
 
-def test_version_without_a_licence_or_whose_card_or_code_has_changed_is_refused(home, trained, monkeypatch):
+def test_version_without_licence_card_or_same_outputs_is_refused(home, trained, monkeypatch):
     name = "bert-tiny-undocumented"
     version = registry.register(trained / "weak", name)
     assert registry.promote(name, dry_run=True).refused_by == ("licensed",)
@@ -277,7 +276,7 @@ def test_version_without_a_licence_or_whose_card_or_code_has_changed_is_refused(
     assert registry.promote(name, dry_run=True).refused_by == ("licensed", "documented")
     card.unlink()
     assert "documented" in registry.promote(name, dry_run=True).refused_by
-    monkeypatch.setattr(stored_model_logits, "reference_logits", lambda directory: [0.0, 0.0])
+    monkeypatch.setattr(artifacts, "reference_logits", lambda directory: [0.0, 0.0])
     assert "reproduces_logits" in registry.promote(name, dry_run=True).refused_by
 
 
@@ -285,7 +284,7 @@ def stored_beside(home, version, file):
     return next(home.glob(f"artifacts/models/{version.model_id}/artifacts/{file}"))
 
 
-def test_champion_that_another_machine_moves_meanwhile_is_noticed(home, trained, monkeypatch):
+def test_champion_moved_by_another_client_is_an_error(home, trained, monkeypatch):
     name = "bert-tiny-moved"
     register(trained / "weak", name)
     registry.promote(name).require()
@@ -309,7 +308,7 @@ def _promote_in_process(home, name, version, queue):
 
 
 @pytest.mark.slow
-def test_two_promotions_at_once_leave_the_better_one_champion(home, base, trained, tmp_path):
+def test_concurrent_promotions_keep_the_better_version(home, base, trained, tmp_path):
     name = "bert-tiny-both"
     register(trained / "weak", name)
     register(trained / "strong", name)

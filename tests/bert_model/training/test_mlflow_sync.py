@@ -1,4 +1,4 @@
-"""The file comes first; MLflow follows it, catches up after failures, and gets nothing twice."""
+"""MLflow follows the metrics file: it catches up after failures and gets nothing twice."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ def database(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> str
 
 @pytest.fixture
 def store(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A client of the store that trackers use too."""
+    """A client of the store that the trackers use."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(mlflow_sync, "COPY_INTERVAL_SECONDS", 0.01)
@@ -41,7 +41,7 @@ def store(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 
 @pytest.fixture
 def down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A server address where nobody answers."""
+    """The address of a server that does not run."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -56,6 +56,10 @@ def open_tracker(directory: Path, **settings: Any) -> Tracker:
 
 def lines(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+def sync_state(directory: Path) -> dict[str, Any]:
+    return json.loads((directory / "tracking.json").read_text())
 
 
 def history(client: Any, run_id: str | None, key: str) -> list[tuple[int, float]]:
@@ -73,7 +77,7 @@ def make_checkpoint(path: Path, step: int) -> Path:
     return directory
 
 
-def test_events_stand_in_the_file_at_once_and_in_mlflow_soon(store: Any, tmp_path: Path) -> None:
+def test_events_are_in_the_file_at_once_and_in_mlflow_soon(store: Any, tmp_path: Path) -> None:
     with open_tracker(
         tmp_path / "run", params={"seed": 1, "model": {"preset": "tiny"}, "phases": [{"steps": 2}]}
     ) as run:
@@ -93,7 +97,7 @@ def test_events_stand_in_the_file_at_once_and_in_mlflow_soon(store: Any, tmp_pat
     assert found.data.params == {"seed": "1", "model.preset": "tiny", "phases.0.steps": "2"}
 
 
-def test_a_resumed_training_goes_on_in_the_same_run_without_repeated_steps(store: Any, tmp_path: Path) -> None:
+def test_resume_continues_the_run_without_repeated_steps(store: Any, tmp_path: Path) -> None:
     first = open_tracker(tmp_path / "run", params={"seed": 1})
     for step in (1, 2, 3):
         first.record("train", step, {"train/loss": float(step)})
@@ -111,15 +115,13 @@ def test_a_resumed_training_goes_on_in_the_same_run_without_repeated_steps(store
     assert found.info.status == "FINISHED"
 
 
-def test_a_checkpoint_becomes_a_logged_model_of_its_weights_with_step_metrics_and_lineage(
-    store: Any, tmp_path: Path
-) -> None:
+def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store: Any, tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path, 5)
     metrics = {"held_out/mlm_loss": 2.5}
     with open_tracker(tmp_path / "run") as run:
         run.record("evaluation", 5, metrics)
         run.log_checkpoint(checkpoint, 5, metrics)
-    model = store.get_logged_model(run.model_ids[5])
+    model = store.get_logged_model(sync_state(tmp_path / "run")["models"]["5"])
     assert model.status == "READY"
     assert model.source_run_id == run.run_id
     assert model.tags["step"] == "5"
@@ -130,17 +132,17 @@ def test_a_checkpoint_becomes_a_logged_model_of_its_weights_with_step_metrics_an
     assert history(store, run.run_id, "held_out/mlm_loss") == [(5, 2.5)]
 
 
-def test_a_checkpoint_that_is_not_uploaded_is_known_by_path_and_hash(store: Any, tmp_path: Path) -> None:
+def test_checkpoint_without_upload_has_path_and_hash(store: Any, tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path, 5)
     with open_tracker(tmp_path / "run", upload_checkpoints=False) as run:
         run.log_checkpoint(checkpoint, 5, {"held_out/mlm_loss": 2.5})
-    model = store.get_logged_model(run.model_ids[5])
+    model = store.get_logged_model(sync_state(tmp_path / "run")["models"]["5"])
     assert model.tags["path"] == str(checkpoint)
     assert len(model.tags["sha256"]) == 64
     assert store.list_logged_model_artifacts(model.model_id) == []
 
 
-def test_a_copy_that_broke_off_anywhere_is_taken_up_without_duplicates(
+def test_copy_interrupted_anywhere_continues_without_duplicates(
     store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = make_checkpoint(tmp_path, 2)
@@ -148,7 +150,7 @@ def test_a_copy_that_broke_off_anywhere_is_taken_up_without_duplicates(
     calls = iter(range(1000))
 
     class Flaky:
-        """A client whose every second call fails after its work was done."""
+        """A client of which every second call loses its answer."""
 
         def __init__(self, uri: str) -> None:
             self.client = real(uri)
@@ -171,9 +173,9 @@ def test_a_copy_that_broke_off_anywhere_is_taken_up_without_duplicates(
     monkeypatch.setattr(mlflow_sync, "open_client", real)
     for _ in range(2):
         assert Tracker.replay(tmp_path / "run")
-    run_id = json.loads((tmp_path / "run" / "tracking.json").read_text())["run_id"]
+    run_id = sync_state(tmp_path / "run")["run_id"]
     experiment = store.get_run(run_id).info.experiment_id
-    key = json.loads((tmp_path / "run" / "tracking.json").read_text())["key"]
+    key = sync_state(tmp_path / "run")["key"]
     assert len(store.search_runs([experiment], filter_string=f"tags.`bert.key` = '{key}'")) == 1
     assert history(store, run_id, "train/loss") == [(1, 1.0), (2, 2.0)]
     assert history(store, run_id, "held_out/mlm_loss") == [(2, 2.5)]
@@ -182,14 +184,14 @@ def test_a_copy_that_broke_off_anywhere_is_taken_up_without_duplicates(
     assert store.get_run(run_id).info.status == "FINISHED"
 
 
-def test_metrics_whose_request_failed_are_sent_again_by_the_same_training(
+def test_failed_request_is_repeated_by_the_same_training(
     store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = mlflow_sync.open_client
     broken: list[bool] = []
 
     class Breaking:
-        """A client whose server goes away when a run is known already: requests with metrics do not arrive."""
+        """A client whose server goes away once the run exists: requests with metrics do not arrive."""
 
         def __init__(self, uri: str) -> None:
             self.client = real(uri)
@@ -212,11 +214,11 @@ def test_metrics_whose_request_failed_are_sent_again_by_the_same_training(
     broken.clear()
     run.record("train", 3, {"train/loss": 1.0})
     run.close()
-    run_id = json.loads((tmp_path / "run" / "tracking.json").read_text())["run_id"]
+    run_id = sync_state(tmp_path / "run")["run_id"]
     assert history(store, run_id, "train/loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
 
 
-def test_a_server_that_is_down_costs_no_metrics_and_the_rest_is_replayed(
+def test_server_down_loses_no_metrics_and_replay_sends_them(
     down: None, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = open_tracker(tmp_path / "run")
@@ -229,11 +231,11 @@ def test_a_server_that_is_down_costs_no_metrics_and_the_rest_is_replayed(
     assert "hunter2" not in caplog.text + (tmp_path / "run" / "tracking.json").read_text()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
     assert Tracker.replay(tmp_path / "run")
-    run_id = json.loads((tmp_path / "run" / "tracking.json").read_text())["run_id"]
+    run_id = sync_state(tmp_path / "run")["run_id"]
     assert history(open_client(database), run_id, "train/loss") == [(1, 3.0)]
 
 
-def test_without_mlflow_installed_the_file_is_all_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mlflow_installed_only_the_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with open_tracker(tmp_path / "run") as run:
@@ -242,7 +244,7 @@ def test_without_mlflow_installed_the_file_is_all_there_is(tmp_path: Path, monke
     assert lines(tmp_path / "run")[0]["metrics"] == {"train/loss": 3.0}
 
 
-def test_without_an_experiment_mlflow_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_experiment_no_client_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mlflow_sync, "open_client", lambda uri: pytest.fail("asked for a client"))
     with open_tracker(tmp_path / "run", experiment="") as run:
         run.record("train", 1, {"train/loss": 3.0})
@@ -251,10 +253,10 @@ def test_without_an_experiment_mlflow_is_left_alone(tmp_path: Path, monkeypatch:
     assert Tracker.replay(tmp_path / "run")
 
 
-def test_children_lie_under_their_parent_and_artefacts_arrive(store: Any, tmp_path: Path) -> None:
+def test_child_run_has_parent_tags_and_artefacts(store: Any, tmp_path: Path) -> None:
     (tmp_path / "plot.txt").write_text("a plot")
     with open_tracker(tmp_path / "run") as parent, parent.child(tmp_path / "run" / "a", run_name="a") as child:
-        child.log_metrics({"dev/accuracy": 80.0})
+        child.record("evaluation", 0, {"dev/accuracy": 80.0})
         child.log_artifact(tmp_path / "plot.txt", "plots")
         child.set_tags({"kind": "trial"})
     found = store.get_run(child.run_id)
@@ -264,7 +266,7 @@ def test_children_lie_under_their_parent_and_artefacts_arrive(store: Any, tmp_pa
     assert [item.path for item in store.list_artifacts(child.run_id, "plots")] == ["plots/plot.txt"]
 
 
-def test_a_torn_line_is_ended_and_skipped(store: Any, tmp_path: Path) -> None:
+def test_torn_line_is_ended_and_skipped(store: Any, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text('{"event": "train", "step": 1, "metr')
     with open_tracker(tmp_path / "run") as run:
@@ -282,7 +284,7 @@ def test_secrets_are_redacted(store: Any, tmp_path: Path) -> None:
     assert "hunter2" not in (tmp_path / "run" / "tracking.json").read_text()
 
 
-def test_a_damaged_record_is_one_sentence(tmp_path: Path) -> None:
+def test_damaged_state_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "tracking.json").write_text("{")
     with pytest.raises(BertError, match=r"tracking\.json: not a tracking record"):
         open_tracker(tmp_path)

@@ -17,7 +17,7 @@ from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.corpus.quality import describe_corpus
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.wikipedia.preview import show_article
+from bert_pipeline.wikipedia.preview import preview_article
 
 ONE = ("--workers", "1")
 
@@ -417,13 +417,13 @@ def test_progress_counts_pages(tmp_path: Path, output: Path, monkeypatch: pytest
 def test_article_is_shown_beside_its_wikitext(tmp_path: Path) -> None:
     text = "{{Infobox|a}}\nThe first passage is here.\n\n== Heading ==\nThe second passage is here."
     dump = write(tmp_path / "d.xml", make_export(make_page(1, text, title="Ada Lovelace")))
-    shown = show_article("ada_Lovelace", dump, width=120)
+    shown = preview_article("ada_Lovelace", dump, width=120)
     rows = [[cell.strip() for cell in row.split(" | ")] for row in shown.splitlines()[5:]]
     assert ["The first passage is here.", "The first passage is here."] in rows
     assert ["The second passage is here.", "The second passage is here."] in rows
     assert "infobox (1)" in shown
     with pytest.raises(InputError, match="did you mean 'Ada Lovelace'"):
-        show_article("Ada Lovelaec", dump)
+        preview_article("Ada Lovelaec", dump)
 
 
 @pytest.mark.real_data

@@ -1,4 +1,4 @@
-"""Pages become their passages of prose, and nothing else."""
+"""Wikitext becomes passages of prose, and nothing else: cases by construct, in tests/data/wikitext/passages."""
 
 from collections import Counter
 from pathlib import Path
@@ -8,37 +8,62 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_pipeline.corpus.quality import count_residue, count_scars
-from bert_pipeline.wikipedia import placeholders
 from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages, read_site
 from bert_pipeline.wikipedia.extract import drop_reason, extract, extract_article
+from bert_pipeline.wikipedia.repair import repair_punctuation
 
-DATA = Path(__file__).parents[2] / "data" / "wikitext"
+CASE_FILES = sorted((Path(__file__).parents[2] / "data" / "wikitext" / "passages").glob("*.txt"))
 SITE = read_site('<mediawiki xml:lang="en"><namespace key="6" case="first-letter">File</namespace>')
 
 
-def read_cases(name: str) -> list[tuple[str, str, list[str]]]:
-    """(name, wikitext, passages) of each case of a file."""
+def read_cases(path: Path) -> list[object]:
+    """Read the cases of a file: a name after "###", the wikitext, "---", and passages separated by blank lines."""
     cases = []
-    for block in (DATA / name).read_text(encoding="utf-8").split("\n### ")[1:]:
-        title, _, rest = block.partition("\n")
+    for block in path.read_text(encoding="utf-8").split("\n### ")[1:]:
+        name, _, rest = block.partition("\n")
         wikitext, _, expected = rest.rpartition("\n---")
-        cases.append((title, wikitext, [passage for passage in expected.strip().split("\n\n") if passage]))
+        passages = [passage for passage in expected.strip().split("\n\n") if passage]
+        cases.append(pytest.param(wikitext, passages, id=f"{path.stem}: {name}"))
     return cases
 
 
-@pytest.mark.parametrize(
-    ("wikitext", "passages"),
-    [pytest.param(wikitext, passages, id=title) for title, wikitext, passages in read_cases("passages.txt")],
-)
-def test_passages_are_the_prose_and_nothing_else(wikitext: str, passages: list[str]) -> None:
-    assert extract(wikitext, SITE).passages == passages
+@pytest.mark.parametrize(("wikitext", "passages"), [case for path in CASE_FILES for case in read_cases(path)])
+def test_passages_are_the_prose_that_a_reader_sees(wikitext: str, passages: list[str]) -> None:
+    assert extract(wikitext, SITE, "Some Title").passages == passages
+
+
+def test_case_files_cover_every_construct() -> None:
+    num_cases = {path.stem: len(read_cases(path)) for path in CASE_FILES}
+    expected = {"emphasis", "links", "lists", "magic_words", "references", "repair", "tables", "tags", "unclosed"}
+    assert expected <= set(num_cases)
+    assert sum(num_cases.values()) >= 460
+
+
+@pytest.mark.parametrize("path", CASE_FILES, ids=lambda path: path.stem)
+def test_case_file_begins_with_a_description(path: Path) -> None:
+    assert path.read_text(encoding="utf-8").startswith("# ")
 
 
 def test_carriage_returns_are_line_ends() -> None:
     assert extract("== T ==\r\nOne two.\r\n\r\nThree.\r\n* item\r\n", SITE).passages == ["One two.", "Three."]
 
 
-def test_what_is_dropped_is_counted_by_kind() -> None:
+@pytest.mark.parametrize(
+    "link", ["[[Kategorie:X]]", "[[Категория:X|Y]]", "[[分類:X]]", "[[Fichier:X.jpg|Y]]", "[[ملف:X.jpg]]"]
+)
+def test_local_namespaces_are_known_without_siteinfo(link: str) -> None:
+    assert extract(f"A sentence.{link} Another.", read_site("")).passages == ["A sentence. Another."]
+
+
+def test_article_that_only_leads_to_lists_has_no_passages() -> None:
+    lists = "Foo can be one of these:\n* a place\nIn other languages it is called:\n* bar\n"
+    page = Page("Foo", 1, 0, 1, False, "wikitext", lists)
+    assert extract_article(page, SITE).passages == []
+    with_prose = Page("Foo", 1, 0, 1, False, "wikitext", f"Foo is a word.\n\n{lists}")
+    assert len(extract_article(with_prose, SITE).passages) == 3
+
+
+def test_dropped_elements_are_counted_by_kind() -> None:
     text = """{{Infobox|x}}
 == H ==
 Prose.<ref>x</ref><!-- c --> [[File:A.jpg|thumb]] <math>x</math> [http://x.org]
@@ -59,7 +84,7 @@ Prose.<ref>x</ref><!-- c --> [[File:A.jpg|thumb]] <math>x</math> [http://x.org]
     )  # fmt: skip
 
 
-def test_names_of_dropped_templates_are_listed_where_asked_for() -> None:
+def test_dropped_templates_are_counted_by_name_on_request() -> None:
     extraction = extract("{{Infobox X|a}} {{infobox_x}} {{nowrap|b}} stands here.", SITE, count_templates=True)
     assert extraction.templates == Counter({"infobox x": 2})
 
@@ -85,7 +110,7 @@ def test_names_of_dropped_templates_are_listed_where_asked_for() -> None:
         ("  \n", "Foo", "empty"),
     ],
 )
-def test_pages_that_are_no_articles_are_dropped_by_reason(text: str, title: str, reason: str) -> None:
+def test_drop_reason_tells_disambiguation_and_empty_pages(text: str, title: str, reason: str) -> None:
     page = Page(title, 1, 0, 1, False, "wikitext", text)
     assert drop_reason(page, SITE) == reason
 
@@ -112,7 +137,7 @@ def test_pages_that_are_no_articles_are_dropped_by_reason(text: str, title: str,
         ("en", "Surname disambiguation"),
     ],  # fmt: skip
 )
-def test_disambiguation_pages_are_known_by_the_templates_of_their_language(language: str, template: str) -> None:
+def test_disambiguation_templates_of_each_language_are_known(language: str, template: str) -> None:
     site = read_site(f'<mediawiki xml:lang="{language}">')
     assert drop_reason(Page("T", 1, 0, 1, False, "wikitext", f"{{{{{template}}}}}"), site) == "disambiguation"
 
@@ -126,85 +151,36 @@ def test_disambiguation_pages_are_known_by_the_templates_of_their_language(langu
         ("en", "Dab needed"),
     ],
 )
-def test_notes_that_lead_to_disambiguation_pages_make_none(language: str, template: str) -> None:
+def test_links_to_disambiguation_pages_do_not_mark_one(language: str, template: str) -> None:
     site = read_site(f'<mediawiki xml:lang="{language}">')
     assert drop_reason(Page("T", 1, 0, 1, False, "wikitext", f"{{{{{template}}}}} Prose."), site) == ""
 
 
-def test_redirects_other_namespaces_and_other_models_are_dropped() -> None:
+def test_redirects_other_namespaces_and_models_are_dropped() -> None:
     assert drop_reason(Page("T", 1, 0, 1, True, "wikitext", "x"), SITE) == "redirect"
     assert drop_reason(Page("T", 1, 1, 1, False, "wikitext", "x"), SITE) == "namespace"
     assert drop_reason(Page("T", 1, 0, 1, False, "javascript", "x"), SITE) == "not wikitext"
 
 
+MARKUP = [
+    "{{", "}}", "[[", "]]", "{|", "|}", "|", "\n", "''", "'''", "<ref>", "</ref>", "<!--", "-->", "<div>", "=", "a",
+    "Word. ", "(", ")", "[http://x ", ",", "<nowiki>", "</nowiki>", "nowrap|", "File:", ":", "*", " ", "&lt;", "{{{",
+    "<math>", "</math>", "]", "-{", "}-", "convert|5|km", "\ue000", "<br/>", "__X__",
+]  # fmt: skip
+
+
 @settings(max_examples=150, deadline=None)
-@given(
-    st.lists(
-        st.sampled_from(
-            [
-                "{{",
-                "}}",
-                "[[",
-                "]]",
-                "{|",
-                "|}",
-                "|",
-                "\n",
-                "''",
-                "'''",
-                "<ref>",
-                "</ref>",
-                "<!--",
-                "-->",
-                "<div>",
-                "=",
-                "a",
-                "Word. ",
-                "(",
-                ")",
-                ",",
-                "<nowiki>",
-                "</nowiki>",
-                "nowrap|",
-                "File:",
-                ":",
-                "*",
-                " ",
-                "&lt;",
-                "{{{",
-                "<math>",
-                "</math>",
-                "[http://x ",
-                "]",
-                "-{",
-                "}-",
-                "convert|5|km",
-                "\ue000",
-                "<br/>",
-                "__X__",
-            ]
-        ),  # fmt: skip
-        max_size=40,
-    )
-)
-def test_no_page_makes_the_extraction_fail_or_leave_marks(parts: list[str]) -> None:
+@given(st.lists(st.sampled_from(MARKUP), max_size=40))
+def test_arbitrary_markup_leaves_no_placeholders(parts: list[str]) -> None:
     for passage in extract("".join(parts), SITE).passages:
         assert passage == passage.strip()
         assert "\n" not in passage
         assert not any("\ue000" <= char <= "\ue02f" for char in passage)
 
 
-def test_mending_leaves_text_without_marks_alone() -> None:
+def test_punctuation_is_repaired_only_at_placeholders() -> None:
     text = "f( ) , g() [ ] ; (, x) stays ."
-    assert placeholders.mend(text) == text
-
-
-def test_a_page_that_only_leads_to_lists_has_no_prose() -> None:
-    lists = "Foo can be one of these:\n* a place\nIn other languages it is called:\n* bar\n"
-    page = Page("Foo", 1, 0, 1, False, "wikitext", lists)
-    assert extract_article(page, SITE).passages == []
-    with_prose = Page("Foo", 1, 0, 1, False, "wikitext", f"Foo is a word.\n\n{lists}")
-    assert len(extract_article(with_prose, SITE).passages) == 3
+    assert repair_punctuation(text) == text
 
 
 @pytest.mark.real_data
@@ -223,10 +199,3 @@ def test_english_articles_have_little_residue_and_few_scars(real_data: Path) -> 
     assert count_residue(text) / len(text) * 1e6 < 20
     assert count_scars(text) / len(text) * 1e6 < 50
     assert len(empty) <= 2
-
-
-@pytest.mark.parametrize(
-    "link", ["[[Kategorie:X]]", "[[Категория:X|Y]]", "[[分類:X]]", "[[Fichier:X.jpg|Y]]", "[[ملف:X.jpg]]"]
-)
-def test_local_names_of_namespaces_are_known_where_the_export_says_nothing(link: str) -> None:
-    assert extract(f"A sentence.{link} Another.", read_site("")).passages == ["A sentence. Another."]

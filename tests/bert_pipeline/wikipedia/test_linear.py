@@ -1,4 +1,4 @@
-"""The extraction's work grows with the page, whatever the page is made of."""
+"""Time and memory of an extraction are linear in the length of the page, whatever it contains."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ SITE = read_site("")
 
 
 def count_steps(text: str) -> int:
-    """Scanner steps of an extraction: lines of our own code, and calls of C functions."""
+    """Count the steps of an extraction: executed lines of Python, and calls of C functions."""
     steps = 0
 
     def trace(frame: object, event: str, argument: object) -> object:
@@ -38,13 +38,13 @@ def count_steps(text: str) -> int:
 
 
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
-def test_a_doubled_page_costs_at_most_two_and_a_half_times_the_steps(unit: str) -> None:
+def test_steps_are_linear_in_page_length(unit: str) -> None:
     assert count_steps("Prose. " + unit * 600) <= 2.5 * count_steps("Prose. " + unit * 300)
 
 
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
-def test_work_inside_regular_expressions_stays_linear(unit: str) -> None:
-    """Processor time of a page against one a sixteenth as long: quadratic work would take 256 times as much."""
+def test_processor_time_is_linear_in_page_length(unit: str) -> None:
+    """A page is 16 times as long as another: work in regular expressions would take 256 times as long if quadratic."""
 
     def seconds(copies: int) -> float:
         text = "Prose. " + unit * copies
@@ -59,7 +59,7 @@ def test_work_inside_regular_expressions_stays_linear(unit: str) -> None:
 @pytest.mark.parametrize(
     "name", ["open templates", "opening brackets", "known templates", "everything at once", "words"]
 )
-def test_memory_stays_within_a_multiple_of_the_page(name: str) -> None:
+def test_peak_memory_is_a_bounded_multiple_of_page_length(name: str) -> None:
     text = "Prose. " + UNITS[name] * (400_000 // len(UNITS[name]))
     tracemalloc.start()
     try:
@@ -70,13 +70,13 @@ def test_memory_stays_within_a_multiple_of_the_page(name: str) -> None:
     assert peak <= 150 * len(text)
 
 
-def test_a_word_of_any_length_is_one_word() -> None:
+def test_very_long_word_is_kept_whole() -> None:
     word = "a" * 200_000
     (passage,) = extract(f"The word {word} is long.", SITE).passages
     assert passage == f"The word {word} is long."
 
 
-def test_nesting_deeper_than_the_limit_is_dropped_and_counted() -> None:
+def test_nesting_beyond_the_maximum_depth_is_dropped_and_counted() -> None:
     extraction = extract("Prose stands " + "{{nowrap|" * 100 + "deep" + "}}" * 100 + " here.", SITE)
     assert extraction.passages == ["Prose stands here."]
     assert extraction.dropped["nested too deeply"] == 1

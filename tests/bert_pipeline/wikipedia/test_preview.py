@@ -1,16 +1,16 @@
-"""An article's passages stand beside the lines that they come from."""
+"""The preview prints each passage to the right of the line that it begins in."""
 
 from pathlib import Path
 
 import pytest
 
-from bert_pipeline.wikipedia.preview import show_article
+from bert_pipeline.wikipedia.preview import preview_article
 
 FILLER = "\n".join(f"* item {number} of a long list" for number in range(30))
 
 
-def show_rows(folder: Path, wikitext: str) -> list[tuple[str, str]]:
-    """(wikitext, passage) of each row where both columns begin something."""
+def preview_rows(folder: Path, wikitext: str) -> list[tuple[str, str]]:
+    """Return (wikitext, passage) of each row of the preview."""
     text = wikitext.replace("&", "&amp;").replace("<", "&lt;")
     dump = folder / "dump.xml"
     dump.write_text(
@@ -19,7 +19,7 @@ def show_rows(folder: Path, wikitext: str) -> list[tuple[str, str]]:
         encoding="utf-8",
     )
     rows = []
-    for row in show_article("T", dump, width=200).splitlines()[4:]:
+    for row in preview_article("T", dump, width=200).splitlines()[4:]:
         left, _, right = row.partition(" | ")
         rows.append((left.strip(), right.strip()))
     return rows
@@ -32,29 +32,29 @@ def show_rows(folder: Path, wikitext: str) -> list[tuple[str, str]]:
         f"The first of them is '''red''' and old.\n{FILLER}\nThe first of them is mentioned again, being blue.",
         # a caption before it begins with the same words
         "[[File:A.jpg|thumb|The tower of the town is high.]]\nThe tower of the town is '''high''' and built late.",
-        # the same sentence stands twice
+        # the same sentence occurs twice
         f"One and the same sentence.\n{FILLER}\nSomething else is here.\n{FILLER}\nOne and the same sentence.",
         # markup in every one of its first words
         f"''The'' [[a|red]] {{{{nowrap|old}}}} '''house''' of theirs.\n{FILLER}\nThe red old house of theirs again.",
     ],
     ids=["later line", "caption", "twice", "markup"],
 )
-def test_each_passage_stands_beside_the_line_it_comes_from(tmp_path: Path, wikitext: str) -> None:
-    rows = show_rows(tmp_path, wikitext)
+def test_passage_is_in_the_row_of_its_first_line(tmp_path: Path, wikitext: str) -> None:
+    rows = preview_rows(tmp_path, wikitext)
     prose = [line for line in wikitext.split("\n") if not line.startswith(("*", "[[File"))]
-    beside = [left for left, right in rows if right and left in prose]
-    assert beside == prose
+    with_passage = [left for left, right in rows if right and left in prose]
+    assert with_passage == prose
     assert all(not right for left, right in rows if left not in prose)
 
 
-def test_passages_that_share_a_line_stand_below_each_other(tmp_path: Path) -> None:
-    rows = show_rows(tmp_path, "One stands here.<p>Two stands here.</p>\n\nThree stands here.")
+def test_passages_of_one_line_are_in_rows_below_each_other(tmp_path: Path) -> None:
+    rows = preview_rows(tmp_path, "One stands here.<p>Two stands here.</p>\n\nThree stands here.")
     assert [right for _, right in rows if right] == ["One stands here.", "Two stands here.", "Three stands here."]
     assert ("Three stands here.", "Three stands here.") in rows
 
 
-def test_every_passage_is_shown_once_and_in_order(tmp_path: Path) -> None:
+def test_passages_are_printed_once_and_in_order(tmp_path: Path) -> None:
     sentences = [f"The {number}th sentence is like the others but for its number." for number in range(200)]
-    rows = show_rows(tmp_path, "\n\n".join(sentences))
+    rows = preview_rows(tmp_path, "\n\n".join(sentences))
     assert [right for _, right in rows if right] == sentences
     assert all(left == right for left, right in rows if right)

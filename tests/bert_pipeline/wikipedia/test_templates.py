@@ -1,16 +1,18 @@
-"""Inline templates show what their documentation says."""
+"""Inline templates render as documented."""
 
 import re
 import time
 from pathlib import Path
 
 import pytest
-from template_cases import DATA, read_cases, show
+from template_cases import DATA, read_cases, render_call
 
 from benchmarks.template_usage import called_names, read_blocks, title_of
 from bert_pipeline.wikipedia.templates import dates
 from bert_pipeline.wikipedia.templates.figures import format_value, parse_number
-from bert_pipeline.wikipedia.templates.registry import RENDERERS, Arguments, normalize_name
+from bert_pipeline.wikipedia.templates.registry import LOCAL, RENDERERS, Arguments, normalize_name
+
+ALL_RENDERERS = (RENDERERS, *LOCAL.values())
 
 
 def cases(name: str) -> list[object]:
@@ -18,30 +20,30 @@ def cases(name: str) -> list[object]:
 
 
 @pytest.mark.parametrize(("call", "expected"), cases("convert.txt"))
-def test_convert_shows_what_the_template_shows(call: str, expected: str) -> None:
-    assert show(call) == expected
+def test_convert_renders_as_documented(call: str, expected: str) -> None:
+    assert render_call(call) == expected
 
 
 @pytest.mark.parametrize(("call", "expected"), cases("templates.txt"))
-def test_template_shows_what_its_documentation_says(call: str, expected: str) -> None:
-    assert show(call) == expected
+def test_template_renders_as_documented(call: str, expected: str) -> None:
+    assert render_call(call) == expected
 
 
 @pytest.mark.parametrize("name", ["convert.txt", "templates.txt"])
-def test_every_case_names_its_documentation(name: str) -> None:
+def test_every_case_has_an_address(name: str) -> None:
     assert [case.call for case in read_cases(name) if not case.address.startswith("https://")] == []
 
 
 _KINDS = ("documentation", "module source", "module tests", "live page", "peer tests", "rule", "knowledge")
-"""What a text is known from, as the head of templates.txt explains them."""
+"""Kinds of sources, as explained at the top of templates.txt."""
 
 
 @pytest.mark.parametrize("name", ["convert.txt", "templates.txt", "local_templates.txt"])
-def test_every_source_is_of_a_known_kind(name: str) -> None:
+def test_every_source_has_a_known_kind(name: str) -> None:
     assert [case.call for case in read_cases(name) if not case.source.startswith(_KINDS)] == []
 
 
-_NOT_READ = {
+_WITHOUT_SOURCE = {
     "24hlm",
     "cite quran",
     "eqm",
@@ -53,25 +55,25 @@ _NOT_READ = {
     "us patent",
     "vol.",
 }
-"""Of the most used: no copy of their page, their code or a page that shows them could be found."""
+"""Names of which no copy of their page, their code or a page that uses them was found."""
 
 
-def test_what_the_most_used_templates_show_was_read() -> None:
+def test_most_used_templates_have_sources() -> None:
     names = ("convert.txt", "templates.txt")
     blocks = read_blocks(DATA / name for name in names)
     lines = (DATA / "most_used.txt").read_text(encoding="utf-8").splitlines()
     most_used = {title_of(line.split("\t")[1], blocks) for line in lines if not line.startswith("#")}
-    sourced = [case for name in names for case in read_cases(name) if not case.source.startswith("knowledge")]
-    read = {title_of(next(called_names(case.call), ""), blocks) for case in sourced}
+    cases_with_source = [case for name in names for case in read_cases(name) if not case.source.startswith("knowledge")]
+    sourced = {title_of(next(called_names(case.call), ""), blocks) for case in cases_with_source}
     assert len(most_used) == 100
-    assert most_used - read == _NOT_READ
+    assert most_used - sourced == _WITHOUT_SOURCE
 
 
-def test_more_than_a_hundred_inline_templates_have_cases() -> None:
+def test_more_than_a_hundred_templates_have_cases() -> None:
     assert len({case.address for case in read_cases("templates.txt")}) > 100
 
 
-def test_what_a_template_shows_does_not_depend_on_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendering_does_not_depend_on_the_date(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> float:
         raise AssertionError("the clock was read")
 
@@ -80,26 +82,27 @@ def test_what_a_template_shows_does_not_depend_on_the_day(monkeypatch: pytest.Mo
         source = module.read_text(encoding="utf-8")
         assert not re.search(r"\.(?:now|today|utcnow)\(|\b(?:import|from) time\b", source), module
     for case in read_cases("templates.txt"):
-        assert show(case.call) == case.text
+        assert render_call(case.call) == case.text
 
 
-def test_names_are_found_whatever_their_case_spaces_and_prefix() -> None:
+def test_names_are_normalized() -> None:
     assert normalize_name(" Template:As_of ") == "as of"
     assert normalize_name("Key  Press") == "key press"
 
 
 def test_every_registered_name_is_normalized() -> None:
-    assert [name for name in RENDERERS if normalize_name(name) != name] == []
+    assert [name for names in ALL_RENDERERS for name in names if normalize_name(name) != name] == []
 
 
-def test_no_renderer_fails_on_missing_or_odd_arguments() -> None:
+def test_renderers_tolerate_missing_and_odd_arguments() -> None:
     for parts in ([], [""], ["", "", ""], ["x"], ["-"], ["=", "a=b"], ["1", "2", "3", "4", "5", "6"], ["9" * 400] * 3):
-        for name, render in RENDERERS.items():
-            shown = render(Arguments(name, parts, "Title"))
-            assert shown is None or isinstance(shown, str), name
+        for renderers in ALL_RENDERERS:
+            for name, render in renderers.items():
+                text = render(Arguments(name, parts, "Title"))
+                assert text is None or isinstance(text, str), name
 
 
-def test_arguments_count_positional_ones_and_keep_the_last_of_a_name() -> None:
+def test_arguments_are_numbered_and_the_last_of_a_name_is_kept() -> None:
     arguments = Arguments("t", ["a", "k= v ", "b", "2=c", "k=w"])
     assert arguments.positional() == ["a", "c"]
     assert arguments.get("k") == "w"
@@ -117,18 +120,18 @@ def test_arguments_count_positional_ones_and_keep_the_last_of_a_name() -> None:
         ("007", 7.0, 0),
     ],
 )
-def test_numbers_are_read_with_their_precision(text: str, value: float, precision: int) -> None:
+def test_number_is_parsed_with_its_precision(text: str, value: float, precision: int) -> None:
     number = parse_number(text)
     assert number is not None
     assert (number.value, number.precision) == (value, precision)
 
 
 @pytest.mark.parametrize("text", ["", "abc", "1/0", "--5", "1 2 3", "5 km", "."])
-def test_what_is_no_number_is_not_read_as_one(text: str) -> None:
+def test_text_without_a_number_is_not_parsed(text: str) -> None:
     assert parse_number(text) is None
 
 
-def test_rounding_reaches_into_tens_and_hundreds() -> None:
+def test_negative_precision_rounds_to_tens_and_hundreds() -> None:
     assert format_value(4048.6, -2) == "4,000"
     assert format_value(-0.04, 1) == "0.0"
     assert format_value(-12.345, 2) == "−12.35" or format_value(-12.345, 2) == "−12.34"

@@ -21,7 +21,7 @@ _DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
 def write_number(text: str, language: str) -> str:
-    """ "-12345.5" -> "−12,345.5", or "−12 345,5" in French; what is no number stays as it is."""
+    """ "-12345.5" -> "−12,345.5", or "−12 345,5" in French; other texts are unchanged."""
     number = text.strip()
     sign = "−" if number[:1] in ("-", "−") and len(number) > 1 else ""
     digits = number.lstrip("-−").replace(",", "")
@@ -30,8 +30,8 @@ def write_number(text: str, language: str) -> str:
     found = _SEPARATORS.get(language.partition("-")[0])
     if found is None:
         return sign + group_thousands(digits)
-    thousands, point, least = found
+    thousands, point, min_digits = found
     whole, _, decimals = digits.partition(".")
-    if len(whole) >= least:
+    if len(whole) >= min_digits:
         whole = group_thousands(whole).replace(",", thousands)
     return sign + whole + (point + decimals if decimals else "")

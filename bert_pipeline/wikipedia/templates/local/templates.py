@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from bert_pipeline.wikipedia.languages import LANGUAGE_NAMES
-from bert_pipeline.wikipedia.placeholders import VOID
+from bert_pipeline.wikipedia.placeholders import UNKNOWN_VALUE
 from bert_pipeline.wikipedia.templates.figures import raise_figures
 from bert_pipeline.wikipedia.templates.local import french
 from bert_pipeline.wikipedia.templates.local.labels import FORMS, labelled_forms
@@ -160,7 +160,7 @@ _PLACE = re.compile(r"\{([^{}]+)\}")
 
 
 def follow_pattern(pattern: str) -> Renderer:
-    """A renderer of "text {1}[, {2|name}]", as the head of this module describes it."""
+    """Return a renderer of a pattern "text {1}[, {2|name}]", as described at the top of this module."""
     sections: list[tuple[bool, list[str | Sequence[str]]]] = []
     for number, section in enumerate(re.split(r"[\[\]]", pattern)):
         parts: list[str | Sequence[str]] = [
@@ -204,7 +204,7 @@ def _number_of(language: str) -> Renderer:
 
 
 def _measure_of(language: str) -> Renderer:
-    """A number with the separators of its language, and its unit, which may have a name or stand second or third."""
+    """Return a renderer of a number and its unit, which may be a named argument or the second or third one."""
 
     def render(arguments: Arguments) -> str | None:
         number = arguments.get(1)
@@ -249,7 +249,7 @@ def _russian_old_date(arguments: Arguments) -> str | None:
 
 def _value_of_today(arguments: Arguments) -> str:
     """An age, or the number of people that a table outside of the page holds."""
-    return VOID
+    return UNKNOWN_VALUE
 
 
 def _german_height(arguments: Arguments) -> str | None:

@@ -1,4 +1,4 @@
-"""What happens to a training when ranks are killed, hang, compute nonsense or lose a machine."""
+"""Faults during pre-training: killed and hung ranks, non-finite losses, lost machines."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from bert_pipeline.errors import TrainingError
 from bert_pipeline.manifest import load_manifest, publishing
 
 
-def test_a_rank_killed_in_the_middle_of_a_save_leaves_the_checkpoint_before(
+def test_rank_killed_during_a_save_leaves_the_previous_checkpoint(
     data: dict[str, str], undisturbed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "training"
@@ -38,7 +38,7 @@ def test_a_rank_killed_in_the_middle_of_a_save_leaves_the_checkpoint_before(
     assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
-def test_a_rank_that_hangs_is_named_and_the_wait_is_bounded(data: dict[str, str], tmp_path: Path) -> None:
+def test_hung_rank_is_reported_within_the_timeout(data: dict[str, str], tmp_path: Path) -> None:
     settings = configuration(data, timeout_seconds=6)
     codes, reports, warnings = run_pretraining(settings, tmp_path / "training", fail=(1, 5, "hang"))
     assert codes[0] == 1
@@ -51,9 +51,7 @@ def test_a_rank_that_hangs_is_named_and_the_wait_is_bounded(data: dict[str, str]
     assert "no other rank is behind it" in warnings
 
 
-def test_a_loss_that_one_rank_finds_not_finite_stops_all_before_the_update(
-    data: dict[str, str], tmp_path: Path
-) -> None:
+def test_non_finite_loss_on_one_rank_stops_all_before_the_update(data: dict[str, str], tmp_path: Path) -> None:
     settings = configuration(data, checkpoint_interval_steps=4)
     codes, reports, _ = run_pretraining(settings, tmp_path / "training", fail=(1, 5, "poison"))
     assert codes == [1, 1]
@@ -67,15 +65,15 @@ def test_a_loss_that_one_rank_finds_not_finite_stops_all_before_the_update(
     assert max(train_events(tmp_path / "training")) == 5
 
 
-def test_ranks_that_do_not_find_each_other_give_up_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendezvous_without_other_ranks_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environments_of_ranks(2)[0].items():
         monkeypatch.setenv(name, value)
     with pytest.raises(TrainingError, match="did not find each other within 1 s"), process_group(1, "cpu"):
         pass
 
 
-def leave_before_the_first_meeting(report: Path) -> None:
-    """What a rank of two does when the other ends before they have met."""
+def leave_before_the_first_collective(report: Path) -> None:
+    """Run one of two ranks, of which the second ends before their first collective."""
     try:
         with process_group(60, "cpu") as group:
             if group.rank == 1:
@@ -85,20 +83,20 @@ def leave_before_the_first_meeting(report: Path) -> None:
         report.write_text(str(error))
 
 
-def test_a_rank_that_ends_before_the_training_begins_is_an_error_of_the_others(tmp_path: Path) -> None:
-    assert run_ranks(2, leave_before_the_first_meeting, tmp_path / "report") == [0, 3]
+def test_rank_ending_before_training_is_an_error_of_the_others(tmp_path: Path) -> None:
+    assert run_ranks(2, leave_before_the_first_collective, tmp_path / "report") == [0, 3]
     assert (tmp_path / "report").read_text().startswith("rank 0 lost the other ranks (")
 
 
 @pytest.mark.parametrize("sizes", [(2, 1), (1, 2), (2, 4, 1)])
-def test_every_sample_is_seen_exactly_once_however_often_the_number_of_ranks_changes(
+def test_every_sample_is_seen_once_when_the_number_of_ranks_changes(
     data: dict[str, str], sizes: tuple[int, ...]
 ) -> None:
     split = InstanceSplit(data["short"], "train")
     batch, seen = 16, []
     for step in range(10):  # two epochs of 80
         world_size = sizes[min(step // 3, len(sizes) - 1)]
-        for rank in range(world_size):  # each with a reader of its own, as after a resume
+        for rank in range(world_size):  # each with a new reader, as after a resume
             samples = InstanceReader(split, seed=7, groups_per_window=2).take(step * batch, batch)
             mine = rank_slice(samples, rank=rank, world_size=world_size)
             seen += list(zip(mine.epochs.tolist(), mine.sample_indices.tolist()))
@@ -106,7 +104,7 @@ def test_every_sample_is_seen_exactly_once_however_often_the_number_of_ranks_cha
 
 
 @pytest.mark.slow
-def test_a_reader_takes_no_more_memory_for_fifty_shards_than_for_one(tmp_path: Path) -> None:
+def test_reader_memory_does_not_grow_with_the_number_of_shards(tmp_path: Path) -> None:
     one = write_instances(tmp_path / "one", max_seq_length=512, shards=(4096,), held_out=8, rows_per_write=4096).path
     code = (
         "import sys\n"
@@ -136,7 +134,7 @@ def test_a_reader_takes_no_more_memory_for_fifty_shards_than_for_one(tmp_path: P
 
 
 def agent(settings: Path, output: Path, *, nodes: int, ranks: int, port: int) -> subprocess.Popen[str]:
-    """Start what a scheduler starts on one machine: a torchrun agent with its ranks, in a session of its own."""
+    """Start a torchrun agent with its ranks, in its own session, as a scheduler does on one machine."""
     command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={ranks}"]
     command += ["--max-restarts=0", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=test"]
     command += ["-m", "bert_model.pretraining", "--config", str(settings), "--output", str(output)]
@@ -158,7 +156,7 @@ def free_port() -> int:
 
 
 def process_tree(root: int) -> list[int]:
-    """The process ids of a process and all below it."""
+    """Return the ids of a process and its descendants."""
     children: dict[int, list[int]] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -173,7 +171,7 @@ def process_tree(root: int) -> list[int]:
 
 
 def ranks_of(machine: subprocess.Popen[str]) -> set[str]:
-    """The ranks that run on a machine, by what its processes were started with."""
+    """Return the ranks of an agent, from the environment of its processes."""
     found = set()
     for process in process_tree(machine.pid):
         variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
@@ -183,9 +181,7 @@ def ranks_of(machine: subprocess.Popen[str]) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["0", "1"])
-def test_of_two_machines_one_dies_and_is_named_and_the_other_resumes_alone(
-    data: dict[str, str], tmp_path: Path, lost: str
-) -> None:
+def test_lost_machine_is_reported_and_the_other_resumes_alone(data: dict[str, str], tmp_path: Path, lost: str) -> None:
     settings, output = tmp_path / "run.yaml", tmp_path / "training"
     values = configuration(data, checkpoint_interval_steps=10, evaluation_max_instances=2)
     values["phases"][0]["steps"] = 60
@@ -201,7 +197,7 @@ def test_of_two_machines_one_dies_and_is_named_and_the_other_resumes_alone(
             os.kill(process, signal.SIGKILL)
         said, _ = alive.communicate(timeout=240)
         assert alive.returncode not in (0, None), said
-        report = said.rpartition("Root Cause")[2]  # torchrun's last words
+        report = said.rpartition("Root Cause")[2]  # torchrun's final report
         assert f"rank {1 - int(lost)} lost the other ranks at step " in report, said
         assert ("it waited for the machine of rank 0 (" if lost == "0" else "it waited for rank 1 (process ") in report
         assert f"the last checkpoint is {output / 'checkpoints' / 'step-'}" in report
@@ -230,7 +226,7 @@ def test_of_two_machines_one_dies_and_is_named_and_the_other_resumes_alone(
 
 
 def losses(metrics: Path) -> dict[int, list[float]]:
-    """Every loss that was logged for each step."""
+    """Return step -> every loss that was logged for it."""
     found: dict[int, list[float]] = {}
     for line in metrics.read_text().splitlines() if metrics.is_file() else ():
         event = json.loads(line)

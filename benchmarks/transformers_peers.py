@@ -1,0 +1,220 @@
+"""The peer: Hugging Face transformers, with the best settings that its documentation names.
+
+Pre-training: scaled-dot-product attention, fused AdamW, padding to the longest of a batch, and batches in reading order
+or of like lengths (`group_by_length`). The data, masks, batch sizes, precision, dropout and clipping are those of our
+side: our reader and collator feed it, and only the labels are rearranged for its loss.
+
+Fine-tuning: its Trainer on a sequence classification, with its own padding, sampler, optimizer and loop.
+"""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+import transformers
+
+from benchmarks.training import Meter, TrainingCase
+from bert_model.finetuning.dataset import EncodedSet
+from bert_model.model.config import IGNORED_LABEL
+from bert_model.pretraining.data import Batch, InstanceReader, InstanceSplit, collate, rank_slice, split_micro_batches
+from bert_model.pretraining.trainer import ALIGNED_LENGTH
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+
+class TransformersTraining:
+    """A pre-training that continues from round to round."""
+
+    def __init__(self, case: TrainingCase, *, grouped: bool, compiled: bool = False) -> None:
+        self.case = case
+        self.grouped = grouped
+        self.meter = Meter(device=case.device)
+        self.config = case.pretraining_config(compiled=False)
+        self.masking = self.config.masking_of(self.config.phases[0])
+        self.tokenizer = Tokenizer.from_directory(case.instances.path)
+        split = InstanceSplit(case.instances.path, "train")
+        self.reader = InstanceReader(split, seed=self.config.seed, groups_per_window=self.config.shuffle_row_groups)
+        shape = case.model_config()
+        settings = transformers.BertConfig(
+            vocab_size=shape.vocab_size,
+            hidden_size=shape.hidden_size,
+            num_hidden_layers=shape.num_hidden_layers,
+            num_attention_heads=shape.num_attention_heads,
+            intermediate_size=shape.intermediate_size,
+            hidden_dropout_prob=case.dropout,
+            attention_probs_dropout_prob=case.dropout,
+        )
+        model: torch.nn.Module = transformers.BertForPreTraining._from_config(settings, attn_implementation="sdpa")
+        self.model = model.to(case.device).train()
+        self.forward: Any = torch.compile(self.model) if compiled else self.model
+        self.optimizer = torch.optim.AdamW(_parameter_groups(self.model), lr=1e-4, eps=1e-6, fused=True)
+        self._position = 0
+
+    def run(self, seconds: float) -> float:
+        """Train for at least `seconds`; return real tokens per second."""
+        self.meter.restart(seconds)
+        while not self.meter.is_over:
+            self.meter.step(self._train_step())
+        return self.meter.tokens_per_second
+
+    def _train_step(self) -> int:
+        num_tokens = 0
+        batches = self._batches()
+        for batch in batches:
+            batch = batch.to(self.case.device)
+            labels = torch.full_like(batch.input_ids, IGNORED_LABEL)
+            rows, slots = (batch.labels != IGNORED_LABEL).nonzero(as_tuple=True)
+            labels[rows, batch.masked_lm_positions[rows, slots]] = batch.labels[rows, slots]
+            mask = torch.ones_like(batch.input_ids) if batch.attention_mask is None else batch.attention_mask.long()
+            with torch.autocast(self.case.device.type, dtype=torch.bfloat16, enabled=self.case.precision == "bfloat16"):
+                output = self.forward(
+                    input_ids=batch.input_ids,
+                    attention_mask=mask,
+                    token_type_ids=batch.token_type_ids,
+                    labels=labels,
+                    next_sentence_label=batch.next_sentence_label,
+                )
+            (output.loss / len(batches)).backward()
+            num_tokens += batch.num_tokens
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return num_tokens
+
+    def _batches(self) -> list[Batch]:
+        samples = self.reader.take(self._position, self.case.global_batch_size)
+        self._position += self.case.global_batch_size
+        if self.grouped:
+            samples = rank_slice(samples, rank=0, world_size=1)
+        return [
+            collate(
+                part,
+                vocabulary=self.tokenizer,
+                masking=self.masking,
+                seed=self.config.seed,
+                pad_to_multiple=1 if self.case.device.type == "cpu" else ALIGNED_LENGTH,
+            )
+            for part in split_micro_batches(samples, self.case.micro_batch_size)
+        ]
+
+
+def _parameter_groups(model: torch.nn.Module) -> list[dict[str, Any]]:
+    """Apply weight decay to all parameters but biases and normalization, as transformers' own Trainer does."""
+    named = list(model.named_parameters())
+    plain = [parameter for name, parameter in named if name.endswith("bias") or "LayerNorm" in name]
+    decayed = [parameter for name, parameter in named if not (name.endswith("bias") or "LayerNorm" in name)]
+    return [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}]
+
+
+class EncodedDataset(torch.utils.data.Dataset):
+    """Encoded rows as the Trainer requires them: lists of ids, padded by its collator."""
+
+    def __init__(self, encoded: EncodedSet) -> None:
+        self.rows = []
+        for row in range(encoded.num_rows):
+            ids = encoded.input_ids[encoded.offsets[row] : encoded.offsets[row + 1]].tolist()
+            first_b = int(encoded.segment_b_start[row])
+            types = [0] * first_b + [1] * (len(ids) - first_b)
+            self.rows.append(
+                {
+                    "input_ids": ids,
+                    "token_type_ids": types,
+                    "attention_mask": [1] * len(ids),
+                    "labels": int(encoded.row_columns["labels"][row]),
+                }
+            )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.rows[index]
+
+
+class _Clock(transformers.TrainerCallback):
+    """Time of the training loop, without setup and final writing."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._started = 0.0
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self._started = time.perf_counter()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self.seconds = time.perf_counter() - self._started
+
+
+class TransformersFinetuning:
+    """Fine-tunings of a model, each from the same weights, and predictions."""
+
+    def __init__(
+        self,
+        model: Path,
+        *,
+        num_labels: int,
+        batch_size: int,
+        learning_rate: float,
+        precision: str,
+        device: str,
+        grouped: bool,
+        epochs: float,
+    ) -> None:
+        self.directory = model
+        self.num_labels = num_labels
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+        self.settings: dict[str, Any] = {
+            "output_dir": str(Path(tempfile.gettempdir()) / "transformers-finetuning"),
+            "per_device_train_batch_size": batch_size,
+            "per_device_eval_batch_size": batch_size,
+            "num_train_epochs": epochs,
+            "learning_rate": learning_rate,
+            "weight_decay": 0.01,
+            "warmup_steps": 0.1,  # a share, where it is below 1
+            "bf16": precision == "bfloat16",
+            "use_cpu": device == "cpu",
+            "train_sampling_strategy": "group_by_length" if grouped else "random",
+            "save_strategy": "no",
+            "logging_strategy": "no",
+            "report_to": "none",
+            "disable_tqdm": True,
+        }
+        self.trainer: Any = None
+
+    def train(self, data: EncodedDataset, *, seed: int) -> float:
+        """Train from the initial weights; return the seconds of the loop."""
+        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+        torch.manual_seed(seed)
+        model = transformers.BertForSequenceClassification.from_pretrained(self.directory, num_labels=self.num_labels)
+        clock = _Clock()
+        self.trainer = transformers.Trainer(
+            model=model,
+            args=transformers.TrainingArguments(**self.settings, seed=seed),
+            train_dataset=data,
+            processing_class=self.tokenizer,  # makes padding to the longest of a batch its collator
+            callbacks=[clock],
+        )
+        self.trainer.remove_callback(transformers.PrinterCallback)
+        self.trainer.train()
+        return clock.seconds
+
+    def predict(self, data: EncodedDataset) -> float:
+        """Predict a set with the model trained last; return the seconds."""
+        started = time.perf_counter()
+        self.trainer.predict(data)
+        return time.perf_counter() - started
+
+    def logits(self, data: EncodedDataset) -> np.ndarray:
+        """Return the outputs of the model trained last, in the order of the set (grouping by length permutes it)."""
+        strategy = self.trainer.args.train_sampling_strategy
+        self.trainer.args.train_sampling_strategy = "random"  # predicts in order
+        try:
+            return np.asarray(self.trainer.predict(data).predictions)
+        finally:
+            self.trainer.args.train_sampling_strategy = strategy

@@ -1,0 +1,116 @@
+"""Homes that earlier revisions wrote open with the present code: registry, runs, artefacts and checkpoints."""
+
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import mlflow
+import pandas as pd
+import pytest
+
+from bert_model.cli import main
+from bert_model.inference.predict import load_predictor
+from bert_model.registry import registry
+from bert_model.training.metrics_log import read_lines, tracking_uri
+from bert_model.training.mlflow_sync import open_client
+from bert_pipeline.manifest import load_manifest
+from workflows import backup
+
+HOMES = Path(__file__).parent / "data" / "homes"
+DATA = {
+    "corpus": "corpus",
+    "vocabulary": "vocabulary",
+    "instances": "instances",
+    "pretraining/model": "pretrained_model",
+    "pretraining/checkpoints/step-00000020": "checkpoint",
+    "finetuned": "finetuned_model",
+}
+"""Directory -> kind of the artefact in it."""
+SENTENCE = {"text": "the film was lovely ."}
+
+
+@pytest.fixture(scope="module", params=sorted(path.name for path in HOMES.glob("*.tar.xz")))
+def data(request, tmp_path_factory):
+    """The artefact directories of a home, whose registry is restored as BERT_HOME; the working directory is above."""
+    place = tmp_path_factory.mktemp("earlier")
+    with tarfile.open(HOMES / request.param) as archive:
+        archive.extractall(place, filter="data")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("BERT_HOME", "DAGSTER_", "MLFLOW_"))]:
+            patch.delenv(name)
+        patch.setenv("BERT_HOME", str(place / "home"))
+        patch.chdir(place)
+        assert backup.main(["restore", "backup"]) == 0
+        yield place / "data"
+
+
+def test_every_kind_of_artefact_is_intact(data):
+    for directory, kind in DATA.items():
+        assert load_manifest(data / directory, kind=kind, verify="sha256").sha256
+
+
+def test_versions_are_listed_with_score_and_alias(data, capsys):
+    assert main(["models"]) == 0
+    heading, pretrained, finetuned = capsys.readouterr().out.splitlines()
+    assert heading.split()[:3] == ["NAME", "VERSION", "ALIASES"]
+    assert pretrained.split()[:4] == ["bert-tiny", "1", "candidate", "held_out/mlm_loss"]
+    assert finetuned.split()[:6] == ["bert-tiny-sst2", "1", "candidate,", "champion", "sst2/dev/accuracy", "100.00"]
+
+
+@pytest.mark.parametrize(("name", "source"), [("bert-tiny", "pretraining/model"), ("bert-tiny-sst2", "finetuned")])
+def test_downloaded_version_is_the_registered_directory(data, name, source):
+    local = registry.download(f"models:/{name}@candidate")
+    assert load_manifest(local, verify="sha256").sha256 == load_manifest(data / source).sha256
+
+
+def test_stored_model_code_predicts_like_the_present_code(data):
+    expected = load_predictor("sst2", [data / "finetuned"]).answer([SENTENCE])
+    mlflow.set_tracking_uri(tracking_uri())
+    try:
+        served = mlflow.pyfunc.load_model("models:/bert-tiny-sst2@champion")
+        assert served.predict(pd.DataFrame([SENTENCE])) == expected
+        masked = mlflow.pyfunc.load_model("models:/bert-tiny/1")
+        assert masked.predict(pd.DataFrame([{"text": "the film was [MASK] ."}]))
+    finally:
+        mlflow.set_tracking_uri("")
+
+
+def test_registered_version_passes_the_gates(data, capsys):
+    assert main(["promote", "bert-tiny"]) == 0
+    assert "bert-tiny version 1 is champion" in capsys.readouterr().out
+    assert main(["promote", "bert-tiny-sst2"]) == 1
+    assert "bert-tiny-sst2 version 1 is refused by: new, better" in capsys.readouterr().out
+
+
+def test_registering_the_same_directory_keeps_its_version(data):
+    assert registry.register(data / "finetuned", "bert-tiny-sst2").version == 1
+
+
+def test_versions_lead_to_their_runs_and_metrics(data):
+    client = open_client()
+    experiments = {experiment.name: experiment.experiment_id for experiment in client.search_experiments()}
+    assert {"bert", "finetuning", "pretraining"} <= set(experiments)
+    run_id = registry.get_version("models:/bert-tiny/1").run_id
+    assert client.get_run(run_id).info.experiment_id == experiments["pretraining"]
+    assert [metric.step for metric in client.get_metric_history(run_id, "held_out/mlm_loss")] == [10, 20]
+
+
+def test_old_corpus_gives_the_old_vocabulary(data, tmp_path):
+    words = f"vocab {data}/corpus --output {tmp_path}/vocabulary --vocab-size 120 --num-unused 3"
+    assert main(words.split()) == 0
+    assert (tmp_path / "vocabulary" / "vocab.txt").read_text() == (data / "vocabulary" / "vocab.txt").read_text()
+
+
+def test_preempted_training_resumes_to_the_same_loss(data, capsys):
+    words = "pretrain --config run.yaml --output data/preempted --device cpu --resume"
+    assert main(words.split()) == 0
+    assert json.loads(capsys.readouterr().out)["step"] == 20
+    assert {"step": 7, "event": "resume"}.items() <= next(
+        line for line in read_lines(data / "preempted") if line["event"] == "resume"
+    ).items()
+    losses = [
+        load_manifest(data / output / "model", verify="sha256").counts["held_out/mlm_loss"]
+        for output in ("preempted", "pretraining")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
