@@ -3,6 +3,7 @@
 import numpy as np
 import tiny_tasks
 
+from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.decode import (
     SpanAnswer,
     SpanCandidate,
@@ -11,7 +12,7 @@ from bert_model.finetuning.decode import (
     span_answers,
     tune_threshold,
 )
-from bert_model.finetuning.encode import EncodingConfig, encode_examples
+from bert_model.finetuning.encode import encode_examples
 from bert_pipeline.tasks.example import Answer, SpanExample
 from bert_pipeline.tasks.task import get_task
 
@@ -47,7 +48,7 @@ def test_answer_is_taken_where_it_has_its_maximum_context_and_is_no_longer_than_
     context = "anna lives in rome and boris lives in oslo and clara lives in lima"
     example = SpanExample("0", "t", context, "who ?", (Answer("rome", context.index("rome")),))
     tokenizer = tiny_tasks.tokenizer()
-    config = EncodingConfig(max_seq_length=14, doc_stride=4, max_query_length=4)
+    config = FinetuningConfig(max_seq_length=14, doc_stride=4, max_query_length=4)
     encoded = encode_examples(get_task("squad1"), [example], tokenizer, config)
     logits = np.zeros((len(encoded.input_ids), 2), dtype=np.float32)
     start = encoded.token_columns["character_start"] == context.index("oslo")

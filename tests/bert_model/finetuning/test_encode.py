@@ -8,10 +8,10 @@ import tiny_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import scored_words
 from bert_model.finetuning.encode import (
-    EncodingConfig,
     document_windows,
     encode_examples,
     encode_texts,
@@ -20,13 +20,13 @@ from bert_model.finetuning.encode import (
     truncated_pair,
 )
 from bert_model.model.config import IGNORED_LABEL
-from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.squad import NO_OFFSET
 from bert_pipeline.tasks.task import get_task
 
 TOKENIZER = tiny_tasks.tokenizer()
-CONFIG = EncodingConfig(max_seq_length=24, doc_stride=5, max_query_length=6)
+CONFIG = FinetuningConfig(max_seq_length=24, doc_stride=5, max_query_length=6)
 
 
 def rows_of(encoded):
@@ -123,7 +123,7 @@ def spans_of(example, config=CONFIG):
 
 def test_answer_positions_give_back_the_original_characters():
     example = SpanExample("0", "t", CONTEXT, "where does anna live ?", (Answer("Rome", CONTEXT.index("Rome")),))
-    encoded, texts = spans_of(example, EncodingConfig(max_seq_length=16, doc_stride=5, max_query_length=6))
+    encoded, texts = spans_of(example, FinetuningConfig(max_seq_length=16, doc_stride=5, max_query_length=6))
     assert encoded.num_rows > 1
     assert set(texts) == {"Rome", None}  # windows without the answer point at [CLS]
     assert encoded.lengths().max() <= 16
@@ -132,13 +132,13 @@ def test_answer_positions_give_back_the_original_characters():
 def test_answer_that_a_window_cuts_in_two_is_no_answer_there():
     answer = "Oslo . Anna lives in Rome . Clara lives in Cairo"
     example = SpanExample("0", "t", CONTEXT, "a ?", (Answer(answer, CONTEXT.index(answer)),))
-    _, texts = spans_of(example, EncodingConfig(max_seq_length=14, doc_stride=4, max_query_length=6))
+    _, texts = spans_of(example, FinetuningConfig(max_seq_length=14, doc_stride=4, max_query_length=6))
     assert set(texts) == {None}
 
 
 def test_answer_whose_place_is_unknown_is_no_training_signal():
     example = SpanExample("0", "t", "rome was rome .", "where ?", (Answer("rome .", NO_OFFSET),))
-    encoded = encode_examples(get_task("squad1"), [example], tiny_tasks.tokenizer(), EncodingConfig(max_seq_length=24))
+    encoded = encode("squad1", [example])
     assert encoded.row_columns["start_positions"].tolist() == encoded.row_columns["end_positions"].tolist() == [0]
 
 
@@ -227,7 +227,7 @@ def test_padding_stands_behind_the_tokens_and_is_masked():
 
 @pytest.mark.parametrize("name", ["mnli", "stsb", "squad2", "swag", "ner"])
 def test_saved_set_comes_back_the_same(name, tmp_path):
-    encoded = encode(name, tiny_tasks.task_data(name).train, EncodingConfig(max_seq_length=48, doc_stride=16))
+    encoded = encode(name, tiny_tasks.task_data(name).train, FinetuningConfig(max_seq_length=48, doc_stride=16))
     encoded.save(tmp_path / "set")
     loaded = EncodedSet.load(tmp_path / "set")
     units = np.arange(min(5, encoded.num_units))
@@ -236,8 +236,3 @@ def test_saved_set_comes_back_the_same(name, tmp_path):
     for key in before:
         np.testing.assert_array_equal(before[key], after[key])
     assert (loaded.kind, loaded.num_examples) == (encoded.kind, encoded.num_examples)
-
-
-def test_lengths_that_leave_no_room_are_refused():
-    with pytest.raises(ConfigurationError, match="max_seq_length: found 4"):
-        EncodingConfig(max_seq_length=4)

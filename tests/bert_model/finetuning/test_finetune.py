@@ -15,12 +15,15 @@ from bert_model.finetuning.config import task_configuration
 from bert_model.finetuning.decode import evaluate
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.finetune import finetune
+from bert_model.finetuning.frozen_features import FeatureJob
 from bert_model.finetuning.task_model import load_task_model
+from bert_model.finetuning.trial import TrialOutput
 from bert_model.finetuning.trial_runner import trial_directory
-from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
 from bert_model.metrics import score
 from bert_model.metrics.score import read_predictions
+from bert_model.model.config import BertConfig
 from bert_model.training.mlflow_sync import open_client
 from bert_pipeline.errors import ConfigurationError, InputError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
@@ -35,7 +38,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pool():
-    with TrialPool(num_workers=0) as pool:
+    with WorkerPool(num_workers=0) as pool:
         yield pool
 
 
@@ -111,18 +114,18 @@ def test_features_of_a_frozen_encoder_are_learned_from_and_the_encoder_stays_as_
 
 
 def test_six_rows_of_table_7_come_from_one_stored_set_of_activations(model, tmp_path, pool, monkeypatch):
-    extractions = []
-    extract = TrialPool.extract
+    feature_jobs = []
+    run = WorkerPool.run
 
     def counted(self, jobs):
-        extractions.extend(jobs)
-        extract(self, jobs)
+        feature_jobs.extend(job for job in jobs if isinstance(job, FeatureJob))
+        return run(self, jobs)
 
-    monkeypatch.setattr(TrialPool, "extract", counted)
+    monkeypatch.setattr(WorkerPool, "run", counted)
     inputs = ["embeddings", "second_to_last", "last", "weighted_sum_last_four", "concat_last_four", "weighted_sum_all"]
     result = tune("ner_features", model, tmp_path / "out", pool, feature_inputs=inputs, seeds=[1, 2], epochs=[4.0])
-    (extraction,) = extractions
-    assert extraction.states == (0, 1)  # all that a model of one block has
+    (feature_job,) = feature_jobs
+    assert feature_job.states == (0, 1)  # all that a model of one block has
     rows = result.results["feature_inputs"]
     assert [row["feature_input"] for row in rows] == inputs
     assert [row["paper"] for row in rows] == [91.0, 95.6, 94.9, 95.9, 96.1, 95.5]
@@ -148,7 +151,7 @@ def test_weights_of_the_published_model_are_the_winners_and_load_in_transformers
     theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "out").eval()
     examples = data.dev["dev"]
     ours = load_task_model(tmp_path / "out")
-    encoded = encode_examples(ours.task, examples, ours.tokenizer, ours.config.encoding)
+    encoded = encode_examples(ours.task, examples, ours.tokenizer, ours.config)
     batch = encoded.padded(np.arange(len(examples)), pad_id=0)
     with torch.no_grad():
         logits = theirs(**{key: torch.from_numpy(value) for key, value in batch.items()}).logits.numpy()
@@ -160,7 +163,7 @@ def test_weights_of_the_published_model_are_the_winners_and_load_in_transformers
 def test_one_process_and_two_workers_publish_the_same_content(model, tmp_path):
     hashes = []
     for workers in (0, 2):  # 0 runs the trials in this process
-        with TrialPool(num_workers=workers) as pool:
+        with WorkerPool(num_workers=workers) as pool:
             for name in ("mnli", "ner_features"):
                 data = tiny_tasks.task_data(name, num_dev=23)  # 23 rows fill no batch evenly
                 output = tmp_path / f"{name}-{workers}"
@@ -170,19 +173,19 @@ def test_one_process_and_two_workers_publish_the_same_content(model, tmp_path):
     assert len(set(hashes)) == 2
 
 
-class Interrupted(TrialPool):
-    """A pool whose process is interrupted when so many trials have ended."""
+class Interrupted(WorkerPool):
+    """A pool whose process is interrupted when so many trials have finished."""
 
     def __init__(self, after):
         super().__init__(num_workers=0)
         self.after, self.ran = after, 0
 
-    def run(self, trials):
-        for item in super().run(trials):
+    def run(self, jobs):
+        for output in super().run(jobs):
             if self.ran == self.after:
                 raise KeyboardInterrupt
-            self.ran += 1
-            yield item
+            self.ran += isinstance(output, TrialOutput)
+            yield output
 
 
 @pytest.mark.parametrize("name", ["sst2", "ner_features"])
@@ -194,8 +197,8 @@ def test_half_done_search_goes_on_where_it_was_interrupted_and_publishes_the_sam
     (held,) = tmp_path.iterdir()
     assert held.name.startswith(".trials-out-")
     outputs = sorted(held.glob("*.npz"))
-    assert len(outputs) == 3  # a trial that had ended when the interruption came is not lost either
-    outputs[0].write_bytes(outputs[0].read_bytes()[:100])  # torn by a power cut: made again
+    assert len(outputs) == 3  # with the trial that had finished when the interruption came
+    outputs[0].write_bytes(outputs[0].read_bytes()[:100])  # torn by a power cut: repeated
     rest = Interrupted(after=99)
     result = tune(name, model, tmp_path / "out", rest, **settings)
     assert rest.ran == 2
@@ -212,6 +215,28 @@ def test_trials_of_another_configuration_are_not_taken_over(model, tmp_path):
     tune("sst2", model, tmp_path / "out", fresh, seeds=[1, 2], epochs=[1.0])
     assert fresh.ran == 2
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_first_of_tied_seeds_wins_in_any_order(model, tmp_path, pool):
+    fine_tuned = tune("squad1", model, tmp_path / "a", pool)  # its head is kept, whatever the seed
+    still = {"learning_rates": [1e-12], "epochs": [1.0], "hidden_dropout": 0.0, "classifier_dropout": 0.0}
+    result = tune("squad1", fine_tuned.path, tmp_path / "b", pool, seeds=[2, 1], **still)
+    trials = result.results["starts"]["pretrained"]["runs"]
+    assert trials[0]["scores"] == trials[1]["scores"]
+    assert result.results["winner"]["seed"] == 2
+
+
+def test_search_reads_model_configuration_once(model, tmp_path, pool, monkeypatch):
+    reads = []
+    read = BertConfig.from_directory
+
+    def counted(directory, **overrides):
+        reads.append(directory)
+        return read(directory, **overrides)
+
+    monkeypatch.setattr(BertConfig, "from_directory", counted)
+    tune("sst2", model, tmp_path / "out", pool, seeds=[1, 2, 3], epochs=[1.0])
+    assert len(reads) == 1
 
 
 def test_same_fine_tuning_twice_at_a_time_is_refused(tmp_path):
@@ -294,7 +319,7 @@ def test_corrected_adam_begins_with_smaller_steps_than_the_papers(model, tmp_pat
 
 def test_a_worker_for_each_gpu(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
-    pool = TrialPool()
+    pool = WorkerPool()
     assert (pool.num_workers, pool.devices) == (3, ["cuda:0", "cuda:1", "cuda:2"])
 
 
@@ -312,7 +337,7 @@ def test_bilstm_head_of_table_5_is_trained_and_comes_back_with_the_model(name, t
     loaded = load_task_model(tmp_path / "out")
     assert (loaded.model.config.head, loaded.model.config.attention) == ("bilstm", "causal")
     examples = data.dev["dev"]
-    encoded = encode_examples(loaded.task, examples, loaded.tokenizer, loaded.config.encoding)
+    encoded = encode_examples(loaded.task, examples, loaded.tokenizer, loaded.config)
     evaluation = evaluate(loaded.task, examples, encoded, loaded.logits(encoded, num_threads=1), loaded.config)
     assert evaluation.scores[loaded.task.main_metric] == pytest.approx(
         result.metrics[result.main_key]["best"], abs=1e-5

@@ -15,8 +15,8 @@ from bert_model.finetuning.decode import span_answers
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.task_model import load_task_model
-from bert_model.finetuning.worker_pool import TrialPool
-from bert_model.inference.inputs import read_records
+from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.inference.inputs import read_inputs
 from bert_model.inference.predict import TaskPredictor, load_predictor, predict
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.tasks.task import get_task
@@ -37,7 +37,7 @@ def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     base = tiny_tasks.make_model(root / "base")
     found = {"base": base}
-    with TrialPool(num_workers=0) as pool:
+    with WorkerPool(num_workers=0) as pool:
         for name in INPUTS:
             config = tiny_tasks.configuration()
             finetune(tiny_tasks.task_data(name), base, root / name, config, pool=pool, experiment="")
@@ -111,7 +111,7 @@ def test_ensemble_of_squad_models_averages_start_and_end_logits_and_thresholds(m
     pair = [load_task_model(models[name], "squad2") for name in ("squad2", "squad2 again")]
     thresholds = [model.facts["null_threshold"] for model in pair]
     examples = tiny_tasks.task_data("squad2").dev["dev"]
-    encoded = encode_examples(pair[0].task, examples, pair[0].tokenizer, pair[0].config.encoding)
+    encoded = encode_examples(pair[0].task, examples, pair[0].tokenizer, pair[0].config)
     one, other = (model.logits(encoded) for model in pair)
     assert not np.allclose(one, other, atol=0.1)
     expected = span_answers(examples, encoded, (one + other) / 2)
@@ -197,7 +197,7 @@ def test_models_are_put_on_the_gpu_where_there_is_one(task, models, monkeypatch)
 def test_gpu_answers_as_the_cpu_does(task, models, monkeypatch):
     record = {"nsp": {"text": "the film .", "text_b": "it was fine ."}, "mlm": {"text": "the [MASK] ."}}.get(task)
     if record is None:
-        record = next(read_records([INPUTS[task]], load_predictor(task, [models[task]]).form, "here"))
+        record = next(read_inputs([INPUTS[task]], load_predictor(task, [models[task]]).form, "here"))
     directory = models.get(task, models["base"])
     (on_gpu,) = load_predictor(task, [directory]).answer([record])
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

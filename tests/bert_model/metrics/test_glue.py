@@ -136,7 +136,7 @@ def test_prediction_files_are_scored_against_a_data_file(tmp_path, dev_file, con
     ("content", "message"),
     [
         ("index\tprediction\n5\tyes\n", r"predictions:2: prediction 'yes', expected one of entailment"),
-        ("index\tprediction\n5\tentailment\n5\tentailment\n", r"predictions:3: the id '5' stands twice"),
+        ("index\tprediction\n5\tentailment\n5\tentailment\n", r"predictions:3: the id '5' occurs twice"),
         ("index\tprediction\n5\n", r"predictions:2: 1 columns, expected 2"),
         ("5\tentailment\n", r"predictions:1: header '5.tentailment', expected 'index<TAB>prediction'|:1: header"),
         ("index\tprediction\n5\tentailment\n", r"predictions: rte: no prediction for example '6'"),
