@@ -1,4 +1,4 @@
-"""Activations are those of the model, token by token, and the six inputs of the paper's Table 7 are made of them."""
+"""Features equal the hidden states of transformers; the tagger reads the six inputs of the paper's Table 7."""
 
 import json
 
@@ -19,7 +19,7 @@ def model(tmp_path_factory):
     return tiny_tasks.make_model(tmp_path_factory.mktemp("model") / "tiny", num_hidden_layers=3)
 
 
-def test_parquet_holds_the_hidden_states_that_transformers_computes(model, tmp_path):
+def test_parquet_has_the_hidden_states_that_transformers_computes(model, tmp_path):
     (tmp_path / "in.txt").write_text("the film was fine .\na song\tthe meal was sour .\n")
     assert write_features(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1, 0, 2)) == 2
     rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
