@@ -42,9 +42,13 @@ def test_layer_that_the_model_does_not_have_is_named(model, tmp_path):
     assert not (tmp_path / "out.parquet").exists()
 
 
-def test_empty_input_leaves_no_file(model, tmp_path):
-    (tmp_path / "in.txt").write_text("\n")
-    with pytest.raises(InputError, match="no text in it"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("\n", "no text in it"), ("a song\n\na\tb\tc\n", r"in.txt:3: 3 tab-separated fields, expected text and text_b")],
+)
+def test_bad_input_names_its_line_and_leaves_no_file(text, message, model, tmp_path):
+    (tmp_path / "in.txt").write_text(text)
+    with pytest.raises(InputError, match=message):
         write_features(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1,))
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 

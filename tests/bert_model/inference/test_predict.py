@@ -98,6 +98,12 @@ def test_conll_columns_are_read_as_documents(models, tmp_path):
     assert [answer["words"] for answer in answers] == [["Anna", "lives"], ["Boris"]]
 
 
+def test_conll_sentence_belongs_to_the_document_mark_before_it():
+    lines = ["-DOCSTART- O", "Anna O", "-DOCSTART- O", "", "Boris O"]  # the first sentence ends without a blank line
+    found = list(read_inputs(lines, "tagging", "here"))
+    assert found == [{"words": ("Anna",), "document": 0}, {"words": ("Boris",), "document": 1}]
+
+
 def test_ensemble_averages_probabilities(models, tmp_path):
     one, two, both = (
         answers_to("sst2", chosen, INPUTS["sst2"], tmp_path)[0]["probabilities"]["0"]
