@@ -34,7 +34,7 @@ from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.weights import load_model
 from bert_model.training.config import OptimizerConfig, learning_rate_at
 from bert_model.training.optimizer import build_optimizer, clip_gradients, set_learning_rate
-from bert_pipeline.manifest import written_whole
+from bert_pipeline.manifest import atomic_write
 
 MAX_REPORTED_LOSSES = 20
 OUTPUT_SUFFIX = ".npz"
@@ -297,7 +297,7 @@ def write_output(path: Path, output: TrialOutput) -> None:
     facts = {field.name: getattr(output, field.name) for field in dataclasses.fields(output) if field.name != "logits"}
     arrays = {f"logits/{split}": logits for split, logits in output.logits.items()}
     arrays[FACTS] = np.frombuffer(json.dumps(facts).encode("utf-8"), dtype=np.uint8)
-    with written_whole(path) as temporary, open(temporary, "wb") as stream:
+    with atomic_write(path) as temporary, open(temporary, "wb") as stream:
         np.savez(stream, **arrays)  # type: ignore[arg-type]
 
 

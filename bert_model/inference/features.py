@@ -17,7 +17,7 @@ from bert_model.model.bert import BertModel
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.weights import load_model
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.manifest import written_whole
+from bert_pipeline.manifest import atomic_write
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 CHUNK = 256
@@ -43,7 +43,7 @@ def write_features(
     count = 0
     with (
         reading(input_path) as (lines, where),
-        written_whole(output) as temporary,
+        atomic_write(output) as temporary,
         pq.ParquetWriter(temporary, _schema(numbers)) as writer,
     ):
         inputs = read_texts(lines, where)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.manifest import written_whole
+from bert_pipeline.manifest import atomic_write
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.ner import DOCUMENT_MARK
 from bert_pipeline.vocabulary.tokenizer import pre_tokenizer
@@ -166,5 +166,5 @@ def writing(path: str) -> Iterator[IO[str]]:
         yield sys.stdout
         return
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(Path(path)) as temporary, open(temporary, "w", encoding="utf-8") as stream:
+    with atomic_write(Path(path)) as temporary, open(temporary, "w", encoding="utf-8") as stream:
         yield stream

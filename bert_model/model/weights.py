@@ -78,7 +78,7 @@ def load_model(
 
     Heads that only one of the two architectures has are created (from `seed`) or dropped, and reported. Any other
     missing or unexpected tensor, or wrong shape, raises InputError with its name. The configuration is the directory's
-    with `num_labels` and overrides, or `config` where the caller has read it already.
+    with `num_labels` and overrides, or `config` if the caller has read it already.
     """
     directory = Path(directory)
     if num_labels is not None:

@@ -1,4 +1,4 @@
-"""Answers from logits: the threshold of no answer, maximum context, and collapse."""
+"""Decoding of logits: null threshold, maximum context, collapse."""
 
 import numpy as np
 import tiny_tasks
@@ -28,7 +28,7 @@ def _answers(odds_and_texts):
     }
 
 
-def test_threshold_is_the_one_that_no_other_beats():
+def test_tuned_threshold_is_optimal():
     rng = np.random.default_rng(3)
     examples = [
         SpanExample(str(i), "t", "x y", "q", () if rng.random() < 0.5 else (Answer("x", 0),)) for i in range(60)
@@ -44,7 +44,7 @@ def test_threshold_is_the_one_that_no_other_beats():
     assert best == max(mean_at(t) for t in [-9.0, *(a.null_odds + d for a in answers.values() for d in (-1e-9, 1e-9))])
 
 
-def test_answer_is_taken_where_it_has_its_maximum_context_and_is_no_longer_than_allowed():
+def test_span_answers_require_maximum_context_and_maximum_length():
     context = "anna lives in rome and boris lives in oslo and clara lives in lima"
     example = SpanExample("0", "t", context, "who ?", (Answer("rome", context.index("rome")),))
     tokenizer = tiny_tasks.tokenizer()
@@ -61,7 +61,7 @@ def test_answer_is_taken_where_it_has_its_maximum_context_and_is_no_longer_than_
     assert (answer.best.start_logit, answer.best.end_logit) == (9.0, 9.0)
 
 
-def test_collapse_is_the_same_answer_to_everything():
+def test_equal_predictions_count_as_collapsed():
     task = get_task("sst2")
     assert is_collapsed(task, {"0": "1", "1": "1", "2": "1"})
     assert not is_collapsed(task, {"0": "1", "1": "1", "2": "0"})

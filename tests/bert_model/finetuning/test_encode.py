@@ -1,4 +1,4 @@
-"""Examples become rows as google's and the paper's code make them, and nothing of them is lost."""
+"""Examples are encoded as in google's code and in the paper, and nothing is lost."""
 
 import dataclasses
 
@@ -149,7 +149,7 @@ def test_question_without_an_answer_points_at_cls():
 
 @settings(max_examples=60)
 @given(st.integers(1, 90), st.integers(3, 30), st.integers(1, 40))
-def test_every_token_of_a_context_has_its_maximum_context_in_exactly_one_window(num_tokens, room, stride):
+def test_every_token_has_its_maximum_context_in_exactly_one_window(num_tokens, room, stride):
     windows = span_windows(num_tokens, room, stride)
     covered = np.zeros(num_tokens, dtype=int)
     for (first, end), is_max in zip(windows, maximum_context(windows)):
@@ -158,7 +158,7 @@ def test_every_token_of_a_context_has_its_maximum_context_in_exactly_one_window(
     assert (covered == 1).all()
 
 
-def test_maximum_context_prefers_the_window_where_the_token_is_farther_from_an_edge():
+def test_maximum_context_is_in_the_window_farthest_from_an_edge():
     windows = [(0, 8), (4, 12)]
     first, second = maximum_context(windows)
     assert first.tolist() == [True] * 6 + [False] * 2
@@ -189,7 +189,7 @@ def _sentence(number, words, document=0):
     return TaggedExample(str(number), document, tuple(words), tuple("O" for _ in words))
 
 
-def test_every_word_is_scored_once_even_where_it_has_more_pieces_than_a_row():
+def test_every_word_is_scored_once_even_if_longer_than_a_row():
     endless = "film" + "s" * 60
     sentences = [_sentence(i, ["the", "film", endless, "was", "fine"] * 4, i // 2) for i in range(5)]
     encoded = encode("ner", sentences)
@@ -218,7 +218,7 @@ def test_tag_outside_the_task_is_named():
         encode("ner", [TaggedExample("0", 0, ("anna",), ("B-FOO",))])
 
 
-def test_padding_stands_behind_the_tokens_and_is_masked():
+def test_padding_follows_the_tokens_and_is_masked():
     encoded = encode_texts([("the film", None), ("the film was fine .", None)], TOKENIZER, 24)
     batch = encoded.padded(np.array([1, 0]), pad_id=TOKENIZER.pad_id)
     assert batch["attention_mask"].tolist() == [[1] * 7, [1] * 4 + [0] * 3]

@@ -98,7 +98,7 @@ def test_trivial_baseline_of_each_kind():
         trivial_baseline("rte", [], texts("entailment"))
 
 
-def test_trivial_baseline_by_f1_is_the_positive_class_even_where_it_is_rare():
+def test_trivial_baseline_by_f1_is_the_positive_class_even_if_rare():
     assert trivial_predictions("qqp", texts("0", "0", "1"), texts("0")) == {"0": "1"}
     assert trivial_predictions("cola", texts("0", "0", "1"), texts("1")) == {"0": "0"}
 
