@@ -1,4 +1,4 @@
-"""Fine-tuning in examples a second, training and predicting, beside transformers' Trainer; SQuAD windows a second.
+"""Fine-tuning in examples per second, training and predicting, compared with transformers' Trainer; SQuAD windows.
 
 Both sides train the same model from the same weights on the same encoded rows, batch size, precision, dropout,
 schedule and clipping, and then predict the same rows. The Trainer runs with its defaults (batches in random order,
