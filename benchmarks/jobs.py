@@ -8,17 +8,17 @@ import json
 import resource
 from pathlib import Path
 
-from bert_pipeline.corpus.build import CorpusConfig, plan_shards, plan_splits, read_units, write_shard
+from bert_pipeline.corpus.build import CorpusConfig, plan_shards, plan_splits, read_batches, write_shard
 
 
 def extract_dump(dump: Path, output: Path) -> int:
     """Write the corpus shards of a dump in this process, without Beam; return the number of documents."""
     config = CorpusConfig()
-    units_directory = output / "units"
-    units_directory.mkdir(parents=True)
-    units = [unit for split in plan_splits([str(dump)], config) for unit in read_units(split, config, units_directory)]
-    shards, _ = plan_shards(units, config, units_directory)
-    return sum(write_shard(shard, units_directory, output).rows for shard in shards)
+    scratch = output / "scratch"
+    scratch.mkdir(parents=True)
+    batches = [batch for split in plan_splits([str(dump)], config) for batch in read_batches(split, config, scratch)]
+    shards, _ = plan_shards(batches, config, scratch)
+    return sum(write_shard(shard, scratch, output).rows for shard in shards)
 
 
 def run_job(args: argparse.Namespace) -> int:

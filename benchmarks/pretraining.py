@@ -33,8 +33,8 @@ from benchmarks.inputs import sample_instances
 from benchmarks.training import RANK_TIMEOUT_SECONDS, OurTraining, TrainingCase
 from bert_model.model.cpu_kernels import cpu_settings
 from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice, split_micro_batches
-from bert_model.training.distributed import environments_of_ranks, keep_freed_memory
-from bert_model.training.throughput import matrix_product_rate
+from bert_model.training.distributed import keep_freed_memory, rank_environments
+from bert_model.training.throughput import peak_matmul_flops
 from bert_pipeline.errors import BertError, ConfigurationError
 from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -93,7 +93,7 @@ def measure(case: TrainingCase, *, compiled: bool, rounds: int, seconds: float) 
 
 def _note(case: TrainingCase, name: str, training: OurTraining, tokens_per_second: float) -> str:
     with cpu_settings(onednn=training.onednn):
-        rate = matrix_product_rate(case.device, case.precision)
+        rate = peak_matmul_flops(case.device, case.precision)
     utilization = tokens_per_second * training.flops_per_token() / rate
     note = f"{name.removeprefix('ours').strip(', ') or 'eager'}; {utilization:.0%} of the matrix-product rate "
     note += f"({rate / 1e9:,.0f} GFLOP/s); {training.waiting_share:.2%} waiting for data"
@@ -162,7 +162,7 @@ def measure_ranks(case: TrainingCase, *, rounds: int, seconds: float) -> list[Ro
 def run_trainings(case: TrainingCase, world_sizes: Sequence[int], seconds: float) -> float:
     """Run one training for each world size, all at once; return the real tokens per second of all together."""
     command = [sys.executable, "-m", "benchmarks.training", case.to_json(seconds=seconds)]
-    environments = [environment for world_size in world_sizes for environment in environments_of_ranks(world_size)]
+    environments = [environment for world_size in world_sizes for environment in rank_environments(world_size)]
     processes = [
         subprocess.Popen(
             command,
@@ -261,7 +261,7 @@ def render_growth(rows: Sequence[Growth]) -> str:
 
 
 def _growth_table(args: argparse.Namespace, case: TrainingCase) -> str:
-    rate = matrix_product_rate(case.device, case.precision)
+    rate = peak_matmul_flops(case.device, case.precision)
     series = growth_series(case, lambda length: _instances(args, case.vocab_size, length), GROWTH_LENGTHS)
     return render_growth([row for cases in series for row in measure_growth(cases, args.seconds, rate)])
 

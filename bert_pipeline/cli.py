@@ -1,4 +1,4 @@
-"""The commands of the data floor: download, corpus, vocab, instances, sample."""
+"""Data commands of `bert`: download, corpus, vocab, instances, sample."""
 
 import argparse
 import contextlib
@@ -20,9 +20,9 @@ _AFTER_DASHES = "Options of Apache Beam follow after `--`, such as `-- --workers
 
 
 def add_commands(subparsers: Subparsers) -> None:
-    """Add the commands of this floor; each sets `run`, a function of the arguments that returns an exit code.
+    """Add the data commands; each sets `run`, a function of the arguments that returns an exit code.
 
-    Commands that run on Beam set `beam_options` too, for whoever cuts the command line at `--`.
+    Commands that run on Beam also set `beam_options`, which `bert` fills with the arguments after `--`.
     """
     _add_download(subparsers)
     _add_corpus(subparsers)
@@ -41,7 +41,7 @@ def _add_download(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "download",
-        "Download a Wikipedia dump, resumed where it broke off and checked against the published checksum.",
+        "Download a Wikipedia dump; an interrupted transfer is resumed, and checksums are verified.",
     )
     parser.add_argument("what", choices=("wikipedia",), help="what to download")
     parser.add_argument("--output", required=True, type=Path, metavar="DIR")
@@ -71,11 +71,13 @@ def _add_corpus(subparsers: Subparsers) -> None:
         metavar="[wikipedia:|text:|jsonl:|pairs:]PATH",
         help="a MediaWiki dump (no prefix), plain text, JSON lines with a text each, or pairs of sentences",
     )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="the corpus directory to make")
-    parser.add_argument("--show", metavar="TITLE", help="print what is taken from one article, and make nothing")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="the corpus directory to write")
+    parser.add_argument(
+        "--show", metavar="TITLE", help="print the passages of one article instead of building a corpus"
+    )
     parser.add_argument("--language", metavar="CODE", help="language of the sources (default: en)")
     parser.add_argument("--name", help="first part of document ids (default: the dump's database name)")
-    parser.add_argument("--strict", action="store_true", help="refuse a dump that ends before its end")
+    parser.add_argument("--strict", action="store_true", help="fail if the dump is truncated")
     parser.set_defaults(run=_run_corpus, beam_options=[])
 
 
@@ -84,7 +86,9 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
     if arguments.show is not None:
         return _show_article(arguments, given)
     if arguments.output is None:
-        raise UsageError("--output DIR is missing: where shall the corpus go? (or --show TITLE, to look at an article)")
+        raise UsageError(
+            "--output DIR is missing: give a directory for the corpus (or --show TITLE to print an article)"
+        )
     from bert_pipeline.corpus.build import CorpusConfig
     from bert_pipeline.corpus.job import build_corpus
     from bert_pipeline.corpus.quality import describe_corpus
@@ -101,9 +105,9 @@ def _show_article(arguments: argparse.Namespace, given: dict[str, str]) -> int:
     from bert_pipeline.wikipedia.preview import preview_article
 
     if arguments.output is not None or arguments.strict or given or arguments.beam_options:
-        raise UsageError("--show prints one article of a dump and makes nothing: leave the other options away")
+        raise UsageError("--show prints one article of a dump; the other options would be ignored")
     if len(arguments.sources) != 1:
-        raise UsageError(f"--show looks into one dump, found {len(arguments.sources)}")
+        raise UsageError(f"--show needs one dump, found {len(arguments.sources)}")
     print(preview_article(arguments.show, arguments.sources[0].removeprefix("wikipedia:")))
     return 0
 
@@ -112,20 +116,22 @@ def _add_vocab(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "vocab",
-        f"Make a WordPiece vocabulary of exactly the size asked for, in BERT's layout. {_AFTER_DASHES}",
+        f"Build a WordPiece vocabulary of exactly the requested size, in BERT's layout. {_AFTER_DASHES}",
     )
     parser.add_argument("corpus", type=Path, metavar="CORPUS", help="a corpus directory")
     parser.add_argument("--output", required=True, type=Path, metavar="DIR")
     parser.add_argument("--vocab-size", type=int, metavar="N", help="entries in all (default: 30522)")
     parser.add_argument("--cased", action="store_true", help="keep case and accents")
-    parser.add_argument("--min-count", type=int, metavar="N", help="leave out words seen less often (default: 2)")
+    parser.add_argument("--min-count", type=int, metavar="N", help="drop words with a smaller count (default: 2)")
     parser.add_argument("--num-unused", type=int, metavar="N", help="[unused] slots (default: 99)")
     parser.add_argument("--max-alphabet", type=int, metavar="N", help="characters kept (default: 1000)")
-    parser.add_argument("--pad-with-unused", action="store_true", help="fill up when the corpus is too small")
+    parser.add_argument(
+        "--pad-with-unused", action="store_true", help="fill up with [unused] slots if the corpus is too small"
+    )
     parser.add_argument(
         "--extend", type=Path, metavar="VOCAB", help="put new words into this vocab.txt's [unused] slots"
     )
-    parser.add_argument("--compare", type=Path, metavar="VOCAB", help="measure this vocab.txt beside the new one")
+    parser.add_argument("--compare", type=Path, metavar="VOCAB", help="measure this vocab.txt as well")
     parser.set_defaults(run=_run_vocab, beam_options=[])
 
 
@@ -133,7 +139,7 @@ def _run_vocab(arguments: argparse.Namespace) -> int:
     from bert_pipeline.vocabulary.job import build_vocabulary
     from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
-    config = VocabularyConfig(**_given(arguments, VocabularyConfig), do_lower_case=not arguments.cased)
+    config = VocabularyConfig(**_settings(arguments, VocabularyConfig), do_lower_case=not arguments.cased)
     with _shown("shards counted") as progress:
         manifest = build_vocabulary(
             arguments.corpus,
@@ -159,8 +165,8 @@ def _add_instances(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "instances",
-        "Make pre-training instances of a corpus: sentence pairs, with masks when they are static. "
-        f"With --show alone, print some of a directory made earlier. {_AFTER_DASHES}",
+        "Build pre-training instances from a corpus: sentence pairs, with masks if they are static. "
+        f"With --show alone, print instances of an existing directory. {_AFTER_DASHES}",
     )
     parser.add_argument("corpus", type=Path, metavar="CORPUS", help="a corpus directory; of instances for --show alone")
     parser.add_argument("--vocab", type=Path, metavar="DIR", help="a directory with vocab.txt and its case")
@@ -194,21 +200,21 @@ def _run_instances(arguments: argparse.Namespace) -> int:
 
     if arguments.show is not None and arguments.show < 1:
         raise UsageError(f"--show {arguments.show}: expected a number of instances, 1 or more")
-    given = _given(arguments, InstancesConfig)
+    settings = _settings(arguments, InstancesConfig)
     if arguments.masking_mix is not None:
-        given |= _parse_mix(arguments.masking_mix)
+        settings |= _parse_mix(arguments.masking_mix)
     if arguments.show is not None and arguments.output is None and arguments.vocab is None:
-        if given or arguments.beam_options:
-            raise UsageError(f"--show alone makes nothing, so {', '.join(given) or 'Beam options'} would be ignored")
+        if settings or arguments.beam_options:
+            raise UsageError(f"--show alone only prints, so {', '.join(settings) or 'Beam options'} would be ignored")
         return _show_instances(arguments.corpus, arguments.show)
     if arguments.vocab is None or arguments.output is None:
         missing = "--vocab DIR" if arguments.vocab is None else "--output DIR"
-        raise UsageError(f"{missing} is missing: instances need a corpus, a vocabulary and a directory to go to")
+        raise UsageError(f"{missing} is missing: instances need a corpus, a vocabulary and an output directory")
     mask_settings = {field.name for field in dataclasses.fields(MaskingConfig)}
-    others = InstancesConfig(**{name: value for name, value in given.items() if name not in mask_settings})
+    others = InstancesConfig(**{name: value for name, value in settings.items() if name not in mask_settings})
     if not others.has_static_masks:
         _refuse_mask_settings(arguments, mask_settings)
-    config = InstancesConfig(**given)
+    config = InstancesConfig(**settings)
     from bert_pipeline.instances.job import build_instances
 
     with _shown("shards") as progress:
@@ -220,10 +226,10 @@ def _run_instances(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_mask_settings(arguments: argparse.Namespace, names: set[str]) -> None:
-    given = sorted(name for name in {*names, "masking_mix"} if getattr(arguments, name, None) is not None)
-    if given:
+    ignored = sorted(name for name in {*names, "masking_mix"} if getattr(arguments, name, None) is not None)
+    if ignored:
         raise UsageError(
-            f"{', '.join('--' + name.replace('_', '-') for name in given)}: masks are dynamic, drawn in training; "
+            f"{', '.join('--' + name.replace('_', '-') for name in ignored)}: masks are dynamic, drawn in training; "
             "ask for --masking static, or set this in the pre-training's configuration"
         )
 
@@ -237,7 +243,7 @@ def _show_instances(directory: Path, count: int) -> int:
 
 
 def _parse_mix(text: str) -> dict[str, float]:
-    """Read percentages such as 80/10/10, as the paper's Table 8 writes them."""
+    """Parse percentages such as 80/10/10, the notation of the paper's Table 8."""
     from bert_pipeline.instances.masking import parse_mix
 
     try:
@@ -250,10 +256,12 @@ def _add_sample(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "sample",
-        "Generate the sample: an invented encyclopaedia as a dump, and every task's files over it.",
+        "Generate the sample: an invented encyclopedia as a dump, and the files of every task about it.",
     )
     parser.add_argument("--output", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="which encyclopaedia (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="seed of the encyclopedia (default: %(default)s)"
+    )
     parser.add_argument("--num-articles", type=int, default=1200, metavar="N", help="default: %(default)s")
     parser.set_defaults(run=_run_sample)
 
@@ -268,7 +276,7 @@ def _run_sample(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _shown(what: str) -> Iterator[Callable[..., None]]:
-    """Yield a function of (done, and where it is known, all): a bar on a terminal, a line now and then elsewhere."""
+    """Yield a progress function of (done, total if known): a bar on a terminal, else occasional lines."""
     if not sys.stderr.isatty():
         yield _Lines(what).show
         return
@@ -284,7 +292,7 @@ def _shown(what: str) -> Iterator[Callable[..., None]]:
 
 
 class _Lines:
-    """Progress as lines on standard error, at most one in ten seconds."""
+    """Progress as lines on standard error, at most one every ten seconds."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -296,15 +304,15 @@ class _Lines:
             self.shown, self.next = done, time.monotonic() + 10.0
 
 
-def _given(arguments: argparse.Namespace, config_class: Any) -> dict[str, Any]:
-    """Return the configuration's fields that were given on the command line."""
+def _settings(arguments: argparse.Namespace, config_class: Any) -> dict[str, Any]:
+    """Return the fields of the configuration that are set on the command line."""
     names = [field.name for field in dataclasses.fields(config_class)]
     found = {name: getattr(arguments, name, None) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _report(manifest: "Manifest", *names: str) -> None:
-    """Print where the result is and its main counts."""
+    """Print the path of the result and its main counts."""
     counts = ", ".join(
         f"{manifest.counts[name]:,} {name.replace('_', ' ')}" for name in names if name in manifest.counts
     )

@@ -1,8 +1,8 @@
-"""Wikipedia dumps from the dump site: finished ones only, resumed where they broke off, checked by sha1.
+"""Download of finished Wikipedia dumps, with resumed transfers and checked sha1.
 
-https://meta.wikimedia.org/wiki/Data_dumps: a dump's directory has a `dumpstatus.json` that says which files are done,
-their sizes and checksums. https://foundation.wikimedia.org/wiki/Policy:Wikimedia_Foundation_User-Agent_Policy: one
-connection at a time, and a user agent that says who asks.
+https://meta.wikimedia.org/wiki/Data_dumps: the `dumpstatus.json` of a dump lists finished files, their sizes and
+checksums. https://foundation.wikimedia.org/wiki/Policy:Wikimedia_Foundation_User-Agent_Policy: one connection at a
+time, and a user agent that identifies the client.
 """
 
 import functools
@@ -28,16 +28,16 @@ SITES = (
     "https://dumps.wikimedia.your.org",
     "https://mirror.accum.se/mirror/wikimedia.org/dumps",
 )
-"""The dump site, then mirrors of it. Checksums come from the first that answers, and files are held against them."""
+"""The dump site, then its mirrors. Checksums come from the first one that answers; all files are checked."""
 
 USER_AGENT = "bert-workflow/0.1 (BERT pre-training corpus; one connection; Python urllib)"
 
 _JOBS = ("articlesmultistreamdump", "articlesdump")
-"""Multistream first; both hold the current revisions of articles."""
+"""Multistream first; both contain the current revisions of articles."""
 
 _CHUNK_BYTES = 1 << 20
-_LONGEST_WAIT = 60
-"""Times the waiting between attempts: five minutes by default."""
+_MAX_WAIT = 60
+"""Limit of the `Retry-After` that is obeyed, as a multiple of the time between attempts: 5 minutes by default."""
 _TIMEOUT_SECONDS = 60.0
 
 
@@ -53,9 +53,9 @@ def download_wikipedia(
 ) -> Manifest:
     """Download the articles of one dump ("enwiki", "20261101" or "latest") into a directory with a manifest.
 
-    A transfer that breaks off is resumed, also by a later call: until all is there, the parts lie in a hidden
-    directory beside `output`. `progress` is called with the number of bytes there so far. InputError when the dump
-    is not there or not finished, a checksum does not match, or no site answers.
+    An interrupted transfer is resumed, also by a later call: parts are kept in a hidden directory next to `output`
+    until all are complete. `progress` is called with the number of bytes so far. InputError if the dump does not exist
+    or is not finished, a checksum does not match, or no site answers.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{1,40}", wiki):
         raise UsageError(f"wiki: found {wiki!r}, expected a database name such as enwiki or simplewiki")
@@ -82,15 +82,15 @@ def download_wikipedia(
 
 
 def newest_finished_dump(wiki: str, *, sites: Sequence[str] = SITES) -> str:
-    """Return the date of a wiki's newest finished dump; InputError when there is none or no site answers.
+    """Return the date of a wiki's newest finished dump. InputError if there is none or no site answers.
 
-    Asks little and waits briefly: it is meant for those who ask again later.
+    It tries each site once with a short timeout, since sensors call it again later.
     """
     return _latest_files(_Client(sites, attempts=len(sites), retry_seconds=0.0, timeout_seconds=10.0), wiki)[0]
 
 
 def why_unfinished(wiki: str, date: str, *, sites: Sequence[str] = SITES) -> str:
-    """Say why a dump cannot be downloaded yet: not there, not finished, no site answers; "" when it can be."""
+    """Return why a dump cannot be downloaded yet (missing, unfinished, no site answers); "" if it can."""
     try:
         _finished_files(_Client(sites, attempts=len(sites), retry_seconds=0.0, timeout_seconds=10.0), wiki, date)
     except InputError as error:
@@ -104,7 +104,7 @@ def _advance(progress: Callable[[int], None] | None, before: int, size: int) -> 
 
 
 def _latest_files(client: "_Client", wiki: str) -> tuple[str, dict[str, dict[str, Any]]]:
-    """The newest date whose articles are finished."""
+    """Return the newest date with finished articles, and its files."""
     listing = client.read(f"/{wiki}/").decode("utf-8", errors="replace")
     dates = sorted(set(re.findall(r'href="(\d{8})/"', listing)), reverse=True)
     for date in dates[:8]:
@@ -116,7 +116,7 @@ def _latest_files(client: "_Client", wiki: str) -> tuple[str, dict[str, dict[str
 
 
 def _finished_files(client: "_Client", wiki: str, date: str) -> dict[str, dict[str, Any]]:
-    """Name -> {"size", "url", "sha1"} of a dump's article files, in order."""
+    """Return name -> {"size", "url", "sha1"} of a dump's article files, in order."""
     where = f"/{wiki}/{date}/dumpstatus.json"
     try:
         jobs = json.loads(client.read(where))["jobs"]
@@ -156,22 +156,22 @@ def _check_space(directory: Path, files: dict[str, dict[str, Any]]) -> None:
 
 
 def _fetch_file(client: "_Client", path: Path, entry: dict[str, Any], progress: Callable[[int], None]) -> None:
-    """Bring `path` to its full size and checksum, from whatever is there."""
+    """Download the rest of `path` and check it; a damaged file is downloaded once more."""
     for is_last in (False, True):
         client.fetch(urllib.parse.urlsplit(entry["url"]).path, path, int(entry["size"]), progress)
         with open(path, "rb") as stream:
             found = hashlib.file_digest(stream, "sha1").hexdigest()
         if found == entry["sha1"]:
             return
-        path.unlink()  # damaged on the way: whole, once more, and then give up
+        path.unlink()  # damaged in transfer
         if is_last:
             raise InputError(
-                f"{path.name}: sha1 is {found}, the dump site says {entry['sha1']}, twice; try again later"
+                f"{path.name}: sha1 is {found}, the dump site states {entry['sha1']}, twice; try again later"
             )
 
 
 class _Client:
-    """Requests to the first site that answers, one after another."""
+    """Sends requests to the sites in turn, one connection at a time."""
 
     def __init__(
         self, sites: Sequence[str], attempts: int, retry_seconds: float, timeout_seconds: float = _TIMEOUT_SECONDS
@@ -182,51 +182,51 @@ class _Client:
         self._timeout_seconds = timeout_seconds
 
     def read(self, path: str) -> bytes:
-        """A small file. InputError when no site has it."""
+        """Return the content of a small file. InputError if no site has it."""
         reasons: list[str] = []
         for attempt in range(self._attempts):
             url = self._sites[attempt % len(self._sites)] + path
-            asked = 0.0
+            retry_after = 0.0
             try:
                 with self._open(url, 0) as response:
-                    return response.read()
+                    return bytes(response.read())
             except urllib.error.HTTPError as error:
                 reasons.append(f"{url}: {error.code} {error.reason}")
-                asked = _retry_after(error)
+                retry_after = _retry_after(error)
                 if error.code == 404 and attempt + 1 >= len(self._sites):
                     break
             except (OSError, http.client.HTTPException) as error:
                 reasons.append(f"{url}: {_reason(error)}")
-            self._wait(attempt, asked)
+            self._wait(attempt, retry_after)
         raise InputError(f"no site has {path} ({'; '.join(dict.fromkeys(reasons))}); check the wiki and the date")
 
     def fetch(self, path: str, target: Path, size: int, progress: Callable[[int], None]) -> None:
-        """Append to `target` until it has `size` bytes; failures count only while nothing more arrives."""
+        """Append to `target` until it has `size` bytes; give up after failures without any new bytes."""
         failures = 0
         site = 0
         reason = ""
         while (start := target.stat().st_size if target.exists() else 0) < size:
             if failures >= self._attempts:
                 raise InputError(
-                    f"{target.name}: broke off at {start:,} of {size:,} bytes ({reason}); run the same command again,"
-                    " and it goes on from there"
+                    f"{target.name}: interrupted at {start:,} of {size:,} bytes ({reason}); run the same command again"
+                    " to resume"
                 )
             url = self._sites[site % len(self._sites)] + path
-            asked = 0.0
+            retry_after = 0.0
             try:
                 with self._open(url, start) as response:
-                    if start and response.status != 206:  # a server without ranges starts at the beginning
+                    if start and response.status != 206:  # a server without ranges sends the whole file
                         target.unlink()
                         start = 0
                     self._append(response, target, start, size, progress)
             except (OSError, http.client.HTTPException) as error:  # an HTTPError is an OSError
                 reason = f"{url}: {_reason(error)}"
-                asked = _retry_after(error)
+                retry_after = _retry_after(error)
             arrived = target.stat().st_size if target.exists() else 0
             if arrived < size:
                 failures = 0 if arrived > start else failures + 1
                 site += 1
-                self._wait(failures, asked)
+                self._wait(failures, retry_after)
         if target.stat().st_size > size:
             os.truncate(target, size)
         progress(size)
@@ -245,14 +245,14 @@ class _Client:
             headers["Range"] = f"bytes={start}-"
         return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=self._timeout_seconds)
 
-    def _wait(self, attempt: int, asked: float) -> None:
-        """Wait longer after each failure, and as long as the site asked for, within reason."""
+    def _wait(self, attempt: int, retry_after: float) -> None:
+        """Wait longer after each failure, and as long as the site asks for, up to a limit."""
         own = min(60.0, self._retry_seconds * (attempt + 1))
-        time.sleep(max(own, min(asked, _LONGEST_WAIT * self._retry_seconds)))
+        time.sleep(max(own, min(retry_after, _MAX_WAIT * self._retry_seconds)))
 
 
 def _retry_after(error: BaseException) -> float:
-    """Seconds that a busy site asks us to wait (429, 503); 0 where it does not say."""
+    """Return the seconds that a busy site asks to wait (429, 503), or 0."""
     text = error.headers.get("Retry-After", "") if isinstance(error, urllib.error.HTTPError) else ""
     return float(text) if text.isdigit() else 0.0
 

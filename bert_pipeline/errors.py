@@ -1,8 +1,8 @@
 """The exception tree of the whole project.
 
-Every error a user can cause is a `BertError`. The command line prints its message as one paragraph and exits with
-its `exit_code`; a traceback means a bug of ours. A message says what happened, where, what was found and expected,
-and what to do about it.
+Every error that a user can cause is a `BertError`. The command line prints its message as one paragraph and exits with
+its `exit_code`; a traceback means a bug. A message states what happened, where, what was found, what was expected, and
+what to do about it.
 """
 
 import difflib
@@ -10,13 +10,13 @@ from collections.abc import Iterable
 
 
 class BertError(Exception):
-    """Anything that went wrong for a reason the user can act on."""
+    """An error that the user can act on."""
 
     exit_code = 1
 
 
 class UsageError(BertError, ValueError):
-    """The command or the configuration asks for something that does not exist or does not fit together."""
+    """The command or the configuration names something that does not exist, or options that exclude each other."""
 
     exit_code = 2
 
@@ -26,34 +26,34 @@ class ConfigurationError(UsageError):
 
 
 class InputError(BertError, ValueError):
-    """A file given to us is not what its format promises."""
+    """An input file does not match its format."""
 
 
 class ArtefactError(BertError):
-    """One of our own directories is missing, incomplete or damaged."""
+    """An artefact directory is missing, incomplete or damaged."""
 
 
 class TrainingError(BertError):
-    """A training had to stop: a rank died, a loss was not finite, a directory is in use."""
+    """A training had to stop: a rank died, the loss was not finite, or the directory is in use."""
 
 
 class PromotionError(BertError):
-    """A registry version may not be promoted, or the registry changed under our hands."""
+    """A registry version may not be promoted, or the registry was modified concurrently."""
 
 
 class UnavailableError(BertError):
-    """A server does not answer or refuses for now: trying the same again later may help."""
+    """A server does not answer or refuses for now; the same call may succeed later."""
 
 
-MOST_NAMES = 40
-"""How many known names an error lists at most."""
+MAX_SUGGESTIONS = 40
+"""Maximum number of known names that an error lists."""
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean 'x'?)" for the nearest of `known`, or the list of them when nothing is near."""
+    """Return " (did you mean 'x'?)" for the nearest of `known`, or a list of them if none is similar."""
     names = sorted(str(item) for item in known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if near:
         return f" (did you mean {near[0]!r}?)"
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f" (known: {', '.join(names[:MOST_NAMES])}{more})"
+    more = f" and {len(names) - MAX_SUGGESTIONS} more" if len(names) > MAX_SUGGESTIONS else ""
+    return f" (known: {', '.join(names[:MAX_SUGGESTIONS])}{more})"

@@ -1,8 +1,8 @@
-"""Manifests and atomic publishing: a directory of ours exists whole, with its manifest, or it does not exist.
+"""Manifests and atomic publishing: an artefact directory is complete with its manifest, or it does not exist.
 
 A manifest has two halves. `content` is a function of the inputs and the configuration alone: files with sha256 and
-rows, counts, the resolved configuration and the hashes of the manifests it was made from. `provenance` is everything
-else: time, host, number of workers, paths. The sha256 of `content` is the artefact's identity and data version.
+rows, counts, the resolved configuration, and the hashes of the inputs' manifests. `provenance` is everything else:
+time, host, number of workers, paths. The sha256 of `content` is the artefact's identity and data version.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from bert_pipeline.errors import ArtefactError, InputError
 
@@ -36,28 +36,28 @@ class Manifest:
 
     @property
     def kind(self) -> str:
-        return self.content["kind"]
+        return cast(str, self.content["kind"])
 
     @property
     def files(self) -> dict[str, dict[str, Any]]:
         """Relative POSIX path -> {"sha256", "bytes", and "rows" where rows make sense}, sorted by path."""
-        return self.content["files"]
+        return cast("dict[str, dict[str, Any]]", self.content["files"])
 
     @property
     def counts(self) -> dict[str, Any]:
-        return self.content["counts"]
+        return cast("dict[str, Any]", self.content["counts"])
 
     @property
     def configuration(self) -> dict[str, Any]:
-        return self.content["configuration"]
+        return cast("dict[str, Any]", self.content["configuration"])
 
     @property
     def inputs(self) -> dict[str, Any]:
-        return self.content["inputs"]
+        return cast("dict[str, Any]", self.content["inputs"])
 
     @property
     def sha256(self) -> str:
-        """The artefact's identity: equal content has equal hashes, whoever made it and when."""
+        """The artefact's identity: equal content has equal hashes, whatever the provenance."""
         return content_sha256(self.content)
 
     def file_paths(self, prefix: str = "") -> list[Path]:
@@ -65,85 +65,13 @@ class Manifest:
         return [self.path / name for name in self.files if name.startswith(prefix)]
 
 
-def content_sha256(content: Mapping[str, Any]) -> str:
-    """Hash a JSON-compatible mapping in canonical form (sorted keys, no spaces)."""
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def file_sha256(path: Path) -> str:
-    """Return the sha256 of a file; InputError when it cannot be read."""
-    try:
-        with open(path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
-
-
-class Draft:
-    """A directory in the making. Write files below `path`; set `rows` and `counts` on the way."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.rows: dict[str, int] = {}
-        self.counts: dict[str, Any] = {}
-        self.provenance: dict[str, Any] = {}
-        self.known_sha256: dict[str, str] = {}
-        """Hashes already computed by whoever wrote the file; the others are computed at publishing."""
-
-
-@contextlib.contextmanager
-def publishing(
-    directory: Path | str,
-    *,
-    kind: str,
-    configuration: Mapping[str, Any],
-    inputs: Mapping[str, Any],
-) -> Iterator[Draft]:
-    """Make `directory` atomically: yields a `Draft`; on success the manifest is written last and the whole renamed.
-
-    `inputs` maps a name to `input_of(manifest)` or `foreign_input(path)`. `configuration` must hold neither paths nor
-    worker counts, which belong into `draft.provenance`. When the block raises, nothing is left behind and an older
-    artefact in `directory` stays as it was. ArtefactError when `directory` holds something that is not ours.
-    """
-    directory = Path(directory)
-    refuse_foreign_directory(directory)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    remove_abandoned_drafts(directory)
-    temporary = directory.parent / f".{directory.name}.partial-{os.getpid()}"
-    temporary.mkdir()
-    started = time.monotonic()
-    try:
-        draft = Draft(temporary)
-        yield draft
-        content = {
-            "format_version": FORMAT_VERSION,
-            "kind": kind,
-            "files": _describe_files(draft),
-            "counts": draft.counts,
-            "configuration": dict(configuration),
-            "inputs": dict(inputs),
-        }
-        provenance = {
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "host": socket.gethostname(),
-            "seconds": round(time.monotonic() - started, 3),
-            **draft.provenance,
-        }
-        document = {"content_sha256": content_sha256(content), "content": content, "provenance": provenance}
-        write_text_durably(temporary / MANIFEST_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-        _swap_into_place(temporary, directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
 def load_manifest(
     directory: Path | str, *, kind: str | None = None, verify: Literal["sizes", "sha256"] = "sizes"
 ) -> Manifest:
-    """Read and check the manifest of one of our directories.
+    """Read and check the manifest of an artefact directory.
 
-    `verify="sizes"` compares every listed file's size, `"sha256"` its bytes too. Files that the manifest does not
-    list are ignored: the manifest rules, not a glob. ArtefactError names the file, what was found and expected.
+    `verify="sizes"` compares the size of every listed file, `"sha256"` its bytes too. Files that the manifest does not
+    list are ignored. ArtefactError names the file, what was found and what was expected.
     """
     directory = Path(directory)
     manifest_path = directory / MANIFEST_NAME
@@ -175,18 +103,69 @@ def load_manifest(
 
 
 def input_of(manifest: Manifest) -> dict[str, str]:
-    """Name one of our artefacts as an input."""
+    """Return the entry of an artefact among the inputs of another one."""
     return {"kind": manifest.kind, "content_sha256": manifest.sha256}
 
 
 def foreign_input(path: Path | str) -> dict[str, str]:
-    """Name a file that is not ours as an input: by name and hash."""
+    """Return the entry of any other file among the inputs: its name and hash."""
     path = Path(path)
     return {"name": path.name, "sha256": file_sha256(path)}
 
 
+class Draft:
+    """A directory being written. Write files below `path`, and set `rows` and `counts` along the way."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: dict[str, int] = {}
+        self.counts: dict[str, Any] = {}
+        self.provenance: dict[str, Any] = {}
+        self.known_sha256: dict[str, str] = {}
+        """Hashes that the writers of files have computed already; the others are computed at publishing."""
+
+
+@contextlib.contextmanager
+def publishing(
+    directory: Path | str,
+    *,
+    kind: str,
+    configuration: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+) -> Iterator[Draft]:
+    """Build `directory` atomically: yield a `Draft`; on success write the manifest last and rename the whole.
+
+    `inputs` maps a name to `input_of(manifest)` or `foreign_input(path)`. `configuration` must hold neither paths nor
+    worker counts, which belong in `draft.provenance`. If the block raises, nothing is left behind and an older
+    artefact in `directory` is unchanged. ArtefactError if `directory` holds files that are not an artefact.
+    """
+    directory = Path(directory)
+    refuse_foreign_directory(directory)
+    started = time.monotonic()
+    with atomic_directory(directory) as temporary:
+        draft = Draft(temporary)
+        yield draft
+        content = {
+            "format_version": FORMAT_VERSION,
+            "kind": kind,
+            "files": _describe_files(draft),
+            "counts": draft.counts,
+            "configuration": dict(configuration),
+            "inputs": dict(inputs),
+        }
+        provenance = {
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "host": socket.gethostname(),
+            "seconds": round(time.monotonic() - started, 3),
+            **draft.provenance,
+        }
+        document = {"content_sha256": content_sha256(content), "content": content, "provenance": provenance}
+        # The manifest is written last: its existence means that the artefact is complete.
+        write_text_durably(temporary / MANIFEST_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
 def refuse_foreign_directory(directory: Path) -> None:
-    """Raise ArtefactError when `directory` holds files but no manifest of ours: it is never overwritten."""
+    """Raise ArtefactError if `directory` holds files but no manifest: it is never overwritten."""
     if directory.is_dir() and any(directory.iterdir()) and not (directory / MANIFEST_NAME).is_file():
         raise ArtefactError(
             f"{directory}: exists and holds files that are not ours (no {MANIFEST_NAME}); "
@@ -194,23 +173,6 @@ def refuse_foreign_directory(directory: Path) -> None:
         )
     if directory.exists() and not directory.is_dir():
         raise ArtefactError(f"{directory}: exists and is not a directory; give another path")
-
-
-def remove_abandoned_drafts(directory: Path) -> None:
-    """Remove the drafts of `directory` whose process is gone (killed before it could clean up)."""
-    for leftover in directory.parent.glob(f".{directory.name}.partial-*"):
-        process_id = leftover.name.rpartition("-")[2]
-        if process_id.isdigit() and int(process_id) != os.getpid() and Path(f"/proc/{process_id}").exists():
-            continue
-        shutil.rmtree(leftover, ignore_errors=True)
-
-
-def write_text_durably(path: Path, text: str) -> None:
-    """Write a small text file and flush it to the disk."""
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
@@ -232,29 +194,74 @@ def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
     return files
 
 
-def _swap_into_place(temporary: Path, directory: Path) -> None:
-    """Rename `temporary` to `directory`; an older artefact is moved aside first and removed after."""
-    aside = directory.parent / f".{directory.name}.partial-{os.getpid()}-old"
-    if directory.exists():
-        os.rename(directory, aside)
-    os.rename(temporary, directory)
-    parent = os.open(directory.parent, os.O_RDONLY)
+@contextlib.contextmanager
+def atomic_directory(directory: Path) -> Iterator[Path]:
+    """Yield a temporary directory that replaces `directory` at the end, or is removed if the block raises."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned_drafts(directory)
+    temporary = directory.parent / f".{directory.name}.partial-{os.getpid()}"
+    old = directory.parent / f"{temporary.name}-old"
+    temporary.mkdir()
     try:
-        os.fsync(parent)
+        yield temporary
+        if directory.exists():
+            os.rename(directory, old)
+        os.rename(temporary, directory)
+        _flush_directory(directory.parent)
+        shutil.rmtree(old, ignore_errors=True)
     finally:
-        os.close(parent)
-    shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_abandoned_drafts(directory: Path) -> None:
+    """Remove the temporary directories of `directory` whose process was killed."""
+    for leftover in directory.parent.glob(f".{directory.name}.partial-*"):
+        process_id = leftover.name.rpartition("-")[2]
+        if process_id.isdigit() and int(process_id) != os.getpid() and Path(f"/proc/{process_id}").exists():
+            continue
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """Yield a name of this attempt's own to write to; it becomes `path` at the end, and is removed on failure.
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that is renamed to `path` at the end, or removed if the block raises.
 
-    What a killed worker leaves ends in `.tmp`.
+    The name is unique, so that two attempts at one file do not meet. A killed process leaves a hidden `*.tmp` file.
     """
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text_durably(path: Path, text: str) -> None:
+    """Write a small text file and flush it to disk."""
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _flush_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def content_sha256(content: Mapping[str, Any]) -> str:
+    """Hash a JSON-compatible mapping in canonical form (sorted keys, no spaces)."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file. InputError if it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error

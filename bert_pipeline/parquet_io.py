@@ -1,9 +1,6 @@
 """Open Parquet files, check their columns, and read row groups as flat arrays."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +8,9 @@ import pyarrow.parquet as pq
 
 from bert_pipeline.errors import ArtefactError, InputError
 
-if TYPE_CHECKING:
-    pass
-
 
 def open_parquet(path: Path | str, schema: pa.Schema, what: str) -> pq.ParquetFile:
+    """Open a Parquet file. InputError if it is not `what`: unreadable, or without the columns of `schema`."""
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
@@ -33,6 +28,7 @@ def open_parquet(path: Path | str, schema: pa.Schema, what: str) -> pq.ParquetFi
 
 
 def read_row_group(file: pq.ParquetFile, index: int, path: Path | str, columns: list[str] | None = None) -> pa.Table:
+    """Read one row group. ArtefactError if its bytes are damaged."""
     try:
         return file.read_row_group(index, columns=columns)
     except (pa.ArrowException, OSError) as error:
@@ -40,23 +36,26 @@ def read_row_group(file: pq.ParquetFile, index: int, path: Path | str, columns: 
 
 
 def _same_type(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Compare types without the names that writers give to list elements."""
+    """Compare types, ignoring the names that writers give to list elements."""
     if pa.types.is_list(found) and pa.types.is_list(expected):
-        return found.value_type == expected.value_type
-    return found == expected
+        return bool(found.value_type == expected.value_type)
+    return bool(found == expected)
 
 
 def list_array(offsets: np.ndarray, values: np.ndarray) -> pa.ListArray:
+    """Return N lists of int32 with `offsets` (N + 1,) into `values`."""
     base = offsets[0]
     flat = pa.array(values[base : offsets[-1]], type=pa.int32())
     return pa.ListArray.from_arrays(pa.array((offsets - base).astype(np.int32)), flat)
 
 
 def one_chunk(table: pa.Table, name: str) -> pa.Array:
+    """Return a column as one array."""
     return table.column(name).combine_chunks() if table.num_rows else pa.array([], type=table.schema.field(name).type)
 
 
 def list_offsets(lists: pa.ListArray) -> np.ndarray:
-    """Offsets (N + 1,) into `lists.flatten()`, which drops what a slice does not cover."""
-    offsets = lists.offsets.to_numpy().astype(np.int64)
-    return offsets - offsets[0]
+    """Return offsets (N + 1,) into `lists.flatten()`, which drops values outside of a slice."""
+    offsets: np.ndarray = lists.offsets.to_numpy().astype(np.int64)
+    offsets -= offsets[0]
+    return offsets

@@ -1,4 +1,4 @@
-"""Counter-based random numbers: every draw is a function of named keys, whatever the order or the batch it is made in.
+"""Counter-based random numbers: a draw is a function of its keys, independent of order and batch.
 
 SplitMix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom number generators") as a keyed hash.
 """
@@ -13,7 +13,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def combine(keys: np.ndarray | int, *counters: np.ndarray | int) -> np.ndarray:
-    """Mix 64-bit keys with counters, one after the other; arrays broadcast. Returns uint64."""
+    """Mix 64-bit keys with counters, one after another; arrays broadcast. Returns uint64."""
     state = _mixed(_as_uint64(keys) + _GOLDEN)
     for counter in counters:
         state = _mixed(state + (_as_uint64(counter) + np.uint64(1)) * _GOLDEN)
@@ -27,24 +27,26 @@ def key_of_text(text: str) -> int:
 
 def fraction(bits: np.ndarray) -> np.ndarray:
     """Turn 64 random bits into float64 in [0, 1)."""
-    return (bits >> np.uint64(11)) * 2.0**-53
+    fractions: np.ndarray = (bits >> np.uint64(11)) * 2.0**-53
+    return fractions
 
 
 def below(bits: np.ndarray, limit: np.ndarray | int) -> np.ndarray:
     """Turn 64 random bits into int64 in [0, limit), for limits below 2**31 (bias below 1e-9 times the limit)."""
-    return ((bits >> np.uint64(32)) * _as_uint64(limit) >> np.uint64(32)).astype(np.int64)
+    scaled: np.ndarray = (bits >> np.uint64(32)) * _as_uint64(limit) >> np.uint64(32)
+    return scaled.astype(np.int64)
 
 
 def binomial_half(keys: np.ndarray, trials: np.ndarray) -> np.ndarray:
-    """Count the heads of `trials` (N,) fair coins thrown for each of `keys` (N,). Returns int64 (N,)."""
+    """Count the heads among `trials` (N,) fair coin tosses for each of `keys` (N,). Returns int64 (N,)."""
     remaining = np.asarray(trials, dtype=np.int64).copy()
     heads = np.zeros(len(remaining), dtype=np.int64)
     word = 0
     while (open_rows := np.flatnonzero(remaining > 0)).size:
-        thrown = np.minimum(remaining[open_rows], 63)
-        coins = combine(keys[open_rows], word) & ((np.uint64(1) << thrown.astype(np.uint64)) - np.uint64(1))
+        tossed = np.minimum(remaining[open_rows], 63)
+        coins = combine(keys[open_rows], word) & ((np.uint64(1) << tossed.astype(np.uint64)) - np.uint64(1))
         heads[open_rows] += np.bitwise_count(coins)
-        remaining[open_rows] -= thrown
+        remaining[open_rows] -= tossed
         word += 1
     return heads
 

@@ -23,6 +23,7 @@ from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.task_model import load_task_model, read_task_facts
 from bert_model.inference.inputs import check_record, to_examples
 from bert_model.model.bert import BertForPreTraining
+from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.weights import load_model
 from bert_model.registry.client import silence_mlflow
 from bert_model.registry.model_card import CARD_NAME, card_problem
@@ -205,17 +206,13 @@ def _task_logits(directory: Path) -> npt.NDArray[np.float64]:
 def _pretrained_logits(directory: Path) -> npt.NDArray[np.float64]:
     tokenizer = Tokenizer.from_directory(directory)
     model, _ = load_model(BertForPreTraining, directory)
-    threads_before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with limited_threads(1):
         a, b = tokenizer.encode_batch(list(EXAMPLE_INPUTS["pair"].values()))
         max_length = (model.config.max_position_embeddings - 3) // 2  # of each text, beside [CLS] and two [SEP]
         first = [tokenizer.cls_id, *a[:max_length], tokenizer.sep_id]
         second = [*b[:max_length], tokenizer.sep_id]
         segments = torch.tensor([[0] * len(first) + [1] * len(second)])
         output = model.eval()(torch.tensor([first + second]), torch.ones_like(segments), segments)
-    finally:
-        torch.set_num_threads(threads_before)
     parts = (output.seq_relationship_logits, output.prediction_logits)
     return np.concatenate([part.double().numpy().ravel() for part in parts])
 

@@ -1,16 +1,22 @@
-"""Apache Beam graphs around the pure functions of this package; Beam is imported here and nowhere else."""
+"""What the Beam jobs share: options, worker processes, shards. They import Beam from here, which keeps it quiet."""
 
+import contextlib
 import logging
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["PipelineOptions", "beam"]
 
 
-def _import_beam_quietly() -> None:
-    """Importing Beam logs a warning about a client library that we do not use, and so installs a log handler."""
+@contextlib.contextmanager
+def _quiet_import() -> Iterator[None]:
+    """Suppress the warning about a client library that we do not use, and the log handler that it would install."""
     silent = logging.NullHandler()
     root = logging.getLogger()
     root.addHandler(silent)
     root.addFilter(_is_not_about_apitools)
     try:
-        import apache_beam  # noqa: F401
+        yield
     finally:
         root.removeHandler(silent)
         root.removeFilter(_is_not_about_apitools)
@@ -20,4 +26,11 @@ def _is_not_about_apitools(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("apitools")
 
 
-_import_beam_quietly()
+with _quiet_import():
+    import apache_beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+beam: Any = apache_beam  # its functions have no types
+
+if (_logger := logging.getLogger("apache_beam")).level == logging.NOTSET:
+    _logger.setLevel(logging.WARNING)  # whatever level the program has for its own messages

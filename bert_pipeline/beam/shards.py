@@ -1,4 +1,8 @@
-"""Shards of a Beam job: progress, and the first failure of a worker raised in the parent."""
+"""Shards of a Beam job: worker failures that keep their type, input checks, and progress.
+
+Workers and the parent share a scratch directory, and nothing else: workers write small files to it, the parent reads
+them. So both work on every runner that shares a file system with the parent.
+"""
 
 import contextlib
 import json
@@ -8,39 +12,47 @@ from pathlib import Path
 
 from bert_pipeline import errors
 from bert_pipeline.errors import ArtefactError, BertError
-from bert_pipeline.manifest import file_sha256, written_whole
+from bert_pipeline.manifest import atomic_write, file_sha256
 
-_NAME = "failure.json"
+_FAILURES = "failures"
+_POLL_SECONDS = 0.5
+
+Progress = Callable[[int, int], None]
+"""Called periodically with the number of finished shards and the number of all shards."""
 
 
 @contextlib.contextmanager
-def recorded_in(directory: Path) -> Iterator[None]:
-    """In a worker: an error of ours ends the block and is kept in `directory`; any other goes its way."""
+def record_failure(scratch: Path, shard: int) -> Iterator[None]:
+    """In a worker: write a `BertError` of the block to `scratch` and suppress it; other exceptions propagate.
+
+    Beam would run the bundle again, and raise the error in the parent as a RuntimeError with the worker's traceback.
+    """
     try:
         yield
     except BertError as error:
-        with written_whole(directory / _NAME) as path:
+        (scratch / _FAILURES).mkdir(exist_ok=True)
+        with atomic_write(scratch / _FAILURES / f"{shard:06d}.json") as path:
             path.write_text(json.dumps({"kind": type(error).__name__, "message": str(error)}), encoding="utf-8")
 
 
-def has_failed(directory: Path) -> bool:
-    """In a worker: true when the job is lost, so that there is no use in working on."""
-    return (directory / _NAME).exists()
+def has_failed(scratch: Path) -> bool:
+    """In a worker: return True if any shard has failed, so that the remaining ones can be skipped."""
+    return (scratch / _FAILURES).exists()
 
 
 @contextlib.contextmanager
-def raised_from(directory: Path) -> Iterator[None]:
-    """Around a pipeline: raise the error that a worker left in `directory`."""
+def raise_failure(scratch: Path) -> Iterator[None]:
+    """Around a pipeline: raise the recorded error of the first shard that failed, with its original type."""
     try:
         yield
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            record = json.loads((directory / _NAME).read_text(encoding="utf-8"))
+        for path in sorted(scratch.glob(f"{_FAILURES}/*.json"))[:1]:
+            record = json.loads(path.read_text(encoding="utf-8"))
             raise getattr(errors, record["kind"])(record["message"])
 
 
 def check_shard(path: str, sha256: str) -> None:
-    """In a worker: ArtefactError when a shard's bytes are not those that its manifest lists."""
+    """Raise ArtefactError if the shard's sha256 differs from the one in its manifest."""
     found = file_sha256(Path(path))
     if found != sha256:
         raise ArtefactError(
@@ -48,23 +60,24 @@ def check_shard(path: str, sha256: str) -> None:
         )
 
 
-Progress = Callable[[int, int], None]
-"""Called now and then with the number of finished shards and the number of all."""
-
-_POLL_SECONDS = 0.5
-
-
 @contextlib.contextmanager
-def reporting(directory: Path, pattern: str, total: int, progress: Progress | None) -> Iterator[None]:
-    """Around a pipeline: count the files in `directory` that match `pattern`, from a thread of its own."""
+def report_shards(scratch: Path, pattern: str, total: int, progress: Progress | None) -> Iterator[None]:
+    """Around a pipeline: report how many files in `scratch` match `pattern`."""
     if progress is None:
         yield
         return
+    with call_periodically(lambda: progress(sum(1 for _ in scratch.glob(pattern)), total)):
+        yield
+
+
+@contextlib.contextmanager
+def call_periodically(function: Callable[[], None]) -> Iterator[None]:
+    """Call `function` every half second from a background thread, and once more when the block ends."""
     stop = threading.Event()
 
     def poll() -> None:
         while not stop.wait(_POLL_SECONDS):
-            progress(sum(1 for _ in directory.glob(pattern)), total)
+            function()
 
     thread = threading.Thread(target=poll, daemon=True)
     thread.start()
@@ -73,4 +86,4 @@ def reporting(directory: Path, pattern: str, total: int, progress: Progress | No
     finally:
         stop.set()
         thread.join()
-    progress(total, total)
+        function()

@@ -1,8 +1,8 @@
-"""Units of a corpus in the making: documents in a file, and beside it the numbers that are known of each.
+"""Intermediate page batches: documents in Arrow, statistics in .npy.
 
-The numbers alone decide which documents stay, so that only they are ever held together; the audit of the text is among
-them, since units are made by all workers at once. The documents lie in plain Arrow files: they are read once more and
-removed, which neither Parquet's encoding nor compression would pay for (together 4 % of a corpus' time).
+The statistics alone decide which documents are kept, so only they are ever in memory together. The quality counts are
+among them because all workers write batches at the same time. Arrow files are larger than Parquet but need neither
+encoding nor compression (together 4 % of a corpus' time), and they are read once and removed.
 """
 
 import dataclasses
@@ -16,57 +16,63 @@ import pyarrow.compute as pc
 
 from bert_pipeline.corpus.documents import Document, content_digest, id_hash
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, document_table
-from bert_pipeline.corpus.quality import SUSPECT, count_residue, count_scars
-from bert_pipeline.manifest import written_whole
+from bert_pipeline.corpus.quality import QUALITY_COUNTS, SUSPECT, count_broken_text, count_markup
+from bert_pipeline.manifest import atomic_write
 
-COUNTED = ("passages", "sentences", "characters", "residue", "scars")
-"""What is counted in each document."""
+COUNTED = ("passages", "sentences", "characters", *QUALITY_COUNTS)
+"""The counts of each document."""
 
-NUMBERS = np.dtype(
+STATISTICS = np.dtype(
     [
-        ("id", "<u8"), ("revision", "<i8"), ("digest_high", "<u8"), ("digest_low", "<u8"),
+        ("id", "<u8"),  # hash of the document id
+        ("revision", "<i8"),
+        ("digest_high", "<u8"),  # hash of the sentences
+        ("digest_low", "<u8"),
         *((name, "<i8") for name in COUNTED),
     ]
-)  # fmt: skip
-"""What is known of a document across units: 72 bytes each, whatever its length."""
+)
+"""Statistics of one document: 72 bytes, whatever its length."""
 
-DROPPED = ".dropped"
-"""End of the names of files that list what was dropped, a line each."""
+DROPPED_SUFFIX = ".dropped"
+"""Suffix of the files that list dropped articles, one per line."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Unit:
-    """A run of documents, written to `<directory>/<stem>.arrow`, their numbers to `<stem>.npy`."""
+class PageBatch:
+    """A run of pages of one split, as written to `<stem>.arrow` (documents) and `<stem>.npy` (statistics)."""
 
     split: int
     number: int
     stem: str
     counts: dict[str, int]
     dropped: dict[str, int]
+    """Number of dropped pages by reason."""
     dropped_elements: dict[str, int]
+    """Number of dropped parts of kept pages, by kind."""
     problems: tuple[str, ...] = ()
-    """What was lost, one sentence each."""
+    """One sentence for each thing that is missing from the input."""
 
 
 def dropped_line(document_id: str, reason: str, title: str) -> str:
-    """A line of the list of articles without output."""
+    """Format one line of the list of dropped articles."""
     return f"{document_id}\t{reason}\t{' '.join(title.split())}\n"
 
 
-def read_numbers(unit: Unit, directory: Path) -> np.ndarray:
-    """(N,) `NUMBERS`: a row for each document of a unit, in order."""
-    return np.load(directory / f"{unit.stem}.npy")
+def read_statistics(batch: PageBatch, directory: Path) -> np.ndarray:
+    """Return the `STATISTICS` (N,) of a batch's documents, in order."""
+    statistics: np.ndarray = np.load(directory / f"{batch.stem}.npy")
+    return statistics
 
 
 def read_tables(stem: str, directory: Path) -> Iterator[pa.Table]:
-    """The documents of a unit, some hundred at a time."""
+    """Yield the documents of a batch, at most 512 at a time."""
     with pa.memory_map(str(directory / f"{stem}.arrow")) as stream, pa.ipc.open_file(stream) as reader:
         for index in range(reader.num_record_batches):
             yield pa.Table.from_batches([reader.get_batch(index)])
 
 
-class UnitWriter:
-    """Collects the documents and numbers of one unit after another."""
+class PageBatchWriter:
+    """Collects documents and counts, and writes them as one batch after another."""
 
     def __init__(self, split: int, directory: Path) -> None:
         self._split = split
@@ -88,7 +94,7 @@ class UnitWriter:
         return self.counts["pages_read"]
 
     def drop(self, reason: str, document_id: str, title: str) -> None:
-        """Count a page that gives no document; one with an id is listed."""
+        """Count a page without a document; list it if it has an id."""
         self.dropped[reason] += 1
         if document_id:
             self._listed.append(dropped_line(document_id, reason, title))
@@ -97,12 +103,12 @@ class UnitWriter:
         self._documents.append(document)
         self._revisions.append(revision)
 
-    def finish(self) -> Unit:
-        """Write the unit; the next one starts empty."""
-        stem = f"unit-{self._split:06d}-{self._number:06d}"
-        numbers = np.zeros(len(self._documents), dtype=NUMBERS)
+    def finish(self) -> PageBatch:
+        """Write the batch and start the next one."""
+        stem = f"batch-{self._split:06d}-{self._number:06d}"
+        statistics = np.zeros(len(self._documents), dtype=STATISTICS)
         with (
-            written_whole(self._directory / f"{stem}.arrow") as path,
+            atomic_write(self._directory / f"{stem}.arrow") as path,
             pa.OSFile(str(path), "wb") as sink,
             pa.ipc.new_file(sink, DOCUMENT_SCHEMA) as writer,
         ):
@@ -110,12 +116,12 @@ class UnitWriter:
                 some = slice(start, start + DOCUMENTS_PER_ROW_GROUP)
                 table = document_table(self._documents[some])
                 writer.write_table(table)
-                _fill_in(numbers[some], self._documents[some], self._revisions[some], table)
-        with written_whole(self._directory / f"{stem}.npy") as path, open(path, "wb") as stream:
-            np.save(stream, numbers)
-        with written_whole(self._directory / f"{stem}{DROPPED}") as path:
+                _fill_in(statistics[some], self._documents[some], self._revisions[some], table)
+        with atomic_write(self._directory / f"{stem}.npy") as path, open(path, "wb") as stream:
+            np.save(stream, statistics)
+        with atomic_write(self._directory / f"{stem}{DROPPED_SUFFIX}") as path:
             path.write_text("".join(self._listed), encoding="utf-8")
-        unit = Unit(
+        batch = PageBatch(
             split=self._split,
             number=self._number,
             stem=stem,
@@ -126,22 +132,23 @@ class UnitWriter:
         )
         self._number += 1
         self._clear()
-        return unit
+        return batch
 
 
-def _fill_in(numbers: np.ndarray, documents: list[Document], revisions: list[int], table: pa.Table) -> None:
-    """Set the numbers (N,) of N documents, which `table` holds too."""
-    numbers["id"] = [id_hash(document.document_id) for document in documents]
-    numbers["revision"] = revisions
+def _fill_in(statistics: np.ndarray, documents: list[Document], revisions: list[int], table: pa.Table) -> None:
+    """Set the `STATISTICS` (N,) of N documents, which `table` holds too."""
+    statistics["id"] = [id_hash(document.document_id) for document in documents]
+    statistics["revision"] = revisions
     digests = np.frombuffer(b"".join(map(content_digest, documents)), dtype=">u8").reshape(-1, 2)
-    numbers["digest_high"], numbers["digest_low"] = digests[:, 0], digests[:, 1]
-    numbers["passages"] = [len(document.passage_starts) for document in documents]
-    numbers["sentences"] = [len(document.sentences) for document in documents]
+    statistics["digest_high"], statistics["digest_low"] = digests[:, 0], digests[:, 1]
+    statistics["passages"] = [len(document.passage_starts) for document in documents]
+    statistics["sentences"] = [len(document.sentences) for document in documents]
     lists = table.column("sentences").combine_chunks()
     sentences, document_of = lists.flatten(), pc.list_parent_indices(lists).to_numpy()  # (S,)
-    np.add.at(numbers["characters"], document_of, pc.utf8_length(sentences).to_numpy())
+    np.add.at(statistics["characters"], document_of, pc.utf8_length(sentences).to_numpy())
+    # RE2 finds the few sentences that may have a flaw; Python's expressions count the flaws in those.
     is_suspect = pc.match_substring_regex(sentences, SUSPECT)
     suspects = sentences.filter(is_suspect).to_pylist()
     for index, sentence in zip(document_of[is_suspect.to_numpy(zero_copy_only=False)], suspects):
-        numbers["residue"][index] += count_residue(sentence)
-        numbers["scars"][index] += count_scars(sentence)
+        statistics["residue"][index] += count_markup(sentence)
+        statistics["scars"][index] += count_broken_text(sentence)

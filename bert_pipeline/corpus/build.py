@@ -1,9 +1,9 @@
-"""Sources to corpus shards, as pure steps that a runner may spread: plan, read units, resolve duplicates, write shards.
+"""Sources to corpus shards, as pure steps for any runner: plan, read batches, resolve duplicates, write shards.
 
-A *split* is what one worker reads at a time: a byte range of a dump, or a file. It yields *units*, fixed runs of
-pages, whose documents go to one file each. Units are a function of the input and the configuration, never of the
-runner. Only numbers leave a unit (hashes, lengths, counts); once all are known, each shard copies its units' documents
-without the duplicates.
+A *split* is what one worker reads at a time: a byte range of a dump, or a file. It yields *page batches*, whose
+documents go to one file each. Batches are a function of the input and the configuration, never of the runner. Only
+statistics leave a batch (hashes, lengths, counts); once those of all batches are known, each shard copies the documents
+of its batches without the duplicates.
 """
 
 import dataclasses
@@ -21,19 +21,19 @@ from pydantic import Field, PositiveInt
 from bert_pipeline.configuration import configuration
 from bert_pipeline.corpus.batches import (
     COUNTED,
-    DROPPED,
-    NUMBERS,
-    Unit,
-    UnitWriter,
+    DROPPED_SUFFIX,
+    STATISTICS,
+    PageBatch,
+    PageBatchWriter,
     dropped_line,
-    read_numbers,
+    read_statistics,
     read_tables,
 )
 from bert_pipeline.corpus.documents import make_document, read_json_documents, read_pair_documents, read_text_documents
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.corpus.sources import SourceKind, parse_source
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
-from bert_pipeline.manifest import file_sha256, written_whole
+from bert_pipeline.manifest import atomic_write, file_sha256
 from bert_pipeline.wikipedia.dump import Dump, ReadReport, ends_with_end_tag, is_truncated_bzip2, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 
@@ -67,7 +67,7 @@ class CorpusConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """What one worker reads: the bytes [start, stop) of a file, or all of it."""
+    """The bytes [start, stop) of a file, or all of it, as read by one worker."""
 
     index: int
     kind: SourceKind
@@ -77,24 +77,24 @@ class Split:
 
 
 _CODES = ("same text", "train", "held_out", "same id")
-"""What becomes of a document: dropped as a duplicate of one kind or the other, or in which split it goes."""
+"""What becomes of a document: its split, or why it is dropped as a duplicate."""
 _SAME_TEXT, _TRAIN, _HELD_OUT, _SAME_ID = range(len(_CODES))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One shard in the making: which rows of which units, and how each is split."""
+    """The plan of one shard: its batches, and which of their documents it keeps."""
 
     index: int
     stems: tuple[str, ...]
     splits: tuple[bytes, ...]
-    """For each unit one byte a document: an index into `_CODES`."""
+    """For each batch one byte per document: an index into `_CODES`."""
     counts: dict[str, int]
-    """What its kept documents hold."""
+    """Counts of its kept documents."""
 
 
 def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
-    """Part the sources for the workers, in order. InputError for the first file that cannot be what it should be."""
+    """Split the sources for the workers, in order. InputError for the first file that does not match its kind."""
     if not sources:
         raise UsageError("no source given; name a dump, or text:, jsonl: or pairs: files")
     splits: list[Split] = []
@@ -118,7 +118,7 @@ def _open_dump(path: str) -> Dump:
     try:
         status = os.stat(path)
     except OSError:
-        return open_dump(path)  # which says what is wrong
+        return open_dump(path)  # raises InputError with the reason
     return _open_once(path, status.st_size, status.st_mtime_ns)
 
 
@@ -127,14 +127,14 @@ def _open_once(path: str, size: int, changed: int) -> Dump:
     return open_dump(path)
 
 
-def read_units(split: Split, config: CorpusConfig, directory: Path) -> Iterator[Unit]:
-    """Read one split and write its units into `directory`; a repeated call writes the same bytes."""
+def read_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
+    """Read one split and write its batches to `directory`; a repeated call writes the same bytes."""
     if split.kind == "wikipedia":
-        yield from _read_dump_units(split, config, directory)
+        yield from _read_dump_batches(split, config, directory)
         return
     readers = {"text": read_text_documents, "jsonl": read_json_documents, "pairs": read_pair_documents}
-    name = config.name or _name_of(split.path)
-    writer = UnitWriter(split.index, directory)
+    name = config.name or _default_name(split.path)
+    writer = PageBatchWriter(split.index, directory)
     for document in readers[split.kind](Path(split.path), name, config.language):
         writer.counts["pages_read"] += 1
         writer.counts["characters_in"] += sum(map(len, document.sentences))
@@ -144,12 +144,12 @@ def read_units(split: Split, config: CorpusConfig, directory: Path) -> Iterator[
     yield writer.finish()
 
 
-def _read_dump_units(split: Split, config: CorpusConfig, directory: Path) -> Iterator[Unit]:
+def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
     dump = _open_dump(split.path)
-    name = dump.site.dbname or config.name or _name_of(split.path)
+    name = dump.site.dbname or config.name or _default_name(split.path)
     language = dump.site.language or config.language
     report = ReadReport()
-    writer = UnitWriter(split.index, directory)
+    writer = PageBatchWriter(split.index, directory)
     bytes_read = 0
     for page in read_pages(dump, split.start, split.stop, report):
         writer.counts["pages_read"] += 1
@@ -182,11 +182,11 @@ def _read_dump_units(split: Split, config: CorpusConfig, directory: Path) -> Ite
 
 
 _NO_ARTICLES = ("namespace", "redirect")
-"""Reasons to drop what is no article in the first place: counted, but not listed by title."""
+"""Reasons to drop pages that are not articles: counted, but not listed by title."""
 
 
 def _problems(dump: Dump, split: Split, report: ReadReport) -> Iterator[str]:
-    """One sentence for what is missing at a dump's end, said by the split that holds the end."""
+    """Yield one sentence if the dump is truncated, in the split that holds its end."""
     if report.unfinished_page:
         yield f"{dump.path}: breaks off inside page {report.unfinished_page!r}, which is lost with all that followed"
     elif split.stop is not None and split.stop < dump.size:
@@ -197,57 +197,45 @@ def _problems(dump: Dump, split: Split, report: ReadReport) -> Iterator[str]:
         yield f"{dump.path}: ends without </mediawiki>; whatever followed is lost"
 
 
-def _name_of(path: str) -> str:
+def _default_name(path: str) -> str:
     stem = os.path.basename(path).partition(".")[0]
     return "".join(char if char.isalnum() or char in "-_" else "-" for char in stem) or "corpus"
 
 
-def collect_dropped(units: Path, path: Path) -> int:
-    """Write the list of all articles without output: those of each unit in order, then the duplicates.
+def plan_shards(
+    batches: Iterable[PageBatch], config: CorpusConfig, directory: Path
+) -> tuple[list[Shard], dict[str, int]]:
+    """Resolve duplicates and splits over all batches, and group the batches into shards.
 
-    A row is the article's id, the reason and its title. Returns the number of rows.
+    Of documents with one id the latest revision is kept, of documents with equal sentences the first. Returns the
+    shards and the number of dropped documents by reason.
     """
-    rows = 0
-    with open(path, "w", encoding="utf-8", newline="\n") as stream:
-        stream.write("document_id\treason\ttitle\n")
-        for prefix in ("unit-", "shard-"):
-            for part in sorted(units.glob(f"{prefix}*{DROPPED}")):
-                with open(part, encoding="utf-8") as lines:
-                    for line in lines:
-                        stream.write(line)
-                        rows += 1
-    return rows
+    ordered = sorted(batches, key=lambda batch: (batch.split, batch.number))
+    parts = [read_statistics(batch, directory) for batch in ordered]
+    documents = np.concatenate(parts) if parts else np.zeros(0, dtype=STATISTICS)  # (N,)
+    kept = np.ones(len(documents), dtype=bool)
 
-
-def plan_shards(units: Iterable[Unit], config: CorpusConfig, directory: Path) -> tuple[list[Shard], dict[str, int]]:
-    """Resolve duplicates and splits over all units, and group the units into shards.
-
-    Of documents with one id the latest revision stays, of documents with equal sentences the first. Returns the
-    shards and what was dropped by reason.
-    """
-    ordered = sorted(units, key=lambda unit: (unit.split, unit.number))
-    parts = [read_numbers(unit, directory) for unit in ordered]
-    numbers = np.concatenate(parts) if parts else np.zeros(0, dtype=NUMBERS)
-    kept = np.ones(len(numbers), dtype=bool)
-    by_id = np.lexsort((-numbers["revision"], numbers["id"]))  # stable: among equals the first stays
-    ids = numbers["id"][by_id]
+    # Same id: sorted by id and falling revision, all but the first of each id are superseded.
+    by_id = np.lexsort((-documents["revision"], documents["id"]))  # stable: of equal revisions the first is kept
+    ids = documents["id"][by_id]
     kept[by_id[1:][ids[1:] == ids[:-1]]] = False
     is_same_id = ~kept
-    num_same_id = int(is_same_id.sum())
+
+    # Same text: of the remaining documents, all but the first of each digest are repetitions.
     rest = np.flatnonzero(kept)
-    high, low = numbers["digest_high"][rest], numbers["digest_low"][rest]
+    high, low = documents["digest_high"][rest], documents["digest_low"][rest]
     by_digest = np.lexsort((low, high))
     same = (high[by_digest][1:] == high[by_digest][:-1]) & (low[by_digest][1:] == low[by_digest][:-1])
     kept[rest[by_digest[1:][same]]] = False
-    num_same_text = int((~kept).sum()) - num_same_id
-    codes = _split_codes(numbers["id"], kept, config.held_out_per_mille)
+    num_same_id = int(is_same_id.sum())
+    dropped = {"same id": num_same_id, "same text": int((~kept).sum()) - num_same_id}
+    codes = _split_codes(documents["id"], kept, config.held_out_per_mille)  # (N,)
     codes[is_same_id] = _SAME_ID
-    dropped = {"same id": num_same_id, "same text": num_same_text}
 
-    shards: list[Shard] = []
+    # Consecutive batches form a shard as soon as they hold enough text; a short rest joins the last shard.
+    bounds = np.cumsum([0, *map(len, parts)])
     groups: list[list[int]] = [[]]
     size = 0
-    bounds = np.cumsum([0, *map(len, parts)])
     for index, part in enumerate(parts):
         if size >= config.shard_bytes:
             groups.append([])
@@ -256,31 +244,21 @@ def plan_shards(units: Iterable[Unit], config: CorpusConfig, directory: Path) ->
         size += int(part["characters"][kept[bounds[index] : bounds[index + 1]]].sum())
     if size < config.shard_bytes and len(groups) > 1:
         groups[-2].extend(groups.pop())
+    shards: list[Shard] = []
     for group in filter(None, groups):
         splits = tuple(codes[bounds[index] : bounds[index + 1]].tobytes() for index in group)
         stems = tuple(ordered[index].stem for index in group)
         rows = slice(bounds[group[0]], bounds[group[-1] + 1])
-        counts = _count(numbers[rows], codes[rows])
+        counts = _count(documents[rows], codes[rows])
         shards.append(Shard(index=len(shards), stems=stems, splits=splits, counts=counts))
     return shards, dropped
 
 
-def _count(numbers: np.ndarray, codes: np.ndarray) -> dict[str, int]:
-    """What the kept documents among N hold, by their numbers (N,) and codes (N,)."""
-    num_train, num_held_out = int((codes == _TRAIN).sum()), int((codes == _HELD_OUT).sum())
-    kept = numbers[np.isin(codes, (_TRAIN, _HELD_OUT))]
-    counts = {name: int(kept[name].sum()) for name in COUNTED}
-    counts["characters_out"] = counts.pop("characters")
-    return {
-        "documents": num_train + num_held_out,
-        "documents_train": num_train,
-        "documents_held_out": num_held_out,
-        **counts,
-    }
-
-
 def _split_codes(ids: np.ndarray, kept: np.ndarray, held_out_per_mille: int) -> np.ndarray:
-    """(N,) uint8, indices into `_CODES`. Of two documents or more each split gets at least one."""
+    """Return an index into `_CODES` for each of N documents, as uint8 (N,).
+
+    Each split gets at least one document if there are two or more.
+    """
     buckets = ids % 1000
     codes = np.where(kept, np.where(buckets < held_out_per_mille, _HELD_OUT, _TRAIN), _SAME_TEXT).astype(np.uint8)
     rows = np.flatnonzero(kept)
@@ -293,9 +271,23 @@ def _split_codes(ids: np.ndarray, kept: np.ndarray, held_out_per_mille: int) -> 
     return codes
 
 
+def _count(documents: np.ndarray, codes: np.ndarray) -> dict[str, int]:
+    """Sum the counts of the kept ones among N documents, given their statistics (N,) and codes (N,)."""
+    num_train, num_held_out = int((codes == _TRAIN).sum()), int((codes == _HELD_OUT).sum())
+    kept = documents[np.isin(codes, (_TRAIN, _HELD_OUT))]
+    counts = {name: int(kept[name].sum()) for name in COUNTED}
+    counts["characters_out"] = counts.pop("characters")
+    return {
+        "documents": num_train + num_held_out,
+        "documents_train": num_train,
+        "documents_held_out": num_held_out,
+        **counts,
+    }
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WrittenShard:
-    """One shard as written."""
+    """One shard on disk."""
 
     name: str
     rows: int
@@ -303,29 +295,29 @@ class WrittenShard:
     counts: dict[str, int]
 
 
-def write_shard(shard: Shard, units: Path, output: Path) -> WrittenShard:
-    """Copy the kept documents of a shard's units into `documents-NNNNN.parquet`."""
+def write_shard(shard: Shard, scratch: Path, output: Path) -> WrittenShard:
+    """Copy the kept documents of a shard's batches to `documents-NNNNN.parquet`."""
     name = f"documents-{shard.index:05d}.parquet"
     rows = 0
     duplicates: list[str] = []
-    with written_whole(output / name) as path:
+    with atomic_write(output / name) as path:
         with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd") as writer:
-            for table in _row_groups(_kept_documents(shard, units, duplicates)):
+            for table in _row_groups(_kept_documents(shard, scratch, duplicates)):
                 writer.write_table(table)
                 rows += table.num_rows
         sha256 = file_sha256(path)
-    with written_whole(units / f"shard-{shard.index:06d}{DROPPED}") as path:
+    with atomic_write(scratch / f"shard-{shard.index:06d}{DROPPED_SUFFIX}") as path:
         path.write_text("".join(duplicates), encoding="utf-8")
     return WrittenShard(name=name, rows=rows, sha256=sha256, counts=shard.counts)
 
 
-def _kept_documents(shard: Shard, units: Path, duplicates: list[str]) -> Iterator[pa.Table]:
-    """The documents of a shard with their split; lines for its duplicates are added to `duplicates`."""
+def _kept_documents(shard: Shard, scratch: Path, duplicates: list[str]) -> Iterator[pa.Table]:
+    """Yield the kept documents of a shard with their split; append a line per duplicate to `duplicates`."""
     labels = pa.array(_CODES)
     split_column = DOCUMENT_SCHEMA.get_field_index("split")
     for stem, codes in zip(shard.stems, shard.splits):
         position = 0
-        for table in read_tables(stem, units):
+        for table in read_tables(stem, scratch):
             part = np.frombuffer(codes, dtype=np.uint8, count=table.num_rows, offset=position)
             position += table.num_rows
             column = labels.take(pa.array(part, type=pa.int8()))
@@ -339,7 +331,7 @@ def _kept_documents(shard: Shard, units: Path, duplicates: list[str]) -> Iterato
 
 
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables of one size, as row groups should have it however small the units are."""
+    """Regroup rows into tables of the size of a row group, however small the batches are."""
     waiting: list[pa.Table] = []
     num_waiting = 0
     for table in tables:
@@ -352,3 +344,20 @@ def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
             num_waiting -= DOCUMENTS_PER_ROW_GROUP
     if num_waiting:
         yield pa.concat_tables(waiting)
+
+
+def collect_dropped(scratch: Path, path: Path) -> int:
+    """Write the list of articles without output, in order: those that batches dropped, then the duplicates.
+
+    A row is the article's id, the reason and its title. Returns the number of rows.
+    """
+    rows = 0
+    with open(path, "w", encoding="utf-8", newline="\n") as stream:
+        stream.write("document_id\treason\ttitle\n")
+        for prefix in ("batch-", "shard-"):
+            for part in sorted(scratch.glob(f"{prefix}*{DROPPED_SUFFIX}")):
+                with open(part, encoding="utf-8") as lines:
+                    for line in lines:
+                        stream.write(line)
+                        rows += 1
+    return rows

@@ -1,4 +1,4 @@
-"""Documents in sentences: sentence splitting, and readers of text, book, JSON and pair files."""
+"""Documents as sentences: sentence splitting, and readers of text, book, JSON and pair files."""
 
 import dataclasses
 import hashlib
@@ -17,26 +17,29 @@ _TAKES_NUMBER = re.compile(r"\b(?:[Vv]ol|[Nn]os?|[Ff]igs?|[Oo]p|[Cc]h|Art|[Ss]ec
 _SENTENCE_IN_BRACKETS = re.compile(
     r"\([^()a-z](?:[^()]++|\([^()]*+\))++(?:(?<=[.!?])|(?<=[.!?][\"”’]))\) (?=[^\W_a-z]|[\"“])"
 )
-"""It begins in a capital and holds at least a few words, unlike "(U.S.) Army"."""
+"""It starts with a capital and has at least a few words, unlike "(U.S.) Army"."""
 
 
 def split_sentences(text: str, language: str) -> list[str]:
-    """Split one passage into its sentences, without white space around them; languages unknown to the library work."""
+    """Split a passage into stripped sentences, in any language.
+
+    `sentencex` finds the boundaries; those after abbreviations and numbers, which it gets wrong, are corrected here.
+    """
     sentences: list[list[str]] = []
-    end = ""  # what the last one ends with
+    end = ""  # the last part of the current sentence
     for part in sentencex.segment(language, text):
         if not (stripped := part.strip()):
             continue
-        if end and _goes_on(end, stripped[0]):
+        if end and _continues(end, stripped[0]):
             sentences[-1].append(part)
         else:
             sentences.append([part])
         end = stripped
-    return [piece for parts in sentences for piece in _take_off_brackets("".join(parts).strip())]
+    return [piece for parts in sentences for piece in _split_brackets("".join(parts).strip())]
 
 
-def _goes_on(end: str, first: str) -> bool:
-    """Whether a sentence that ends so far with `end` goes on with what begins with `first`."""
+def _continues(end: str, first: str) -> bool:
+    """Return True if a sentence ending in `end` continues with the part that starts with `first`."""
     last = end[-1]
     if first.islower():
         return last in "!?" or last in ".)" and _NUMBER.search(end, max(0, len(end) - 6)) is not None
@@ -47,8 +50,8 @@ def _goes_on(end: str, first: str) -> bool:
     return first.isdigit() and last == "." and _TAKES_NUMBER.search(end, max(0, len(end) - 6)) is not None
 
 
-def _take_off_brackets(sentence: str) -> list[str]:
-    """A sentence in brackets, and the one behind it."""
+def _split_brackets(sentence: str) -> list[str]:
+    """Split off a sentence in brackets at the start."""
     if sentence[0] != "(" or (match := _SENTENCE_IN_BRACKETS.match(sentence)) is None:
         return [sentence]
     inside = match[0].strip()
@@ -60,13 +63,13 @@ Split = Literal["train", "held_out"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """One article, book or pair: its sentences in order, and where its passages begin."""
+    """One article, book or pair: its sentences in order, and the starts of its passages."""
 
     document_id: str
-    """Unique in its corpus: "enwiki:12"."""
+    """Unique in its corpus, such as "enwiki:12"."""
     title: str
     language: str
-    """Code as in "en"."""
+    """Language code, such as "en"."""
     sentences: tuple[str, ...]
     passage_starts: tuple[int, ...]
     """Index of the first sentence of each passage; ascending, the first is 0."""
@@ -82,7 +85,7 @@ class Document:
 def make_document(
     *, document_id: str, title: str, language: str, passages: Iterable[str], split: Split = "train"
 ) -> Document | None:
-    """Segment passages of plain text into a document; None when nothing is left."""
+    """Split passages of plain text into the sentences of a document; None if there are none."""
     sentences: list[str] = []
     starts: list[int] = []
     for passage in passages:
@@ -104,7 +107,7 @@ def document_of_sentences(
     starts: Sequence[int] = (0,),
     split: Split = "train",
 ) -> Document | None:
-    """Build a document from sentences that are known as such; None when there are none."""
+    """Build a document from sentences; None if there are none."""
     if not sentences:
         return None
     return Document(
@@ -118,19 +121,19 @@ def document_of_sentences(
 
 
 def id_hash(document_id: str) -> int:
-    """Eight bytes of blake2b: a document is held out when this, modulo 1000, is below the share per mille."""
+    """Hash an id to eight bytes; a document is held out if this modulo 1000 is below the share per mille."""
     return int.from_bytes(hashlib.blake2b(document_id.encode(), digest_size=8).digest(), "big")
 
 
 def content_digest(document: Document) -> bytes:
-    """Sixteen bytes that are equal for documents of equal sentences, whatever their titles and passages."""
+    """Hash the sentences of a document to sixteen bytes, without its title and passages."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update("\n".join(document.sentences).encode())
     return digest.digest()
 
 
 def read_sentence_lines(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the documents of google's text format: a sentence per line, a blank line between documents."""
+    """Yield the documents of google's text format: one sentence per line, a blank line between documents."""
     sentences: list[str] = []
     for line in lines:
         if sentence := line.strip():
@@ -152,9 +155,9 @@ _BLANK_LINES = re.compile(r"\n[ \t\r\f\v]*\n\s*")
 
 
 def read_book(text: str) -> list[str]:
-    """The paragraphs of a plain text file: blank lines part them, single line ends are joined.
+    """Return the paragraphs of a plain text file, separated by blank lines; single line ends are joined.
 
-    Project Gutenberg's header and licence are left out.
+    Project Gutenberg's header and license are removed.
     """
     start = _GUTENBERG_START.search(text)
     if start:
@@ -167,7 +170,7 @@ def read_book(text: str) -> list[str]:
 
 
 def is_book(text: str) -> bool:
-    """True for running text with hard line ends or whole paragraphs; False for a sentence per line.
+    """Return True for running text with hard line ends or whole paragraphs, False for one sentence per line.
 
     In google's format nearly every line ends a sentence; in a book with hard line ends few do.
     """
@@ -181,7 +184,7 @@ def is_book(text: str) -> bool:
 
 
 def read_text_documents(path: Path, name: str, language: str) -> Iterator[Document]:
-    """The documents of a `text:` file, in either of its two forms. InputError when it is not UTF-8 text."""
+    """Yield the documents of a `text:` file in either of its two formats. InputError if it is not UTF-8 text."""
     text = _read_utf8(path)
     stem = path.stem
     if is_book(text):
@@ -198,7 +201,7 @@ def read_text_documents(path: Path, name: str, language: str) -> Iterator[Docume
 
 
 def read_json_documents(path: Path, name: str, language: str) -> Iterator[Document]:
-    """The documents of a `jsonl:` file: "text", and where given "id", "title" and "language"."""
+    """Yield the documents of a `jsonl:` file: "text", and optionally "id", "title" and "language"."""
     with open(path, encoding="utf-8-sig") as stream:
         try:
             for number, line in enumerate(stream, start=1):
@@ -229,7 +232,7 @@ def _json_document(line: str, where: str, default_id: str, name: str, language: 
 
 
 def read_pair_documents(path: Path, name: str, language: str) -> Iterator[Document]:
-    """The documents of a `pairs:` file: two sentences a line, parted by a tab."""
+    """Yield the documents of a `pairs:` file: two sentences per line, separated by a tab."""
     with open(path, encoding="utf-8-sig", newline="\n") as stream:
         try:
             for number, line in enumerate(stream, start=1):
@@ -237,7 +240,7 @@ def read_pair_documents(path: Path, name: str, language: str) -> Iterator[Docume
                 if fields == [""]:
                     continue
                 if len(fields) != 2 or not all(fields):
-                    raise InputError(f"{path}:{number}: {len(fields)} columns, expected 2 sentences parted by a tab")
+                    raise InputError(f"{path}:{number}: {len(fields)} columns, expected 2 sentences separated by a tab")
                 yield Document(
                     document_id=f"{name}:{path.stem}-{number}",
                     title=f"{path.stem} {number}",

@@ -1,4 +1,4 @@
-"""Documents in Parquet: written a row group at a time, read a row group at a time."""
+"""Documents in Parquet, written and read one row group at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DOCUMENTS_PER_ROW_GROUP = 512
 
 
 def write_documents(path: Path | str, documents: Iterable[Document]) -> int:
-    """Write documents to one Parquet file, holding 512 of them at a time; returns how many."""
+    """Write documents to one Parquet file, 512 at a time; returns their number."""
     count = 0
     with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd") as writer:
         batch: list[Document] = []
@@ -47,14 +47,14 @@ def write_documents(path: Path | str, documents: Iterable[Document]) -> int:
 
 
 def document_table(documents: list[Document]) -> pa.Table:
-    """The documents as one table."""
+    """Return documents as a table."""
     columns = [pa.array([getattr(d, field.name) for d in documents], type=field.type) for field in DOCUMENT_SCHEMA]
     return pa.Table.from_arrays(columns, schema=DOCUMENT_SCHEMA)
 
 
 def read_documents(path: Path | str) -> Iterator[Document]:
-    """Yield the documents of one Parquet file, a row group at a time. InputError when it is not a document shard."""
-    # Training processes read instances only: they need not load the document sources.
+    """Yield the documents of one Parquet file. InputError if it is not a document shard."""
+    # Imported here because training processes need the other functions only, and not the sentence splitter.
     from bert_pipeline.corpus.documents import Document
 
     with open_parquet(path, DOCUMENT_SCHEMA, "a corpus shard") as file:
@@ -66,10 +66,10 @@ def read_documents(path: Path | str) -> Iterator[Document]:
 
 
 def read_sentences(path: Path | str) -> Iterator[tuple[pa.Table, np.ndarray, pa.Array]]:
-    """Yield, for each row group of a document shard, what counting and instance making need, without Python objects.
+    """Yield the sentences of each row group of a document shard, as arrays.
 
-    A triple: the table (`document_id`, `split`), the offsets (D + 1,) of each document's sentences, and the sentences
-    of all of them as one string array.
+    A triple: the table (`document_id`, `split`) of D documents, the offsets (D + 1,) of each document's sentences, and
+    all sentences as one string array.
     """
     with open_parquet(path, DOCUMENT_SCHEMA, "a corpus shard") as file:
         for index in range(file.num_row_groups):

@@ -8,7 +8,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-_RESIDUE = re.compile(
+QUALITY_COUNTS = ("residue", "scars")
+"""Keys of leftover markup and broken text in manifests."""
+
+_MARKUP = re.compile(
     r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}|\|\||''|==|~~~|-\{|\}-|<!--|-->|^[=*#|!:;]|[\ue000-\ue02f]"
     r"|</?[a-zA-Z][a-zA-Z0-9]*+(?:\s[^<>\n]*+)?/?>"
     r"|</?(?:ref|br|div|span|small|su[bp]|gallery|math|table|t[drh]|nowiki|blockquote|center|references)\b"
@@ -17,12 +20,12 @@ _RESIDUE = re.compile(
     r"|\b(?:style|class|align|width)\s?=\s?[\"']|\b(?:colspan|rowspan|bgcolor|cellpadding|cellspacing|valign)\s?=",
     re.MULTILINE,
 )
-_SCARS = re.compile(
-    r"\(\s*[,;:]?\s*\)|\[\s*\]|“\s*”|‘\s*’|(?<![\w\"])\"\"(?![\w\"])"  # nothing in brackets or quotation marks
+_BROKEN_TEXT = re.compile(
+    r"\(\s*[,;:]?\s*\)|\[\s*\]|“\s*”|‘\s*’|(?<![\w\"])\"\"(?![\w\"])"  # empty brackets or quotation marks
     r"|\( (?! )[^)\n]|\([,;:]|\(\.(?=\s)|(?<=\S) \)|[,;:] ?\)"  # brackets that lost their first or last word
     r"|[\w)\]”’\"] [,;](?=\s|$)|[,;:] ?[,;](?=[\s\w])|, ?\.(?=\s|$)"
     r"|[\w)\]”’\"] \.(?! ?\.)(?=\s|$)"
-    r"|(?<!['’-])\b(?:the|an|such as)[.,;)](?=\s|$)"  # words that want another after them
+    r"|(?<!['’-])\b(?:the|an|such as)[.,;)](?=\s|$)"  # words that need another one after them
     r"|(?<=\s)['’]s\b|(?<!\d)(?<!\d )[$£€](?=\s?[.,;()]| (?:in|as|per|of|million|billion)\b)"
 )
 
@@ -34,17 +37,17 @@ SUSPECT = (
     r"|\(\s*[,;:]?\s*\)|\[\s*\]|“\s*”|‘\s*’|\"\"|\( |\([,;:.]| \)|[,;:] ?\)| [,;.](?:\s|$)|[,;:] ?[,;]|, ?\.(?:\s|$)"
     r"|\b(?:the|an|such as)[.,;)](?:\s|$)|\s['’]s|[$£€](?:\s?[.,;()]| (?:in|as|per|of|million|billion))"
 )
-"""The two expressions above less what RE2 lacks: it finds, quickly, all that holds residue or scars and little else."""
+"""The two expressions above for RE2, which lacks lookarounds: a fast prefilter without false negatives."""
 
 
-def count_residue(text: str) -> int:
-    """The number of places where wiki markup or HTML is left in plain text."""
-    return sum(1 for _ in _RESIDUE.finditer(text))
+def count_markup(text: str) -> int:
+    """Count the matches of leftover wiki markup or HTML in plain text."""
+    return sum(1 for _ in _MARKUP.finditer(text))
 
 
-def count_scars(text: str) -> int:
-    """The number of places where it shows that something is missing: "( )", " ,", "(;", "the.", a lone "$"."""
-    return sum(1 for _ in _SCARS.finditer(text))
+def count_broken_text(text: str) -> int:
+    """Count the matches of text that lost a part: "( )", " ,", "(;", "the.", a lone "$"."""
+    return sum(1 for _ in _BROKEN_TEXT.finditer(text))
 
 
 SAMPLE_PASSAGES = 10
@@ -52,36 +55,34 @@ _SAMPLE_CHARACTERS = 400
 
 
 def sample_passages(shards: Sequence[tuple[Path, int, str]], number: int = SAMPLE_PASSAGES) -> list[dict[str, str]]:
-    """Draw passages, of different documents while there are enough; the same for the same shards.
+    """Draw random passages, from different documents if there are enough; equal shards give equal passages.
 
     `shards` are (path, rows, sha256) in order. Returns "document_id", "title" and "passage", cut to 400 characters.
     """
     total = sum(rows for _, rows, _ in shards)
     rng = random.Random(" ".join(sha256 for _, _, sha256 in shards))
     chosen = sorted(rng.sample(range(total), min(number, total)))
-    each = 1 if total >= number else number
+    per_document = 1 if total >= number else number
     found: list[dict[str, str]] = []
-    first = 0
+    first = 0  # row of all shards at which the current row group begins
     for path, rows, _ in shards:
-        wanted = [row - first for row in chosen if first <= row < first + rows]
-        first += rows
-        if not wanted:
+        if not any(first <= row < first + rows for row in chosen):
+            first += rows
             continue
         with pq.ParquetFile(path) as file:
-            start = 0
             for group in range(file.num_row_groups):
-                stop = start + file.metadata.row_group(group).num_rows
-                here = [row - start for row in wanted if start <= row < stop]
+                size = file.metadata.row_group(group).num_rows
+                here = [row - first for row in chosen if first <= row < first + size]
+                first += size
                 if here:
                     columns = ["document_id", "title", "sentences", "passage_starts"]
                     table = file.read_row_group(group, columns=columns).take(here)
-                    found += [entry for record in table.to_pylist() for entry in _draw_from(record, each, rng)]
-                start = stop
+                    found += [entry for record in table.to_pylist() for entry in _draw(record, per_document, rng)]
     return [found[place] for place in sorted(rng.sample(range(len(found)), min(number, len(found))))]
 
 
-def _draw_from(record: Mapping[str, Any], number: int, rng: random.Random) -> list[dict[str, str]]:
-    """At most so many passages of one document, in its order."""
+def _draw(record: Mapping[str, Any], number: int, rng: random.Random) -> list[dict[str, str]]:
+    """Draw at most `number` passages of one document, in order."""
     bounds = [*record["passage_starts"], len(record["sentences"])]
     drawn = []
     for place in sorted(rng.sample(range(len(bounds) - 1), min(number, len(bounds) - 1))):
@@ -92,7 +93,7 @@ def _draw_from(record: Mapping[str, Any], number: int, rng: random.Random) -> li
 
 
 def describe_corpus(counts: Mapping[str, Any]) -> str:
-    """Lines for people: what was read, kept and dropped, how clean it is, and the sample."""
+    """Format the counts as text: pages read, kept and dropped, quality, and the sampled passages."""
     dropped = ", ".join(f"{number:,} {reason}" for reason, number in counts["dropped"].items())
     elements = ", ".join(f"{number:,} {kind}" for kind, number in counts["dropped_elements"].items())
     lines = [
@@ -100,8 +101,8 @@ def describe_corpus(counts: Mapping[str, Any]) -> str:
         f"text: {counts['passages']:,} passages, {counts['sentences']:,} sentences;"
         f" characters: {counts.get('characters_in', 0):,} in, {counts['characters_out']:,} out",
         f"dropped of the pages kept: {elements or 'nothing'}",
-        f"per million characters: {counts['residue_per_million_characters']:g} left-overs of markup,"
-        f" {counts['scars_per_million_characters']:g} scars",
+        f"per million characters: {counts['residue_per_million_characters']:g} pieces of leftover markup,"
+        f" {counts['scars_per_million_characters']:g} broken sentences",
         f"articles without text: {counts.get('articles_without_text', 0):,}, listed in dropped.tsv",
         "",
         "passages drawn at random:",

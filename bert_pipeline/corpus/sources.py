@@ -1,4 +1,4 @@
-"""What the words on the command line name: the kind of each source, and its files."""
+"""Sources on the command line: the kind of each source, and its files."""
 
 import glob
 import os
@@ -15,13 +15,13 @@ _SUFFIXES: dict[SourceKind, tuple[str, ...]] = {
     "jsonl": (".jsonl", ".json"),
     "pairs": (".tsv", ".txt"),
 }
-"""What is taken from a directory; a file that is named outright may be called anything."""
+"""Suffixes of the files taken from a directory; a file given by name may have any suffix."""
 
 
 def parse_source(source: str) -> tuple[SourceKind, list[str]]:
     """Resolve "wikipedia:PATH", "text:PATH", "jsonl:PATH", "pairs:PATH" or a bare PATH to its kind and files.
 
-    PATH is a file, a glob or a directory. InputError when it names nothing.
+    PATH is a file, a glob or a directory. InputError if it matches no file.
     """
     prefix, colon, rest = source.partition(":")
     kind: SourceKind = "wikipedia"

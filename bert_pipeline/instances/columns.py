@@ -1,4 +1,4 @@
-"""Instances as columns: flat arrays with offsets, the one form that every reader gives and every writer takes."""
+"""Instances as columns: flat arrays with offsets, returned by all readers and accepted by all writers."""
 
 import dataclasses
 
@@ -9,18 +9,18 @@ import numpy as np
 class InstanceColumns:
     """N instances without padding; instance i holds `input_ids[offsets[i]:offsets[i + 1]]`.
 
-    With static masks `input_ids` hold the masked form and `masked_lm_ids` the originals; with dynamic masks the
-    three masked fields are None.
+    With static masks `input_ids` are masked and `masked_lm_ids` are the original tokens; with dynamic masks the three
+    masked fields are None.
     """
 
     input_ids: np.ndarray
-    """(T,) int32: [CLS] A [SEP] B [SEP] of every instance, one after the other."""
+    """(T,) int32: [CLS] A [SEP] B [SEP] of every instance, concatenated."""
     offsets: np.ndarray
     """(N + 1,) int64: where each instance starts in `input_ids`."""
     segment_b_start: np.ndarray
-    """(N,) int32: index of B's first token within its instance, which is the length of segment 0."""
+    """(N,) int32: index of B's first token within its instance; the length of segment 0."""
     is_random_next: np.ndarray
-    """(N,) bool: B is not the text that follows A."""
+    """(N,) bool: B does not follow A in the text."""
     masked_lm_positions: np.ndarray | None = None
     """(M,) int32: masked positions within their instance, ascending."""
     masked_lm_ids: np.ndarray | None = None
@@ -34,19 +34,19 @@ class InstanceColumns:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(N,) int64: tokens of each instance."""
+        """(N,) int64: number of tokens of each instance."""
         return np.diff(self.offsets)
 
     @property
     def is_masked(self) -> bool:
-        """True when masks are static."""
+        """True if masks are static."""
         return self.masked_lm_positions is not None
 
 
 def pad(flat: np.ndarray, offsets: np.ndarray, width: int) -> np.ndarray:
-    """Lay flat values (T,) with offsets (N + 1,) out as zero-padded rows (N, width), of the same dtype.
+    """Return flat values (T,) with offsets (N + 1,) as zero-padded rows (N, width) of the same dtype.
 
-    ValueError when a row is longer than `width`.
+    ValueError if a row is longer than `width`.
     """
     lengths = np.diff(offsets)
     if lengths.size and int(lengths.max()) > width:
@@ -57,7 +57,7 @@ def pad(flat: np.ndarray, offsets: np.ndarray, width: int) -> np.ndarray:
 
 
 def unpad(padded: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Turn rows (N, W) of which the first `lengths` (N,) values count into flat values (T,) and offsets (N + 1,)."""
+    """Return the first `lengths` (N,) values of rows (N, W) as flat values (T,) and offsets (N + 1,)."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return padded[np.arange(padded.shape[1]) < lengths[:, None]], offsets

@@ -1,4 +1,4 @@
-"""Directories of instances: ours, with their manifest, and TFRecord files of BERT's own script just as they are."""
+"""Instance directories: those of `bert instances`, and TFRecord files that google's script has written."""
 
 import functools
 import os
@@ -14,43 +14,47 @@ from bert_pipeline.manifest import FORMAT_VERSION, MANIFEST_NAME, Manifest, file
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 _TFRECORD_NAME = re.compile(r"\.tf_?records?(-\d+-of-\d+)?(\.gz)?$")
-"""As BERT's scripts and TensorFlow's sharded writers call them."""
+"""File names of google's scripts and of TensorFlow's sharded writers."""
 
 
 Shard: TypeAlias = ParquetInstances | TfrecordInstances
 
 
 def open_shard(path: Path) -> Shard:
-    """Open a shard of instances, whose name says its format. InputError when it is not one."""
+    """Open a shard of instances, in the format of its suffix. InputError if it is not one."""
     return open_tfrecords(path) if is_tfrecord(path.name) else open_instances(path)
 
 
 def is_tfrecord(name: str) -> bool:
-    """True for the name of a TFRecord file, one of several and compressed ones included."""
+    """Return True for the name of a TFRecord file, sharded or compressed ones included."""
     return _TFRECORD_NAME.search(name) is not None
 
 
 def load_instances(directory: Path | str) -> Manifest:
-    """Read the manifest of an instance directory, or make up one for a directory of foreign TFRecord files.
+    """Read the manifest of an instance directory, or compute one for a directory of other TFRecord files.
 
-    Of foreign files those in `held_out/` are held out, all others train; vocab.txt and tokenizer_config.json must lie
-    beside them. Their identity is their bytes. ArtefactError when it is neither.
+    Of other files those in `held_out/` are held out, the rest is for training; vocab.txt and tokenizer_config.json are
+    expected in the same directory. Their identity is their bytes. ArtefactError if it is neither.
     """
     directory = Path(directory)
     if (directory / MANIFEST_NAME).is_file() or not directory.is_dir():
         return load_manifest(directory, kind="instances")
     paths = sorted(path for path in directory.rglob("*") if path.is_file() and is_tfrecord(path.name))
     if not paths:
-        return load_manifest(directory, kind="instances")  # which says what is missing
+        return load_manifest(directory, kind="instances")  # raises ArtefactError
     files: dict[str, dict[str, Any]] = {}
-    longest = most = 0
+    max_seq_length = max_predictions = 0
     for path in paths:
         state = path.stat()
         digest = _sha256(os.fspath(path), state.st_size, state.st_mtime_ns)
         files[path.relative_to(directory).as_posix()] = {"sha256": digest, "bytes": state.st_size}
-        max_seq_length, max_predictions = read_widths(path)
-        longest, most = max(longest, max_seq_length), max(most, max_predictions)
-    configuration = {"format": "tfrecord", "max_seq_length": longest, "max_predictions_per_seq": most}
+        length, predictions = read_widths(path)
+        max_seq_length, max_predictions = max(max_seq_length, length), max(max_predictions, predictions)
+    configuration = {
+        "format": "tfrecord",
+        "max_seq_length": max_seq_length,
+        "max_predictions_per_seq": max_predictions,
+    }
     content = {
         "format_version": FORMAT_VERSION,
         "kind": "instances",
@@ -64,12 +68,12 @@ def load_instances(directory: Path | str) -> Manifest:
 
 @functools.lru_cache(maxsize=65_536)
 def _sha256(path: str, size: int, modified: int) -> str:
-    """Hash a file once for as long as its size and time stay the same."""
+    """Hash a file, again only if its size or modification time has changed."""
     return file_sha256(Path(path))
 
 
 def shard_paths(manifest: Manifest, split: str) -> list[Path]:
-    """Return the shards of "train" or "held_out": the Parquet ones where both formats were written."""
+    """Return the shards of "train" or "held_out", in Parquet if both formats were written."""
     names = [name for name in manifest.files if name.endswith(".parquet") or is_tfrecord(name)]
     chosen = [name for name in names if (name.startswith("held_out/")) == (split == "held_out")]
     parquet = [name for name in chosen if name.endswith(".parquet")]
@@ -77,13 +81,13 @@ def shard_paths(manifest: Manifest, split: str) -> list[Path]:
 
 
 def check_vocabulary(columns: InstanceColumns, tokenizer: Tokenizer, where: Path | str) -> None:
-    """InputError when instances do not stand in a vocabulary: ids beyond its end, or [CLS] and [SEP] elsewhere."""
+    """Raise InputError if instances belong to another vocabulary: ids too large, or other ids of [CLS] and [SEP]."""
     if not columns.num_instances:
         return
     largest = int(columns.input_ids.max())
     if largest >= tokenizer.vocab_size:
         raise InputError(
-            f"{where}: holds token id {largest}, but the vocabulary beside it has {tokenizer.vocab_size} tokens; "
+            f"{where}: holds token id {largest}, but the vocabulary next to it has {tokenizer.vocab_size} tokens; "
             "put the vocab.txt there that the instances were made with"
         )
     for name, found, expected in (
@@ -94,5 +98,5 @@ def check_vocabulary(columns: InstanceColumns, tokenizer: Tokenizer, where: Path
             row = int((found != expected).argmax())
             raise InputError(
                 f"{where}: instance {row} has token id {int(found[row])} where {name} belongs, which is {expected} in "
-                "the vocabulary beside it; put the vocab.txt there that the instances were made with"
+                "the vocabulary next to it; put the vocab.txt there that the instances were made with"
             )

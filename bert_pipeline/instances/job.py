@@ -5,6 +5,7 @@ A worker holds one corpus shard's token ids and its pairs (as spans of them), an
 
 import collections
 import contextlib
+import functools
 import itertools
 import json
 import logging
@@ -14,12 +15,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 
+from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.shards import Progress, check_shard, has_failed, raised_from, recorded_in, reporting
-from bert_pipeline.configuration import from_mapping, to_mapping
+from bert_pipeline.beam.shards import Progress, check_shard, has_failed, raise_failure, record_failure, report_shards
+from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
+from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import InstanceColumns
@@ -33,14 +35,14 @@ from bert_pipeline.instances.pairs import (
 )
 from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter
 from bert_pipeline.instances.tfrecord import TfrecordWriter
-from bert_pipeline.manifest import Manifest, file_sha256, input_of, load_manifest, publishing, written_whole
+from bert_pipeline.manifest import Manifest, atomic_write, file_sha256, input_of, load_manifest, publishing
 from bert_pipeline.randomness import key_of_text
 from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer
 
 log = logging.getLogger(__name__)
 
 SPLITS = ("train", "held_out")
-_THREADS = "TOKENIZERS_PARALLELISM"
+_TOKENIZERS_PARALLELISM = "TOKENIZERS_PARALLELISM"
 
 
 def build_instances(
@@ -78,16 +80,20 @@ def build_instances(
         options = pipeline_options(beam_options)
         names = [name for name in source.files if name.startswith("documents-")]
         shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in names]
+        make = functools.partial(
+            _make_shard, output=str(draft.path.resolve()), vocabulary_sha256=tokenizer.sha256, config=config
+        )
         with (
-            raised_from(summaries),
-            reporting(summaries, "shard-*.json", len(shards), progress),
+            raise_failure(summaries),
+            report_shards(summaries, "shard-*.json", len(shards), progress),
+            worker_processes(options, preload=__name__),
             beam.Pipeline(options=options) as pipeline,
         ):
             (
                 pipeline
                 | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
                 | "spread" >> beam.Reshuffle()
-                | "instances" >> beam.ParDo(_MakeShard(str(draft.path.resolve()), to_mapping(config)))
+                | "instances" >> beam.ParDo(ParallelFlatMap(make))
             )
         counts: dict[str, collections.Counter[str]] = {split: collections.Counter() for split in SPLITS}
         histograms = {split: np.zeros(config.max_seq_length + 1, dtype=np.int64) for split in SPLITS}
@@ -120,36 +126,40 @@ def _remove_abandoned(directory: Path, finished: set[str]) -> None:
             (directory / split).rmdir()
 
 
-class _MakeShard(beam.DoFn):
-    """Makes the instance shards, of both splits, of one corpus shard."""
+def _make_shard(
+    element: tuple[int, tuple[str, str]], *, output: str, vocabulary_sha256: str, config: InstancesConfig
+) -> Sequence[None]:
+    index, (shard, sha256) = element
+    summaries = Path(output) / "summaries"
+    if has_failed(summaries):
+        return ()
+    with record_failure(summaries, index), _single_threaded_tokenizers():
+        check_shard(shard, sha256)
+        encoder = _sentence_encoder(output, vocabulary_sha256)
+        summary = make_shard(index, Path(shard), Path(output), encoder, config)
+        with atomic_write(summaries / f"shard-{index:05d}.json") as path:
+            path.write_text(json.dumps(summary), encoding="utf-8")
+    return ()
 
-    def __init__(self, output: str, configuration: dict[str, Any]) -> None:
-        self.output = output
-        self.configuration = configuration
 
-    def setup(self) -> None:
-        # One worker is one process: the tokenizer's own threads would compete with the other workers.
-        self.threads = os.environ.get(_THREADS)
-        os.environ[_THREADS] = "false"
-        self.encoder = SentenceEncoder(Tokenizer.from_directory(self.output))
-        self.config = from_mapping(InstancesConfig, self.configuration)
+@functools.lru_cache(maxsize=1)
+def _sentence_encoder(directory: str, sha256: str) -> SentenceEncoder:
+    """Load a tokenizer once per worker; the hash tells apart vocabularies that are written to one directory."""
+    return SentenceEncoder(Tokenizer.from_directory(directory))
 
-    def process(self, element: tuple[int, tuple[str, str]]) -> None:
-        index, (shard, sha256) = element
-        summaries = Path(self.output) / "summaries"
-        if has_failed(summaries):
-            return
-        with recorded_in(summaries):
-            check_shard(shard, sha256)
-            summary = make_shard(index, Path(shard), Path(self.output), self.encoder, self.config)
-            with written_whole(summaries / f"shard-{index:05d}.json") as path:
-                path.write_text(json.dumps(summary), encoding="utf-8")
 
-    def teardown(self) -> None:
-        if self.threads is None:
-            os.environ.pop(_THREADS, None)
+@contextlib.contextmanager
+def _single_threaded_tokenizers() -> Iterator[None]:
+    """Keep the tokenizers library from starting threads: they would compete with the other workers."""
+    before = os.environ.get(_TOKENIZERS_PARALLELISM)
+    os.environ[_TOKENIZERS_PARALLELISM] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_TOKENIZERS_PARALLELISM]
         else:
-            os.environ[_THREADS] = self.threads
+            os.environ[_TOKENIZERS_PARALLELISM] = before
 
 
 def make_shard(
@@ -187,11 +197,11 @@ def _open_writers(
     writers: dict[Path, InstanceWriter | TfrecordWriter] = {}
     if config.format in ("parquet", "both"):
         path = directory / f"instances-{index:05d}.parquet"
-        temporary = stack.enter_context(written_whole(path))
+        temporary = stack.enter_context(atomic_write(path))
         writers[path] = stack.enter_context(InstanceWriter(temporary, static_masks=config.has_static_masks))
     if config.format in ("tfrecord", "both"):
         path = directory / f"instances-{index:05d}.tfrecord"
-        temporary = stack.enter_context(written_whole(path))
+        temporary = stack.enter_context(atomic_write(path))
         writers[path] = stack.enter_context(
             TfrecordWriter(
                 temporary,

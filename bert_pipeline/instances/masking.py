@@ -1,6 +1,6 @@
-"""Masked-LM choices for whole batches at once: drawn once and stored (static), or when a batch is made (dynamic).
+"""Masked-LM choices for whole batches: drawn once and stored (static), or drawn for each batch (dynamic).
 
-The mask of an instance depends on its own key and tokens alone, never on the batch that it stands in.
+The mask of an instance depends on its own key and tokens alone, never on the rest of its batch.
 Shapes: B instances, S tokens of the longest, P = max_predictions_per_seq.
 """
 
@@ -16,7 +16,7 @@ from bert_pipeline.configuration import Proportion, configuration
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.randomness import below, combine, fraction
 
-# Draws of one instance, kept apart by a first counter.
+# The first counter of each draw of an instance, so that draws are independent.
 _CHOICE, _REPLACEMENT = 0, 1
 
 PAPER_MIXES = ("80/10/10", "100/0/0", "80/0/20", "80/20/0", "0/20/80", "0/0/100")
@@ -26,7 +26,7 @@ _SHARES = ("mask_share", "same_share", "random_share")
 
 
 def parse_mix(text: str) -> dict[str, float]:
-    """Read a mix, one of `PAPER_MIXES` or any other, into the three shares. ConfigurationError when it is none."""
+    """Parse a mix such as those in `PAPER_MIXES` into the three shares. ConfigurationError if it is malformed."""
     try:
         shares = [float(part) / 100 for part in str(text).split("/")]
     except ValueError:
@@ -40,13 +40,13 @@ def parse_mix(text: str) -> dict[str, float]:
 
 
 def spell_out_mix(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Replace `key`, which holds a mix, by its three shares. ConfigurationError when a share stands there too."""
+    """Replace `key`, which holds a mix, by its three shares. ConfigurationError if a share is set as well."""
     if key not in mapping:
         return dict(mapping)
     rest = {name: value for name, value in mapping.items() if name != key}
-    given = [name for name in _SHARES if name in rest]
-    if given:
-        raise ConfigurationError(f"{key}={mapping[key]}: {', '.join(given)} stands there too; give one or the other")
+    present = [name for name in _SHARES if name in rest]
+    if present:
+        raise ConfigurationError(f"{key}={mapping[key]}: {', '.join(present)} is set too; give one or the other")
     try:
         return rest | parse_mix(mapping[key])
     except ConfigurationError as error:
@@ -84,7 +84,7 @@ class MaskingConfig:
 
 
 class MaskingVocabulary(Protocol):
-    """What masking must know of a vocabulary; a `Tokenizer` is one."""
+    """The part of a `Tokenizer` that masking needs."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -98,7 +98,7 @@ class MaskingVocabulary(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskedBatch:
-    """Instances as the model sees them, and what it has to predict."""
+    """Masked instances, and the tokens to predict."""
 
     input_ids: np.ndarray
     """(B, S) int32: masked."""
@@ -111,15 +111,15 @@ class MaskedBatch:
 
 
 def sample_keys(seed: int, epoch: int, sample_indices: np.ndarray) -> np.ndarray:
-    """Keys (B,) uint64 for the dynamic masks of samples (B,) int64 in one epoch of a training."""
+    """Return the keys (B,) uint64 of the dynamic masks of samples (B,) int64 in one epoch of a training."""
     return combine(seed, epoch, np.asarray(sample_indices))
 
 
 def num_to_predict(lengths: np.ndarray, config: MaskingConfig) -> np.ndarray:
-    """Predictions (B,) int64 due for instances of `lengths` (B,) tokens, special ones counted (BERT's own rule)."""
-    # np.rint rounds halves to even, as Python's round does in the original.
-    wanted = np.rint(np.asarray(lengths) * config.masked_lm_prob).astype(np.int64)
-    return np.clip(wanted, 1, config.max_predictions_per_seq)
+    """Return the number of predictions (B,) int64 for instances of `lengths` (B,) tokens, special ones counted."""
+    # np.rint rounds halves to even, as Python's round does in google's script.
+    expected = np.rint(np.asarray(lengths) * config.masked_lm_prob).astype(np.int64)
+    return np.clip(expected, 1, config.max_predictions_per_seq)
 
 
 def mask_batch(
@@ -131,8 +131,8 @@ def mask_batch(
 ) -> MaskedBatch:
     """Choose and replace tokens of padded instances (B, S) int32 with `lengths` (B,) and `keys` (B,) uint64.
 
-    Any position may be chosen but those of [CLS], [SEP] and padding. With whole-word masking a "##" piece belongs to
-    the word before it, unless [CLS] or [SEP] stands there; a word that would overflow the budget is skipped.
+    Any position may be chosen except [CLS], [SEP] and padding. With whole-word masking a "##" piece belongs to the
+    word before it, unless [CLS] or [SEP] precedes it; a word that would exceed the budget is skipped.
     """
     width = input_ids.shape[1]
     is_candidate = input_ids != vocabulary.cls_id  # (B, S)
@@ -147,14 +147,14 @@ def mask_batch(
 
 
 def _choose_tokens(is_candidate: np.ndarray, keys: np.ndarray, budget: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions (B, K), ascending where they count and arbitrary behind, and their numbers (B,)."""
+    """Return the chosen positions (B, K), ascending, and the number of valid ones in each row (B,)."""
     width = is_candidate.shape[1]
     num_chosen = np.minimum(budget, is_candidate.sum(axis=1))
-    most = int(num_chosen.max(initial=0))
+    num_columns = int(num_chosen.max(initial=0))
     # A random rank for each candidate with its position in the low bits; the smallest ranks are a uniform choice.
     ranked = _ranks(is_candidate, keys)
-    if most < width:
-        ranked = np.partition(ranked, most, axis=1)[:, :most]
+    if num_columns < width:
+        ranked = np.partition(ranked, num_columns, axis=1)[:, :num_columns]
     ranked.sort(axis=1)
     positions = (ranked & np.uint64(_POSITION_MASK)).astype(np.int64)  # (B, K)
     positions[np.arange(positions.shape[1]) >= num_chosen[:, None]] = width
@@ -167,7 +167,7 @@ _POSITION_MASK = 0xFFFF
 
 
 def _ranks(is_candidate: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Random numbers (B, S) uint64 with the position in the low 16 bits; the largest stand at non-candidates."""
+    """Return random numbers (B, S) uint64 with the position in the low 16 bits; non-candidates have the largest one."""
     positions = np.arange(is_candidate.shape[1], dtype=np.uint64)
     ranks = combine(combine(keys, _CHOICE)[:, None], positions)
     ranks &= np.uint64(~_POSITION_MASK & 0xFFFFFFFFFFFFFFFF)
@@ -179,25 +179,27 @@ def _ranks(is_candidate: np.ndarray, keys: np.ndarray) -> np.ndarray:
 def _choose_words(
     input_ids: np.ndarray, is_candidate: np.ndarray, keys: np.ndarray, budget: np.ndarray, is_continuation: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As `_choose_tokens`, whole words at a time in random order, each taken when it still fits."""
+    """Choose like `_choose_tokens`, but whole words in random order, each one if it fits the rest of the budget."""
+    # Number the words of each row from 0; `width` is the number of no word.
     batch, width = input_ids.shape
     joins = is_candidate & is_continuation[input_ids]
     joins[:, 0] = False
     joins[:, 1:] &= is_candidate[:, :-1]
     starts = is_candidate & ~joins
-    word_of = np.where(is_candidate, np.cumsum(starts, axis=1) - 1, width)  # (B, S), words numbered from 0
+    word_of = np.where(is_candidate, np.cumsum(starts, axis=1) - 1, width)  # (B, S)
     rows = np.broadcast_to(np.arange(batch)[:, None], word_of.shape)
     sizes = np.zeros((batch, width + 1), dtype=np.int64)
     np.add.at(sizes, (rows[is_candidate], word_of[is_candidate]), 1)
+    # Take the words of all rows in step: the first of each row's random order, then the second, and so on.
     order = _word_order(starts, keys)  # (B, W)
     taken = np.zeros((batch, width + 1), dtype=bool)
     left = budget.copy()
-    every = np.arange(batch)
+    row = np.arange(batch)
     for step in range(order.shape[1]):
         word = order[:, step]
-        size = sizes[every, word]
+        size = sizes[row, word]
         fits = (size > 0) & (size <= left)
-        taken[every, word] |= fits
+        taken[row, word] |= fits
         left -= np.where(fits, size, 0)
         if not left.any():
             break
@@ -209,14 +211,14 @@ def _choose_words(
 
 
 def _word_order(starts: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Words (B, W) in random order; beyond an instance's last word the number `S` of no word."""
+    """Return the words (B, W) of each row in random order, padded with `S`."""
     width = starts.shape[1]
     ranked = _ranks(starts, keys)
     ranked.sort(axis=1)
     num_words = starts.sum(axis=1)
-    most = int(num_words.max(initial=0))
-    at = (ranked[:, :most] & np.uint64(_POSITION_MASK)).astype(np.int64)
-    absent = np.arange(most) >= num_words[:, None]
+    num_columns = int(num_words.max(initial=0))
+    at = (ranked[:, :num_columns] & np.uint64(_POSITION_MASK)).astype(np.int64)
+    absent = np.arange(num_columns) >= num_words[:, None]
     at[absent] = 0
     order = np.take_along_axis(np.cumsum(starts, axis=1) - 1, at, axis=1)
     order[absent] = width
@@ -231,11 +233,11 @@ def _replace(
     vocabulary: MaskingVocabulary,
     config: MaskingConfig,
 ) -> MaskedBatch:
-    batch, most = len(input_ids), config.max_predictions_per_seq
+    shape = (len(input_ids), config.max_predictions_per_seq)
     rows, slots = np.nonzero(np.arange(positions.shape[1]) < counts[:, None])  # (M,)
     at = positions[rows, slots]
     originals = input_ids[rows, at]
-    # Each chosen position has draws of its own, so a choice of other positions leaves its replacement alone.
+    # Each position has its own draws, so its replacement does not depend on which other positions are chosen.
     bits = combine(combine(keys, _REPLACEMENT)[rows], at)
     share = fraction(bits)
     replacement = np.where(share < config.mask_share, vocabulary.mask_id, originals)
@@ -244,9 +246,9 @@ def _replace(
 
     masked = input_ids.copy()
     masked[rows, at] = replacement
-    masked_lm_positions = np.zeros((batch, most), dtype=np.int32)
-    masked_lm_ids = np.zeros((batch, most), dtype=np.int32)
-    masked_lm_weights = np.zeros((batch, most), dtype=np.float32)
+    masked_lm_positions = np.zeros(shape, dtype=np.int32)
+    masked_lm_ids = np.zeros(shape, dtype=np.int32)
+    masked_lm_weights = np.zeros(shape, dtype=np.float32)
     masked_lm_positions[rows, slots] = at
     masked_lm_ids[rows, slots] = originals
     masked_lm_weights[rows, slots] = 1.0

@@ -1,7 +1,7 @@
 """Sentence pairs for next-sentence prediction from documents, with the semantics of BERT's create_pretraining_data.
 
-All documents of a shard advance together, one pair each at a time, so the work is done on arrays. Every draw is a
-function of (seed, document id, pass, number of the pair): neither the runner nor the number of workers changes it.
+All documents of a shard advance together, one pair at a time, so the work is done on arrays. Every draw is a function
+of (seed, document id, pass, number of the pair), so neither the runner nor the number of workers changes it.
 Shapes: D documents, S sentences, T tokens, N pairs.
 """
 
@@ -20,7 +20,7 @@ from bert_pipeline.randomness import below, binomial_half, combine, fraction
 
 NUM_ADDED_TOKENS = 3  # [CLS] A [SEP] B [SEP]
 
-# Draws of a document in one pass, and of one pair, kept apart by their last counter.
+# The last counter of each draw, of a document in one pass and of one pair, so that draws are independent.
 _IS_SHORT, _SHORT_LENGTH, _PAIR = 0, 1, 2
 _A_END, _IS_RANDOM, _OTHER_DOCUMENT, _OTHER_SENTENCE, _CUT_A, _CUT_B, _ORDER, _MASK = range(8)
 
@@ -92,7 +92,7 @@ class InstancesConfig:
         return self.masking == "static" or (self.masking == "" and self.format != "parquet")
 
     def masking_config(self) -> MaskingConfig:
-        """Return the settings of static masks on their own."""
+        """Return the settings of static masks."""
         return MaskingConfig(**{name: getattr(self, name) for name in _MASK_SETTINGS})
 
 
@@ -101,7 +101,7 @@ _MASK_SETTINGS = tuple(field.name for field in dataclasses.fields(MaskingConfig)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizedDocuments:
-    """The documents of one shard and split. Sentences without tokens and documents without sentences are left out."""
+    """The documents of one shard and split, without empty sentences and empty documents."""
 
     tokens: np.ndarray
     """(T,) int32 or uint16: ids, without special tokens."""
@@ -132,15 +132,15 @@ class Pairs:
     is_random_next: np.ndarray
     """(N,) bool"""
     keys: np.ndarray
-    """(N,) uint64: a key for each pair, a function of (seed, document id, pass, number of the pair)."""
+    """(N,) uint64: the key of each pair's draws, a function of (seed, document id, pass, number of the pair)."""
     num_without_partner: int
-    """Chunks of one sentence that made no pair, since the shard holds no other document."""
+    """Chunks of one sentence that made no pair because the shard has no other document."""
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def take(self, indices: np.ndarray | slice) -> "Pairs":
-        """Return some of the pairs."""
+        """Return the pairs at `indices`."""
         arrays = {name: getattr(self, name)[indices] for name in _PAIR_ARRAYS}
         return Pairs(**arrays, num_without_partner=self.num_without_partner)
 
@@ -149,13 +149,13 @@ _PAIR_ARRAYS = ("a_start", "a_length", "b_start", "b_length", "is_random_next", 
 
 
 def make_pairs(documents: TokenizedDocuments, config: InstancesConfig) -> Pairs:
-    """Cut documents into pairs A, B, `dupe_factor` times, in an order shuffled over the whole shard.
+    """Cut documents into pairs A, B, `dupe_factor` times, and shuffle them over the whole shard.
 
-    Sentences accumulate until a target length or the document's end; A is a random number of the first of them. B is
-    the rest, or (with probability 1/2, and always when the chunk is one sentence) a random place of another document
-    of the shard, and then the unused sentences are put back. With one document there are no random pairs.
-    Source: google-research/bert, create_pretraining_data.py, `create_instances_from_document`; unlike there, "random"
-    never is the document itself.
+    Sentences accumulate to a chunk of the target length, or up to the document's end; A is a random number of its first
+    sentences. B is the rest, or (with probability 1/2, and always if the chunk is one sentence) text from a random
+    sentence of another document on. With one document there are no random pairs.
+    Source: google-research/bert, create_pretraining_data.py, `create_instances_from_document`; unlike there, the other
+    document is never the same one.
     """
     steps = list(_steps(documents, config))
     if not steps:
@@ -171,22 +171,25 @@ def make_pairs(documents: TokenizedDocuments, config: InstancesConfig) -> Pairs:
 
 
 def _steps(documents: TokenizedDocuments, config: InstancesConfig) -> Iterator[Pairs]:
-    """Yield the first pair of every document and pass, then the second of those that have one, and so on."""
+    """Yield the first pair of every document and pass, then the second pairs of those that have one, and so on."""
     first_token = documents.sentence_offsets
     first_sentence = documents.document_offsets
     num_documents = documents.num_documents
     max_num_tokens = config.max_seq_length - NUM_ADDED_TOKENS
-    document = np.repeat(np.arange(num_documents), config.dupe_factor)
+    document = np.repeat(np.arange(num_documents), config.dupe_factor)  # (N,), N = D * dupe_factor at first
     passes = np.tile(np.arange(config.dupe_factor), num_documents)
     key = combine(combine(config.seed, passes), documents.keys[document])
-    # Drawn once for each document and pass.
+    # We *usually* want to fill the entire sequence, since padding is wasted computation. A few passes over a document
+    # aim at a shorter, random length, to reduce the mismatch with the lengths of fine-tuning.
     short_length = 2 + below(combine(key, _SHORT_LENGTH), max_num_tokens - 1)
     is_short = fraction(combine(key, _IS_SHORT)) < config.short_seq_prob
     target = np.where(is_short, short_length, max_num_tokens)
     key = combine(key, _PAIR)
-    position = first_sentence[document]
+    position = first_sentence[document]  # the next unused sentence
     number = 0
     while len(document):
+        # The chunk: whole sentences until the target length is reached. A is a random number of the first ones, at
+        # least one, and not all of them unless there is only one.
         pair_key = combine(key, number)
         document_end = first_sentence[document + 1]
         start_token = first_token[position]
@@ -194,6 +197,7 @@ def _steps(documents: TokenizedDocuments, config: InstancesConfig) -> Iterator[P
         num_sentences = chunk_end - position
         a_sentences = 1 + below(combine(pair_key, _A_END), np.maximum(num_sentences - 1, 1))
         a_end = first_token[position + a_sentences]
+        # B: the rest of the chunk, or as many tokens as A leaves room for from a random document.
         if num_documents > 1:
             is_random = (num_sentences == 1) | (fraction(combine(pair_key, _IS_RANDOM)) < 0.5)
             random_start, random_end = _random_next(documents, document, pair_key, target - (a_end - start_token))
@@ -215,37 +219,42 @@ def _steps(documents: TokenizedDocuments, config: InstancesConfig) -> Iterator[P
             num_without_partner=int((b_length == 0).sum()),
         )
         yield step.take(b_length > 0) if step.num_without_partner else step
+        # The sentences of a chunk with a random B were not used: "put them back" so that they don't go to waste.
         position = np.where(is_random, position + a_sentences, chunk_end)
-        if not (goes_on := position < document_end).all():
-            document, key, target, position = (array[goes_on] for array in (document, key, target, position))
+        if not (has_more := position < document_end).all():
+            document, key, target, position = (array[has_more] for array in (document, key, target, position))
         number += 1
 
 
 def _random_next(
-    documents: TokenizedDocuments, document: np.ndarray, pair_key: np.ndarray, wanted: np.ndarray
+    documents: TokenizedDocuments, document: np.ndarray, pair_key: np.ndarray, num_tokens: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Spans (N,) of whole sentences, from a random one of another document until `wanted` tokens or its end."""
+    """Return spans (N,) from a random sentence of another document: `num_tokens` (N,) or more, or up to its end."""
     first_token, first_sentence = documents.sentence_offsets, documents.document_offsets
     other = below(combine(pair_key, _OTHER_DOCUMENT), documents.num_documents - 1)
-    other += other >= document
+    other += other >= document  # any but the document itself
     start, end = first_sentence[other], first_sentence[other + 1]
     start = start + below(combine(pair_key, _OTHER_SENTENCE), end - start)
     start_token = first_token[start]
     # At least one sentence, even when A alone has reached the target.
-    enough = np.searchsorted(first_token, start_token + np.maximum(wanted, 1))
+    enough = np.searchsorted(first_token, start_token + np.maximum(num_tokens, 1))
     return start_token, first_token[np.minimum(enough, end)]
 
 
 def _truncate(
-    a_start: np.ndarray, a_length: np.ndarray, b_start: np.ndarray, b_length: np.ndarray, most: int, keys: np.ndarray
+    a_start: np.ndarray, a_length: np.ndarray, b_start: np.ndarray, b_length: np.ndarray, limit: int, keys: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Shorten pairs (N,) to `most` tokens: one at a time off the longer side (tie: B), from the front half the time."""
-    over = a_length + b_length - most
+    """Truncate pairs (N,) to `limit` tokens: one at a time from the longer side (tie: B), at a random end of it.
+
+    A random end adds more randomness and avoids a bias towards the start or the end of a text.
+    """
+    over = a_length + b_length - limit
     rows = np.flatnonzero(over > 0)
     if not len(rows):
         return a_start, a_length, b_start, b_length
     over, a, b = over[rows], a_length[rows], b_length[rows]
-    # First the longer side alone down to the other's length, then both in turn, B first.
+    # In closed form: first the longer side is cut to the length of the other one, then both in turn, B first. Of the
+    # tokens cut from a side, a binomial number is taken from its front.
     difference = a - b
     alone = np.minimum(over, np.abs(difference))
     rest = over - alone
@@ -262,11 +271,13 @@ def _truncate(
 def assemble(
     documents: TokenizedDocuments, pairs: Pairs, vocabulary: MaskingVocabulary, max_seq_length: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lay pairs out as [CLS] A [SEP] B [SEP]: padded ids (N, max_seq_length) int32 and lengths (N,) int64."""
+    """Return [CLS] A [SEP] B [SEP] of each pair: padded ids (N, max_seq_length) int32 and lengths (N,) int64."""
+    # The token at each column, counting the special tokens before it: one before A, two before B. What this yields at
+    # special tokens and padding is overwritten below.
     column = np.arange(max_seq_length)
     a = pairs.a_length[:, None]
     in_a = column <= a
-    source = column + np.where(in_a, pairs.a_start[:, None] - 1, pairs.b_start[:, None] - a - 2)
+    source = column + np.where(in_a, pairs.a_start[:, None] - 1, pairs.b_start[:, None] - a - 2)  # (N, W)
     np.clip(source, 0, max(len(documents.tokens) - 1, 0), out=source)
     input_ids = documents.tokens[source].astype(np.int32, copy=False)
     lengths = pairs.a_length + pairs.b_length + NUM_ADDED_TOKENS
@@ -285,7 +296,7 @@ def make_instances(
     config: InstancesConfig,
     statistics: "InstanceStatistics",
 ) -> InstanceColumns:
-    """Assemble pairs, mask them when masks are static, and count them into `statistics`."""
+    """Assemble pairs, mask them if masks are static, and add them to `statistics`."""
     input_ids, lengths = assemble(documents, pairs, vocabulary, config.max_seq_length)
     statistics.add_pairs(input_ids, lengths, pairs.is_random_next)
     masked: dict[str, np.ndarray] = {}
@@ -307,7 +318,7 @@ def make_instances(
 
 
 class InstanceStatistics:
-    """Counts over the instances of a shard; plain sums, so that those of shards add up."""
+    """Counts over the instances of a shard; sums only, so that they can be added over shards."""
 
     NUM_BINS = 8
 
@@ -327,7 +338,7 @@ class InstanceStatistics:
         self.lengths += np.bincount(lengths, minlength=self.max_seq_length + 1)
 
     def add_masks(self, input_ids: np.ndarray, batch: MaskedBatch) -> None:
-        """Count what static masks made of `input_ids` (B, S)."""
+        """Count the outcomes of static masking of `input_ids` (B, S)."""
         rows, slots = np.nonzero(batch.masked_lm_weights)
         at = batch.masked_lm_positions[rows, slots]
         seen, originals = batch.input_ids[rows, at], batch.masked_lm_ids[rows, slots]
@@ -339,7 +350,7 @@ class InstanceStatistics:
         self.sums["masked_as_random"] += int((~is_mask & ~is_same).sum())
 
     def as_counts(self) -> dict[str, Any]:
-        """Return plain numbers: the sums and the histogram of lengths, unbinned."""
+        """Return the sums and the histogram of lengths, one bin per length."""
         return {**self.sums, "length_histogram": self.lengths.tolist()}
 
 

@@ -1,10 +1,9 @@
-"""Instances in Parquet: written a row group at a time, read a row group at a time."""
+"""Instances in Parquet, written and read one row group at a time."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +11,6 @@ import pyarrow.parquet as pq
 
 from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.parquet_io import list_array, list_offsets, one_chunk, open_parquet, read_row_group
-
-if TYPE_CHECKING:
-    pass
-
 
 INSTANCE_SCHEMA = pa.schema(
     [
@@ -35,13 +30,13 @@ INSTANCES_PER_ROW_GROUP = 4096
 
 
 class InstanceWriter:
-    """Writes instances to one Parquet file, unpadded; every `write` makes row groups of at most 4,096 instances."""
+    """Writes unpadded instances to one Parquet file, in row groups of at most 4,096 instances."""
 
     def __init__(self, path: Path | str, *, static_masks: bool) -> None:
         self.rows = 0
         self.static_masks = static_masks
         self.schema = MASKED_INSTANCE_SCHEMA if static_masks else INSTANCE_SCHEMA
-        # Token ids repeat too little for dictionary pages to pay; byte streams of equal significance compress well.
+        # Token ids repeat too little for dictionary pages; byte streams of equal significance compress well.
         lists = [f"{name}.list.element" for name in ("input_ids", "masked_lm_ids") if name in self.schema.names]
         self._writer = pq.ParquetWriter(
             path,
@@ -53,7 +48,7 @@ class InstanceWriter:
         )
 
     def write(self, columns: InstanceColumns) -> None:
-        """Append instances. ValueError when masks are there and not expected, or the reverse."""
+        """Append instances. ValueError if they have masks and the file does not, or the reverse."""
         if columns.is_masked != self.static_masks:
             raise ValueError(f"instances {'with' if columns.is_masked else 'without'} masks, opened for the other kind")
         arrays = [
@@ -84,7 +79,7 @@ class ParquetInstances:
     """One instance shard, read a row group at a time."""
 
     def __init__(self, path: Path | str) -> None:
-        """InputError when the file is not an instance shard."""
+        """InputError if the file is not an instance shard."""
         self.path = Path(path)
         self._file = open_parquet(path, INSTANCE_SCHEMA, "an instance shard")
         metadata = self._file.metadata
@@ -102,7 +97,7 @@ class ParquetInstances:
         return sum(self.row_group_sizes)
 
     def read_row_group(self, index: int) -> InstanceColumns:
-        """Read one row group. ArtefactError when its bytes are damaged."""
+        """Read one row group. ArtefactError if its bytes are damaged."""
         table = read_row_group(self._file, index, self.path)
         input_ids = one_chunk(table, "input_ids")
         masked: dict[str, np.ndarray] = {}
@@ -130,5 +125,5 @@ class ParquetInstances:
 
 
 def open_instances(path: Path | str) -> ParquetInstances:
-    """Open one Parquet instance shard. InputError when it is not one."""
+    """Open one Parquet instance shard. InputError if it is not one."""
     return ParquetInstances(path)

@@ -1,6 +1,6 @@
-"""Instances in google's TFRecord layout (padded `tf.train.Example`s), read and written without TensorFlow.
+"""Instances in google's TFRecord format (padded `tf.train.Example`s), read and written without TensorFlow.
 
-A file is a run of records: length (8 bytes), masked CRC-32C of the length (4), data, masked CRC-32C of the data (4).
+A file is a sequence of records: length (8 bytes), masked CRC-32C of it (4), data, masked CRC-32C of the data (4).
 The data is a protocol buffer, `Example { Features features = 1 }`, `Features { map<string, Feature> feature = 1 }`,
 `Feature { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }`, each list `{ repeated … value = 1 }`.
 """
@@ -17,15 +17,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal
 
+import google_crc32c
 import numpy as np
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import InstanceColumns, pad, unpad
-from bert_pipeline.instances.crc32c import masked_crc32c
 
 RECORDS_PER_ROW_GROUP = 4096
 
 _HEADER = struct.Struct("<QI")
+_MASK_DELTA = 0xA282EAD8  # tensorflow/core/lib/hash/crc32c.h
 _FLOAT_LIST, _INT64_LIST = 2, 3
 _INT_FEATURES = (
     "input_ids",
@@ -40,7 +41,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class TfrecordWriter:
-    """Writes instances with static masks to one file, zero padded, with the features of google's own script."""
+    """Writes instances with static masks to one file, zero padded, with the features of google's script."""
 
     def __init__(
         self,
@@ -55,17 +56,15 @@ class TfrecordWriter:
         self.max_predictions_per_seq = max_predictions_per_seq
         self._file = open(path, "wb")  # noqa: SIM115
         self._stream: gzip.GzipFile | IO[bytes] = self._file
-        if compression == "gzip":  # without name and time: the same instances make the same bytes
+        if compression == "gzip":  # without name and time, so that equal instances give equal bytes
             self._stream = gzip.GzipFile(filename="", mode="wb", fileobj=self._file, mtime=0)
 
     def write(self, columns: InstanceColumns) -> None:
-        """Append instances. ValueError when they have no masks or do not fit."""
+        """Append instances. ValueError if they have no masks or do not fit."""
         for start in range(0, columns.num_instances, RECORDS_PER_ROW_GROUP):
             records = self._encode(columns, start, min(start + RECORDS_PER_ROW_GROUP, columns.num_instances))
-            parts: list[bytes] = []
-            for record, crc in zip(records, masked_crc32c(records).tolist()):
-                parts += (_record_header(len(record)), record, crc.to_bytes(4, "little"))
-            self._stream.write(b"".join(parts))
+            parts = ((_record_header(len(record)), record, masked_crc32c(record)) for record in records)
+            self._stream.write(b"".join(itertools.chain.from_iterable(parts)))
         self.rows += columns.num_instances
 
     def _encode(self, columns: InstanceColumns, start: int, stop: int) -> list[bytes]:
@@ -107,8 +106,14 @@ class TfrecordWriter:
 
 @functools.lru_cache(maxsize=65_536)
 def _record_header(length: int) -> bytes:
-    eight = length.to_bytes(8, "little")
-    return eight + int(masked_crc32c([eight])[0]).to_bytes(4, "little")
+    encoded = length.to_bytes(8, "little")
+    return encoded + masked_crc32c(encoded)
+
+
+def masked_crc32c(data: bytes) -> bytes:
+    """Return the CRC-32C of `data` as TensorFlow masks it: rotated and shifted, so that CRCs of CRCs stay sound."""
+    crc = google_crc32c.value(data)
+    return int((crc >> 15 | crc << 17) + _MASK_DELTA & 0xFFFFFFFF).to_bytes(4, "little")
 
 
 def _varint(value: int) -> bytes:
@@ -121,9 +126,10 @@ def _varint(value: int) -> bytes:
 
 
 def _varints(values: np.ndarray) -> list[bytes]:
-    """Encode rows (N, W) of non-negative integers as packed varints, one byte string a row."""
+    """Encode rows (N, W) of non-negative integers as packed varints, one byte string per row."""
     if values.dtype == bool or not values.size or int(values.max()) < 128:
         return [row.tobytes() for row in values.astype(np.uint8)]
+    # Seven bits per byte, the lowest first; the high bit marks that another byte follows.
     values = values.astype(np.uint64)
     num_bytes = np.ones(values.shape, dtype=np.int64)  # (N, W)
     for shift in range(7, 64, 7):
@@ -131,18 +137,18 @@ def _varints(values: np.ndarray) -> list[bytes]:
         if not longer.any():
             break
         num_bytes += longer
-    most = int(num_bytes.max())
-    digits = np.empty((*values.shape, most), dtype=np.uint8)  # (N, W, bytes)
-    for index in range(most):
+    max_bytes = int(num_bytes.max())
+    digits = np.empty((*values.shape, max_bytes), dtype=np.uint8)  # (N, W, bytes)
+    for index in range(max_bytes):
         digits[..., index] = (values >> np.uint64(7 * index) & np.uint64(127)).astype(np.uint8)
         digits[..., index] |= np.where(num_bytes > index + 1, np.uint8(128), np.uint8(0))
-    flat = digits[np.arange(most) < num_bytes[..., None]].tobytes()
+    flat = digits[np.arange(max_bytes) < num_bytes[..., None]].tobytes()
     bounds = [0, *itertools.accumulate(num_bytes.sum(axis=1).tolist())]
     return [flat[start:stop] for start, stop in itertools.pairwise(bounds)]
 
 
 def _encode_feature(name: str, payloads: list[bytes]) -> list[bytes]:
-    """Wrap one feature's packed values of each record into a map entry."""
+    """Wrap the packed values of one feature, one payload per record, into map entries."""
     heads: dict[int, bytes] = {}
     entries = []
     for payload in payloads:
@@ -163,10 +169,10 @@ def _feature_head(name: str, length: int) -> bytes:
 
 
 class TfrecordInstances:
-    """One TFRecord file of instances, plain or gzip, ours or google's, read in groups of 4,096 records."""
+    """One TFRecord file of instances, plain or gzip, read in groups of 4,096 records."""
 
     def __init__(self, path: Path | str) -> None:
-        """InputError when the file is not a whole TFRecord file of instances; it names the byte."""
+        """InputError names the byte at which the file is not a complete TFRecord file of instances."""
         self.path = Path(path)
         self._memory = _map(self.path)
         self._groups: list[int] = []
@@ -196,7 +202,7 @@ class TfrecordInstances:
         return self._size
 
     def read_row_group(self, index: int) -> InstanceColumns:
-        """Read one group of records. InputError when a CRC is wrong or a record is not an instance."""
+        """Read one group of records. InputError if a CRC is wrong or a record is not an instance."""
         size = self.row_group_sizes[index]
         first = index * RECORDS_PER_ROW_GROUP
         records = self._record_bytes(index, size)
@@ -247,7 +253,7 @@ class TfrecordInstances:
         raise InputError(f"{self.path}: record {record}: {name} has {found} values, expected {expected}")
 
     def _records(self, position: int) -> Iterator[tuple[int, int]]:
-        """Yield (byte where the record begins, length of its data) from a position on."""
+        """Yield (offset, length of the data) of each record from `position` on."""
         memory, end = self._memory, len(self._memory)
         while position < end:
             if position + _HEADER.size > end:
@@ -262,15 +268,14 @@ class TfrecordInstances:
             position = stop
 
     def _record_bytes(self, group: int, count: int) -> list[bytes]:
-        records, stored = [], []
+        records: list[bytes] = []
         for start, length in itertools.islice(self._records(self._groups[group]), count):
             data = start + _HEADER.size
-            records.append(self._memory[data : data + length])
-            stored.append(self._memory[data + length : data + length + 4])
-        wrong = np.flatnonzero(masked_crc32c(records) != np.frombuffer(b"".join(stored), dtype="<u4"))
-        if wrong.size:
-            number = group * RECORDS_PER_ROW_GROUP + int(wrong[0])
-            raise InputError(f"{self.path}: record {number}: the CRC of its data is wrong; the file is damaged")
+            record = self._memory[data : data + length]
+            if masked_crc32c(record) != self._memory[data + length : data + length + 4]:
+                number = group * RECORDS_PER_ROW_GROUP + len(records)
+                raise InputError(f"{self.path}: record {number}: the CRC of its data is wrong; the file is damaged")
+            records.append(record)
         return records
 
     def close(self) -> None:
@@ -285,7 +290,7 @@ class TfrecordInstances:
 
 
 def open_tfrecords(path: Path | str) -> TfrecordInstances:
-    """Open one TFRecord file of instances. InputError when it is not one."""
+    """Open one TFRecord file of instances. InputError if it is not one."""
     return TfrecordInstances(path)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import random
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from bert_pipeline.sample import templates
 from bert_pipeline.sample.grammar import Cut, Grammar, mark
@@ -80,7 +81,7 @@ class Writer:
     def person_slots(self, person: Person) -> Slots:
         """Slots of the PERSON templates."""
         return {
-            **self._shared_slots(person.trade),
+            **self.trade_slots(person.trade),
             **self.grammar.trait_slots(person.traits),
             "P": lambda: mark("PER", person.title, person.title),
             "S": lambda: mark("PER", person.surname, person.title),
@@ -107,7 +108,7 @@ class Writer:
     def town_slots(self, town: Town) -> Slots:
         """Slots of the TOWN templates."""
         return {
-            **self._shared_slots(town.trade),
+            **self.trade_slots(town.trade),
             **self.grammar.trait_slots(town.traits),
             "T": lambda: mark("LOC", town.title, town.title),
             "land": lambda: mark("LOC", town.land),
@@ -119,7 +120,7 @@ class Writer:
     def organization_slots(self, organization: Organization) -> Slots:
         """Slots of the ORGANIZATION templates."""
         return {
-            **self._shared_slots(organization.trade),
+            **self.trade_slots(organization.trade),
             **self.grammar.trait_slots(organization.traits),
             "O": lambda: mark("ORG", organization.title, organization.title),
             "kind": lambda: organization.kind.lower(),
@@ -135,7 +136,7 @@ class Writer:
         pick = self.grammar.pick
         traits = {name: self.rng.randrange(2) for name in ("temper", "wealth")}
         return {
-            **self._shared_slots(work.trade),
+            **self.trade_slots(work.trade),
             **self.grammar.trait_slots(traits),
             "W": lambda: mark("MISC", work.title, work.title),
             "work": lambda: work.kind,
@@ -156,11 +157,8 @@ class Writer:
             "judged": lambda: pick(PRAISE_VERBS if praised else BLAME_VERBS),
         }
 
-    def concept_slots(self, trade: Trade) -> Slots:
-        """Slots of the CONCEPT templates."""
-        return self._shared_slots(trade)
-
-    def _shared_slots(self, trade: Trade) -> Slots:
+    def trade_slots(self, trade: Trade) -> Slots:
+        """Slots of the CONCEPT templates, which all others share."""
         names = self.world.names
 
         def somebody() -> str:
@@ -196,18 +194,18 @@ class Writer:
 
 
 def write_articles(world: World) -> list[Article]:
-    """All articles of the world, each a function of the world's seed and its title."""
+    """Return all articles of the world, each a function of the world's seed and its title."""
+    kinds: tuple[tuple[str, Plan, Sequence[Any], Callable[[Writer, Any], Slots]], ...] = (
+        ("person", _PERSON, world.persons, Writer.person_slots),
+        ("town", _TOWN, world.towns, Writer.town_slots),
+        ("organization", _ORGANIZATION, world.organizations, Writer.organization_slots),
+        ("work", _WORK, world.works, Writer.work_slots),
+        ("trade", _CONCEPT, TRADES, Writer.trade_slots),
+    )
     articles = []
-    for kind, plan, entities in (
-        ("person", _PERSON, world.persons),
-        ("town", _TOWN, world.towns),
-        ("organization", _ORGANIZATION, world.organizations),
-        ("work", _WORK, world.works),
-        ("trade", _CONCEPT, TRADES),
-    ):
+    for kind, plan, entities, slots_of in kinds:
         for entity in entities:
             title = entity.name.capitalize() if isinstance(entity, Trade) else entity.title
             writer = Writer(world, random.Random(f"{world.seed}:article:{title}"))
-            slots = getattr(writer, {"trade": "concept"}.get(kind, kind) + "_slots")(entity)
-            articles.append(Article(title, kind, entity, writer.write(plan, slots)))
+            articles.append(Article(title, kind, entity, writer.write(plan, slots_of(writer, entity))))
     return articles

@@ -8,12 +8,18 @@ text, as wikitext with links, or as words with entity tags.
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from bert_pipeline.sample.lexicon import FIELDS, TRAITS, Trade, Verb
 
 Item = TypeVar("Item")
-Cut = Callable[[Sequence[Item]], Sequence[Item]]
+
+
+class Cut(Protocol):
+    """Selects the part of a cluster of words that may be used."""
+
+    def __call__(self, words: Sequence[Item]) -> Sequence[Item]: ...
+
 
 _MARK = re.compile(r"⟦([A-Z]+)\|([^|⟧]*)\|([^|⟧]*)⟧")
 _ALTERNATIVES = re.compile(r"\[([^\[\]]*)\]")
@@ -56,29 +62,34 @@ def _draw(name: str, slots: Mapping[str, Callable[[], str]]) -> str:
     return word[0].upper() + word[1:]
 
 
+def _all_words(words: Sequence[Item]) -> Sequence[Item]:
+    return words
+
+
 class Grammar:
-    """Fills templates. `cut` says which part of every cluster may be used: all of it, or a task's half."""
+    """Fills templates. `cut` selects the usable part of every cluster: all of it, or the half of a task."""
 
     def __init__(self, rng: random.Random, cut: Cut | None = None) -> None:
         self.rng = rng
-        self.cut: Cut = cut or (lambda words: words)
+        self.cut: Cut = cut or _all_words
         self._decks: dict[Sequence[Any], list[Any]] = {}
 
     def pick(self, cluster: Sequence[Item]) -> Item:
-        """Draw a word from the part of the cluster that may be used, like a card from a deck.
+        """Draw a word from the usable part of the cluster, like a card from a deck.
 
-        A writer of taste varies the words: one comes again when all others of its cluster have been used. A reader
-        who guesses a hidden word must know what goes with the words around it, for it does not stand among them.
+        A word is repeated only after all others of its cluster. So a model that predicts a masked word has to know
+        which words go together, instead of copying one from the text around it.
         """
         deck = self._decks.setdefault(cluster, [])
         if len(deck) <= 1:
             cards = [word for word in self.cut(cluster) if word not in deck]
             self.rng.shuffle(cards)
             deck[:0] = cards
-        return deck.pop()
+        word: Item = deck.pop()
+        return word
 
     def fill(self, template: str, slots: Mapping[str, Callable[[], str]]) -> str:
-        """One sentence: alternatives and slots are drawn anew at each occurrence."""
+        """Fill one template: alternatives and slots are drawn at each occurrence."""
         text = _ALTERNATIVES.sub(lambda match: self.rng.choice(match[1].split("|")), template)
         text = _SLOT.sub(lambda match: _draw(match[1], slots), text)
         text = _ARTICLE.sub(lambda match: match[1] + ("n " if match[2].lower() in "aeiou" else " "), text)
@@ -91,7 +102,7 @@ class Grammar:
 
         def verb(form: str) -> str:
             chosen: Verb = self.pick(trade.verbs)
-            return getattr(chosen, form)
+            return str(getattr(chosen, form))
 
         slots: dict[str, Callable[[], str]] = {
             "agent": lambda: self.pick(trade.agents).singular,

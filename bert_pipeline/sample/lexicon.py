@@ -19,10 +19,6 @@ class Noun:
     singular: str
     plural: str
 
-    @property
-    def with_article(self) -> str:
-        return f"{'an' if self.singular[0] in 'aeiou' else 'a'} {self.singular}"
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verb:

@@ -4,10 +4,8 @@ import bz2
 import gzip
 import io
 import lzma
-import os
 import posixpath
 import re
-import shutil
 import stat
 import tarfile
 import zipfile
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.manifest import atomic_directory
 
 CHUNK_BYTES = 1 << 20
 MAX_BYTES = 32 << 30
@@ -49,21 +48,13 @@ def extract_archive(archive: Path | str, output: Path | str, *, max_bytes: int =
     except OSError as error:
         raise InputError(f"{archive}: cannot be read ({error.strerror}); check the path") from error
     allowed = min(max_bytes, max(RATIO_FLOOR_BYTES, MAX_RATIO * size))
-    temporary = output.parent / f".{output.name}.partial-{os.getpid()}"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
     try:
-        names = (_extract_zip if is_zip else _extract_tar)(archive, temporary, allowed)
-        if output.is_dir():
-            output.rmdir()
-        temporary.rename(output)
+        with atomic_directory(output) as temporary:
+            return (_extract_zip if is_zip else _extract_tar)(archive, temporary, allowed)
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError) as error:
         raise InputError(f"{archive}: not a whole zip or tar archive ({error}); nothing was unpacked") from error
     except OSError as error:
         raise InputError(f"{archive}: cannot be unpacked ({error.strerror or error}); nothing was kept") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return names
 
 
 def _extract_zip(archive: Path, target: Path, allowed: int) -> list[str]:

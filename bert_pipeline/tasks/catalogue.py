@@ -1,4 +1,4 @@
-"""Task descriptions: the fourteen built-in tasks, and one's own."""
+"""Task descriptions: the fourteen built-in tasks, and the schema of user-defined ones."""
 
 import dataclasses
 import re
@@ -13,7 +13,7 @@ Reader = Literal["tsv", "squad", "swag", "conll"]
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,39}")
 READERS = {"classification": "tsv", "regression": "tsv", "span": "squad", "choice": "swag", "tagging": "conll"}
-"""The format that holds the examples of each kind of task."""
+"""File format of each kind of task."""
 METRICS = {
     "classification": ("accuracy", "f1", "matthews", "macro_f1"),
     "regression": ("pearson", "spearman"),
@@ -21,7 +21,7 @@ METRICS = {
     "choice": ("accuracy",),
     "tagging": ("precision", "recall", "f1", "accuracy"),
 }
-"""Metrics that make sense for each kind of task."""
+"""Metrics of each kind of task."""
 
 
 @configuration

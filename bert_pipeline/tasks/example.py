@@ -1,4 +1,4 @@
-"""The records that task readers give and that models, metrics and submissions take."""
+"""Example records: returned by task readers, used by models, metrics and submissions."""
 
 import dataclasses
 from typing import Any, Literal, Protocol
@@ -7,7 +7,7 @@ Kind = Literal["classification", "regression", "span", "choice", "tagging"]
 
 
 class Example(Protocol):
-    """What all examples have in common: an identity within their file."""
+    """Common interface: an identity within the file."""
 
     @property
     def example_id(self) -> str: ...
@@ -15,14 +15,14 @@ class Example(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TextExample:
-    """A text or a pair of texts with a class or a number: the input of classification and regression."""
+    """A text or a pair of texts with a class or a number, for classification and regression."""
 
     example_id: str
-    """The file's own index where it has one, else the number of the row, from 0."""
+    """The index column of the file if it has one, else the number of the row, from 0."""
     text_a: str
     text_b: str | None = None
     label: str | float | None = None
-    """A class as its name, a regression target as a float; None where the file hides it."""
+    """The name of a class, or a regression target as a float; None if the file has no labels."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SpanExample:
-    """A question about a context whose answer is a span of the context, or which has none."""
+    """A question about a context; the answer is a span of the context, or there is none."""
 
     example_id: str
     title: str
@@ -48,7 +48,7 @@ class SpanExample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChoiceExample:
-    """A context and several endings of which one is right."""
+    """A context and several endings, one of them correct."""
 
     example_id: str
     context: str
@@ -56,25 +56,25 @@ class ChoiceExample:
     endings: tuple[str, ...]
     """SWAG: the opening of the second sentence and each ending of it."""
     label: int | None = None
-    """The index of the right ending; None where the file hides it."""
+    """Index of the correct ending; None if the file has no labels."""
     source: str = ""
-    """What the example was cut from (SWAG: the video): examples of one source stay in one split."""
+    """Origin of the example (SWAG: the video); examples of one source stay in one split."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaggedExample:
-    """A sentence of words with a tag for each, and the number of the document it stands in."""
+    """A sentence of words with one tag each, and the number of its document."""
 
     example_id: str
     document: int
-    """Counts from 0 within the file; sentences of one document stand in order."""
+    """Number of the document in the file, from 0."""
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
-    """In the IOB2 scheme whatever the file's own; None where the file has none."""
+    """Converted to IOB2; None if the file has no tags."""
 
 
 def example_text(example: Any) -> str:
-    """Return all text of an example, one piece a line: for vocabulary checks and for showing."""
+    """Return all text of an example, one piece per line, for vocabulary checks and display."""
     if isinstance(example, TextExample):
         return example.text_a if example.text_b is None else f"{example.text_a}\n{example.text_b}"
     if isinstance(example, SpanExample):
@@ -86,7 +86,7 @@ def example_text(example: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
-    """What a reader found in one file: the examples, and how many defective things beside them, by their name."""
+    """The content of one file: its examples, and the number of defects by kind."""
 
     examples: list[Any]
     counts: dict[str, int] = dataclasses.field(default_factory=dict)

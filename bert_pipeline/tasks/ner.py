@@ -75,20 +75,6 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
     return result
 
 
-def to_iob1(tags: Sequence[str]) -> list[str]:
-    """Return the tags of one sentence with B- only where an entity follows another of its type at once."""
-    result: list[str] = []
-    previous = "O"
-    for tag in to_iob2(tags):
-        prefix, separator, entity = tag.partition("-")
-        if separator:
-            adjacent = prefix == "B" and previous.partition("-")[2] == entity
-            tag = f"{'B' if adjacent else 'I'}-{entity}"
-        result.append(tag)
-        previous = tag
-    return result
-
-
 def documents(examples: Sequence[TaggedExample]) -> Iterator[list[TaggedExample]]:
     """Yield the sentences of each document in turn."""
     current: list[TaggedExample] = []

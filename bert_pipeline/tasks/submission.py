@@ -1,13 +1,13 @@
-"""The zip that the GLUE benchmark takes: eleven files of index and prediction."""
+"""Submission to the GLUE benchmark: a zip of eleven files with index and prediction."""
 
 import math
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_pipeline.errors import InputError, suggest
+from bert_pipeline.manifest import atomic_write
 from bert_pipeline.tasks.catalogue import TASKS, Task
 
 OFFICIAL_ROWS = {
@@ -73,14 +73,9 @@ def write_submission(
                 )
             contents[file] = _table(task, file, values)
     output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_name(f".{output.name}.partial-{os.getpid()}")
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as container:
-            for file in OFFICIAL_ROWS:
-                container.writestr(zipfile.ZipInfo(file, FIXED_DATE), contents[file], zipfile.ZIP_DEFLATED)
-        temporary.replace(output)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic_write(output) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as container:
+        for file in OFFICIAL_ROWS:
+            container.writestr(zipfile.ZipInfo(file, FIXED_DATE), contents[file], zipfile.ZIP_DEFLATED)
     return notes
 
 

@@ -1,4 +1,4 @@
-"""Task data: find and read a task's files, and split what has no dev set by groups."""
+"""Task data: find and read the files of a task, and split files without a dev set by groups."""
 
 import dataclasses
 import hashlib
@@ -17,10 +17,10 @@ AnyExample = TypeVar("AnyExample", TextExample, SpanExample, ChoiceExample, Tagg
 
 
 def group_keys(example: TextExample | SpanExample | ChoiceExample | TaggedExample) -> tuple[str, ...]:
-    """Name everything that must not be shared between train and dev.
+    """Return the keys that train and dev must not share.
 
-    Texts: each of the two. Spans: the article's title, or the context where there is none. Choices: the source and
-    the context. Tags: the document.
+    Texts: each of the two. Spans: the title of the article, or the context if it has none. Choices: the source and the
+    context. Tags: the document.
     """
     if isinstance(example, TextExample):
         texts = (example.text_a,) if example.text_b is None else (example.text_a, example.text_b)
@@ -35,12 +35,13 @@ def group_keys(example: TextExample | SpanExample | ChoiceExample | TaggedExampl
 def split_by_group(
     examples: Sequence[AnyExample], dev_fraction: float, where: str
 ) -> tuple[list[AnyExample], list[AnyExample]]:
-    """Cut `examples` into (train, dev), both in the file's order.
+    """Split `examples` into (train, dev), both in the order of the file.
 
-    Examples that share a key (directly or through others) form a group. The groups, in the order of their blake2b
-    hash, go to dev until it holds `dev_fraction` of the examples; at least one group stays on each side, and a group
-    that would more than double the dev set stays in train. UsageError when there is one group only.
+    Examples that share a key (directly or through others) form a group. Groups go to dev in the order of their blake2b
+    hash until it holds `dev_fraction` of the examples; each side gets at least one group, and a group that would more
+    than double the dev set stays in train. UsageError if there is one group only.
     """
+    # Union-find over keys; the smallest key represents its group, whatever the order of the examples.
     parents: dict[str, str] = {}
 
     def root(key: str) -> str:
@@ -63,13 +64,15 @@ def split_by_group(
             f"{where}: holds {len(groups)} group(s) of examples, so dev_fraction cannot split it; "
             "give a file with several articles, documents or sentences"
         )
-    wanted = dev_fraction * len(examples)
+
+    # Fill dev in the order of the groups' hashes.
+    target = dev_fraction * len(examples)
     dev_groups: set[str] = set()
     dev_size = 0
     for group in sorted(groups, key=_group_order):
-        if dev_size >= wanted or len(dev_groups) == len(groups) - 1:
+        if dev_size >= target or len(dev_groups) == len(groups) - 1:
             break
-        if dev_size + groups[group] <= max(2 * wanted, 1):
+        if dev_size + groups[group] <= max(2 * target, 1):
             dev_groups.add(group)
             dev_size += groups[group]
     if not dev_groups:
@@ -85,31 +88,31 @@ def _group_order(group: str) -> bytes:
 
 
 ELSEWHERE = {"diagnostic.tsv": ("../AX/diagnostic.tsv", "../diagnostic/diagnostic.tsv")}
-"""Where the GLUE diagnostics lie beside MNLI's own folder."""
+"""Paths of the GLUE diagnostics relative to MNLI's folder."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskData:
-    """The examples of a task, as loaded from its files."""
+    """The examples of a task, loaded from its files."""
 
     task: Task
     train: list[Any]
     dev: dict[str, list[Any]]
-    """Split name -> examples; the first is the one that models are chosen on."""
+    """Split name -> examples; models are selected on the first split."""
     test: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
-    """Split name -> examples, often unlabelled; empty where there are no test files."""
+    """Split name -> examples, often unlabelled; empty without test files."""
     own_split: bool = False
-    """Whether train and dev were cut from one file, so that scores do not compare with published ones."""
+    """True if train and dev were split from one file, so that scores are not comparable to published ones."""
     sha256: dict[str, str] = dataclasses.field(default_factory=dict)
     """File name -> hash of each file read."""
     absent: tuple[str, ...] = ()
-    """Files of the task that were not there and that nothing stands in for."""
+    """Files of the task that are missing without a replacement."""
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
-    """"<file>: <what>" -> how many rows or answers were defective, beside the good ones."""
+    """"<file>: <what>" -> number of defective rows or answers."""
 
 
 def get_task(name: str) -> Task:
-    """Return the task of this name, or the one that a YAML file describes; UsageError names the nearest known."""
+    """Return a built-in task by name, or the task of a YAML file. UsageError names the nearest known task."""
     if name in TASKS:
         return TASKS[name]
     if name.endswith((".yaml", ".yml")):
@@ -120,10 +123,10 @@ def get_task(name: str) -> Task:
 def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> TaskData:
     """Load a task's files from its suite's root, its own folder, or a single file.
 
-    A missing train or dev file is an InputError that names it, unless `dev_fraction` (from 0 to 1, exclusive) is
-    given and one of the two is there: then that file is cut by the hash of its articles, documents or sentences
-    (`split_by_group`) and the data say `own_split`. Where both are there, `dev_fraction` is not needed and changes
-    nothing. InputError also for every defect of a file that its reader does not count.
+    A missing train or dev file is an InputError that names it, unless `dev_fraction` (above 0, below 1) is given and
+    one of the two exists: then that file is split by the hash of its articles, documents or sentences
+    (`split_by_group`) and `own_split` is set. If both exist, `dev_fraction` has no effect. InputError also for every
+    defect of a file that its reader does not count.
     """
     task = name if isinstance(name, Task) else get_task(name)
     files = _find_files(task, Path(path), dev_fraction)
@@ -157,12 +160,12 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
 
 
 def read_examples(task: Task, file: Path | str, *, labelled: bool = True) -> list[Any]:
-    """Read one file of a task; `labelled` says whether labels must be there."""
+    """Read one file of a task; with `labelled`, labels are required."""
     return _read(task, Path(file), labelled=labelled).examples
 
 
 def missing_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> str:
-    """Say why the task's data cannot be loaded from `path`, going by the files' names; "" when they are there."""
+    """Return why the task's data cannot be loaded from `path`, by file names alone; "" if they can."""
     task = name if isinstance(name, Task) else get_task(name)
     try:
         _find_files(task, Path(path), dev_fraction)
@@ -172,7 +175,7 @@ def missing_task_data(name: str | Task, path: Path | str, dev_fraction: float = 
 
 
 def has_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> bool:
-    """Tell whether the task's files are at `path`; `missing_task_data` gives the reason when not."""
+    """Return True if the task's files are at `path`; `missing_task_data` returns the reason if not."""
     return not missing_task_data(name, path, dev_fraction)
 
 
@@ -202,23 +205,23 @@ def _find_files(task: Task, path: Path, dev_fraction: float) -> _Files:
         found = next((place for place in alternatives if place.is_file()), None)
         if found is not None:
             test[split] = found
-    wanted = {**task.dev_files, **task.test_files}
-    absent = tuple(file for split, file in wanted.items() if split not in dev and split not in test)
+    expected = {**task.dev_files, **task.test_files}
+    absent = tuple(file for split, file in expected.items() if split not in dev and split not in test)
     if train.is_file() and dev:
         return _Files(train=train, dev=dev, test=test, to_split=None, absent=absent)
-    at_hand = [train] if train.is_file() else list(dev.values())[:1] or _other_files(task, folder)
+    present = [train] if train.is_file() else list(dev.values())[:1] or _other_files(task, folder)
     missing = folder / (task.train_file if not train.is_file() else task.dev_files[first_dev])
-    if len(at_hand) != 1:
-        found_names = ", ".join(file.name for file in at_hand[:8]) or "none"
+    if len(present) != 1:
+        found_names = ", ".join(file.name for file in present[:8]) or "none"
         raise InputError(
-            f"{missing}: not found (other files of {task.title} at hand: {found_names}); "
+            f"{missing}: not found (other files of {task.title} there: {found_names}); "
             f"give the folder that holds {task.train_file} and {' or '.join(task.dev_files.values())}"
         )
-    if not train.is_file() and at_hand[0] != train:
+    if not train.is_file() and present[0] != train:
         absent = (task.train_file, *absent)
-    files = _single_file(task, at_hand[0], first_dev, dev_fraction, f"{missing}: not found")
+    files = _single_file(task, present[0], first_dev, dev_fraction, f"{missing}: not found")
     return dataclasses.replace(
-        files, dev={**files.dev, **{k: v for k, v in dev.items() if v != at_hand[0]}}, test=test, absent=absent
+        files, dev={**files.dev, **{k: v for k, v in dev.items() if v != present[0]}}, test=test, absent=absent
     )
 
 
@@ -229,7 +232,7 @@ def _single_file(task: Task, file: Path, dev_split: str, dev_fraction: float, pr
 
 
 def _folder(task: Task, path: Path) -> Path:
-    """Return the first of the places where the task's files may lie below `path` that holds any."""
+    """Return the first possible folder below `path` that contains any of the task's files."""
     names = (task.train_file, *task.dev_files.values(), *task.test_files.values())
     places = [path / task.suite / task.folder, path / task.folder, path]
     for place in places:
@@ -239,7 +242,7 @@ def _folder(task: Task, path: Path) -> Path:
 
 
 def _other_files(task: Task, folder: Path) -> list[Path]:
-    """Return the files in `folder` that could be the task's under another name."""
+    """Return the files in `folder` that may be the task's under another name."""
     if task.reader == "squad":
         files = sorted(folder.glob("*.json"))
         return [file for file in files if _is_version(file, task.has_impossible)]

@@ -1,7 +1,7 @@
-"""The vocabulary job: Beam counts words shard by shard, then partition by partition; one process trains on the counts.
+"""The vocabulary job: Beam counts words by shard, then merges them by partition; one process trains on the counts.
 
-Counts go through files in the directory being made, one for each corpus shard, in which partition p of the words is
-row group p. So a worker holds the words of one shard or of one partition, and only file names are grouped.
+Counts are written to the scratch directory, one file per corpus shard, in which row group p is partition p of the
+words. So a worker holds the words of one shard or of one partition, and Beam groups file names only.
 """
 
 import collections
@@ -15,25 +15,26 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.shards import Progress, check_shard, has_failed, raised_from, recorded_in, reporting
+from bert_pipeline.beam.shards import Progress, check_shard, has_failed, raise_failure, record_failure, report_shards
+from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.manifest import Manifest, file_sha256, input_of, load_manifest, publishing, written_whole
+from bert_pipeline.manifest import Manifest, atomic_write, file_sha256, input_of, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary
 from bert_pipeline.vocabulary.wordpiece import (
     VocabularyConfig,
     WordCounter,
     characters_of,
     extend,
-    least_training_count,
+    min_training_count,
     quality,
     train,
 )
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 
 _COUNT_SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64())])
 _BYTES_PER_PARTITION = 1 << 30
-"""Corpus bytes whose distinct words one worker surely holds."""
+"""Corpus bytes whose distinct words fit into the memory of one worker."""
 
 
 def build_vocabulary(
@@ -55,26 +56,26 @@ def build_vocabulary(
     compare_vocabulary: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Make a vocabulary of the corpus' training documents and measure it on its held-out documents.
+    """Build a vocabulary from the corpus' training documents and measure it on its held-out documents.
 
-    With `extend_vocabulary` (a vocab.txt) its [unused] slots take the corpus' most useful words, and `vocab_size`,
-    `num_unused` and `pad_with_unused` play no part. `compare_vocabulary` (a vocab.txt) is measured beside. InputError
-    when the corpus is too small for the size; UsageError for options that exclude each other.
+    With `extend_vocabulary` (a vocab.txt) the corpus' most useful words replace its [unused] slots, and `vocab_size`,
+    `num_unused` and `pad_with_unused` have no effect. `compare_vocabulary` (a vocab.txt) is measured as well.
+    InputError if the corpus is too small for the size; UsageError for options that exclude each other.
     """
     source = load_manifest(corpus, kind="corpus")
-    given = {name: path for name, path in (("extend", extend_vocabulary), ("compare", compare_vocabulary)) if path}
-    for path in given.values():
+    paths = {name: path for name, path in (("extend", extend_vocabulary), ("compare", compare_vocabulary)) if path}
+    for path in paths.values():
         _check_case(Path(path), config.do_lower_case)
-    base = read_vocabulary(given["extend"]) if "extend" in given else None
+    base = read_vocabulary(paths["extend"]) if "extend" in paths else None
     reference = None
-    if "compare" in given:
-        reference = Tokenizer(read_vocabulary(given["compare"]), config.do_lower_case, str(given["compare"]))
+    if "compare" in paths:
+        reference = Tokenizer(read_vocabulary(paths["compare"]), config.do_lower_case, str(paths["compare"]))
     configuration = to_mapping(config)
     if base is not None:
         _refuse_ignored(config)
         configuration |= {"vocab_size": len(base)}
     inputs: dict[str, Any] = {"corpus": input_of(source)}
-    inputs |= {name: {"name": Path(path).name, "sha256": file_sha256(Path(path))} for name, path in given.items()}
+    inputs |= {name: {"name": Path(path).name, "sha256": file_sha256(Path(path))} for name, path in paths.items()}
     with publishing(output, kind="vocabulary", configuration=configuration, inputs=inputs) as draft:
         scratch = draft.path / "counts"
         scratch.mkdir()
@@ -93,7 +94,7 @@ def build_vocabulary(
         tokenizer.save(draft.path)
         draft.rows[VOCABULARY_NAME] = len(tokens)
         draft.counts |= {"vocab_size": len(tokens), **totals, "added_words": num_added}
-        # A corpus of one document holds nothing out: then the vocabulary is measured on what it was made of.
+        # A corpus of one document has no held-out split: then quality is measured on the training words.
         draft.counts["quality_on"] = "held_out" if held_out else "train"
         measured = held_out or collections.Counter(dict(counts))
         draft.counts["quality"] = quality(tokenizer, measured)
@@ -113,13 +114,13 @@ def _refuse_ignored(config: VocabularyConfig) -> None:
 
 
 def _check_case(path: Path, do_lower_case: bool) -> None:
-    """A vocabulary whose directory states its case is neither extended nor compared in the other one."""
+    """Raise UsageError if the vocabulary's directory states the other case."""
     if (path.parent / CONFIGURATION_NAME).is_file():
         stated = Tokenizer.from_directory(path.parent).do_lower_case
         if stated != do_lower_case:
             raise UsageError(
-                f"do_lower_case={do_lower_case}: {path.parent / CONFIGURATION_NAME} says {stated}; "
-                "a vocabulary is extended and compared in its own case alone"
+                f"do_lower_case={do_lower_case}: {path.parent / CONFIGURATION_NAME} states {stated}; "
+                "a vocabulary can only be extended or compared in its own case"
             )
 
 
@@ -138,32 +139,33 @@ def _count(
     )
     merge = functools.partial(_merge_partition, scratch=str(scratch), min_count=config.min_count)
     with (
-        raised_from(scratch),
-        reporting(scratch, "shard-*.parquet", len(shards), progress),
+        raise_failure(scratch),
+        report_shards(scratch, "shard-*.parquet", len(shards), progress),
+        worker_processes(options, preload=__name__),
         beam.Pipeline(options=options) as pipeline,
     ):
         (
             pipeline
             | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
             | "spread shards" >> beam.Reshuffle()
-            | "count" >> beam.Map(count)
+            | "count" >> beam.ParDo(ParallelFlatMap(count))
             | "all counted" >> beam.GroupBy(lambda _: 0)
             | "partitions" >> beam.FlatMap(lambda group: [(p, sorted(group[1])) for p in range(num_partitions)])
             | "spread partitions" >> beam.Reshuffle()
-            | "merge" >> beam.Map(merge)
+            | "merge" >> beam.ParDo(ParallelFlatMap(merge))
         )
 
 
 def _count_shard(
     element: tuple[int, tuple[str, str]], *, scratch: str, do_lower_case: bool, num_partitions: int
-) -> str:
-    """Count the words of one corpus shard; returns the name of the file of counts."""
+) -> list[str]:
+    """Count the words of one corpus shard, and return the name of the file of counts."""
     index, (shard, sha256) = element
     name = f"shard-{index:05d}.parquet"
     directory = Path(scratch)
     if has_failed(directory):
-        return name
-    with recorded_in(directory):
+        return []
+    with record_failure(directory, index):
         check_shard(shard, sha256)
         train, held_out = count_words(shard, do_lower_case)
         _write_counts(directory / f"held-out-{index:05d}.parquet", [sorted(held_out.items())])
@@ -171,11 +173,12 @@ def _count_shard(
         for item in train.items():
             partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
         _write_counts(directory / name, [sorted(partition) for partition in partitions])
-    return name
+        return [name]
+    return []
 
 
 def count_words(shard: Path | str, do_lower_case: bool) -> tuple[collections.Counter[str], collections.Counter[str]]:
-    """Count the words of one corpus shard: those of its training documents, and of its held-out ones."""
+    """Count the words of one corpus shard, of its training and of its held-out documents."""
     train, held_out = WordCounter(do_lower_case), WordCounter(do_lower_case)
     for table, offsets, sentences in read_sentences(shard):
         is_held_out = pc.equal(table.column("split").combine_chunks(), "held_out").to_numpy(zero_copy_only=False)
@@ -187,11 +190,11 @@ def count_words(shard: Path | str, do_lower_case: bool) -> tuple[collections.Cou
     return train.counts(), held_out.counts()
 
 
-def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int) -> int:
-    """Add up one partition of the words over all shards and write those that are frequent enough."""
+def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int) -> Sequence[None]:
+    """Sum one partition of the words over all shards, and write the words that are frequent enough."""
     partition, names = element
     if has_failed(Path(scratch)):
-        return partition
+        return ()
     merged: collections.Counter[str] = collections.Counter()
     for name in names:
         for word, count in _read_counts(Path(scratch) / name, partition):
@@ -200,23 +203,23 @@ def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count:
     totals = {"words": merged.total(), "distinct_words": len(merged)}
     characters = sorted(characters_of(merged.items()).items())
     _write_counts(Path(scratch) / f"merged-{partition:05d}.parquet", [frequent, characters], totals)
-    return partition
+    return ()
 
 
 def _training_counts(
     scratch: Path,
 ) -> tuple[list[tuple[str, int]], collections.Counter[str], dict[str, int]]:
-    """The words to train on, the characters of all words, and how many words there were."""
+    """Return the words to train on, the characters of all words, and the numbers of words."""
     paths = sorted(scratch.glob("merged-*.parquet"))
     frequencies = [_read_group(path, 0, ["count"]).column("count").to_numpy() for path in paths]
     num_frequent = sum(len(array) for array in frequencies)
-    least = least_training_count(np.concatenate(frequencies))
+    min_count = min_training_count(np.concatenate(frequencies))
     characters: collections.Counter[str] = collections.Counter()
     counts: list[tuple[str, int]] = []
     totals: collections.Counter[str] = collections.Counter()
     for path in paths:
         table = _read_group(path, 0)
-        counts += _pairs(table.filter(pc.greater_equal(table.column("count"), least)))
+        counts += _pairs(table.filter(pc.greater_equal(table.column("count"), min_count)))
         for piece, count in _read_counts(path, 1):
             characters[piece] += count
         metadata = pq.read_schema(path).metadata or {}
@@ -235,9 +238,9 @@ def _held_out_counts(scratch: Path) -> collections.Counter[str]:
 
 
 def _write_counts(path: Path, groups: Sequence[list[tuple[str, int]]], totals: dict[str, int] | None = None) -> None:
-    """Write groups of counts as row groups."""
+    """Write each group of counts as a row group."""
     schema = _COUNT_SCHEMA.with_metadata({name: str(value) for name, value in (totals or {}).items()})
-    with written_whole(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with atomic_write(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for group in groups:
             words = pa.array([word for word, _ in group], type=pa.string())
             counts = pa.array([count for _, count in group], type=pa.int64())

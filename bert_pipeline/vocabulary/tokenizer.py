@@ -1,7 +1,7 @@
-"""WordPiece tokenization that agrees with google's BERT code, on the tokenizers library.
+"""WordPiece tokenization equal to google's BERT code, on top of the tokenizers library.
 
-Differences from the library's defaults: a word may have 200 characters before it becomes [UNK] (its default is 100),
-and text that spells "[MASK]" or "[SEP]" is plain text.
+Differences from the library's defaults: a word may have 200 characters before it becomes [UNK] (the library: 100),
+and "[MASK]" or "[SEP]" in a text is plain text.
 """
 
 import array
@@ -38,10 +38,10 @@ class Encoded:
 
 
 class Tokenizer:
-    """A WordPiece vocabulary applied as google's BERT code does; a token's id is its line in vocab.txt, from 0."""
+    """A WordPiece vocabulary with BERT's tokenization; a token's id is its line in vocab.txt, from 0."""
 
     def __init__(self, tokens: Sequence[str], do_lower_case: bool, where: str = "vocabulary") -> None:
-        """InputError names `where` when a special token is missing or a token stands twice."""
+        """InputError names `where` if a special token is missing or a token is repeated."""
         self.tokens = tuple(tokens)
         self.do_lower_case = do_lower_case
         self._ids = check_tokens(self.tokens, where)
@@ -50,14 +50,14 @@ class Tokenizer:
 
     @classmethod
     def from_tokens(cls, tokens: Sequence[str], do_lower_case: bool) -> "Tokenizer":
-        """Make a tokenizer of a list of tokens, in the order of their ids."""
+        """Return the tokenizer of a list of tokens, in the order of their ids."""
         return cls(tokens, do_lower_case)
 
     @classmethod
     def from_directory(cls, path: Path | str) -> "Tokenizer":
-        """Load vocab.txt and tokenizer_config.json, ours or of a Hugging Face directory (tokenizer.json will do too).
+        """Load vocab.txt (or tokenizer.json) and tokenizer_config.json, of `bert vocab` or of Hugging Face.
 
-        InputError when files are missing or damaged; UsageError when nothing says whether text is lower-cased.
+        InputError if files are missing or damaged; UsageError if no file states whether text is lower-cased.
         """
         directory = Path(path)
         configuration = _read_json(directory / CONFIGURATION_NAME)
@@ -84,13 +84,13 @@ class Tokenizer:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Hash of the vocabulary and its case: equal hashes tokenize equally."""
+        """Hash of the vocabulary and its case: equal hashes mean equal tokenization."""
         digest = hashlib.sha256("".join(f"{token}\n" for token in self.tokens).encode())
         digest.update(f"do_lower_case={self.do_lower_case}".encode())
         return digest.hexdigest()
 
     def __str__(self) -> str:
-        """Say in a message which vocabulary this is: size, case and hash."""
+        """Identify the vocabulary in messages: size, case and hash."""
         case = "lower-casing" if self.do_lower_case else "cased"
         return f"{self.vocab_size} tokens, {case} ({self.sha256[:12]}…)"
 
@@ -100,7 +100,7 @@ class Tokenizer:
         return np.array([token.startswith(CONTINUATION_PREFIX) for token in self.tokens], dtype=bool)
 
     def token_to_id(self, token: str) -> int | None:
-        """Return the id of an exact vocabulary entry, None when there is no such entry."""
+        """Return the id of a vocabulary entry, None if there is no such entry."""
         return self._ids.get(token)
 
     def encode(self, text: str) -> list[int]:
@@ -108,23 +108,23 @@ class Tokenizer:
         return self._engine.encode(text, add_special_tokens=False).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokenize many texts; several at a time unless TOKENIZERS_PARALLELISM is "false"."""
+        """Tokenize many texts, in parallel unless TOKENIZERS_PARALLELISM is "false"."""
         return [encoding.ids for encoding in self._engine.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def encode_with_offsets(self, text: str) -> Encoded:
-        """Tokenize a text and say which characters of it each token covers."""
+        """Tokenize a text, with the characters that each token covers."""
         encoding = self._engine.encode(text, add_special_tokens=False)
         return Encoded(encoding.ids, encoding.offsets)
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
-        """Tokenize many texts and say which characters each token covers."""
+        """Tokenize many texts, with the characters that each token covers."""
         encodings = self._engine.encode_batch(list(texts), add_special_tokens=False)
         return [Encoded(encoding.ids, encoding.offsets) for encoding in encodings]
 
     def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Tokenize given words one by one: ids, and for each id the index of its word.
+        """Tokenize words one by one; returns the ids, and for each id the index of its word.
 
-        Every word has at least one piece: [UNK] when nothing of it is left after normalization.
+        Every word has at least one piece: [UNK] if nothing is left of it after normalization.
         """
         ids: list[int] = []
         word_index: list[int] = []
@@ -135,11 +135,11 @@ class Tokenizer:
         return ids, word_index
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Join tokens to readable text: pieces are glued to their word, words are separated by one space."""
+        """Join tokens to text: pieces are appended to their word, words are separated by a space."""
         return " ".join(self.tokens[index] for index in ids).replace(f" {CONTINUATION_PREFIX}", "")
 
     def save(self, directory: Path | str) -> None:
-        """Write vocab.txt and tokenizer_config.json, as Hugging Face's BertTokenizer reads them too."""
+        """Write vocab.txt and tokenizer_config.json in the format of Hugging Face's BertTokenizer."""
         directory = Path(directory)
         with open(directory / VOCABULARY_NAME, "w", encoding="utf-8", newline="\n") as stream:
             stream.writelines(f"{token}\n" for token in self.tokens)
@@ -158,7 +158,7 @@ class Tokenizer:
 
 
 def read_vocabulary(path: Path | str) -> tuple[str, ...]:
-    """Read a vocab.txt, a token a line. Only the newline ends a line: some vocabularies hold U+2028 as a token."""
+    """Read a vocab.txt, one token per line. Only "\\n" ends a line: some vocabularies have U+2028 as a token."""
     try:
         with open(path, encoding="utf-8", newline="\n") as stream:
             return tuple(line.removesuffix("\n").removesuffix("\r") for line in stream)
@@ -169,11 +169,11 @@ def read_vocabulary(path: Path | str) -> tuple[str, ...]:
 
 
 def check_tokens(tokens: Sequence[str], where: str) -> dict[str, int]:
-    """Return token -> id. InputError names the line of a token that stands twice, and missing special tokens."""
+    """Return token -> id. InputError names the line of a repeated token, and missing special tokens."""
     ids: dict[str, int] = {}
     for index, token in enumerate(tokens):
         if token in ids:
-            raise InputError(f"{where}:{index + 1}: {token!r} stands on line {ids[token] + 1} already; remove one")
+            raise InputError(f"{where}:{index + 1}: {token!r} is on line {ids[token] + 1} already; remove one")
         ids[token] = index
     missing = [token for token in SPECIAL_TOKENS if token not in ids]
     if missing:
@@ -185,14 +185,14 @@ def check_tokens(tokens: Sequence[str], where: str) -> dict[str, int]:
 
 
 def normalizer(do_lower_case: bool) -> normalizers.Normalizer:
-    """Text clean-up as BERT does it: control characters, CJK spacing, and case and accents of uncased models."""
+    """Return BERT's text normalization: control characters, CJK spacing, and for uncased models case and accents."""
     return normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=do_lower_case
     )
 
 
 def pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    """Split at white space and around every punctuation character."""
+    """Return the splitter at white space and around every punctuation character."""
     return pre_tokenizers.BertPreTokenizer()
 
 
@@ -206,7 +206,7 @@ def _engine(ids: dict[str, int], do_lower_case: bool) -> tokenizers.Tokenizer:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; an absent file is an empty one."""
+    """Read a JSON object; {} if the file does not exist."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -219,32 +219,33 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _tokens_of_fast(fast: dict[str, Any], path: Path) -> tuple[str, ...]:
-    """Take the vocabulary out of a tokenizer.json, which newer Hugging Face directories have in place of vocab.txt."""
+    """Return the vocabulary of a tokenizer.json, which newer Hugging Face directories have in place of vocab.txt."""
     model = fast.get("model") or {}
     vocabulary = model.get("vocab")
     if model.get("type", "WordPiece") != "WordPiece" or not isinstance(vocabulary, dict):
-        raise InputError(f"{path}: not a WordPiece tokenizer, which is the one that BERT uses")
+        raise InputError(f"{path}: not a WordPiece tokenizer, as BERT needs")
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise InputError(f"{path}: the ids of its {len(vocabulary)} tokens are not 0 to {len(vocabulary) - 1}")
     return tuple(sorted(vocabulary, key=vocabulary.__getitem__))
 
 
 def _refuse_other_normalization(configuration: dict[str, Any], do_lower_case: bool, path: Path) -> None:
-    """Settings of Hugging Face's tokenizer that would tokenize otherwise than we do are refused, not ignored."""
+    """Raise UsageError for settings of Hugging Face's tokenizer that tokenize differently from BERT's own code."""
     if configuration.get("strip_accents") not in (None, do_lower_case):
         raise UsageError(
             f"{path}: strip_accents={configuration['strip_accents']} with do_lower_case={do_lower_case}; "
-            "BERT's own code strips accents exactly when it lower-cases, and so does ours"
+            "BERT's own code strips accents exactly when it lower-cases, and so does this one"
         )
     if configuration.get("tokenize_chinese_chars") not in (None, True):
-        raise UsageError(f"{path}: tokenize_chinese_chars=false; BERT's own code separates them, and so does ours")
+        raise UsageError(f"{path}: tokenize_chinese_chars=false; BERT's own code separates them, and so does this one")
 
 
 _MAX_CACHED = 500_000
+"""Distinct strings between spaces whose ids are kept."""
 
 
 class SentenceEncoder:
-    """Applies a tokenizer to arrays of sentences and remembers half a million pieces of text between spaces."""
+    """Tokenizes arrays of sentences, and caches the ids of the strings between spaces."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -255,13 +256,15 @@ class SentenceEncoder:
         return self.tokenizer.vocab_size
 
     def encode(self, sentences: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
-        """Tokenize S sentences: ids of all of them (T,) int32, and how many each has (S,) int64."""
+        """Tokenize S sentences; returns all their ids (T,) int32, and the number of ids of each sentence (S,) int64."""
+        # Tokenize each distinct string between spaces once: BERT's normalization never looks across a space.
         words = pc.split_pattern(sentences, " ")
         coded = words.flatten().dictionary_encode()
         encoded = self._encode_words(coded.dictionary.to_pylist())
         flat = np.frombuffer(b"".join(encoded), dtype=np.int32)
         num_ids = np.array([len(ids) for ids in encoded], dtype=np.int64) // flat.itemsize
         starts = np.cumsum(num_ids) - num_ids
+        # Expand the strings to the tokens of all sentences.
         word = coded.indices.to_numpy()  # (W,)
         word_ends = np.cumsum(num_ids[word])
         # Token t of the result is token t - (start of its word there) + (start of its word in `flat`).

@@ -1,4 +1,4 @@
-"""A WordPiece vocabulary from word counts: counting, training, extending, and how good the result is."""
+"""WordPiece vocabularies from word counts: counting, training, extending, and measuring."""
 
 import collections
 import re
@@ -31,13 +31,13 @@ NUM_UNUSED_BEFORE_UNK = 99
 _FLUSH_ROWS = 1_000_000
 _MAX_TRAINING_TOKENS = 20_000_000
 _MAX_TRAINING_WORDS = 600_000
-"""Distinct words that training is given; a million of them take 1.1 GB."""
+"""Distinct words used for training; a million of them take 1.1 GB."""
 _TRAINING_LINE = 1_000
 
 
 @configuration
 class VocabularyConfig:
-    """What vocabulary to make."""
+    """Size and layout of a vocabulary."""
 
     vocab_size: int = 30_522
     """Entries, special tokens and [unused] slots counted."""
@@ -65,8 +65,8 @@ class VocabularyConfig:
 class WordCounter:
     """Counts words as BERT's tokenizer sees them: normalized, and split at white space and punctuation.
 
-    What stands between two spaces is counted as it is, and only the distinct ones are normalized, those of equal
-    count together; that is exact, as no rule of the normalization looks across a space.
+    Raw strings between spaces are counted first, and only the distinct ones are normalized, all strings of equal count
+    in one call. The result is exact, since no rule of the normalization looks across a space.
     """
 
     def __init__(self, do_lower_case: bool) -> None:
@@ -98,6 +98,7 @@ class WordCounter:
         self._raw.clear()
         self._num_raw = 0
         counts = merged.column("count_sum").to_numpy().tolist()
+        # Printable ASCII is split by one regular expression, several times as fast as the library.
         plain: dict[int, list[str]] = collections.defaultdict(list)
         other: dict[int, list[str]] = collections.defaultdict(list)
         for raw, count in zip(merged.column("text").to_numpy().tolist(), counts):
@@ -119,11 +120,11 @@ class WordCounter:
 
 
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[!-/:-@\[-`{-~]")
-"""Letters and digits together, each punctuation character of BERT's ASCII ranges alone."""
+"""A run of letters and digits, or one of the characters that BERT treats as ASCII punctuation."""
 
 
 def characters_of(counts: Iterable[tuple[str, int]]) -> collections.Counter[str]:
-    """Count single characters in words: "a" where one opens a word, "##a" where it stands further inside."""
+    """Count the characters of words: "a" at the start of a word, "##a" elsewhere."""
     characters: collections.Counter[str] = collections.Counter()
     for word, count in counts:
         characters[word[0]] += count
@@ -132,12 +133,12 @@ def characters_of(counts: Iterable[tuple[str, int]]) -> collections.Counter[str]
     return characters
 
 
-def least_training_count(counts: np.ndarray) -> int:
-    """Return the count from which on a word is trained on, so that memory is bounded however large the corpus is."""
+def min_training_count(counts: np.ndarray) -> int:
+    """Return the smallest count of words used for training, which bounds memory for corpora of any size."""
     if len(counts) <= _MAX_TRAINING_WORDS:
         return 1
     at = len(counts) - _MAX_TRAINING_WORDS - 1
-    return int(np.partition(counts, at)[at]) + 1  # words of equal count go together
+    return int(np.partition(counts, at)[at]) + 1  # words of equal count are used together or not at all
 
 
 def train(
@@ -145,16 +146,16 @@ def train(
 ) -> tuple[str, ...]:
     """Train a vocabulary of exactly `vocab_size` tokens in BERT's layout.
 
-    `characters` are those of all words (`characters_of`), when `counts` lacks the rare ones: a character of many rare
-    words is no rare character. The result depends on the counts alone, not on their order. InputError when the words
-    do not yield enough pieces; it names the largest size that they do.
+    `characters` are those of all words (`characters_of`) if `counts` lacks the rare words: a character of many rare
+    words is not rare. The result depends on the counts alone, not on their order. InputError if the words do not
+    yield enough pieces; it names the largest possible size.
     """
     singles = _single_pieces(characters_of(counts) if characters is None else characters, config)
     alphabet = frozenset(piece for piece in singles if len(piece) == 1)
     kept = [(word, count) for word, count in counts if count >= config.min_count and _is_trainable(word, alphabet)]
     if not kept:
         raise InputError(
-            f"no word occurs {config.min_count} times or more, so there is nothing to make a vocabulary of; "
+            f"no word occurs {config.min_count} times or more, so there is nothing to train on; "
             "give a larger corpus or a smaller min_count"
         )
     learned = _learn(kept, singles, config.vocab_size - config.num_unused - len(SPECIAL_TOKENS))
@@ -199,10 +200,10 @@ def _is_trainable(word: str, alphabet: frozenset[str]) -> bool:
 
 
 def _learn(counts: Sequence[tuple[str, int]], singles: Sequence[str], size: int) -> tuple[str, ...]:
-    """Learn up to `size` pieces: the single characters as they are given, then merges in their order.
+    """Learn up to `size` pieces: the single characters in the order of `singles`, then merges.
 
-    The trainer numbers characters and "##" forms as its hash table happens to yield them and breaks ties by number,
-    so two runs differ; given as special tokens they have fixed numbers.
+    The trainer numbers characters and "##" forms in the order of its hash table and breaks ties by number, so two runs
+    would differ; passed as special tokens they have fixed numbers.
     """
     if len(singles) >= size:
         return tuple(singles)
@@ -221,9 +222,9 @@ def _learn(counts: Sequence[tuple[str, int]], singles: Sequence[str], size: int)
 
 
 def _repeated(counts: Sequence[tuple[str, int]]) -> Iterator[str]:
-    """Write words as often as they occur, which is the only way to hand counts to the trainer.
+    """Yield words as often as they occur, which is the only way to pass counts to the trainer.
 
-    Large counts are scaled down together: ratios between pairs of pieces are what training looks at.
+    Large counts are scaled down together: training only compares ratios between pairs of pieces.
     """
     total = sum(count for _, count in counts)
     scale = min(1.0, _MAX_TRAINING_TOKENS / total)
@@ -238,9 +239,9 @@ def _repeated(counts: Sequence[tuple[str, int]]) -> Iterator[str]:
 def extend(
     tokens: Sequence[str], counts: Sequence[tuple[str, int]], *, do_lower_case: bool, min_count: int
 ) -> tuple[tuple[str, ...], int]:
-    """Put the words that save most pieces into the [unused] slots; ids of all other tokens stay.
+    """Replace [unused] slots by the words that save the most pieces; the ids of all other tokens are unchanged.
 
-    Returns the vocabulary and the number of new words. For a domain's words in an existing model.
+    Returns the vocabulary and the number of new words. Use it to add a domain's words to an existing model.
     """
     slots = [index for index, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
     tokenizer = Tokenizer.from_tokens(tokens, do_lower_case)
@@ -251,7 +252,7 @@ def extend(
         if count >= min_count and word not in known and len(word) <= MAX_INPUT_CHARS_PER_WORD
     ]
     pieces = tokenizer.encode_batch([word for word, _ in candidates])
-    # An unknown word is one piece that says nothing: as bad as a piece for each character.
+    # An unknown word is one piece without information: as bad as one piece per character.
     saved = [
         (count * ((len(word) if tokenizer.unk_id in ids else len(ids)) - 1), word)
         for (word, count), ids in zip(candidates, pieces)
@@ -267,10 +268,10 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 
 def quality(tokenizer: Tokenizer, counts: Mapping[str, int]) -> dict[str, Any]:
-    """Say how well a vocabulary fits words that it was not trained on, such as those of held-out documents."""
+    """Measure how well a vocabulary fits words that it was not trained on, such as those of held-out documents."""
     words = sorted(counts)
     num_words = num_tokens = num_unknown = num_whole = num_characters = lost = 0
-    longest: set[str] = set()
+    used: set[str] = set()
     for start in range(0, len(words), 10_000):
         some = words[start : start + 10_000]
         for word, ids in zip(some, tokenizer.encode_batch(some)):
@@ -283,8 +284,8 @@ def quality(tokenizer: Tokenizer, counts: Mapping[str, int]) -> dict[str, Any]:
                 lost += count * len(word)
             elif len(ids) == 1:
                 num_whole += count
-            longest.update(tokenizer.tokens[index] for index in ids if index != tokenizer.unk_id)
-    by_length = sorted(longest, key=lambda token: (-len(token.removeprefix(CONTINUATION_PREFIX)), token))
+            used.update(tokenizer.tokens[index] for index in ids if index != tokenizer.unk_id)
+    by_length = sorted(used, key=lambda token: (-len(token.removeprefix(CONTINUATION_PREFIX)), token))
     return {
         "words": num_words,
         "tokens_per_word": _ratio(num_tokens, num_words),

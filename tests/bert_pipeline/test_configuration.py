@@ -54,7 +54,7 @@ def test_a_learning_rate_without_a_dot_is_still_a_number(tmp_path, text):
         ({"phases": [], "precision": "half"}, r"precision: found 'half', expected 'float32' or 'bfloat16'"),
     ],
 )
-def test_a_wrong_value_is_refused_by_key_value_and_expectation(mapping, message):
+def test_wrong_value_raises_with_key_value_and_expectation(mapping, message):
     with pytest.raises(ConfigurationError, match=message):
         from_mapping(Training, mapping)
 
@@ -78,19 +78,19 @@ def test_assignments_reach_into_lists_and_leave_the_original_alone():
 
 
 @pytest.mark.parametrize("assignment", ["phases.1.steps=5", "phases", "phases.x=1", "=3", "precision.x=1"])
-def test_an_assignment_that_fits_nowhere_is_refused(assignment):
+def test_assignment_to_unknown_key_raises(assignment):
     with pytest.raises(ConfigurationError):
         override({"phases": [{"steps": 3}], "precision": "float32"}, [assignment])
 
 
 @pytest.mark.parametrize(("text", "message"), [("[1]", "expected a mapping"), ("a: [", "not valid YAML")])
-def test_a_file_that_is_not_a_mapping_is_refused_by_name(tmp_path, text, message):
+def test_file_that_is_not_a_mapping_raises(tmp_path, text, message):
     (tmp_path / "c.yaml").write_text(text)
     with pytest.raises(ConfigurationError, match=message):
         read_yaml(tmp_path / "c.yaml")
 
 
-def test_a_missing_file_is_bad_usage(tmp_path):
+def test_missing_file_is_a_usage_error(tmp_path):
     with pytest.raises(BertError, match="cannot be read") as raised:
         read_yaml(tmp_path / "absent.yaml")
     assert raised.value.exit_code == 2

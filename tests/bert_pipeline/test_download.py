@@ -128,9 +128,9 @@ def test_broken_transfer_is_resumed_where_it_broke(site: Site, tmp_path: Path) -
     assert ranges == ["", "bytes=1000000-", "bytes=1700000-"]
 
 
-def test_a_later_call_goes_on_where_the_first_gave_up(site: Site, tmp_path: Path) -> None:
+def test_later_call_resumes_failed_download(site: Site, tmp_path: Path) -> None:
     site.break_after = [500_000, 0, 0, 0]
-    with pytest.raises(InputError, match=r"broke off at 500,000 of 3,000,000 bytes .* run the same command again"):
+    with pytest.raises(InputError, match=r"interrupted at 500,000 of 3,000,000 bytes .* run the same command again"):
         download(site, tmp_path / "dump")
     assert not (tmp_path / "dump").exists()
     download(site, tmp_path / "dump")
@@ -163,7 +163,7 @@ def test_mirror_stands_in_for_a_site_without_the_file(site: Site, tmp_path: Path
     assert load_manifest(tmp_path / "dump", verify="sha256").counts["bytes"] == len(DATA)
 
 
-def test_a_busy_site_is_given_the_time_it_asks_for(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_after_header_is_obeyed(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
     monkeypatch.setattr("bert_pipeline.download.time.sleep", waited.append)
     site.busy = 1
@@ -177,7 +177,7 @@ def test_a_busy_site_is_given_the_time_it_asks_for(site: Site, tmp_path: Path, m
 @pytest.mark.parametrize(
     "content", [b"{", b"[]", b'{"jobs": null}', b'{"jobs": {"articlesdump": 1}}', b"<html>busy</html>"]
 )
-def test_a_broken_status_is_one_sentence(site: Site, tmp_path: Path, content: bytes) -> None:
+def test_malformed_dump_status_raises(site: Site, tmp_path: Path, content: bytes) -> None:
     site.files["/testwiki/20260101/dumpstatus.json"] = content
     with pytest.raises(InputError, match="not a dump status") as raised:
         download(site, tmp_path / "dump")
@@ -206,14 +206,14 @@ def test_unfinished_dump_is_refused(site: Site, tmp_path: Path) -> None:
         download(site, tmp_path / "dump", "20260201")
 
 
-def test_unknown_wiki_is_one_sentence(site: Site, tmp_path: Path) -> None:
+def test_unknown_wiki_raises_one_sentence(site: Site, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no site has /nowiki/20260101/dumpstatus.json") as raised:
         download_wikipedia("nowiki", "20260101", tmp_path / "dump", sites=[site.url], retry_seconds=0.0)
     assert "\n" not in str(raised.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_answer_at_all_is_one_sentence(tmp_path: Path) -> None:
+def test_unreachable_sites_raise_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="refused"):
         download_wikipedia(
             "testwiki", "20260101", tmp_path / "dump", sites=["http://127.0.0.1:9"], attempts=2, retry_seconds=0.0

@@ -21,7 +21,7 @@ def leftovers(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
-def test_published_directory_holds_its_manifest_with_hashes_rows_and_counts(tmp_path):
+def test_published_directory_has_manifest(tmp_path):
     publish(tmp_path / "corpus")
     manifest = load_manifest(tmp_path / "corpus", kind="corpus", verify="sha256")
     assert manifest.files["train/part.txt"]["rows"] == 2
@@ -31,7 +31,7 @@ def test_published_directory_holds_its_manifest_with_hashes_rows_and_counts(tmp_
     assert leftovers(tmp_path) == []
 
 
-def test_equal_content_has_equal_hashes_whatever_the_provenance(tmp_path):
+def test_hash_depends_on_content_only(tmp_path):
     publish(tmp_path / "first")
     publish(tmp_path / "second")
     publish(tmp_path / "other", text="one\nsix\n")
@@ -51,7 +51,7 @@ def test_inputs_are_named_by_their_hashes(tmp_path):
     assert len(inputs["dump"]["sha256"]) == 64
 
 
-def test_a_failure_leaves_nothing_behind_and_the_older_artefact_as_it_was(tmp_path):
+def test_failure_leaves_nothing_and_keeps_the_older_artefact(tmp_path):
     publish(tmp_path / "corpus")
     before = load_manifest(tmp_path / "corpus").sha256
 
@@ -66,13 +66,13 @@ def test_a_failure_leaves_nothing_behind_and_the_older_artefact_as_it_was(tmp_pa
     assert leftovers(tmp_path) == []
 
 
-def test_publishing_again_replaces_an_artefact_of_ours(tmp_path):
+def test_publishing_replaces_older_artefact(tmp_path):
     publish(tmp_path / "corpus")
     publish(tmp_path / "corpus", text="one\nsix\n")
     assert (tmp_path / "corpus" / "train" / "part.txt").read_text() == "one\nsix\n"
 
 
-def test_a_directory_that_is_not_ours_is_never_overwritten(tmp_path):
+def test_directory_without_manifest_is_never_overwritten(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
     with pytest.raises(ArtefactError, match="not ours"):
@@ -81,7 +81,7 @@ def test_a_directory_that_is_not_ours_is_never_overwritten(tmp_path):
     assert leftovers(tmp_path) == []
 
 
-def test_the_draft_of_a_killed_process_is_removed_and_that_of_a_living_one_kept(tmp_path):
+def test_draft_of_dead_process_is_removed(tmp_path):
     dead = tmp_path / ".corpus.partial-999999999"
     alive = tmp_path / f".corpus.partial-{os.getppid()}"
     dead.mkdir()
@@ -91,7 +91,7 @@ def test_the_draft_of_a_killed_process_is_removed_and_that_of_a_living_one_kept(
     assert alive.exists()
 
 
-def test_a_flipped_bit_is_found_by_its_hash(tmp_path):
+def test_flipped_bit_changes_hash(tmp_path):
     publish(tmp_path / "corpus")
     part = tmp_path / "corpus" / "train" / "part.txt"
     part.write_bytes(bytes([part.read_bytes()[0] ^ 1]) + part.read_bytes()[1:])
@@ -109,14 +109,14 @@ def test_a_flipped_bit_is_found_by_its_hash(tmp_path):
         (lambda folder: (folder / MANIFEST_NAME).write_text("{"), "not a valid manifest"),
     ],
 )
-def test_a_damaged_artefact_is_refused_with_what_was_found_and_expected(tmp_path, damage, message):
+def test_damaged_artefact_raises_with_found_and_expected(tmp_path, damage, message):
     publish(tmp_path / "corpus")
     damage(tmp_path / "corpus")
     with pytest.raises(ArtefactError, match=message):
         load_manifest(tmp_path / "corpus")
 
 
-def test_a_manifest_edited_by_hand_is_refused(tmp_path):
+def test_edited_manifest_raises(tmp_path):
     publish(tmp_path / "corpus")
     path = tmp_path / "corpus" / MANIFEST_NAME
     document = json.loads(path.read_text())
@@ -126,12 +126,12 @@ def test_a_manifest_edited_by_hand_is_refused(tmp_path):
         load_manifest(tmp_path / "corpus")
 
 
-def test_another_kind_of_artefact_is_refused_by_name(tmp_path):
+def test_other_kind_of_artefact_raises(tmp_path):
     publish(tmp_path / "corpus")
     with pytest.raises(ArtefactError, match="found a corpus, expected a vocabulary"):
         load_manifest(tmp_path / "corpus", kind="vocabulary")
 
 
-def test_a_missing_foreign_input_is_an_input_error(tmp_path):
+def test_missing_input_file_raises(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         foreign_input(tmp_path / "absent.xml")

@@ -1,32 +1,45 @@
-"""Options of Beam as the jobs take them: the local runner's own, and those of others."""
+"""Options of the Beam jobs: worker processes by default, and any named runner as Beam has it."""
 
 import pytest
+from apache_beam.options.pipeline_options import StandardOptions
 
-from bert_pipeline.beam.options import num_workers, pipeline_options
+from bert_pipeline.beam.options import num_processes, num_workers, pipeline_options
 from bert_pipeline.errors import UsageError
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [((), None), (("--workers", "3"), 3), (("--workers=1",), 1), (("--direct_num_workers=2",), 2)],
-)
-def test_local_runner_takes_the_workers_asked_for(arguments: tuple[str, ...], expected: int | None) -> None:
-    found = num_workers(pipeline_options(arguments))
-    assert found == expected if expected else found and found >= 1
+@pytest.mark.parametrize(("arguments", "expected"), [(("--workers", "3"), 3), (("--workers=1",), 1)])
+def test_workers_option_sets_number_of_processes(arguments: tuple[str, ...], expected: int) -> None:
+    options = pipeline_options(arguments)
+    assert (num_processes(options), num_workers(options)) == (expected, expected)
+
+
+def test_default_is_one_process_per_core() -> None:
+    assert num_processes(pipeline_options()) == num_workers(pipeline_options()) >= 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--workers=0",), "1 or more"),
-        (("--workers",), "expected a value"),
+        (("--workers",), "expected one argument"),
+        (("--direct_num_workers=two",), "invalid"),
         (("--direct_num_workrs=2",), "did you mean '--direct_num_workers'"),
-        (("--runner=FlinkRunner", "--workers=2"), "local runner"),
+        (("stray",), "Beam option 'stray' is not known"),
+        (("--runner=FlinkRunner", "--workers=2"), "give FlinkRunner's own option"),
+        (("--runner=FnApiRunner", "--workers=2"), "give FnApiRunner's own option"),
+        (("--direct_num_workers=2", "--workers=2"), "give the direct runner's own option"),
     ],
 )
-def test_options_that_would_be_ignored_are_refused(arguments: tuple[str, ...], message: str) -> None:
+def test_option_that_would_be_ignored_raises(arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         pipeline_options(arguments)
+
+
+@pytest.mark.parametrize("runner", ["DirectRunner", "FnApiRunner", "apache_beam.runners.direct.DirectRunner"])
+def test_named_runner_of_beam_is_obeyed(runner: str) -> None:
+    options = pipeline_options((f"--runner={runner}", "--direct_num_workers=2"))
+    assert options.view_as(StandardOptions).runner == runner
+    assert (num_processes(options), num_workers(options)) == (0, 2)
 
 
 def test_options_of_other_runners_pass_through() -> None:

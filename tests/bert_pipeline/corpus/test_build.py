@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from bert_pipeline.corpus.build import CorpusConfig, plan_splits, read_units
+from bert_pipeline.corpus.build import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.corpus.documents import Document, id_hash
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents
@@ -156,7 +156,7 @@ def test_sample_passages_are_whole_passages_of_different_documents(tmp_path: Pat
     assert sample[0]["passage"] in text
 
 
-def test_sample_takes_several_passages_of_a_document_where_there_are_few(tmp_path: Path, output: Path) -> None:
+def test_few_documents_give_several_sampled_passages(tmp_path: Path, output: Path) -> None:
     pages = [make_page(number, "\n\n".join(f"Part {part} is of {number}." for part in range(8))) for number in (1, 2)]
     manifest = build_corpus([write(tmp_path / "d.xml", make_export(*pages))], output, CorpusConfig(), ONE)
     sample = manifest.counts["passages_sample"]
@@ -164,7 +164,7 @@ def test_sample_takes_several_passages_of_a_document_where_there_are_few(tmp_pat
     assert len({entry["document_id"] for entry in sample}) == 2
 
 
-def test_one_and_four_workers_and_every_form_of_file_give_the_same_bytes(tmp_path: Path) -> None:
+def test_bytes_do_not_depend_on_workers_or_compression(tmp_path: Path) -> None:
     pages = some_pages(60)
     streams = [HEADER, *("".join(pages[i : i + 7]) for i in range(0, 60, 7)), FOOTER]
     dump = write(tmp_path / "d.xml.bz2", b"".join(bz2.compress(part.encode()) for part in streams))
@@ -183,15 +183,15 @@ def test_one_and_four_workers_and_every_form_of_file_give_the_same_bytes(tmp_pat
     assert three.counts["sentences"] == one.counts["sentences"]
 
 
-def test_a_unit_read_again_is_written_with_the_same_bytes(tmp_path: Path) -> None:
+def test_repeated_batch_has_equal_bytes(tmp_path: Path) -> None:
     dump = write(tmp_path / "d.xml", make_export(*some_pages(20), make_page(99, "* only a list")))
     config = CorpusConfig(unit_bytes=4000)
     for name in ("once", "again"):
         (tmp_path / name).mkdir()
     for split in plan_splits([dump], config):
-        first = list(read_units(split, config, tmp_path / "once"))
+        first = list(read_batches(split, config, tmp_path / "once"))
         for _ in range(2):  # a bundle that a runner tries twice
-            assert list(read_units(split, config, tmp_path / "again")) == first
+            assert list(read_batches(split, config, tmp_path / "again")) == first
     written = {path.name: path.read_bytes() for path in (tmp_path / "once").iterdir()}
     assert written == {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()}
     assert len(written) > 6
@@ -228,20 +228,20 @@ def test_sound_dump_is_whole_wherever_its_last_range_begins(tmp_path: Path, behi
         size = Path(path).stat().st_size
         for last in (3, 5, 9, 20, 150):
             config = CorpusConfig(unit_bytes=size - last)
-            units = [unit for split in plan_splits([path], config) for unit in read_units(split, config, tmp_path)]
+            units = [unit for split in plan_splits([path], config) for unit in read_batches(split, config, tmp_path)]
             assert sum(unit.counts.get("pages_read", 0) for unit in units) == 6
             assert [problem for unit in units for problem in unit.problems] == []
 
 
-def test_a_dump_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+def test_replaced_dump_is_read_again(tmp_path: Path) -> None:
     for number in (3, 5):
         path = write(tmp_path / "d.xml", make_export(*some_pages(number)))
         config = CorpusConfig()
         (split,) = plan_splits([path], config)
-        assert sum(unit.counts["pages_read"] for unit in read_units(split, config, tmp_path)) == number
+        assert sum(unit.counts["pages_read"] for unit in read_batches(split, config, tmp_path)) == number
 
 
-def test_a_shard_holds_the_least_size_or_all(tmp_path: Path) -> None:
+def test_shard_holds_min_size_or_everything(tmp_path: Path) -> None:
     dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
     whole = build_corpus([dump], tmp_path / "whole", CorpusConfig(unit_bytes=3000), ONE)
     (only,) = whole.file_paths("documents-")
@@ -253,7 +253,7 @@ def test_a_shard_holds_the_least_size_or_all(tmp_path: Path) -> None:
     assert documents_of(tmp_path / "parts") == documents_of(tmp_path / "whole")
 
 
-def test_of_one_id_the_later_revision_wins(tmp_path: Path, output: Path) -> None:
+def test_latest_revision_of_an_id_is_kept(tmp_path: Path, output: Path) -> None:
     old = make_page(1, "Old text is here.").replace("<id>10</id>", "<id>5</id>")
     new = make_page(1, "New text is here.")
     dump = write(tmp_path / "d.xml", make_export(new, make_page(2, article(2)), old))
@@ -262,7 +262,7 @@ def test_of_one_id_the_later_revision_wins(tmp_path: Path, output: Path) -> None
     assert manifest.counts["dropped"] == {"same id": 1}
 
 
-def test_of_equal_texts_the_first_stays_and_none_is_in_both_splits(tmp_path: Path, output: Path) -> None:
+def test_first_of_equal_texts_is_kept(tmp_path: Path, output: Path) -> None:
     pages = [make_page(number, article(number % 10)) for number in range(1, 31)]
     manifest = build_corpus(
         [write(tmp_path / "d.xml", make_export(*pages))],
@@ -284,7 +284,7 @@ def test_split_follows_the_hash_of_the_id(tmp_path: Path, output: Path) -> None:
         assert document.split == expected
 
 
-def test_one_document_is_held_out_where_the_share_gives_none(tmp_path: Path, output: Path) -> None:
+def test_at_least_one_document_is_held_out(tmp_path: Path, output: Path) -> None:
     dump = write(tmp_path / "d.xml", make_export(*some_pages(5)))
     manifest = build_corpus([dump], output, CorpusConfig(), ONE)
     assert (manifest.counts["documents_train"], manifest.counts["documents_held_out"]) == (4, 1)
@@ -312,13 +312,15 @@ def test_utf16_export_is_read(tmp_path: Path, output: Path) -> None:
     assert build_corpus([dump], output, CorpusConfig(), ONE).counts["documents"] == 3
 
 
-def test_a_name_stands_in_for_a_missing_dbname(tmp_path: Path, output: Path) -> None:
+def test_name_replaces_missing_dbname(tmp_path: Path, output: Path) -> None:
     dump = write(tmp_path / "d.xml", make_export(*some_pages(2)).replace("<dbname>testwiki</dbname>", ""))
     build_corpus([dump], output, CorpusConfig(name="mine"), ONE)
     assert documents_of(output)[0].document_id == "mine:1"
 
 
-def test_missing_end_is_counted_and_warned_of(tmp_path: Path, output: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_end_tag_is_counted_with_a_warning(
+    tmp_path: Path, output: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     dump = write(tmp_path / "d.xml", make_export(*some_pages(3)).removesuffix(FOOTER))
     manifest = build_corpus([dump], output, CorpusConfig(), ONE)
     assert manifest.counts["documents"] == 3
@@ -366,7 +368,7 @@ def test_strict_refuses_a_dump_that_breaks_off(tmp_path: Path, output: Path, con
     ],
     ids=["no XML", "DOCTYPE", "malformed XML", "no export", "no prose"],
 )
-def test_bad_input_is_one_sentence_and_leaves_nothing(
+def test_malformed_input_raises_one_sentence_and_leaves_nothing(
     tmp_path: Path, output: Path, name: str, content: bytes, message: str
 ) -> None:
     with pytest.raises(InputError, match=message) as raised:
@@ -375,20 +377,20 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
     assert not output.exists()
 
 
-def test_errors_of_worker_processes_arrive_as_they_are(tmp_path: Path, output: Path) -> None:
+def test_error_of_worker_process_is_raised_unchanged(tmp_path: Path, output: Path) -> None:
     dump = write(tmp_path / "d.xml", make_export(make_page(1), make_page(2, "a < b")))
     with pytest.raises(InputError, match="page 'Page 2': malformed XML"):
         build_corpus([dump], output, CorpusConfig(), ("--workers", "2"))
 
 
-def test_an_older_corpus_stays_when_the_new_one_fails(tmp_path: Path, output: Path) -> None:
+def test_failed_build_keeps_older_corpus(tmp_path: Path, output: Path) -> None:
     good = build_corpus([write(tmp_path / "d.xml", make_export(*some_pages(2)))], output, CorpusConfig(), ONE)
     with pytest.raises(InputError):
         build_corpus([write(tmp_path / "e.xml", "nothing")], output, CorpusConfig(), ONE)
     assert load_manifest(output).sha256 == good.sha256
 
 
-def test_units_are_a_function_of_the_input(tmp_path: Path) -> None:
+def test_batches_are_a_function_of_the_input(tmp_path: Path) -> None:
     dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
     splits = plan_splits([dump], CorpusConfig(unit_bytes=5000))
     assert [split.start for split in splits] == list(range(0, Path(dump).stat().st_size, 5000))
@@ -406,7 +408,7 @@ def test_configuration_is_checked(values: dict[str, Any]) -> None:
 
 
 def test_progress_counts_pages(tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_pipeline.corpus.job._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("bert_pipeline.beam.shards._POLL_SECONDS", 0.01)
     seen: list[int] = []
     dump = write(tmp_path / "d.xml", make_export(*some_pages(400)))
     build_corpus([dump], output, CorpusConfig(unit_bytes=30_000), ONE, progress=seen.append)
@@ -427,7 +429,7 @@ def test_article_is_shown_beside_its_wikitext(tmp_path: Path) -> None:
 
 
 @pytest.mark.real_data
-def test_the_english_dump_gives_a_clean_corpus(real_data: Path, output: Path) -> None:
+def test_english_dump_gives_clean_corpus(real_data: Path, output: Path) -> None:
     dump = real_data / "wikipedia" / "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
     manifest = build_corpus([str(dump)], output, CorpusConfig(), ONE)
     assert manifest.counts["documents"] >= 95

@@ -51,11 +51,11 @@ def test_passages_are_segmented_and_their_starts_kept() -> None:
     assert document.passages == [("One here.", "Two here."), ("Three here.",)]
 
 
-def test_nothing_gives_no_document() -> None:
+def test_empty_text_gives_no_document() -> None:
     assert make_document(document_id="w:1", title="T", language="en", passages=["", " \n"]) is None
 
 
-def test_digests_tell_texts_apart_and_not_titles() -> None:
+def test_content_digest_depends_on_text_but_not_title() -> None:
     def digest(*sentences: str, title: str = "T") -> bytes:
         return content_digest(
             Document(
@@ -74,7 +74,7 @@ def test_id_hashes_are_those_of_blake2b() -> None:
     assert 0.003 < shares < 0.007
 
 
-def test_a_sentence_per_line_is_told_from_running_text() -> None:
+def test_sentence_per_line_format_is_detected() -> None:
     assert not is_book(SENTENCE_LINES)
     assert is_book(BOOK)
     assert is_book("A line that goes on\nand on without an end\nuntil it stops.\n")
@@ -127,13 +127,13 @@ def test_pairs_are_documents_of_two_sentences(tmp_path: Path) -> None:
     ]
 
 
-def test_a_pair_with_other_columns_is_refused_by_file_and_line(tmp_path: Path) -> None:
+def test_pair_with_wrong_columns_raises_with_file_and_line(tmp_path: Path) -> None:
     path = write(tmp_path / "p.tsv", "a\tb\nonly one\n")
     with pytest.raises(InputError, match=r"p\.tsv:2: 1 columns, expected 2"):
         list(read_pair_documents(path, "own", "en"))
 
 
-def test_other_encodings_are_refused(tmp_path: Path) -> None:
+def test_other_encodings_raise(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("naïve".encode("latin-1"))
     with pytest.raises(InputError, match="not UTF-8"):

@@ -23,13 +23,13 @@ def read_all(corpus: Path) -> list[str]:
     return [document.sentences[0] for path in paths for document in read_documents(path)]
 
 
-def test_a_shard_of_an_older_run_is_not_read(corpus: Path) -> None:
+def test_shard_missing_from_manifest_is_not_read(corpus: Path) -> None:
     before = read_all(corpus)
     shutil.copy(corpus / "documents-00000.parquet", corpus / "documents-00002.parquet")
     assert read_all(corpus) == before
 
 
-def test_a_shard_that_is_missing_or_of_another_run_is_refused(corpus: Path, tmp_path: Path) -> None:
+def test_missing_or_replaced_shard_raises(corpus: Path, tmp_path: Path) -> None:
     other = make_corpus(tmp_path / "other", [make_documents(3, seed=3)])
     shutil.copy(other / "documents-00000.parquet", corpus / "documents-00001.parquet")
     with pytest.raises(ArtefactError, match=r"documents-00001\.parquet"):
@@ -42,7 +42,7 @@ def test_a_shard_that_is_missing_or_of_another_run_is_refused(corpus: Path, tmp_
 @pytest.mark.parametrize(
     "wikitext", ["{{Infobox|a=b}}", "{{a}}{{b|{{c}}}}", "<!-- x -->", "[[Category:A]]", "== T ==\n* a"]
 )
-def test_a_page_without_prose_gives_no_passage_and_its_parts_are_counted(wikitext: str) -> None:
+def test_page_without_prose_has_no_passage_but_counts(wikitext: str) -> None:
     extraction = extract(wikitext, read_site(""))
     assert extraction.passages == []
     assert sum(extraction.dropped.values()) >= 1

@@ -1,19 +1,19 @@
-"""The audit sees what is left of markup and what its loss leaves behind, and nothing else."""
+"""Leftover markup and broken text are counted, and nothing else."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from bert_pipeline.corpus.quality import SUSPECT, count_residue, count_scars
+from bert_pipeline.corpus.quality import SUSPECT, count_broken_text, count_markup
 
-RESIDUE = [
+MARKUP = [
     "a [[b", "a ]] b", "{{", "}}", "{| x", "|}", "a || b", "''a''", "'''a'''", "</b>", "<br />", "a <ref name=x",
     "<!-- x",
     "x -->", "&nbsp;", "a &mdash; b", "&#160;", "&#xa0;", "__TOC__", "__NOTOC__", "[http://x y]", "[//x.org y]",
     "= H =", "== H ==", "* item", "# item", "! head", ": indented", "; term", "\ue000", 'style = "x"', "colspan=2",
     "x|thumb|y", "Foo.jpg|thumb", "x|200px", "File:Foo.jpg", "~~~~", "-{zh", "}-",
 ]  # fmt: skip
-SCARS = [
+BROKEN_TEXT = [
     "a ( ) b", "a () b", "a (; x)", "a (, x)", "( , x)", "[ ]", "a ( x)", "(x )", "a , b", "a ,, b", "a, ) b", "(x;)",
     "(x; )",
     "a . b", "end .", "1950 .", "(x) , b", "a, . b", "is “”.", 'the sign "" is', "from the Greek , i.e.",
@@ -21,14 +21,14 @@ SCARS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", RESIDUE)
-def test_left_over_markup_is_seen(text: str) -> None:
-    assert count_residue(text) > 0
+@pytest.mark.parametrize("text", MARKUP)
+def test_leftover_markup_is_counted(text: str) -> None:
+    assert count_markup(text) > 0
 
 
-@pytest.mark.parametrize("text", SCARS)
-def test_scars_are_seen(text: str) -> None:
-    assert count_scars(text) > 0
+@pytest.mark.parametrize("text", BROKEN_TEXT)
+def test_broken_text_is_counted(text: str) -> None:
+    assert count_broken_text(text) > 0
 
 
 @pytest.mark.parametrize(
@@ -41,15 +41,15 @@ def test_scars_are_seen(text: str) -> None:
         "A .NET programme and a .22 rifle (.45 too) in (1945–) and (non-)smokers.",
     ],
 )
-def test_prose_is_not_taken_for_either(text: str) -> None:
-    assert (count_residue(text), count_scars(text)) == (0, 0)
+def test_prose_is_not_counted(text: str) -> None:
+    assert (count_markup(text), count_broken_text(text)) == (0, 0)
 
 
-@pytest.mark.parametrize("text", [*RESIDUE, *SCARS])
-def test_the_quick_look_misses_neither(text: str) -> None:
+@pytest.mark.parametrize("text", [*MARKUP, *BROKEN_TEXT])
+def test_prefilter_has_no_false_negatives(text: str) -> None:
     assert pc.match_substring_regex(pa.array([text]), SUSPECT).to_pylist() == [True]
 
 
-def test_every_place_counts() -> None:
-    assert count_residue("A [[link]] and {{x}} with '''bold''' &nbsp; <ref name=a> here.") == 8
-    assert count_scars("Ada ( ) was , well , here (; born) so .") == 5
+def test_every_match_is_counted() -> None:
+    assert count_markup("A [[link]] and {{x}} with '''bold''' &nbsp; <ref name=a> here.") == 8
+    assert count_broken_text("Ada ( ) was , well , here (; born) so .") == 5

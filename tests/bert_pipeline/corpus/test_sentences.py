@@ -32,11 +32,11 @@ def test_every_language_code_works(language: str) -> None:
         "2. The motion must be proposed by at least one tenth of the deputies.",
     ],
 )
-def test_a_sentence_goes_on_behind_titles_numbers_and_within_brackets(sentence: str) -> None:
+def test_titles_numbers_and_brackets_do_not_end_a_sentence(sentence: str) -> None:
     assert split_sentences(f"It was so. {sentence} It ended.", "en") == ["It was so.", sentence, "It ended."]
 
 
-def test_a_sentence_in_brackets_is_one() -> None:
+def test_sentence_in_brackets_is_separate() -> None:
     text = "It is old. (Some (of it) have survived.) Perhaps he refers to these. (U.S.) Army men came. (It is so.) Yes."
     assert split_sentences(text, "en") == [
         "It is old.", "(Some (of it) have survived.)", "Perhaps he refers to these.", "(U.S.) Army men came.",
@@ -45,23 +45,23 @@ def test_a_sentence_in_brackets_is_one() -> None:
 
 
 @pytest.mark.parametrize("unit", ["a! ", "2. ", "(A b c d. ", "(A b c d.) ", ") ", "vol. 2. "])
-def test_no_passage_makes_the_work_grow_out_of_proportion(unit: str) -> None:
+def test_splitting_time_is_linear(unit: str) -> None:
     text = unit * 20_000
     assert "".join("".join(split_sentences(text, "en")).split()) == "".join(text.split())
 
 
-def test_no_character_is_lost() -> None:
+def test_splitting_keeps_every_character() -> None:
     text = 'He said: "Go!" (And went.) Then… he came back?! "Yes." No'
     assert "".join("".join(split_sentences(text, "en")).split()) == "".join(text.split())
 
 
 @pytest.mark.parametrize("text", ["", " \n "])
-def test_nothing_has_no_sentences(text: str) -> None:
+def test_empty_text_has_no_sentences(text: str) -> None:
     assert split_sentences(text, "en") == []
 
 
 @pytest.mark.real_data
-def test_the_published_english_cases_are_met(real_data: Path) -> None:
+def test_published_english_cases(real_data: Path) -> None:
     blocks = (real_data / "sentences" / "en.txt").read_text(encoding="utf-8").split("\n===\n")
     right, total = 0, 0
     for block in blocks:

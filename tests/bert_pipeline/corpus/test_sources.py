@@ -12,7 +12,7 @@ from bert_pipeline.errors import BertError
     ("source", "message"),
     [("/none/at/all.xml", "no such file"), ("text:/none/*.txt", "matches no file"), ("jsonl:", "expected a path")],
 )
-def test_a_source_that_names_nothing_is_refused(source: str, message: str) -> None:
+def test_source_without_files_raises(source: str, message: str) -> None:
     with pytest.raises(BertError, match=message):
         parse_source(source)
 
@@ -37,12 +37,12 @@ def test_each_kind_takes_its_own_files_from_a_directory(tmp_path: Path, prefix: 
     assert str(tmp_path / "a.png") not in files
 
 
-def test_a_file_named_outright_may_be_called_anything(tmp_path: Path) -> None:
+def test_file_given_by_name_may_have_any_suffix(tmp_path: Path) -> None:
     (tmp_path / "enwiki[1]").write_text("x")
     assert parse_source(str(tmp_path / "enwiki[1]")) == ("wikipedia", [str(tmp_path / "enwiki[1]")])
 
 
-def test_a_directory_without_files_of_the_kind_is_refused(tmp_path: Path) -> None:
+def test_directory_without_files_of_the_kind_raises(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_text("x")
     with pytest.raises(BertError, match=r"holds no text files \(\.txt\)"):
         parse_source(f"text:{tmp_path}")

@@ -31,7 +31,7 @@ def test_tfrecord_files_are_known_by_the_names_that_programs_give_them(name):
     assert not is_tfrecord(f"{name}.json")
 
 
-def test_foreign_files_train_unless_they_lie_in_held_out(tmp_path):
+def test_foreign_files_outside_held_out_are_for_training(tmp_path):
     for name in ("b.tfrecord-00001-of-00002", "b.tfrecord-00000-of-00002", "more/c.tfrecord", "held_out/d.tfrecord"):
         write(tmp_path / name)
     (tmp_path / "vocab.txt").write_text("not read here\n")
@@ -48,7 +48,7 @@ def test_foreign_files_train_unless_they_lie_in_held_out(tmp_path):
     assert manifest.configuration["max_predictions_per_seq"] == 6
 
 
-def test_the_identity_of_foreign_files_is_their_bytes(tmp_path):
+def test_hash_of_foreign_files_depends_on_bytes(tmp_path):
     write(tmp_path / "a.tfrecord")
     before = load_instances(tmp_path).sha256
     assert load_instances(tmp_path).sha256 == before
@@ -56,7 +56,7 @@ def test_the_identity_of_foreign_files_is_their_bytes(tmp_path):
     assert load_instances(tmp_path).sha256 != before
 
 
-def test_a_manifest_rules_over_files_that_lie_beside_it(tmp_path):
+def test_files_missing_from_manifest_are_ignored(tmp_path):
     with publishing(tmp_path / "made", kind="instances", configuration={}, inputs={}) as draft:
         write(draft.path / "train/instances-00000.tfrecord")
     write(tmp_path / "made/stray.tfrecord")
@@ -64,7 +64,7 @@ def test_a_manifest_rules_over_files_that_lie_beside_it(tmp_path):
     assert names == ["instances-00000.tfrecord"]
 
 
-def test_of_both_formats_parquet_is_read(tmp_path):
+def test_parquet_is_preferred_to_tfrecord(tmp_path):
     with publishing(tmp_path / "made", kind="instances", configuration={}, inputs={}) as draft:
         for name in ("train/a.parquet", "train/a.tfrecord", "held_out/a.tfrecord"):
             (draft.path / name).parent.mkdir(exist_ok=True)
@@ -74,13 +74,13 @@ def test_of_both_formats_parquet_is_read(tmp_path):
     assert [path.name for path in shard_paths(manifest, "held_out")] == ["a.tfrecord"]
 
 
-def test_a_directory_of_neither_is_refused(tmp_path):
+def test_directory_without_instances_raises(tmp_path):
     for path in (tmp_path, tmp_path / "absent"):
         with pytest.raises(ArtefactError, match=r"no manifest\.json"):
             load_instances(path)
 
 
-def test_widths_are_read_off_the_first_record(tmp_path):
+def test_widths_are_read_from_first_record(tmp_path):
     write(tmp_path / "a", max_seq_length=128, max_predictions_per_seq=20)
     (tmp_path / "b").write_bytes(gzip.compress((tmp_path / "a").read_bytes()))
     assert read_widths(tmp_path / "a") == read_widths(tmp_path / "b") == (128, 20)
@@ -91,7 +91,7 @@ def test_widths_are_read_off_the_first_record(tmp_path):
         read_widths(tmp_path / "other")
 
 
-def test_instances_of_another_vocabulary_are_refused():
+def test_instances_of_another_vocabulary_raise():
     tokenizer = make_tokenizer()
 
     def columns(*ids):
@@ -115,7 +115,7 @@ def test_instances_of_another_vocabulary_are_refused():
 
 
 @pytest.mark.real_data
-def test_googles_own_instances_are_shown_as_text(real_data, tmp_path):
+def test_google_instances_are_shown_as_text(real_data, tmp_path):
     (tmp_path / "tf_examples.tfrecord").symlink_to(real_data / "golden/pretraining-instances.tfrecord")
     (tmp_path / "vocab.txt").symlink_to(real_data / "vocab/bert-base-uncased-vocab.txt")
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')

@@ -50,7 +50,7 @@ def leftovers(directory):
 
 
 @pytest.mark.slow
-def test_one_and_four_workers_make_the_same_content(vocabulary, tmp_path):
+def test_content_does_not_depend_on_number_of_workers(vocabulary, tmp_path):
     parts = [make_documents(25, seed=seed, held_out=[seed]) for seed in range(5)]
     named = [
         [dataclasses.replace(d, document_id=f"{seed}:{d.document_id}") for d in part] for seed, part in enumerate(parts)
@@ -67,7 +67,7 @@ def test_one_and_four_workers_make_the_same_content(vocabulary, tmp_path):
         assert (one.provenance["workers"], four.provenance["workers"]) == (1, 4)
 
 
-def test_a_shard_that_is_made_twice_leaves_the_same_bytes(corpus, static_both, vocabulary, tmp_path, monkeypatch):
+def test_repeated_shard_has_equal_bytes(corpus, static_both, vocabulary, tmp_path, monkeypatch):
     """A runner may run failed work again, and slow work a second time beside the first."""
     make, attempts = jobs_instances.make_shard, []
 
@@ -93,7 +93,7 @@ def test_a_shard_that_is_made_twice_leaves_the_same_bytes(corpus, static_both, v
     assert found == {*manifest.files, "manifest.json"}
 
 
-def test_words_of_a_shard_that_are_counted_twice_count_once(corpus, tmp_path, monkeypatch):
+def test_repeated_shard_is_counted_once(corpus, tmp_path, monkeypatch):
     whole = build_vocabulary(corpus, tmp_path / "whole", SMALL, ONE_WORKER)
     count, merge = jobs_vocabulary._count_shard, jobs_vocabulary._merge_partition
 
@@ -105,7 +105,7 @@ def test_words_of_a_shard_that_are_counted_twice_count_once(corpus, tmp_path, mo
     assert build_vocabulary(corpus, tmp_path / "twice", SMALL, ONE_WORKER).content == whole.content
 
 
-def test_a_vocabulary_comes_from_the_training_documents_alone(corpus, tmp_path):
+def test_vocabulary_uses_training_documents_only(corpus, tmp_path):
     manifest = build_vocabulary(corpus, tmp_path / "vocabulary", SMALL, ONE_WORKER)
     tokenizer = Tokenizer.from_directory(tmp_path / "vocabulary")
     assert tokenizer.vocab_size == manifest.counts["vocab_size"] == 120
@@ -128,7 +128,7 @@ def test_words_may_be_counted_in_several_partitions(corpus, tmp_path, monkeypatc
     assert build_vocabulary(corpus, tmp_path / "parts", SMALL, ONE_WORKER).sha256 == whole.sha256
 
 
-def test_a_vocabulary_is_compared_and_extended(corpus, vocabulary, tmp_path):
+def test_vocabulary_is_compared_and_extended(corpus, vocabulary, tmp_path):
     base = make_tokenizer()
     (tmp_path / "base").mkdir()
     tokens = [*base.tokens[:1], "[unused0]", "[unused1]", *base.tokens[1:]]
@@ -151,18 +151,18 @@ def test_a_vocabulary_is_compared_and_extended(corpus, vocabulary, tmp_path):
     assert quality["tokens_per_word"] < reference["tokens_per_word"]
     with pytest.raises(UsageError, match=r"vocab_size=500: extending keeps"):
         build_vocabulary(corpus, tmp_path / "x", VocabularyConfig(vocab_size=500), extend_vocabulary=path)
-    with pytest.raises(UsageError, match="says True"):
+    with pytest.raises(UsageError, match="states True"):
         build_vocabulary(corpus, tmp_path / "x", VocabularyConfig(do_lower_case=False), extend_vocabulary=path)
     assert leftovers(tmp_path) == ["base", "extended"]
 
 
-def test_too_small_a_corpus_leaves_nothing_behind(corpus, tmp_path):
+def test_too_small_corpus_leaves_nothing(corpus, tmp_path):
     with pytest.raises(InputError, match="is the largest possible"):
         build_vocabulary(corpus, tmp_path / "vocabulary", VocabularyConfig(), ONE_WORKER)
     assert leftovers(tmp_path) == []
 
 
-def test_documents_are_tokenized_by_split_and_what_is_empty_is_left_out(tmp_path):
+def test_documents_are_tokenized_by_split_without_empty_ones(tmp_path):
     documents = make_documents(5, held_out=[1])
     emptied = [
         dataclasses.replace(documents[2], sentences=("", "\u200b", "kaka.", " ")),
@@ -180,7 +180,7 @@ def test_documents_are_tokenized_by_split_and_what_is_empty_is_left_out(tmp_path
         assert tokens.keys.tolist() == [key_of_text(document.document_id) for document in expected]
 
 
-def test_there_is_one_instance_shard_per_corpus_shard_and_split(static_both, vocabulary):
+def test_one_instance_shard_per_corpus_shard_and_split(static_both, vocabulary):
     assert sorted(static_both.files) == [
         "held_out/instances-00000.parquet",
         "held_out/instances-00000.tfrecord",
@@ -211,7 +211,7 @@ def test_parquet_and_tfrecord_of_one_run_hold_the_same_instances(static_both):
                     assert np.array_equal(getattr(a, field), getattr(b, field)), (name, field)
 
 
-def test_instances_hold_only_text_of_their_own_split(static_both, corpus):
+def test_instances_contain_text_of_their_split_only(static_both, corpus):
     """The runs of tokens between [CLS] and [SEP], unmasked, occur in documents of that split."""
     encoder = SentenceEncoder(Tokenizer.from_directory(static_both.path))
     for shard in (0, 1):
@@ -229,7 +229,7 @@ def test_instances_hold_only_text_of_their_own_split(static_both, corpus):
                     assert f" {' '.join(map(str, part.tolist()))} " in text
 
 
-def test_the_counts_of_the_manifest_are_those_of_the_shards(static_both):
+def test_manifest_counts_equal_shards(static_both):
     tokenizer = Tokenizer.from_directory(static_both.path)
     for split in ("train", "held_out"):
         counts = static_both.counts[split]
@@ -264,7 +264,7 @@ def test_the_counts_of_the_manifest_are_those_of_the_shards(static_both):
     assert 0 < static_both.counts["held_out"]["random_next_share"] < 1
 
 
-def test_dynamic_and_static_masks_stand_on_the_same_pairs(static_both, corpus, vocabulary, tmp_path):
+def test_dynamic_and_static_masks_have_equal_pairs(static_both, corpus, vocabulary, tmp_path):
     config = InstancesConfig(max_seq_length=32, dupe_factor=3)
     dynamic = build_instances(corpus, vocabulary, tmp_path / "dynamic", config, ONE_WORKER)
     name = "train/instances-00001.parquet"
@@ -279,7 +279,7 @@ def test_dynamic_and_static_masks_stand_on_the_same_pairs(static_both, corpus, v
     assert "masked_share" not in dynamic.counts["train"]
 
 
-def test_a_corpus_without_held_out_documents_has_no_held_out_folder(vocabulary, tmp_path):
+def test_no_held_out_documents_give_no_held_out_directory(vocabulary, tmp_path):
     corpus = make_corpus(tmp_path / "corpus", [make_documents(3)])
     manifest = build_instances(corpus, vocabulary, tmp_path / "out", InstancesConfig(dupe_factor=1), ONE_WORKER)
     assert manifest.counts["held_out"]["instances"] == 0
@@ -295,7 +295,7 @@ def test_instances_are_shown_as_text(static_both):
     assert len(list(show_instances(static_both.path, 7))) == 7
 
 
-def test_a_damaged_corpus_shard_is_one_sentence_and_leaves_nothing_behind(corpus, vocabulary, tmp_path):
+def test_damaged_corpus_shard_raises_and_leaves_nothing(corpus, vocabulary, tmp_path):
     damaged = tmp_path / "corpus"
     shutil.copytree(corpus, damaged)
     path = damaged / "documents-00001.parquet"
@@ -312,7 +312,7 @@ def test_a_damaged_corpus_shard_is_one_sentence_and_leaves_nothing_behind(corpus
     assert leftovers(tmp_path) == ["corpus"]
 
 
-def test_the_manifest_says_which_shards_there_are_and_not_the_directory(corpus, vocabulary, static_both, tmp_path):
+def test_shards_are_those_of_the_manifest(corpus, vocabulary, static_both, tmp_path):
     copy = tmp_path / "corpus"
     shutil.copytree(corpus, copy)
     shutil.copy(copy / "documents-00001.parquet", copy / "documents-00002.parquet")  # left by something else
@@ -327,7 +327,7 @@ def test_the_manifest_says_which_shards_there_are_and_not_the_directory(corpus, 
             build()
 
 
-def test_a_directory_that_is_no_corpus_is_refused(vocabulary, tmp_path):
+def test_directory_that_is_not_a_corpus_raises(vocabulary, tmp_path):
     with publishing(tmp_path / "other", kind="vocabulary", configuration={}, inputs={}):
         pass
     (tmp_path / "foreign").mkdir()
@@ -340,13 +340,13 @@ def test_a_directory_that_is_no_corpus_is_refused(vocabulary, tmp_path):
     assert leftovers(tmp_path) == ["foreign", "other"]
 
 
-def test_a_spoiled_vocabulary_is_refused_before_anything_is_read(corpus, vocabulary, tmp_path):
+def test_malformed_vocabulary_raises_before_reading_the_corpus(corpus, vocabulary, tmp_path):
     spoiled = tmp_path / "vocabulary"
     shutil.copytree(vocabulary, spoiled)
     lines = (spoiled / "vocab.txt").read_text().splitlines()
     for bad, message in (
         ([line for line in lines if line != "[MASK]"], r"no \[MASK\]"),
-        ([*lines, "ka"], "stands on line"),
+        ([*lines, "ka"], "is on line"),
     ):
         (spoiled / "vocab.txt").write_text("\n".join(bad) + "\n")
         with pytest.raises(InputError, match=message):
@@ -354,7 +354,7 @@ def test_a_spoiled_vocabulary_is_refused_before_anything_is_read(corpus, vocabul
     assert leftovers(tmp_path) == ["vocabulary"]
 
 
-def test_a_corpus_of_one_sentence_yields_an_error_not_an_empty_directory(vocabulary, tmp_path):
+def test_corpus_of_one_sentence_raises(vocabulary, tmp_path):
     (document,) = make_documents(1)
     lonely = dataclasses.replace(document, sentences=document.sentences[:1])
     corpus = make_corpus(tmp_path / "corpus", [[lonely]])
@@ -363,7 +363,7 @@ def test_a_corpus_of_one_sentence_yields_an_error_not_an_empty_directory(vocabul
     assert leftovers(tmp_path) == ["corpus"]
 
 
-def test_the_configuration_in_the_manifest_makes_the_same_again(static_both):
+def test_configuration_of_manifest_reproduces_instances(static_both):
     document = json.loads((static_both.path / "manifest.json").read_text())
     assert InstancesConfig(**document["content"]["configuration"]).has_static_masks
     assert "workers" not in json.dumps(document["content"])

@@ -78,7 +78,7 @@ def reference_choice(ids, budget, rng):
     st.integers(1, 20),
     st.sampled_from([0.05, 0.15, 0.5]),
 )
-def test_masks_keep_their_promises(lengths, seed, whole_words, most, share):
+def test_mask_invariants(lengths, seed, whole_words, most, share):
     ids, lengths = make_batch(lengths, seed % 1000)
     keys = sample_keys(seed, 3, np.arange(len(lengths)))
     values = {"whole_word_masking": whole_words, "max_predictions_per_seq": most, "masked_lm_prob": share}
@@ -109,7 +109,7 @@ def test_masks_keep_their_promises(lengths, seed, whole_words, most, share):
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_a_mask_depends_on_its_own_key_and_not_on_the_batch(whole_words):
+def test_mask_does_not_depend_on_batch(whole_words):
     ids, lengths = make_batch([20, 64, 33, 50, 12])
     keys = sample_keys(7, 0, np.array([4, 10, 11, 900, 5]))
     whole = mask(ids, lengths, keys, whole_word_masking=whole_words)
@@ -128,7 +128,7 @@ def test_keys_differ_between_seeds_epochs_and_samples():
     assert sample_keys(1, 2, np.arange(5))[3] == sample_keys(1, 2, np.array([3]))[0]
 
 
-def test_the_budget_rounds_halves_to_even_as_the_original_does():
+def test_num_to_predict_rounds_halves_to_even():
     lengths = np.arange(1, 513)
     for share in (0.15, 0.1, 0.25):
         expected = [min(76, max(1, round(length * share))) for length in lengths.tolist()]
@@ -137,7 +137,7 @@ def test_the_budget_rounds_halves_to_even_as_the_original_does():
 
 
 @pytest.mark.parametrize("name", [*PAPER_MIXES, "33/33/34"])
-def test_the_mix_of_replacements_is_the_one_asked_for(name):
+def test_replacements_have_requested_shares(name):
     ids, lengths = make_batch([WIDTH] * 4000)
     mix = tuple(float(part) / 100 for part in name.split("/"))
     config = from_mapping(MaskingConfig, {"mix": name})
@@ -197,7 +197,7 @@ def test_whole_words_are_chosen_as_the_reference_chooses_them():
     assert seen.sum() == 1 or stats.chi2_contingency([sizes[seen], reference_sizes[seen]]).pvalue > LEVEL
 
 
-def test_a_piece_that_opens_the_second_segment_is_a_word_of_its_own():
+def test_piece_at_start_of_segment_b_is_a_word():
     word, piece, sep = 5, 60, VOCABULARY.sep_id
     ids = np.array([[VOCABULARY.cls_id, word, word, word, sep, piece, word, sep]], dtype=np.int32)
     many = np.repeat(ids, 500, axis=0)
@@ -216,12 +216,12 @@ def test_a_piece_that_opens_the_second_segment_is_a_word_of_its_own():
         ({"mask_share": -0.1, "same_share": 1.0}, "mask_share: found -0.1"),
     ],
 )
-def test_impossible_settings_are_refused(values, message):
+def test_impossible_settings_raise(values, message):
     with pytest.raises(ConfigurationError, match=message):
         MaskingConfig(**values)
 
 
-def test_the_mixes_of_the_papers_table_8_are_known_by_name_everywhere():
+def test_mixes_of_table_8_are_accepted_everywhere():
     assert PAPER_MIXES == ("80/10/10", "100/0/0", "80/0/20", "80/20/0", "0/20/80", "0/0/100")
     shares = {"mask_share": 0.0, "same_share": 0.2, "random_share": 0.8}
     config = from_mapping(MaskingConfig, {"mix": "0/20/80", "whole_word_masking": True})
@@ -237,9 +237,9 @@ def test_the_mixes_of_the_papers_table_8_are_known_by_name_everywhere():
         ({"mix": "80/10"}, r"masking: mix: 80/10: expected three percentages .* such as the paper's 80/10/10, 100/0/0"),
         ({"mix": "80/10/20"}, "add up to 100"),
         ({"mix": "a/b/c"}, "expected three"),
-        ({"mix": "80/10/10", "same_share": 0.1}, "mix=80/10/10: same_share stands there too"),
+        ({"mix": "80/10/10", "same_share": 0.1}, "mix=80/10/10: same_share is set too"),
     ],
 )
-def test_mixes_that_are_none_are_refused(values, message):
+def test_malformed_mix_raises(values, message):
     with pytest.raises(ConfigurationError, match=message):
         from_mapping(MaskingConfig, values, where="masking")

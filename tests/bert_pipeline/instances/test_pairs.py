@@ -87,7 +87,7 @@ lengths_strategy = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12
 
 @settings(max_examples=60, deadline=None)
 @given(lengths_strategy, st.integers(8, 64), st.integers(1, 4), st.integers(0, 2**40))
-def test_pairs_keep_their_promises(sentence_lengths, max_seq_length, passes, seed):
+def test_pair_invariants(sentence_lengths, max_seq_length, passes, seed):
     documents = make_documents(sentence_lengths)
     config = InstancesConfig(max_seq_length=max_seq_length, dupe_factor=passes, seed=seed, masking="static")
     pairs = make_pairs(documents, config)
@@ -161,7 +161,7 @@ def sorted_pairs(pairs):
     )
 
 
-def test_seeds_and_passes_differ_and_the_same_seed_repeats():
+def test_pairs_depend_on_seed_and_pass():
     documents = make_documents([[7, 9, 4, 12, 6, 8, 10, 5] * 4] * 3)
     config = InstancesConfig(max_seq_length=32, dupe_factor=2)
     once = sorted_pairs(make_pairs(documents, config))
@@ -171,7 +171,7 @@ def test_seeds_and_passes_differ_and_the_same_seed_repeats():
     assert set(once) < set(more)
 
 
-def test_what_a_document_yields_depends_on_its_own_id_but_for_the_random_sentences():
+def test_chunks_of_a_document_depend_on_its_id_only():
     lengths = [[7, 9, 4, 12, 6, 8] * 3, [5, 11, 6] * 5, [9, 9, 3, 4] * 4]
     config = InstancesConfig(max_seq_length=48, dupe_factor=3, short_seq_prob=0.5)
 
@@ -192,7 +192,7 @@ def test_what_a_document_yields_depends_on_its_own_id_but_for_the_random_sentenc
     assert [row[1] for row in first_sentences([0, 1])] == [row[1] for row in all_three if row[0] != 2]
 
 
-def test_one_document_has_no_random_pairs_and_lonely_sentences_are_counted():
+def test_one_document_has_no_random_pairs():
     documents = make_documents([[30, 30, 3, 4, 5, 6]])
     pairs = make_pairs(documents, InstancesConfig(max_seq_length=30, dupe_factor=20, short_seq_prob=0.0))
     assert not pairs.is_random_next.any()
@@ -200,7 +200,7 @@ def test_one_document_has_no_random_pairs_and_lonely_sentences_are_counted():
     assert pairs.num_without_partner == 40
 
 
-def test_no_documents_make_no_pairs():
+def test_no_documents_give_no_pairs():
     empty = TokenizedDocuments(
         tokens=np.zeros(0, dtype=np.int32),
         sentence_offsets=np.zeros(1, dtype=np.int64),
@@ -211,7 +211,7 @@ def test_no_documents_make_no_pairs():
 
 
 @pytest.mark.parametrize("short_seq_prob", [0.1, 1.0])
-def test_pairs_are_distributed_as_the_reference_algorithm_makes_them(short_seq_prob):
+def test_pairs_are_distributed_like_reference_algorithm(short_seq_prob):
     rng = random.Random(11)
     sentence_lengths = [[rng.randint(1, 30) for _ in range(rng.randint(1, 25))] for _ in range(8)]
     sentence_lengths.append([70, 3, 90, 2])
@@ -268,7 +268,7 @@ def test_short_targets_are_uniform_from_two_tokens_up():
     assert stats.chisquare(counts[2:]).pvalue > LEVEL
 
 
-def test_coins_are_fair_for_few_and_many_throws():
+def test_binomial_half_is_fair_for_few_and_many_trials():
     keys = combine(1, np.arange(2000))
     for throws in (1, 5, 63, 64, 200):
         heads = binomial_half(keys, np.full(2000, throws))
@@ -295,12 +295,12 @@ def test_coins_are_fair_for_few_and_many_throws():
         ({"masking": "static", "mask_share": 0.9}, "add up to 1.1"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(values, message):
+def test_conflicting_settings_raise(values, message):
     with pytest.raises(ConfigurationError, match=message):
         InstancesConfig(**values)
 
 
-def test_masks_are_dynamic_for_parquet_and_static_for_the_rest_unless_stated():
+def test_default_masking_is_dynamic_for_parquet_only():
     assert not InstancesConfig().has_static_masks
     assert InstancesConfig(format="tfrecord").has_static_masks
     assert InstancesConfig(format="both").has_static_masks

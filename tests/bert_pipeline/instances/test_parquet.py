@@ -13,7 +13,7 @@ from bert_pipeline.instances.columns import pad, unpad
 from bert_pipeline.instances.parquet import InstanceWriter, open_instances
 
 
-def test_documents_come_back_as_they_were(tmp_path):
+def test_documents_round_trip(tmp_path):
     documents = make_documents(1100, held_out=[3, 700])
     path = tmp_path / "documents.parquet"
     assert write_documents(path, iter(documents)) == 1100
@@ -21,7 +21,7 @@ def test_documents_come_back_as_they_were(tmp_path):
     assert pq.ParquetFile(path).num_row_groups == 3
 
 
-def test_no_documents_make_an_empty_file(tmp_path):
+def test_no_documents_give_an_empty_file(tmp_path):
     assert write_documents(tmp_path / "none.parquet", []) == 0
     assert list(read_documents(tmp_path / "none.parquet")) == []
 
@@ -38,7 +38,7 @@ def test_sentences_are_read_without_their_documents(tmp_path):
 
 
 @pytest.mark.parametrize("static", [False, True])
-def test_instances_come_back_by_row_group(tmp_path, static):
+def test_instances_round_trip_by_row_group(tmp_path, static):
     path = tmp_path / "instances.parquet"
     columns = [make_columns(count, static=static, seed=count) for count in (4096, 4096, 100)]
     with InstanceWriter(path, static_masks=static) as writer:
@@ -54,7 +54,7 @@ def test_instances_come_back_by_row_group(tmp_path, static):
             assert_same(shard.read_row_group(index), columns[index])
 
 
-def test_the_same_instances_make_the_same_bytes(tmp_path):
+def test_equal_instances_have_equal_bytes(tmp_path):
     columns = make_columns(500, static=True)
     for name in ("one", "two"):
         with InstanceWriter(tmp_path / name, static_masks=True) as writer:
@@ -62,12 +62,12 @@ def test_the_same_instances_make_the_same_bytes(tmp_path):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_instances_of_the_other_kind_of_masking_are_not_mixed_in(tmp_path):
+def test_writer_of_other_masking_raises(tmp_path):
     with InstanceWriter(tmp_path / "x", static_masks=False) as writer, pytest.raises(ValueError, match="with masks"):
         writer.write(make_columns(5, static=True))
 
 
-def test_a_file_that_is_not_parquet_is_refused(tmp_path):
+def test_file_that_is_not_parquet_raises(tmp_path):
     path = tmp_path / "instances.parquet"
     path.write_bytes(b"not a parquet file")
     with pytest.raises(InputError, match="not an instance shard"):
@@ -76,7 +76,7 @@ def test_a_file_that_is_not_parquet_is_refused(tmp_path):
         list(read_documents(tmp_path / "absent.parquet"))
 
 
-def test_other_columns_and_other_types_are_refused_by_name(tmp_path):
+def test_wrong_columns_and_types_raise(tmp_path):
     write_documents(tmp_path / "documents.parquet", make_documents(3))
     with pytest.raises(InputError, match="expected 'input_ids' too"):
         open_instances(tmp_path / "documents.parquet")
@@ -86,7 +86,7 @@ def test_other_columns_and_other_types_are_refused_by_name(tmp_path):
         open_instances(tmp_path / "text.parquet")
 
 
-def test_damaged_pages_are_an_error_that_names_the_row_group(tmp_path):
+def test_damaged_page_raises_with_row_group(tmp_path):
     path = tmp_path / "instances.parquet"
     with InstanceWriter(path, static_masks=False) as writer:
         writer.write(make_columns(4000, static=False))
@@ -97,7 +97,7 @@ def test_damaged_pages_are_an_error_that_names_the_row_group(tmp_path):
         shard.read_row_group(0)
 
 
-def test_padding_and_unpadding_are_inverse():
+def test_pad_and_unpad_are_inverse():
     columns = make_columns(40, static=False)
     padded = pad(columns.input_ids, columns.offsets, 40)
     assert padded.shape == (40, 40)

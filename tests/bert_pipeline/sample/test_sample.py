@@ -37,29 +37,29 @@ def read_tsv(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_equal_seeds_give_equal_bytes_and_other_seeds_other_ones(sample, tmp_path):
+def test_bytes_depend_on_seed_only(sample, tmp_path):
     assert generate_sample(tmp_path / "again", seed=3, num_articles=300).sha256 == sample.sha256
     assert generate_sample(tmp_path / "other", seed=4, num_articles=300).sha256 != sample.sha256
 
 
-def test_the_default_sample_has_more_than_a_thousand_articles(tmp_path):
+def test_default_sample_has_over_a_thousand_articles(tmp_path):
     assert len(write_articles(make_world(1, 1200))) > 1000
 
 
-def test_too_few_articles_are_refused_by_name(tmp_path):
+def test_too_few_articles_raise(tmp_path):
     with pytest.raises(ConfigurationError, match=r"num_articles: found 5"):
         generate_sample(tmp_path / "few", num_articles=5)
     assert not (tmp_path / "few").exists()
 
 
-def test_a_directory_with_foreign_files_is_left_alone(tmp_path):
+def test_directory_with_other_files_is_unchanged(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(ArtefactError, match="not ours"):
         generate_sample(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_the_export_has_the_site_information_of_a_genuine_dump(pages):
+def test_sample_has_site_information(pages):
     site = pages[0]
     assert site.findtext(f"{NAMESPACE}dbname") == "samplewiki"
     namespaces = {int(entry.get("key")): entry.text for entry in site.find(f"{NAMESPACE}namespaces")}
@@ -97,7 +97,7 @@ def test_page_titles_and_identifiers_are_unique(pages):
         "<!--", "{{Quote|", "; ",
     ],
 )  # fmt: skip
-def test_the_encyclopaedia_uses_the_markup_of_real_ones(pages, markup):
+def test_sample_uses_markup_of_real_dumps(pages, markup):
     texts = [page.findtext(f"{NAMESPACE}revision/{NAMESPACE}text") for page in pages[1:]]
     assert any(markup in text for text in texts)
 
@@ -108,7 +108,7 @@ def test_there_are_redirects_a_disambiguation_page_and_a_talk_page(pages):
     assert any(page.findtext(f"{NAMESPACE}ns") == "1" for page in pages[1:])
 
 
-def test_it_is_marked_as_generated(sample, pages):
+def test_sample_is_labelled_as_generated(sample, pages):
     assert sample.counts["generated"] is True
     assert "generated" in sample.counts["notice"]
     articles = [page for page in pages[1:] if page.findtext(f"{NAMESPACE}ns") == "0"]
@@ -146,7 +146,7 @@ def test_clusters_are_cut_into_disjoint_halves_without_loss():
         assert (*seen(cluster), *unseen(cluster)) == tuple(cluster)
 
 
-def test_no_word_serves_two_trades():
+def test_trade_vocabularies_are_disjoint():
     words = Counter(
         word
         for trade in TRADES
@@ -202,7 +202,7 @@ def test_similarity_scores_span_zero_to_five(sample):
     assert len(set(scores)) >= 6
 
 
-def test_dev_judgements_use_no_word_of_praise_or_blame_that_training_uses(sample):
+def test_praise_and_blame_of_train_and_dev_are_disjoint(sample):
     def words(name: str) -> set[str]:
         return {word for row in read_tsv(sample.path / "glue" / "SST-2" / f"{name}.tsv")[1:] for word in row[0].split()}
 
@@ -211,7 +211,7 @@ def test_dev_judgements_use_no_word_of_praise_or_blame_that_training_uses(sample
 
 
 @pytest.mark.parametrize("file", ["train-v1.1", "dev-v1.1", "train-v2.0", "dev-v2.0"])
-def test_squad_answers_stand_where_they_are_said_to(sample, file):
+def test_squad_answers_match_their_offsets(sample, file):
     document = json.loads((sample.path / "squad" / f"{file}.json").read_text(encoding="utf-8"))
     questions = [
         (paragraph["context"], question)
@@ -238,7 +238,7 @@ def test_swag_rows_have_four_endings_and_balanced_labels(sample):
     assert all(row["startphrase"] == f"{row['sent1']} {row['sent2']}" for row in rows)
 
 
-def test_entity_files_have_four_columns_and_names_that_training_lacks(sample):
+def test_dev_entities_are_absent_from_training(sample):
     names: dict[str, set[str]] = {}
     for part in ("train", "testa", "testb"):
         lines = (sample.path / "conll2003" / f"eng.{part}").read_text(encoding="utf-8").splitlines()
@@ -249,7 +249,7 @@ def test_entity_files_have_four_columns_and_names_that_training_lacks(sample):
     assert not names["train"] & names["testa"]
 
 
-def test_a_name_is_tagged_with_all_its_words():
+def test_all_words_of_a_name_are_tagged():
     assert tagged("The ⟦ORG|Dravel Guild|⟧ met.") == [
         ("The", ""), ("Dravel", "ORG"), ("Guild", "ORG"), ("met", ""), (".", ""),
     ]  # fmt: skip

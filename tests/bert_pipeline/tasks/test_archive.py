@@ -130,7 +130,7 @@ def test_tar_header_that_would_fill_the_memory_is_refused(tmp_path):
     refuses(tmp_path / "archive", "header.* is longer than")
 
 
-def test_same_name_twice_is_refused(tmp_path):
+def test_repeated_member_name_raises(tmp_path):
     with tarfile.open(tmp_path / "archive", "w") as container:
         for name in ("a/b.txt", "a/./b.txt"):
             container.addfile(tarfile.TarInfo(name))

@@ -8,7 +8,7 @@ import pytest
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import NER_LABELS
 from bert_pipeline.tasks.example import TaggedExample
-from bert_pipeline.tasks.ner import documents, read_tagged_examples, to_iob1, to_iob2
+from bert_pipeline.tasks.ner import documents, read_tagged_examples, to_iob2
 
 
 def write(folder: Path, content: str) -> Path:
@@ -55,24 +55,25 @@ def test_both_schemes_of_the_same_sentences_read_the_same(tmp_path):
     assert one == two
 
 
-def test_schemes_convert_into_each_other_without_loss():
+def test_iob1_converts_to_iob2():
+    iob1 = ["I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-ORG"]
+    assert to_iob2(iob1) == ["B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-ORG"]
+
+
+def test_iob2_is_unchanged():
     rng = random.Random(7)
     for _ in range(200):
         tags = to_iob2([rng.choice(NER_LABELS) for _ in range(rng.randrange(12))])
-        assert to_iob2(to_iob1(tags)) == tags
         assert to_iob2(tags) == tags
-    assert to_iob1(["B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-ORG"]) == [
-        "I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-ORG",
-    ]  # fmt: skip
 
 
-def test_marks_may_close_documents_instead_of_opening_them(tmp_path):
+def test_docstart_may_follow_its_document(tmp_path):
     content = "a O\n\n-DOCSTART- O\n\nb O\n\nc O\n\n-DOCSTART- O\n"
     examples = read_tagged_examples(write(tmp_path, content), labels=("O", "B-X", "I-X")).examples
     assert [example.document for example in examples] == [0, 1, 1]
 
 
-def test_no_break_space_stays_inside_a_word_and_tabs_part_columns(tmp_path):
+def test_no_break_space_is_part_of_a_word(tmp_path):
     content = "10\u00a0000\tO\nParis\tB-LOC\n"
     (example,) = read_tagged_examples(write(tmp_path, content), labels=NER_LABELS).examples
     assert example.words == ("10\u00a0000", "Paris")

@@ -81,7 +81,7 @@ def test_same_predictions_give_the_same_bytes(tmp_path):
         ({"squad1/dev": {}}, r"squad1/dev is no part"),
     ],
 )
-def test_predictions_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path, predictions, message):
+def test_mismatched_predictions_raise_and_write_nothing(tmp_path, predictions, message):
     with pytest.raises(InputError, match=message):
         write_submission(tmp_path / "s.zip", predictions)
     assert list(tmp_path.iterdir()) == []

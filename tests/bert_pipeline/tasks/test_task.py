@@ -66,7 +66,7 @@ def test_data_are_found_from_the_suite_root_the_own_folder_and_above(tmp_path):
         }
 
 
-def test_missing_split_is_named_and_what_would_help(tmp_path):
+def test_missing_split_raises_with_remedy(tmp_path):
     write_rte(tmp_path / "RTE", "dev.tsv")
     with pytest.raises(InputError, match=r"RTE/train.tsv: not found; with dev_fraction .* dev.tsv alone"):
         load_task_data("rte", tmp_path)
@@ -74,20 +74,20 @@ def test_missing_split_is_named_and_what_would_help(tmp_path):
     assert not has_task_data("rte", tmp_path)
     assert has_task_data("rte", tmp_path, dev_fraction=0.2)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty/train.tsv: not found \(other files of WNLI at hand: none\)"):
+    with pytest.raises(InputError, match=r"empty/train.tsv: not found \(other files of WNLI there: none\)"):
         load_task_data("wnli", tmp_path / "empty", 0.5)
     with pytest.raises(InputError, match=r"absent: not found; give the folder"):
         load_task_data("rte", tmp_path / "absent")
 
 
-def test_another_tasks_folder_is_refused_by_its_columns(tmp_path):
+def test_folder_of_another_task_raises_with_columns(tmp_path):
     write_rte(tmp_path, "train.tsv", "dev.tsv")
     with pytest.raises(InputError, match=r"train.tsv:1: found the columns index, sentence1.*another task's file"):
         load_task_data("sst2", tmp_path)
 
 
 @pytest.mark.parametrize("at_hand", ["train.tsv", "dev.tsv"])
-def test_one_file_is_split_by_its_texts_and_says_so(tmp_path, at_hand):
+def test_single_file_is_split_by_its_texts(tmp_path, at_hand):
     write_rte(tmp_path / "RTE", at_hand)
     data = load_task_data("rte", tmp_path, dev_fraction=0.25)
     assert data.own_split
@@ -111,7 +111,7 @@ def test_dev_fraction_out_of_range_is_refused(tmp_path, fraction):
         load_task_data("rte", tmp_path, fraction)
 
 
-def test_mnli_works_with_one_dev_file_and_names_the_absent(tmp_path):
+def test_mnli_loads_with_one_dev_file(tmp_path):
     header = "index\tsentence1\tsentence2\tlabel1\tgold_label\n"
     for name in ("train.tsv", "dev_matched.tsv"):
         (tmp_path / name).write_text(header + "0\ta\tb\tneutral\tneutral\n", encoding="utf-8")
@@ -137,7 +137,7 @@ def test_squad_file_of_any_name_is_found_by_its_version(tmp_path):
         assert list(data.sha256) == [name]
         assert (len(data.train), len(data.dev["dev"])) == (2, 2)
     (tmp_path / "third.json").write_bytes((tmp_path / "some.json").read_bytes())
-    with pytest.raises(InputError, match=r"train-v1.1.json: not found .*at hand: some.json, third.json"):
+    with pytest.raises(InputError, match=r"train-v1.1.json: not found .*there: some.json, third.json"):
         load_task_data("squad1", tmp_path, dev_fraction=0.5)
 
 
@@ -175,7 +175,7 @@ def test_split_does_not_depend_on_the_order_of_the_examples():
         assert set(dev) == set(other_dev)
 
 
-def test_group_larger_than_the_wanted_dev_set_stays_in_train():
+def test_group_larger_than_dev_set_stays_in_train():
     for name in range(20):  # whatever the place of its hash
         large = [SpanExample(f"large {n}", f"article {name}", "context", "?") for n in range(80)]
         small = [SpanExample(f"small {n}", f"short {n}", "context", "?") for n in range(20)]
@@ -189,7 +189,7 @@ def test_group_larger_than_the_wanted_dev_set_stays_in_train():
     pairs=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=40),
     fraction=st.floats(0.01, 0.9),
 )
-def test_no_text_ever_stands_on_both_sides(pairs, fraction):
+def test_train_and_dev_share_no_text(pairs, fraction):
     examples = [TextExample(str(n), f"a {a}", f"b {b}") for n, (a, b) in enumerate([*pairs, (13, 13)])]
     train, dev = split_by_group(examples, fraction, "file")
     assert train
@@ -197,7 +197,7 @@ def test_no_text_ever_stands_on_both_sides(pairs, fraction):
     assert not {key for e in train for key in group_keys(e)} & {key for e in dev for key in group_keys(e)}
 
 
-def test_one_article_alone_cannot_be_split():
+def test_splitting_one_article_raises():
     examples = [SpanExample(str(n), "one article", f"context {n}", "?") for n in range(5)]
     with pytest.raises(UsageError, match=r"train.json: holds 1 group"):
         split_by_group(examples, 0.2, "train.json")

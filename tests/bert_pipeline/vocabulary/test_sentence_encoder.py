@@ -26,18 +26,18 @@ def assert_same(tokenizer, sentences, encoder=None):
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.text(alphabet=ODD, max_size=30) | st.text(max_size=20), max_size=5), st.sampled_from(TOKENIZERS))
-def test_any_sentences_are_tokenized_as_one_by_one(sentences, tokenizer):
+def test_encoder_equals_tokenizer_for_any_sentences(sentences, tokenizer):
     assert_same(tokenizer, sentences)
 
 
-def test_long_words_empty_sentences_and_what_is_remembered_make_no_difference(monkeypatch):
+def test_encoder_equals_tokenizer_with_full_cache(monkeypatch):
     monkeypatch.setattr("bert_pipeline.vocabulary.tokenizer._MAX_CACHED", 3)
     encoder = SentenceEncoder(TOKENIZERS[0])
     for sentences in (["a" * 200, "a" * 201, "", " ", "a  a"], ["e a s i"], ["a a", "i e"], []):
         assert_same(TOKENIZERS[0], sentences, encoder)
 
 
-def test_a_slice_of_sentences_is_tokenized_alone():
+def test_slice_of_sentences_is_tokenized():
     sentences = pa.array(["a", "e e", "", "s i", "a a a"])
     tokens, lengths = SentenceEncoder(TOKENIZERS[0]).encode(sentences[1:4])
     assert lengths.tolist() == [2, 0, 2]
@@ -46,7 +46,7 @@ def test_a_slice_of_sentences_is_tokenized_alone():
 
 @pytest.mark.real_data
 @pytest.mark.parametrize(("name", "do_lower_case"), [("uncased", True), ("cased", False), ("chinese", True)])
-def test_the_golden_lines_are_tokenized_as_google_does(real_data, name, do_lower_case):
+def test_encoder_equals_google_for_golden_lines(real_data, name, do_lower_case):
     tokenizer = Tokenizer.from_tokens(read_vocabulary(real_data / f"vocab/bert-base-{name}-vocab.txt"), do_lower_case)
     lines = (real_data / f"golden/tokenization.{name}.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]

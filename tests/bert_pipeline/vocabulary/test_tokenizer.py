@@ -34,11 +34,11 @@ def test_every_line_of_the_golden_files_agrees_with_google(real_data, name, do_l
         assert [tokenizer.tokens[index] for index in ids] == record["tokens"], record["text"]
 
 
-def test_the_longest_match_comes_first(tokenizer):
+def test_longest_match_comes_first(tokenizer):
     assert tokens_of(tokenizer, "Unaffable, UNAFFABLE") == ["un", "##aff", "##able", ",", "un", "##aff", "##able"]
 
 
-def test_a_word_of_200_characters_is_split_and_one_of_201_is_unknown(tokenizer):
+def test_word_of_201_characters_is_unknown(tokenizer):
     assert tokens_of(tokenizer, "a" * 200) == ["a"] + ["##a"] * 199
     assert tokens_of(tokenizer, "a" * 201) == ["[UNK]"]
 
@@ -47,7 +47,7 @@ def test_text_that_spells_a_special_token_is_plain_text(tokenizer):
     assert tokens_of(tokenizer, "the [MASK] [SEP]") == ["the", "[", "mask", "]", "[", "[UNK]", "]"]
 
 
-def test_case_and_accents_go_only_when_lower_casing(tokenizer):
+def test_accents_are_stripped_only_with_lower_casing(tokenizer):
     assert tokens_of(tokenizer, "Café") == ["cafe"]
     assert tokens_of(Tokenizer.from_tokens(TOKENS, do_lower_case=False), "Café") == ["[UNK]"]
 
@@ -60,7 +60,7 @@ def test_offsets_count_characters_of_the_original_text(tokenizer):
     assert tokenizer.encode(text) == encoded.ids
 
 
-def test_every_word_keeps_a_piece_even_when_nothing_of_it_is_left(tokenizer):
+def test_word_without_characters_becomes_unknown(tokenizer):
     ids, words = tokenizer.encode_words(["unaffable", "\u0000", "the"])
     assert words == [0, 0, 0, 1, 2]
     assert ids[3] == tokenizer.unk_id
@@ -70,7 +70,7 @@ def test_decode_glues_pieces_to_their_words(tokenizer):
     assert tokenizer.decode(tokenizer.encode("the unaffable 中")) == "the unaffable 中"
 
 
-def test_facts_of_the_vocabulary(tokenizer):
+def test_vocabulary_properties(tokenizer):
     assert tokenizer.vocab_size == len(TOKENS)
     assert [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id] == [
         0,
@@ -84,7 +84,7 @@ def test_facts_of_the_vocabulary(tokenizer):
     assert tokenizer.token_to_id("absent") is None
 
 
-def test_a_saved_tokenizer_comes_back_and_hashes_tell_vocabularies_and_cases_apart(tokenizer, tmp_path):
+def test_saved_tokenizer_loads_equal_and_hash_covers_case(tokenizer, tmp_path):
     tokenizer.save(tmp_path)
     loaded = Tokenizer.from_directory(tmp_path)
     assert loaded.tokens == tokenizer.tokens
@@ -97,7 +97,7 @@ def test_a_saved_tokenizer_comes_back_and_hashes_tell_vocabularies_and_cases_apa
     assert loaded.sha256 != Tokenizer.from_tokens([*TOKENS, "new"], do_lower_case=True).sha256
 
 
-def test_hugging_face_reads_what_we_save_and_we_read_what_it_saves(tokenizer, tmp_path):
+def test_hugging_face_directories_round_trip(tokenizer, tmp_path):
     from transformers import BertTokenizer
 
     (tmp_path / "ours").mkdir()
@@ -109,21 +109,21 @@ def test_hugging_face_reads_what_we_save_and_we_read_what_it_saves(tokenizer, tm
     assert Tokenizer.from_directory(tmp_path / "theirs").sha256 == tokenizer.sha256
 
 
-def test_a_directory_that_does_not_state_its_case_is_refused(tokenizer, tmp_path):
+def test_directory_without_case_raises(tokenizer, tmp_path):
     tokenizer.save(tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
     with pytest.raises(UsageError, match="do_lower_case is not stated"):
         Tokenizer.from_directory(tmp_path)
 
 
-def test_settings_that_tokenize_otherwise_are_refused(tokenizer, tmp_path):
+def test_settings_of_other_tokenization_raise(tokenizer, tmp_path):
     tokenizer.save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
     with pytest.raises(UsageError, match="strip_accents"):
         Tokenizer.from_directory(tmp_path)
 
 
-def test_a_directory_without_a_vocabulary_is_refused(tmp_path):
+def test_directory_without_vocabulary_raises(tmp_path):
     with pytest.raises(InputError, match=r"no vocab\.txt"):
         Tokenizer.from_directory(tmp_path)
 
@@ -132,10 +132,10 @@ def test_a_directory_without_a_vocabulary_is_refused(tmp_path):
     ("lines", "message"),
     [
         (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"], r"5 tokens, but no \[MASK\]"),
-        ([*SPECIAL_TOKENS, "a", "b", "a"], r"vocab\.txt:8: 'a' stands on line 6 already"),
+        ([*SPECIAL_TOKENS, "a", "b", "a"], r"vocab\.txt:8: 'a' is on line 6 already"),
     ],
 )
-def test_a_spoiled_vocabulary_is_refused_by_line(tokenizer, tmp_path, lines, message):
+def test_malformed_vocabulary_raises_with_line(tokenizer, tmp_path, lines, message):
     tokenizer.save(tmp_path)
     (tmp_path / "vocab.txt").write_text("\n".join(lines) + "\n")
     with pytest.raises(InputError, match=message):
@@ -148,7 +148,7 @@ def test_only_newlines_end_a_token(tmp_path):
     assert read_vocabulary(path) == ("a", "\u2028", "##\u2028", "last")
 
 
-def test_a_vocabulary_that_is_not_utf_8_is_refused(tmp_path):
+def test_vocabulary_that_is_not_utf8_raises(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes(b"a\n\xff\n")
     with pytest.raises(InputError, match="not UTF-8"):

@@ -16,7 +16,7 @@ from bert_pipeline.vocabulary.wordpiece import (
     characters_of,
     extend,
     layout,
-    least_training_count,
+    min_training_count,
     quality,
     train,
 )
@@ -37,24 +37,24 @@ def counts_of(texts, do_lower_case=True):
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.text(alphabet=ODD, max_size=40), max_size=5), st.booleans())
-def test_counts_equal_the_plain_way_on_odd_characters(texts, do_lower_case):
+def test_counts_equal_reference_for_odd_characters(texts, do_lower_case):
     assert counts_of(texts, do_lower_case) == plain_counts(texts, do_lower_case)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.text(max_size=30), max_size=5), st.booleans())
-def test_counts_equal_the_plain_way_on_any_text(texts, do_lower_case):
+def test_counts_equal_reference_for_any_text(texts, do_lower_case):
     assert counts_of(texts, do_lower_case) == plain_counts(texts, do_lower_case)
 
 
 @pytest.mark.real_data
-def test_counts_equal_the_plain_way_on_novels_and_many_languages(real_data):
+def test_counts_equal_reference_for_novels_and_languages(real_data):
     texts = (real_data / "golden/tokenization.uncased.jsonl").read_text(encoding="utf-8").splitlines()
     texts += (real_data / "text/pg11.txt").read_text(encoding="utf-8").splitlines()
     assert counts_of(texts) == plain_counts(texts, True)
 
 
-def test_counting_in_small_bites_changes_nothing(monkeypatch):
+def test_counts_do_not_depend_on_flush_size(monkeypatch):
     texts = ["the cat, the dog", "a cat; THE end", "the-end"] * 3
     whole = counts_of(texts)
     monkeypatch.setattr("bert_pipeline.vocabulary.wordpiece._FLUSH_ROWS", 1)
@@ -76,7 +76,7 @@ def small(**values):
     return VocabularyConfig(**{"vocab_size": 300, "num_unused": 20} | values)
 
 
-def test_a_vocabulary_has_exactly_the_size_asked_for_in_berts_layout(counts):
+def test_vocabulary_has_requested_size_and_bert_layout(counts):
     tokens = train(counts, small())
     assert len(tokens) == len(set(tokens)) == 300
     assert tokens[0] == "[PAD]"
@@ -87,14 +87,14 @@ def test_a_vocabulary_has_exactly_the_size_asked_for_in_berts_layout(counts):
     assert tokens[25 + len(characters)].startswith("##")
 
 
-def test_the_layout_of_994_slots_is_that_of_the_published_vocabularies():
+def test_layout_of_994_slots_equals_published_vocabularies():
     head = layout(994)
     assert head[100:105] == ("[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused99]")
     assert head[998] == "[unused993]"
     assert len(head) == 999
 
 
-def test_the_order_of_the_counts_does_not_matter(counts):
+def test_vocabulary_does_not_depend_on_order_of_counts(counts):
     expected = train(counts, small())
     for seed in range(4):
         shuffled = list(counts)
@@ -109,7 +109,7 @@ def test_words_of_the_corpus_are_known_and_frequent_ones_are_whole(counts):
     assert sum(len(ids) for ids in tokenizer.encode_batch([word for word, _ in frequent])) < 30
 
 
-def test_too_small_a_corpus_names_the_largest_size_which_then_works(counts):
+def test_largest_size_in_error_is_possible(counts):
     with pytest.raises(InputError, match=r"the corpus is too small for it, (\d+) is the largest possible") as caught:
         train(counts, small(vocab_size=30_000))
     largest = int(str(caught.value).split(" is the largest")[0].split()[-1])
@@ -124,12 +124,12 @@ def test_unused_slots_fill_up_when_asked_for(counts):
     assert tokens[100:105] == ("[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused99]")
 
 
-def test_too_small_a_size_for_the_alphabet_is_refused(counts):
+def test_vocab_size_below_alphabet_raises(counts):
     with pytest.raises(InputError, match="single characters"):
         train(counts, small(vocab_size=30, num_unused=0))
 
 
-def test_a_character_of_many_rare_words_is_known():
+def test_character_of_many_rare_words_is_in_alphabet():
     rare = [("aé", 1), ("éa", 1), ("aü", 1)]
     tokens = train([("aa", 9)], VocabularyConfig(vocab_size=10, num_unused=0), characters_of([("aa", 9), *rare]))
     assert tokens[5:] == ("a", "é", "##a", "##é", "aa")
@@ -141,15 +141,15 @@ def test_rare_words_and_rare_characters_are_left_out():
     assert set(tokens) == {*SPECIAL_TOKENS, "a", "b", "##a", "##b", "aa"}
 
 
-def test_the_most_frequent_words_are_trained_on_when_there_are_too_many(monkeypatch):
+def test_training_uses_most_frequent_words(monkeypatch):
     counts = np.array([5, 2, 9, 2, 3, 2, 7])
     for most, least in ((7, 1), (6, 3), (4, 3), (3, 4), (1, 8)):
         monkeypatch.setattr("bert_pipeline.vocabulary.wordpiece._MAX_TRAINING_WORDS", most)
-        assert least_training_count(counts) == least
+        assert min_training_count(counts) == least
         assert (counts >= least).sum() <= most
 
 
-def test_nothing_to_train_on_is_an_error():
+def test_no_training_words_raise():
     with pytest.raises(InputError, match="no word occurs 2 times"):
         train([("once", 1)], small())
 
@@ -157,7 +157,7 @@ def test_nothing_to_train_on_is_an_error():
 @pytest.mark.parametrize(
     "values", [{"vocab_size": 20, "num_unused": 20}, {"min_count": 0}, {"num_unused": -1}, {"max_alphabet": 0}]
 )
-def test_impossible_settings_are_refused(values):
+def test_impossible_settings_raise(values):
     with pytest.raises(ConfigurationError, match=next(iter(values))):
         small(**values)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_pipeline.corpus.quality import count_residue, count_scars
+from bert_pipeline.corpus.quality import count_broken_text, count_markup
 from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages, read_site
 from bert_pipeline.wikipedia.extract import drop_reason, extract, extract_article
 from bert_pipeline.wikipedia.repair import repair_punctuation
@@ -196,6 +196,6 @@ def test_english_articles_have_little_residue_and_few_scars(real_data: Path) -> 
             if not passages:
                 empty.append(page.title)
     assert len(text) > 2_400_000
-    assert count_residue(text) / len(text) * 1e6 < 20
-    assert count_scars(text) / len(text) * 1e6 < 50
+    assert count_markup(text) / len(text) * 1e6 < 20
+    assert count_broken_text(text) / len(text) * 1e6 < 50
     assert len(empty) <= 2

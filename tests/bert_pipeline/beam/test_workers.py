@@ -1,0 +1,88 @@
+"""Local worker processes: calm logs, work as it comes, errors that keep their type, and deaths that are reported."""
+
+import functools
+import logging
+import os
+import time
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+
+from bert_pipeline.beam.options import pipeline_options
+from bert_pipeline.beam.shards import has_failed, raise_failure, record_failure
+from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
+from bert_pipeline.errors import ArtefactError, BertError
+
+TWO = ["--workers", "2"]
+
+
+def run(function, elements, beam_options=TWO):
+    options = pipeline_options(beam_options)
+    with worker_processes(options, preload="bert_pipeline.beam"), beam.Pipeline(options=options) as pipeline:
+        _ = pipeline | beam.Create(elements) | beam.Reshuffle() | beam.ParDo(ParallelFlatMap(function))
+
+
+def log_messages(number):
+    for name in ("bert_pipeline.somewhere", "apache_beam.somewhere"):
+        log = logging.getLogger(name)
+        log.info("information of %s", name)
+        log.warning("warning of %s", name)
+        log.error("error of %s", name)
+    return ()
+
+
+def wait_for_five_others(number, directory):
+    """Finish element 0 after five others, which are more than another worker's share of eight."""
+    deadline = time.monotonic() + 120
+    while number == 0 and len(list(Path(directory).iterdir())) < 5 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    Path(directory, str(number)).write_text(str(len(list(Path(directory).iterdir()))))
+    return ()
+
+
+def fail_on_odd_numbers(number, directory):
+    if not has_failed(Path(directory)):
+        with record_failure(Path(directory), number):
+            if number % 2:
+                raise ArtefactError(f"shard {number} is damaged")
+    return ()
+
+
+def exit_at_once(number):
+    os._exit(9)
+
+
+@pytest.mark.slow
+def test_workers_print_warnings_and_errors_only(capfd):
+    before = logging.getLogger().level
+    logging.getLogger().setLevel(logging.INFO)  # as a program may have it for its own messages
+    try:
+        run(log_messages, [1])
+    finally:
+        logging.getLogger().setLevel(before)
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
+        f"{level} of {name}.somewhere" for name in ("bert_pipeline", "apache_beam") for level in ("warning", "error")
+    ]
+
+
+@pytest.mark.slow
+def test_idle_worker_takes_next_element(tmp_path):
+    run(functools.partial(wait_for_five_others, directory=str(tmp_path)), range(8))
+    assert int((tmp_path / "0").read_text()) >= 5
+    assert len(list(tmp_path.iterdir())) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_first_failed_shard_is_raised_with_its_type(tmp_path, workers):
+    with pytest.raises(ArtefactError, match=r"^shard 1 is damaged$"), raise_failure(tmp_path):
+        run(functools.partial(fail_on_odd_numbers, directory=str(tmp_path)), [0, 1], ["--workers", workers])
+
+
+@pytest.mark.slow
+def test_killed_worker_fails_job_with_a_sentence():
+    with pytest.raises(BertError, match="worker process of the job exited unexpectedly, most likely out of memory"):
+        run(exit_at_once, range(4))
