@@ -38,20 +38,20 @@ install: $(VENV)/.installed  ## install what the demo needs
 
 install-dev: $(VENV)/.installed-dev  ## install the tools of the tests as well
 
-demo: install  ## the whole chain on a generated encyclopaedia, four to six minutes on two cores
+demo: install  ## the whole pipeline on a generated encyclopedia, four to six minutes on two cores
 	$(BIN)/python -m workflows.run --preset demo --dump samplewiki-1
 
 demo-full: install  ## the same with half an hour of pre-training
 	$(BIN)/python -m workflows.run --preset demo-full --dump samplewiki-1
 
-real: install  ## the whole chain on your files: DUMP=… [GLUE=… SQUAD=… SWAG=… NER=…] [PRESET=laptop] [NAME=enwiki-1]
+real: install  ## the whole pipeline on your files: DUMP=… [GLUE=… SQUAD=… SWAG=… NER=…] [PRESET=laptop] [NAME=enwiki-1]
 	@test -n "$(DUMP)" || { echo "make real: DUMP is not set; give a Wikipedia dump: make real DUMP=enwiki-….xml.bz2 [GLUE=dir SQUAD=dir SWAG=dir NER=dir]" >&2; exit 2; }
 	$(BIN)/python -m workflows.run --preset $(PRESET) --dump $(NAME) --dump-file $(DUMP) \
 		$(if $(GLUE),--glue $(GLUE)) $(if $(SQUAD),--squad $(SQUAD)) $(if $(SWAG),--swag $(SWAG)) $(if $(NER),--ner $(NER)) \
 		--dev-fraction $(DEV_FRACTION)
 
 ui: install  ## the Dagster UI (port 3000) and the MLflow UI (port 5000) on loopback
-	$(BIN)/python -m workflows.ui
+	$(BIN)/python -m workflows.serve ui
 
 test: install-dev  ## the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
@@ -90,24 +90,24 @@ same-tests: install-dev  # two collections, seconds apart and with other hash se
 	for seed in 1 2; do sed -i 's/ collected.* in .*/ collected/' "$$folder/$$seed"; done; \
 	diff "$$folder/1" "$$folder/2" && tail -n 1 "$$folder/1" | grep -qx "exit code 0"
 
-bench: bench-corpus bench-instances bench-pretraining bench-finetuning bench-serving  ## every benchmark, each beside its peer
+bench: bench-corpus bench-instances bench-pretraining bench-finetuning bench-serving  ## every benchmark, each with its peer
 
-bench-corpus: install-dev  ## extraction beside wikiextractor and mwparserfromhell
+bench-corpus: install-dev  ## extraction, with wikiextractor and mwparserfromhell
 	$(BIN)/python -m benchmarks.corpus
 
-audit-corpus: install-dev  ## what is kept of dumps beside wikiextractor, into docs/corpus.md: DUMPS="…"
+audit-corpus: install-dev  ## extraction quality, with wikiextractor, into docs/corpus.md: DUMPS="…"
 	$(BIN)/python -m benchmarks.corpus_audit $(DUMPS) --write docs/corpus.md
 
-bench-instances: install-dev  ## instances, vocabulary counts and their memory, beside the reference in plain Python
+bench-instances: install-dev  ## instances, vocabulary counts and their memory, with the reference in plain Python
 	$(BIN)/python -m benchmarks.instances $(if $(DUMPS),--dump $(DUMPS))
 
-bench-pretraining: install-dev  ## training steps beside transformers
+bench-pretraining: install-dev  ## training steps, with transformers
 	$(BIN)/python -m benchmarks.pretraining
 
-bench-finetuning: install-dev  ## fine-tuning and predicting beside transformers' Trainer
+bench-finetuning: install-dev  ## fine-tuning and prediction, with transformers' Trainer
 	$(BIN)/python -m benchmarks.finetuning
 
-bench-serving: install-dev  ## a registered model behind MLflow's server: p50, p99 and requests a second, beside transformers
+bench-serving: install-dev  ## a registered model on MLflow's server: p50, p99 and requests per second, with transformers
 	$(BIN)/python -m benchmarks.serving
 
 constraints: $(VENV)/.installed-services  ## write the installed versions to constraints.txt

@@ -1,8 +1,8 @@
-"""Extraction of a Wikipedia dump: megabytes of XML a second, beside wikiextractor and mwparserfromhell.
+"""Extraction of a Wikipedia dump: megabytes of XML per second, compared with wikiextractor and mwparserfromhell.
 
-Every figure is a whole command from dump to written output, the interpreter's start included. "One core" pins the
+Every figure is a whole command from dump to written output, including the start of the interpreter. "One core" pins the
 command and its helper processes to one core; ours is then the plain function without Beam. "All cores" is the job as
-users run it, Beam's start left out and printed apart.
+users run it; Beam's start is excluded and has a row of its own.
 """
 
 import json

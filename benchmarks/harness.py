@@ -204,14 +204,12 @@ class CommandError(BertError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Time, memory and output of a finished command."""
+    """Time and output of a finished command."""
 
     seconds: float
     """Wall time, including the start of the interpreter."""
     cpu_seconds: float
     """Processor time of the process and of the children that it waited for."""
-    peak_bytes: int
-    """Resident memory of the largest of these processes."""
     output: str
 
 
@@ -237,7 +235,6 @@ def run_timed(command: Sequence[str], *, one_core: bool) -> Timing:
         return Timing(
             seconds=seconds,
             cpu_seconds=usage.ru_utime + usage.ru_stime,
-            peak_bytes=usage.ru_maxrss * 1024,
             output=output.read(),
         )
 

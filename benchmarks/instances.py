@@ -1,8 +1,9 @@
-"""Pre-training instances a second, beside the reference algorithm in plain Python; counting words; memory.
+"""Pre-training instances per second, compared with the reference algorithm in plain Python; counting words; memory.
 
 Length 128, 20 predictions, ten passes, static masks: the defaults of BERT's own script. The parts run in this process
-on one core. The whole job (reading, tokenizing, pairs, masks, writing, Beam) is a command of its own, its start left
-out and printed apart. The reference tokenizes with the same fast library and writes nothing, which favors it.
+on one core. The whole job (reading, tokenizing, pairs, masks, writing, Beam) is a separate command; its start is
+excluded and has a row of its own. The reference tokenizes with the same fast library and writes nothing, which favors
+it.
 """
 
 import argparse

@@ -63,7 +63,7 @@ def measure(case: TrainingCase, num_turns: int) -> tuple[float, list[float]]:
 
     def collated(*samples: Any, **named: Any) -> Batch:
         batch = collate(*samples, **named)
-        return batch._replace(token_rows=None) if current.padded else batch
+        return batch._replace(token_indices=None) if current.padded else batch
 
     def after_step(_: int) -> None:
         """Record the rate of the step that ended, and switch to the next variant."""
@@ -82,7 +82,7 @@ def measure(case: TrainingCase, num_turns: int) -> tuple[float, list[float]]:
     training.trainer.should_stop = lambda: steps >= len(variants) * (num_turns + 1)
     with (
         settings,
-        mock.patch("bert_model.pretraining.trainer.collate", collated),
+        mock.patch("bert_model.pretraining.data.collate", collated),
         contextlib.redirect_stderr(io.StringIO()),
     ):
         training.trainer.run(0)

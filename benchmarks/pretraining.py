@@ -1,8 +1,8 @@
-"""Pre-training steps in real tokens a second, beside transformers' BertForPreTraining.
+"""Pre-training steps in real tokens per second, compared with transformers' BertForPreTraining.
 
 Padding is not counted as tokens. Data, shapes, precision and dropout are the same on both sides; each is measured
-eager and (unless left out) compiled, and the best of each makes the RATIO. Needs torch, tokenizers, pyarrow, numpy,
-safetensors and pyyaml, and transformers for the peer.
+eager and (unless left out) compiled, and the RATIO compares the best of each. Requires torch, tokenizers, pyarrow,
+numpy, safetensors, pyyaml and pydantic, and transformers for the peer.
 """
 
 import argparse
@@ -33,8 +33,8 @@ from benchmarks.inputs import sample_instances
 from benchmarks.training import RANK_TIMEOUT_SECONDS, OurTraining, TrainingCase
 from bert_model.model.cpu_kernels import cpu_settings
 from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice, split_micro_batches
-from bert_model.training.distributed import environments_of_ranks, keep_freed_memory
-from bert_model.training.throughput import matrix_product_rate
+from bert_model.training.distributed import keep_freed_memory, rank_environments
+from bert_model.training.throughput import peak_matmul_flops
 from bert_pipeline.errors import BertError, ConfigurationError
 from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -93,7 +93,7 @@ def measure(case: TrainingCase, *, compiled: bool, rounds: int, seconds: float) 
 
 def _note(case: TrainingCase, name: str, training: OurTraining, tokens_per_second: float) -> str:
     with cpu_settings(onednn=training.onednn):
-        rate = matrix_product_rate(case.device, case.precision)
+        rate = peak_matmul_flops(case.device, case.precision)
     utilization = tokens_per_second * training.flops_per_token() / rate
     note = f"{name.removeprefix('ours').strip(', ') or 'eager'}; {utilization:.0%} of the matrix-product rate "
     note += f"({rate / 1e9:,.0f} GFLOP/s); {training.waiting_share:.2%} waiting for data"
@@ -133,11 +133,11 @@ def profile(case: TrainingCase) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Two ranks beside one
+# Two ranks compared with one
 
 
 def measure_ranks(case: TrainingCase, *, rounds: int, seconds: float) -> list[Row]:
-    """Measure two gloo ranks, and two independent processes, beside one process, each time in fresh processes.
+    """Measure two gloo ranks, and two independent processes, against one process, each time in fresh processes.
 
     Each process has one thread. All use twice the case's batch, so that each rank has as many instances as the case.
     Two processes that share nothing are the upper bound of what a second process can add on the machine.
@@ -162,7 +162,7 @@ def measure_ranks(case: TrainingCase, *, rounds: int, seconds: float) -> list[Ro
 def run_trainings(case: TrainingCase, world_sizes: Sequence[int], seconds: float) -> float:
     """Run one training for each world size, all at once; return the real tokens per second of all together."""
     command = [sys.executable, "-m", "benchmarks.training", case.to_json(seconds=seconds)]
-    environments = [environment for world_size in world_sizes for environment in environments_of_ranks(world_size)]
+    environments = [environment for world_size in world_sizes for environment in rank_environments(world_size)]
     processes = [
         subprocess.Popen(
             command,
@@ -261,7 +261,7 @@ def render_growth(rows: Sequence[Growth]) -> str:
 
 
 def _growth_table(args: argparse.Namespace, case: TrainingCase) -> str:
-    rate = matrix_product_rate(case.device, case.precision)
+    rate = peak_matmul_flops(case.device, case.precision)
     series = growth_series(case, lambda length: _instances(args, case.vocab_size, length), GROWTH_LENGTHS)
     return render_growth([row for cases in series for row in measure_growth(cases, args.seconds, rate)])
 
@@ -341,7 +341,7 @@ def _parser(*, on_gpu: bool) -> argparse.ArgumentParser:
     parser.add_argument("--articles", type=int, default=1200, help="size of the generated encyclopedia")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-growth", action="store_true", help="leave out how a step grows with batch, length, size")
-    parser.add_argument("--no-ranks", action="store_true", help="leave out two gloo ranks beside one (CPU only)")
+    parser.add_argument("--no-ranks", action="store_true", help="leave out two gloo ranks compared with one (CPU only)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds; medians are printed")
     parser.add_argument("--seconds", type=float, default=10.0, help="minimum length of a round")
     parser.add_argument("--quick", action="store_true", help="one short round, eager: shows that it runs")

@@ -1,8 +1,8 @@
-"""A registered model behind `mlflow models serve`, in requests a second with their p50 and p99, beside its peer.
+"""A registered model behind `mlflow models serve`: requests per second, p50 and p99, compared with transformers.
 
 Both servers are MLflow's, on loopback, with one worker, and answer the same texts with the same weights: ours the
-registered pyfunc, the peer's transformers' pipeline in MLflow's own flavour for it. Clients are threads of this process
-on the same machine. The rows without a server call the models here, and are what the servers could reach at most.
+registered pyfunc, the peer's transformers' pipeline in MLflow's own flavor for it. Clients are threads of this process
+on the same machine. The rows without a server call the models in this process: the upper bound for the servers.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from benchmarks.finetuning import fresh_model, generated_tasks
 from benchmarks.harness import (
@@ -73,7 +74,7 @@ def make_case(size: str, num_texts: int) -> ServingCase:
     """Fine-tune a model of random weights briefly, and make it the champion of a separate registry."""
     from bert_model.finetuning.config import task_configuration
     from bert_model.finetuning.finetune import finetune
-    from bert_model.finetuning.worker_pool import TrialPool
+    from bert_model.finetuning.worker_pool import WorkerPool
     from bert_model.registry.client import model_name
     from bert_model.registry.promotion import GateConfig
     from bert_model.registry.registry import promote, register
@@ -89,28 +90,14 @@ def make_case(size: str, num_texts: int) -> ServingCase:
         few = dataclasses.replace(data, train=data.train[:64], test={})
         settings = {"epochs": [1.0], "seeds": [1], "learning_rates": [5e-5], "batch_sizes": [32]}
         config = task_configuration(TASK, {**settings, "compare_starts": False})
-        with TrialPool(num_workers=0) as pool:
+        with WorkerPool(num_workers=0) as pool:
             finetune(few, fresh_model(size), directory, config, pool=pool, experiment="")
-    with variables(case.environment()):
+    with mock.patch.dict(os.environ, case.environment()):
         version = register(directory, name, tags={"licence": "Apache-2.0"})
         if "champion" not in version.aliases:  # a degenerate model is as fast as any other
             waived = ("not_degenerate", "comparable", "covers_champion", "better", "no_task_worse")
             promote(name, version.version, config=GateConfig(waived_gates=waived)).require()
     return case
-
-
-@contextlib.contextmanager
-def variables(values: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for the duration of a block."""
-    before = {key: os.environ.get(key) for key in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            os.environ.pop(key, None)
-            if value is not None:
-                os.environ[key] = value
 
 
 def peer_pipeline(case: ServingCase) -> Any:
@@ -135,20 +122,14 @@ def save_peer(case: ServingCase, batch_size: int) -> Path:
     return path
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelServer:
-    """A model server on loopback."""
-
-    port: int
-
-    def connect(self) -> http.client.HTTPConnection:
-        """Return a persistent connection."""
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+def connect(port: int) -> http.client.HTTPConnection:
+    """Return a persistent connection to a server on loopback."""
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
 
 @contextlib.contextmanager
-def serve(model_uri: str, log: Path, environment: Mapping[str, str]) -> Iterator[ModelServer]:
-    """Run `mlflow models serve` for a block. Raise BertError with the end of its log if it does not start."""
+def serve(model_uri: str, log: Path, environment: Mapping[str, str]) -> Iterator[int]:
+    """Run `mlflow models serve` for a block and yield its port. Raise BertError with the end of its log on failure."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -163,14 +144,13 @@ def serve(model_uri: str, log: Path, environment: Mapping[str, str]) -> Iterator
             start_new_session=True,
         )
     try:
-        server = ModelServer(port=port)
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
-        while not _answers(server):
+        while not _answers(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 end = log.read_text(encoding="utf-8", errors="replace")[-600:]
                 raise BertError(f"{model_uri}: the server did not start: {end}")
             time.sleep(0.2)
-        yield server
+        yield port
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -181,8 +161,8 @@ def serve(model_uri: str, log: Path, environment: Mapping[str, str]) -> Iterator
             process.wait()
 
 
-def _answers(server: ModelServer) -> bool:
-    with contextlib.closing(server.connect()) as connection:
+def _answers(port: int) -> bool:
+    with contextlib.closing(connect(port)) as connection:
         try:
             connection.request("GET", "/ping")
             return connection.getresponse().status == 200
@@ -216,7 +196,7 @@ class Load:
         return f"p50 {median:.1f} ms, p99 {self.percentile(0.99):.1f} ms"
 
 
-def measure_clients(server: ModelServer, bodies: Sequence[bytes], clients: int, seconds: float, load: Load) -> float:
+def measure_clients(port: int, bodies: Sequence[bytes], clients: int, seconds: float, load: Load) -> float:
     """Run clients that send one request after another; return the requests per second of all clients together."""
     found: list[list[float]] = [[] for _ in range(clients)]
     problems: list[BaseException] = []
@@ -224,7 +204,7 @@ def measure_clients(server: ModelServer, bodies: Sequence[bytes], clients: int, 
 
     def client(number: int) -> None:
         try:
-            with contextlib.closing(server.connect()) as connection:
+            with contextlib.closing(connect(port)) as connection:
                 index = number
                 while not found[number] or time.perf_counter() - started < seconds:
                     before = time.perf_counter()
@@ -256,21 +236,19 @@ def peer_body(texts: Sequence[str]) -> bytes:
     return json.dumps({"inputs": list(texts)}).encode()
 
 
-def measure_served(
-    case: ServingCase, ours: ModelServer, peer: ModelServer | None, arguments: argparse.Namespace
-) -> list[Row]:
-    """Measure requests of one text and of a batch, by one client and by several, in alternating rounds."""
+def measure_served(case: ServingCase, ours: int, peer: int | None, arguments: argparse.Namespace) -> list[Row]:
+    """Measure requests of one text and of a batch, by one client and by several; `ours` and `peer` are ports."""
     rows = []
     for size, clients in itertools.product((1, arguments.batch), (1, arguments.clients)):
-        sides: list[tuple[str, ModelServer, Callable[[Sequence[str]], bytes]]] = [("ours", ours, our_body)]
+        sides: list[tuple[str, int, Callable[[Sequence[str]], bytes]]] = [("ours", ours, our_body)]
         if peer is not None:
             sides.append((PEER, peer, peer_body))
         loads = {name: Load() for name, _, _ in sides}
         contestants: dict[str, Contestant] = {}
-        for name, server, body in sides:
+        for name, port, body in sides:
             bodies = [body(texts) for texts in case.groups(size)]
-            _warm_up(server, bodies, size)
-            contestants[name] = _contestant(server, bodies, clients, arguments.seconds, loads[name])
+            _warm_up(port, bodies, size)
+            contestants[name] = _contestant(port, bodies, clients, arguments.seconds, loads[name])
         what = f"{_texts(size)} a request, {clients} client{'s' * (clients > 1)}"
         rows.append(_row(what, medians(contestants, arguments.rounds, what), loads))
     return rows
@@ -285,12 +263,12 @@ def _row(what: str, rates: Mapping[str, float], loads: Mapping[str, Load]) -> Ro
     return Row(what=what, unit=UNIT, ours=rates["ours"], peer=PEER, theirs=rates.get(PEER), note=note)
 
 
-def _contestant(server: ModelServer, bodies: Sequence[bytes], clients: int, seconds: float, load: Load) -> Contestant:
-    return lambda: measure_clients(server, bodies, clients, seconds, load)
+def _contestant(port: int, bodies: Sequence[bytes], clients: int, seconds: float, load: Load) -> Contestant:
+    return lambda: measure_clients(port, bodies, clients, seconds, load)
 
 
-def _warm_up(server: ModelServer, bodies: Sequence[bytes], expected: int) -> None:
-    with contextlib.closing(server.connect()) as connection:
+def _warm_up(port: int, bodies: Sequence[bytes], expected: int) -> None:
+    with contextlib.closing(connect(port)) as connection:
         for body in bodies[:WARM_UP]:
             answers = send(connection, body)
             if len(answers) != expected:

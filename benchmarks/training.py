@@ -21,7 +21,8 @@ from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.data import InstanceSplit
-from bert_model.pretraining.trainer import Phase, Trainer
+from bert_model.pretraining.phases import Phase
+from bert_model.pretraining.trainer import Trainer
 from bert_model.training.distributed import Group, keep_freed_memory, process_group
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import build_optimizer
@@ -149,7 +150,7 @@ class OurTraining:
             saver=None,
             should_stop=lambda: self.meter.is_over,
             after_step=self._count,
-            matrix_product_rate=1.0,  # so that utilization is the number of operations per second
+            peak_flops=1.0,  # so that utilization is the number of operations per second
         )
         self.onednn = (
             () if compiled or case.precision != "float32" else onednn_choice(case.model_config(), device=case.device)

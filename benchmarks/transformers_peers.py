@@ -22,8 +22,15 @@ import transformers
 from benchmarks.training import Meter, TrainingCase
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.model.config import IGNORED_LABEL
-from bert_model.pretraining.data import Batch, InstanceReader, InstanceSplit, collate, rank_slice, split_micro_batches
-from bert_model.pretraining.trainer import ALIGNED_LENGTH
+from bert_model.pretraining.data import (
+    ALIGNED_LENGTH,
+    Batch,
+    InstanceReader,
+    InstanceSplit,
+    collate,
+    rank_slice,
+    split_micro_batches,
+)
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 

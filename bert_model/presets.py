@@ -11,7 +11,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.registry.promotion import GateConfig
-from bert_pipeline.configuration import Share, configuration, from_mapping, override, read_yaml, to_mapping
+from bert_pipeline.configuration import Share, configuration, from_mapping, override, read_yaml
 from bert_pipeline.corpus.build import CorpusConfig
 from bert_pipeline.errors import ConfigurationError, UsageError, suggest
 from bert_pipeline.instances.pairs import InstancesConfig
@@ -70,7 +70,7 @@ class TaskRunsConfig:
         self.for_task("")
 
     def for_task(self, task: str) -> FinetuningConfig:
-        """The settings of one task: the paper's, the default over them, the task's own keys over both."""
+        """Return the settings of one task: the paper's, overridden by `default`, overridden by the task's own."""
         settings = {"compare_starts": self.comparison, **self.default, **self.tasks.get(task, {})}
         return task_configuration(task or "default", settings)
 
@@ -104,22 +104,22 @@ class RunPreset:
 
     @property
     def sequence_lengths(self) -> tuple[int, ...]:
-        """The instance lengths that the phases of pre-training need, in order and once each."""
+        """Lengths of the instances that the phases of pre-training need, without duplicates, in order."""
         return tuple(dict.fromkeys(phase.max_seq_length for phase in self.pretraining.phases))
 
     @property
     def model_name(self) -> str:
-        """The registered name of the pre-trained model: bert-tiny."""
+        """Registered name of the pre-trained model, such as bert-tiny."""
         return f"bert-{self.pretraining.model.preset}"
 
 
 def preset_names() -> tuple[str, ...]:
-    """The presets that come with the package."""
+    """Return the names of the presets in the package."""
     return tuple(sorted(path.stem for path in PRESETS_DIRECTORY.glob("*.yaml")))
 
 
 def preset_path(name_or_path: str) -> Path:
-    """The file of a preset by name or path; UsageError names the nearest known one."""
+    """Return the file of a preset by name or path; raise UsageError with the nearest known name."""
     if name_or_path in preset_names():
         return PRESETS_DIRECTORY / f"{name_or_path}.yaml"
     path = Path(name_or_path)
@@ -131,7 +131,7 @@ def preset_path(name_or_path: str) -> Path:
 
 
 def load_preset(name_or_path: str) -> RunPreset:
-    """Read a preset by name or path; ConfigurationError names key, value and reason."""
+    """Read a preset by name or path; raise ConfigurationError with key, value and reason."""
     path = preset_path(name_or_path)
     return preset_from_mapping(read_yaml(path), name=path.stem)
 
@@ -141,13 +141,8 @@ def preset_from_mapping(mapping: Mapping[str, Any], *, name: str) -> RunPreset:
     return from_mapping(RunPreset, {"name": name, **mapping}, where=f"preset {name}")
 
 
-def preset_to_mapping(preset: RunPreset) -> dict[str, Any]:
-    """The preset as plain YAML values."""
-    return to_mapping(preset)
-
-
 def with_phases_in(config: PretrainingConfig, directories: Mapping[int, Path | str]) -> PretrainingConfig:
-    """Return `config` with each phase reading the instance directory of its length."""
+    """Return `config` with the instance directory of each phase, by its sequence length."""
     phases = tuple(
         dataclasses.replace(phase, instances=str(directories[phase.max_seq_length])) for phase in config.phases
     )
@@ -155,9 +150,9 @@ def with_phases_in(config: PretrainingConfig, directories: Mapping[int, Path | s
 
 
 def load_configuration(reference: str, assignments: Sequence[str] = ()) -> PretrainingConfig:
-    """Read a configuration from a YAML file or a preset by name, with `key=value` assignments applied.
+    """Read a pre-training configuration from a YAML file or a preset, with `key=value` overrides.
 
-    A file with a section `pretraining` (a whole-run preset) gives that section.
+    Of a whole-run preset the section `pretraining` is read.
     """
     path = Path(reference)
     if not path.is_file():

@@ -1,7 +1,7 @@
-"""`python -m workflows.backup`: Dagster's and MLflow's databases and the artefact store, while they are in use.
+"""`python -m workflows.backup`: Dagster's and MLflow's databases and the artifact store, while they are in use.
 
-In this order: Dagster's events name registered versions, and the registry's rows name artefacts. What is written last
-is copied first, so that everything a copy refers to is in the copy; the newest artefacts may be there without a row.
+The order of the copies keeps them consistent: Dagster's events refer to registered versions, and these to artifacts. So
+what is written last is copied first; a copy may hold new artifacts without a row, but no row without its artifacts.
 """
 
 import argparse
@@ -24,7 +24,7 @@ SQLITE_COMPANIONS = ("-wal", "-shm", "-journal")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Back up or restore; returns 0, or the exit code of the error that is printed."""
+    """Create or restore a backup; return 0, or the exit code of the error that is printed."""
     parser = argparse.ArgumentParser(prog="python -m workflows.backup", description=(__doc__ or "").partition(": ")[2])
     subparsers = parser.add_subparsers(dest="command", required=True)
     for name, words in (
@@ -45,17 +45,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BertError as error:
         print(f"workflows.backup: {error}", file=sys.stderr)
         return error.exit_code
-    made = arguments.directory if arguments.command == "create" else home.path
+    written = arguments.directory if arguments.command == "create" else home.path
     size = sum(entry["bytes"] for entry in manifest.files.values())
-    print(f"{made}: {len(manifest.files):,} files, {size:,} bytes, of {manifest.provenance['home']}")
+    print(f"{written}: {len(manifest.files):,} files, {size:,} bytes, of {manifest.provenance['home']}")
     return 0
 
 
 def create_backup(home: BertHome, directory: Path) -> Manifest:
-    """Copy what lies in the home: Dagster's storage, then MLflow's database, then the artefacts.
+    """Copy the home to a new directory: Dagster's storage, then MLflow's database, then the artifacts.
 
-    Services may go on meanwhile: databases are copied through SQLite, each as it was at one moment. ArtefactError
-    when `directory` exists, or there is nothing to copy.
+    Services may run meanwhile: each database is copied as a snapshot by SQLite. ArtefactError when `directory` exists
+    or there is nothing to copy.
     """
     if directory.exists():
         raise ArtefactError(f"{directory}: exists; give a new directory for each backup")
@@ -73,10 +73,10 @@ def create_backup(home: BertHome, directory: Path) -> Manifest:
 
 
 def restore_backup(directory: Path, home: BertHome) -> Manifest:
-    """Make a home from a backup, in another place where that is wanted; returns the backup's manifest.
+    """Restore a backup to an empty home, which may have another path; return the backup's manifest.
 
-    Every file is checked before. MLflow's rows, which name artefacts by absolute paths, are led to the new place.
-    ArtefactError when the backup is damaged or the home holds something.
+    Every file is verified first. MLflow's rows, which hold absolute paths of artifacts, are updated to the new path.
+    ArtefactError when the backup is damaged or the home is not empty.
     """
     manifest = load_manifest(directory, kind=BACKUP_KIND, verify="sha256")
     target = home.path
@@ -94,7 +94,7 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
 
 
 def elsewhere(home: BertHome) -> dict[str, str]:
-    """The parts that are not kept in the home, and what keeps them."""
+    """Return the parts that are not stored in the home, and what stores them."""
     parts = {}
     if home.tracking_uri != f"sqlite:///{home.path / MLFLOW}":
         parts["MLflow's database"] = "what MLFLOW_TRACKING_URI names"
@@ -106,14 +106,14 @@ def elsewhere(home: BertHome) -> dict[str, str]:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a directory that is in use: databases through SQLite, files that vanish meanwhile not at all."""
+    """Copy a directory that is in use; files that are deleted meanwhile are left out."""
     for path in sorted(source.rglob("*")):
         if path.is_file() and not path.is_symlink():
             copy_file(path, target / path.relative_to(source))
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy one file, where there is one; a database as it is between two transactions."""
+    """Copy one file if it exists; copy a database as a snapshot between two transactions."""
     if source.name.endswith(SQLITE_COMPANIONS) or not source.is_file():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def relocate(database: Path, old: Path, new: Path) -> None:
-    """Lead the rows of an MLflow database that name files below `old` to the same files below `new`."""
+    """Replace the path `old` by `new` in all text columns of an MLflow database."""
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
         tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
         for table in tables:

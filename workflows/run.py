@@ -1,8 +1,7 @@
 """`python -m workflows.run`: the whole asset graph over one dump, by one command.
 
-It materializes the same assets as the UI does, into the same Dagster instance, so the UI shows the runs afterwards.
-One process goes over all phases and partitions: importing Dagster, torch and MLflow for each would take longer than
-the work of a small one.
+It materializes the same assets as the UI does, in the same Dagster instance, so the UI shows the runs afterwards. One
+process runs all stages and partitions: importing Dagster, torch and MLflow for each takes longer than a small stage.
 """
 
 import argparse
@@ -21,8 +20,8 @@ from bert_pipeline.errors import BertError, InputError, UsageError
 from workflows.lib.launchpad import asset_configs
 from workflows.lib.resources import (
     DEFAULT_DUMP,
-    PHASE_ASSETS,
-    PHASES,
+    STAGE_ASSETS,
+    STAGES,
     TASK_NAMES,
     BertHome,
     checked_dump_name,
@@ -30,18 +29,24 @@ from workflows.lib.resources import (
     sample_seed,
 )
 
+SUITES = {
+    "glue": "the nine GLUE tasks",
+    "squad": "SQuAD's JSON files",
+    "swag": "SWAG's CSV files",
+    "ner": "the CoNLL-2003 files",
+}
+"""Options for the folders of the official task files."""
 DEMO_SHARES = {"data": 0.04, "pretraining": 0.4, "finetuning": 0.55, "report": 0.01}
-"""Parts of the demo's time, as measured on two cores: what its estimate of the time left starts from."""
+"""Share of each stage in the demo's time, as measured on two cores: the base of its estimate of the time left."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the phases asked for; returns 0, 1 when a run or a blocking check failed, 2 for bad usage."""
-    parser = build_parser()
-    arguments = parser.parse_args(argv)
+    """Run the requested stages; return 0, 1 when a run or a blocking check failed, 2 for bad usage."""
+    arguments = build_parser().parse_args(argv)
     try:
         plan = plan_of(arguments)
         with term_as_interrupt():
-            return run_phases(plan, PHASES if arguments.phase == "all" else (arguments.phase,))
+            return run_stages(plan, STAGES if arguments.phase == "all" else (arguments.phase,))
     except BertError as error:
         print(f"workflows.run: {error}", file=sys.stderr)
         return error.exit_code
@@ -52,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def term_as_interrupt() -> Iterator[None]:
-    """Dagster ends a run in order on SIGINT: let TERM do the same, and SIGINT work in a shell's background job too."""
+    """Turn TERM into an interrupt, on which Dagster ends a run in order; give SIGINT back to a background job."""
     handlers = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: lambda *_: os.kill(os.getpid(), signal.SIGINT),
@@ -70,12 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--preset", default="demo", metavar="NAME|FILE", help="what to run (default: %(default)s)")
     parser.add_argument("--dump", default=DEFAULT_DUMP, metavar="NAME", help="the partition (default: %(default)s)")
     parser.add_argument("--dump-file", action="append", default=[], metavar="PATH", help="the dump's own file(s)")
-    for suite, what in (
-        ("glue", "the nine GLUE tasks"),
-        ("squad", "SQuAD's JSON files"),
-        ("swag", "SWAG's CSV files"),
-        ("ner", "the CoNLL-2003 files"),
-    ):
+    for suite, what in SUITES.items():
         parser.add_argument(f"--{suite}", default="", metavar="DIR", help=f"folder with {what}")
     parser.add_argument(
         "--dev-fraction",
@@ -84,13 +84,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="where a task has one file only, cut this share off it as dev set; results then say 'own split'",
     )
     parser.add_argument("--tasks", default="", metavar="A,B", help=f"default: all of {' '.join(TASK_NAMES)}")
-    parser.add_argument("--phase", choices=[*PHASES, "all"], default="all", help="default: %(default)s")
+    parser.add_argument("--phase", choices=[*STAGES, "all"], default="all", help="default: %(default)s")
     return parser
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is run, over what."""
+    """A preset and the files it is run on."""
 
     preset: RunPreset
     dump: str
@@ -101,13 +101,14 @@ class Plan:
 
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
-    """Check everything that can be checked before anything runs."""
+    """Check everything that can be checked before anything runs; InputError or UsageError names the option."""
     preset = load_preset(arguments.preset)
     dump = checked_dump_name(arguments.dump)
     if arguments.dump_file and sample_seed(dump) is not None:
         raise UsageError(
             f"--dump {dump} names a generated sample; give --dump-file another name, such as --dump enwiki-1"
         )
+    # Sources may have a prefix (text:PATH). Paths become absolute: the UI's runs have another directory.
     sources = []
     for source in arguments.dump_file:
         prefix, separator, path = source.rpartition(":")
@@ -115,7 +116,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
             raise InputError(f"--dump-file {path}: no such file")
         sources.append(f"{prefix}{separator}{Path(path).resolve()}")
     suites = {}
-    for suite in ("glue", "squad", "swag", "ner"):
+    for suite in SUITES:
         folder = getattr(arguments, suite)
         if folder and not Path(folder).exists():
             raise InputError(f"--{suite} {folder}: no such folder")
@@ -134,8 +135,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     )
 
 
-def run_phases(plan: Plan, phases: Sequence[str]) -> int:
-    """Run the phases one after the other and print what came out; ends at the first that fails."""
+def run_stages(plan: Plan, stages: Sequence[str]) -> int:
+    """Run stages one after the other, up to the first that fails, and print the outcome."""
     from workflows.lib.console import TIME_LEFT
     from workflows.lib.instance import end_abandoned_runs, open_instance
 
@@ -143,27 +144,27 @@ def run_phases(plan: Plan, phases: Sequence[str]) -> int:
     home = BertHome()
     details = home.run_log(plan.dump)
     details.parent.mkdir(parents=True, exist_ok=True)
-    print(f"{plan.dump} with the preset {plan.preset.name}: {', '.join(phases)}; details in {details}", flush=True)
-    TIME_LEFT.begin(DEMO_SHARES if plan.preset.name == "demo" and tuple(phases) == PHASES else {})
+    print(f"{plan.dump} with the preset {plan.preset.name}: {', '.join(stages)}; details in {details}", flush=True)
+    TIME_LEFT.begin(DEMO_SHARES if plan.preset.name == "demo" and tuple(stages) == STAGES else {})
     with open_instance(home, dumps=(DEFAULT_DUMP, plan.dump)) as instance:
         home.apply_environment()
         end_abandoned_runs(instance)
-        for phase in phases:
-            TIME_LEFT.enter(phase)
+        for stage in stages:
+            TIME_LEFT.enter(stage)
             started = time.monotonic()
-            failed = run_phase(plan, phase, instance, details)
-            seconds[phase] = time.monotonic() - started
+            failed = run_stage(plan, stage, instance, details)
+            seconds[stage] = time.monotonic() - started
             for partition in failed:
-                print(f"workflows.run: {phase} of {partition} failed; the cause stands above", file=sys.stderr)
+                print(f"workflows.run: {stage} of {partition} failed; the cause stands above", file=sys.stderr)
             if failed:
                 return 1
-    if "report" in phases:
+    if "report" in stages:
         print_outcome(plan, seconds)
     return 0
 
 
-def run_phase(plan: Plan, phase: str, instance: Any, details: Path) -> list[str]:
-    """Materialize the assets of one phase, partition by partition; returns the partitions that failed."""
+def run_stage(plan: Plan, stage: str, instance: Any, details: Path) -> list[str]:
+    """Materialize the assets of one stage, partition by partition; return the partitions that failed."""
     import dagster as dg
 
     from workflows.definitions import defs
@@ -173,16 +174,16 @@ def run_phase(plan: Plan, phase: str, instance: Any, details: Path) -> list[str]
 
     job = defs().resolve_implicit_global_asset_job_def()
     partitions: list[Any] = [plan.dump]
-    if phase == "finetuning":
+    if stage == "finetuning":
         partitions = [dump_task_key(plan.dump, task) for task in plan.tasks]
     failed: list[str] = []
     for number, partition in enumerate(partitions, start=1):
         result = job.execute_in_process(
             instance=instance,
             partition_key=partition,
-            asset_selection=[dg.AssetKey(name) for name in PHASE_ASSETS[phase]],
-            run_config=run_config(plan, phase, details),
-            tags={"bert/preset": plan.preset.name, "bert/phase": phase, PROCESS_TAG: process_mark()},
+            asset_selection=[dg.AssetKey(name) for name in STAGE_ASSETS[stage]],
+            run_config=run_config(plan, stage, details),
+            tags={"bert/preset": plan.preset.name, "bert/phase": stage, PROCESS_TAG: process_mark()},
             raise_on_error=False,
         )
         if not result.success:
@@ -194,7 +195,7 @@ def run_phase(plan: Plan, phase: str, instance: Any, details: Path) -> list[str]
 
 
 def was_interrupted(instance: Any, run_id: str) -> bool:
-    """Whether a run ended because this process was asked to stop, and not because of what it did."""
+    """Return whether a run ended because this process was asked to stop, and not by an error."""
     import dagster as dg
 
     run = instance.get_run_by_id(run_id)
@@ -205,24 +206,24 @@ def was_interrupted(instance: Any, run_id: str) -> bool:
     return any(reason is not None and reason.value == "UNEXPECTED_TERMINATION" for reason in reasons)
 
 
-def run_config(plan: Plan, phase: str, details: Path) -> dict[str, Any]:
-    """The run configuration that a preset stands for, as one would give it in the launchpad."""
+def run_config(plan: Plan, stage: str, details: Path) -> dict[str, Any]:
+    """Return the run config of a stage for the plan's preset and files, as it would be entered in the launchpad."""
     configs = asset_configs(plan.preset, sources=plan.sources, suites=plan.suites, dev_fraction=plan.dev_fraction)
     return {
-        "ops": {name: {"config": configs[name]} for name in PHASE_ASSETS[phase] if name in configs},
+        "ops": {name: {"config": configs[name]} for name in STAGE_ASSETS[stage] if name in configs},
         "loggers": {"console": {"config": {"details": str(details)}}},
     }
 
 
 def print_outcome(plan: Plan, seconds: Mapping[str, float]) -> None:
-    """The table, the pictures, the time and the way to the UIs."""
+    """Print the results table, the paths of plots and report, the time, and how to open the UIs."""
     directory = BertHome().report(plan.dump)
     print()
     print((directory / "results.txt").read_text(encoding="utf-8"))
     for path in sorted(directory.glob("*.png")):
         print(f"plot: {path}")
     print(f"report: {directory / 'report.md'}")
-    parts = ", ".join(f"{phase} {spent:.0f} s" for phase, spent in seconds.items())
+    parts = ", ".join(f"{stage} {spent:.0f} s" for stage, spent in seconds.items())
     print(f"{sum(seconds.values()) / 60:.1f} minutes ({parts}); data, runs and registry are in {BertHome().path}")
     print("make ui    opens Dagster on http://127.0.0.1:3000 and MLflow on http://127.0.0.1:5000")
 

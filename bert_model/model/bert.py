@@ -1,8 +1,14 @@
 """BERT as in the paper (sections 3 and 3.1) and google's modeling.py, under Hugging Face's parameter names.
 
-Shapes: B sequences, S positions, Q positions that are read after the last block, H hidden size, A heads, D = H / A,
-V vocabulary, M masked positions of each sequence. T real tokens of all sequences stand in the place of B, S where a
-batch is packed.
+Notable:
+- post-LayerNorm blocks, learned position embeddings, vocabulary projection tied to the word embeddings
+- padding is skipped: with `token_indices` every layer but attention runs on real tokens only (unpadding.py)
+- the last block is computed only at the positions that a head reads
+- matrix products and dropout go through cpu_kernels.py, which falls back to torch's own
+
+Shapes: B sequences, S positions, Q positions read after the last block, H hidden size, A heads, D = H / A,
+V vocabulary, M masked positions of each sequence, P predictions of the batch. In an unpadded batch, T real tokens
+replace B, S.
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -14,29 +20,29 @@ from torch.overrides import TorchFunctionMode
 
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Dropout, Linear, fast_dropout, linear
-from bert_model.model.unpadding import Packing
+from bert_model.model.unpadding import Unpadding
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
 class BertOutput(NamedTuple):
-    """What `BertModel` computes."""
+    """Output of `BertModel`."""
 
     sequence_output: Tensor
     """(B, S, H), or (B, Q, H) when `output_positions` was given."""
     pooled_output: Tensor | None
     """(B, H), or None without a pooler."""
     hidden_states: tuple[Tensor, ...] | None = None
-    """The embeddings and every block's output, each (B, S, H), when asked for."""
+    """The embeddings and every block's output, each (B, S, H), if requested."""
     attentions: tuple[Tensor, ...] | None = None
-    """Every block's attention probabilities before dropout, each (B, A, S, S), when asked for."""
+    """Every block's attention probabilities before dropout, each (B, A, S, S), if requested."""
 
 
 class PreTrainingOutput(NamedTuple):
-    """What `BertForPreTraining` computes."""
+    """Output of `BertForPreTraining`."""
 
     prediction_logits: Tensor
-    """(B, M, V) at the masked positions, or (B, S, V) at all when none were named."""
+    """(B, M, V) at the masked positions, or (B, S, V) at every position if none were given."""
     seq_relationship_logits: Tensor
     """(B, 2); class 1 is "B is a random next sentence"."""
     hidden_states: tuple[Tensor, ...] | None = None
@@ -48,10 +54,10 @@ def activate(hidden: Tensor, name: str) -> Tensor:
     return functional.gelu(hidden, approximate="tanh" if name == "gelu_new" else "none")
 
 
-def gather_positions(hidden: Tensor, positions: Tensor, packing: Packing | None = None) -> Tensor:
-    """Take the vectors of (B, S, H), or of packed ones (T, H), at positions (B, Q): (B, Q, H)."""
-    if packing is not None:
-        return packing.at(hidden, positions)
+def gather_positions(hidden: Tensor, positions: Tensor, unpadding: Unpadding | None = None) -> Tensor:
+    """Return the vectors of (B, S, H), or of unpadded (T, H), at positions (B, Q): (B, Q, H)."""
+    if unpadding is not None:
+        return unpadding.gather_positions(hidden, positions)
     rows = torch.arange(hidden.shape[0], device=hidden.device).unsqueeze(1)  # (B, 1)
     return hidden[rows, positions]  # (B, Q, H)
 
@@ -67,30 +73,31 @@ class BertEmbeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, packing: Packing | None) -> Tensor:
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, unpadding: Unpadding | None) -> Tensor:
         length = input_ids.shape[1]
-        hidden = self.word_embeddings(input_ids)  # (B, S, H)
+        hidden: Tensor = self.word_embeddings(input_ids)  # (B, S, H)
         if token_type_ids is None:
-            hidden = hidden + self.token_type_embeddings.weight[0]
+            hidden = hidden + self.token_type_embeddings.weight[0]  # all in segment A
         else:
             hidden = hidden + self.token_type_embeddings(token_type_ids)
         hidden = hidden + self.position_embeddings.weight[:length]
-        if packing is not None:
-            hidden = packing.pack(hidden)  # (T, H)
-        return self.dropout(self.LayerNorm(hidden))  # (B, S, H)
+        if unpadding is not None:
+            hidden = unpadding.unpad_input(hidden)  # (T, H)
+        normalized: Tensor = self.dropout(self.LayerNorm(hidden))
+        return normalized  # (B, S, H) or (T, H)
 
 
-class Attended(NamedTuple):
-    """What the queries of a block see."""
+class KeyValueInput(NamedTuple):
+    """The states that keys and values are projected from, and which of them each query sees."""
 
     hidden: Tensor
-    """(B, S, H), or (T, H): what keys and values are made of."""
+    """(B, S, H), or (T, H) if unpadded."""
     mask: Tensor | None
-    """Which keys each query may see, bool, broadcastable to (B, A, Q, S); None when it is all of them."""
-    packing: Packing | None
-    """Where `hidden` is packed."""
-    packs_queries: bool
-    """Whether the queries are packed as well: they are not where they stand at some positions only."""
+    """Which keys each query may see, bool, broadcastable to (B, A, Q, S); None if all of them."""
+    unpadding: Unpadding | None
+    """How `hidden` was unpadded, None if it was not."""
+    unpads_queries: bool
+    """Whether the queries are unpadded too; queries at selected positions are (B, Q, H) and need no unpadding."""
 
 
 class BertSelfAttention(nn.Module):
@@ -104,33 +111,37 @@ class BertSelfAttention(nn.Module):
         self.value = Linear(config.hidden_size, config.hidden_size)
         self.dropout_prob = config.attention_probs_dropout_prob
 
-    def forward(self, queried: Tensor, attended: Attended, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
-        packing, mask = attended.packing, attended.mask
-        packing_of_queries = packing if attended.packs_queries else None
-        query = self._split(self.query(queried), packing_of_queries)  # (B, A, Q, D)
-        key = self._split(self.key(attended.hidden), packing)  # (B, A, S, D)
-        value = self._split(self.value(attended.hidden), packing)  # (B, A, S, D)
+    def forward(self, queries: Tensor, source: KeyValueInput, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+        # Attention needs rectangular sequences: pad the heads of an unpadded batch.
+        query_unpadding = source.unpadding if source.unpads_queries else None
+        query = self._split_heads(self.query(queries), query_unpadding)  # (B, A, Q, D)
+        key = self._split_heads(self.key(source.hidden), source.unpadding)  # (B, A, S, D)
+        value = self._split_heads(self.value(source.hidden), source.unpadding)  # (B, A, S, D)
         dropout = self.dropout_prob if self.training else 0.0
         probabilities = None
-        # torch's fused attention on a CPU knows no dropout: its own way out is what stands here, with slower dropout
+        # torch's fused attention has no dropout on a CPU, where it falls back to these operations with slower dropout.
         if output_attentions or (dropout and query.device.type == "cpu"):
             scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5  # (B, A, Q, S)
-            if mask is not None:
-                scores = scores.masked_fill(~mask, float("-inf"))
+            if source.mask is not None:
+                scores = scores.masked_fill(~source.mask, float("-inf"))
             probabilities = scores.softmax(dim=-1)
             context = fast_dropout(probabilities, dropout, self.training) @ value  # (B, A, Q, D)
         else:
-            context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-        if packing_of_queries is None:
-            joined = context.transpose(1, 2).flatten(2)  # (B, Q, H)
+            context = functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=source.mask, dropout_p=dropout
+            )  # (B, A, Q, D)
+        # Join the heads: (B, A, Q, D) to (B, Q, H), or back to real tokens (T, H).
+        if query_unpadding is None:
+            joined = context.transpose(1, 2).flatten(2)
         else:
-            joined = packing_of_queries.pack_heads(context)  # (T, H)
+            joined = query_unpadding.unpad_heads(context)
         return joined, probabilities if output_attentions else None
 
-    def _split(self, projected: Tensor, packing: Packing | None) -> Tensor:
-        if packing is not None:
-            return packing.pad_heads(projected)  # (B, A, S, D)
-        return projected.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, A, S, D)
+    def _split_heads(self, projected: Tensor, unpadding: Unpadding | None) -> Tensor:
+        if unpadding is not None:
+            return unpadding.pad_heads(projected)  # (T, H) to (B, A, S, D)
+        heads: Tensor = projected.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        return heads  # (B, A, S, D)
 
 
 class BertSelfOutput(nn.Module):
@@ -143,7 +154,8 @@ class BertSelfOutput(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, inner: Tensor, residual: Tensor) -> Tensor:
-        return self.LayerNorm(self.dropout(self.dense(inner)) + residual)
+        normalized: Tensor = self.LayerNorm(self.dropout(self.dense(inner)) + residual)
+        return normalized
 
 
 class BertAttention(nn.Module):
@@ -154,13 +166,13 @@ class BertAttention(nn.Module):
         self.self = BertSelfAttention(config)
         self.output = BertSelfOutput(config.hidden_size, config)
 
-    def forward(self, queried: Tensor, attended: Attended, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
-        context, probabilities = self.self(queried, attended, output_attentions)
-        return self.output(context, queried), probabilities
+    def forward(self, queries: Tensor, source: KeyValueInput, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+        context, probabilities = self.self(queries, source, output_attentions)
+        return self.output(context, queries), probabilities
 
 
 class BertIntermediate(nn.Module):
-    """The widening half of the feed-forward layer."""
+    """First half of the feed-forward layer: H to 4H, and the activation."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -172,7 +184,7 @@ class BertIntermediate(nn.Module):
 
 
 class BertLayer(nn.Module):
-    """One Transformer block; it may be computed at some positions only, while attending to all."""
+    """One Transformer block; `queries` may be a subset of the positions that it attends to."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -180,8 +192,8 @@ class BertLayer(nn.Module):
         self.intermediate = BertIntermediate(config)
         self.output = BertSelfOutput(config.intermediate_size, config)
 
-    def forward(self, queried: Tensor, attended: Attended, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
-        context, probabilities = self.attention(queried, attended, output_attentions)
+    def forward(self, queries: Tensor, source: KeyValueInput, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+        context, probabilities = self.attention(queries, source, output_attentions)
         return self.output(self.intermediate(context), context), probabilities  # (B, Q, H) or (T, H)
 
 
@@ -220,38 +232,39 @@ class BertModel(nn.Module):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         *,
-        token_rows: Tensor | None = None,
+        token_indices: Tensor | None = None,
         output_positions: Tensor | None = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> BertOutput:
-        """Encode (B, S) ids; `attention_mask` (B, S) is 1 at tokens and 0 at padding, None where nothing is padded.
+        """Encode (B, S) ids; `attention_mask` (B, S) is 1 at tokens and 0 at padding, None if nothing is padded.
 
-        With `token_rows` (T,), the places of the real tokens among the B * S, all but attention is computed on these
-        alone; hidden states of padding are then zeros.
+        With `token_indices` (T,), the indices of the real tokens among all B * S positions, every layer but attention
+        runs on these only, and hidden states of padding are zeros.
 
         With `output_positions` (B, Q) the last block is computed at these positions only, which is all that a loss
         over some positions needs; the pooler then reads the first of them.
         """
         (batch_size, length), heads = input_ids.shape, self.config.num_attention_heads
-        packing = None if token_rows is None else Packing(token_rows, batch_size, length, heads)
-        hidden = self.embeddings(input_ids, token_type_ids, packing)  # (B, S, H) or (T, H)
+        unpadding = None if token_indices is None else Unpadding(token_indices, batch_size, length, heads)
+        hidden = self.embeddings(input_ids, token_type_ids, unpadding)  # (B, S, H) or (T, H)
         mask = self._attention_mask(length, attention_mask, None, input_ids.device)
         hidden_states, attentions = [hidden], []
         last = len(self.encoder.layer) - 1
         for index, layer in enumerate(self.encoder.layer):
-            queried, is_whole = hidden, True
+            queries, is_whole = hidden, True
             if index == last and output_positions is not None:
-                queried, is_whole = gather_positions(hidden, output_positions, packing), False  # (B, Q, H)
+                # Nothing reads the other positions: they are still keys and values, but no longer queries.
+                queries, is_whole = gather_positions(hidden, output_positions, unpadding), False  # (B, Q, H)
                 mask = self._attention_mask(length, attention_mask, output_positions, input_ids.device)
-            hidden, probabilities = layer(queried, Attended(hidden, mask, packing, is_whole), output_attentions)
+            hidden, probabilities = layer(queries, KeyValueInput(hidden, mask, unpadding, is_whole), output_attentions)
             if output_hidden_states:
                 hidden_states.append(hidden)
             if probabilities is not None:
                 attentions.append(probabilities)
-        if packing is not None:
-            hidden_states = [packing.pad(states) if states.dim() == 2 else states for states in hidden_states]
-            hidden = packing.pad(hidden) if hidden.dim() == 2 else hidden
+        if unpadding is not None:  # callers see (B, S, H); the last state is (B, Q, H) already at selected positions
+            hidden_states = [unpadding.pad_input(states) if states.dim() == 2 else states for states in hidden_states]
+            hidden = unpadding.pad_input(hidden) if hidden.dim() == 2 else hidden
         return BertOutput(
             sequence_output=hidden,
             pooled_output=self.pooler(hidden) if self.pooler is not None else None,
@@ -262,7 +275,7 @@ class BertModel(nn.Module):
     def _attention_mask(
         self, length: int, attention_mask: Tensor | None, positions: Tensor | None, device: torch.device
     ) -> Tensor | None:
-        """Return which keys each query may see, bool, broadcastable to (B, A, Q, S); None when it is all of them."""
+        """Return which keys each query may see, bool, broadcastable to (B, A, Q, S); None if all of them."""
         mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]  # (B, 1, 1, S)
         if self.config.attention == "bidirectional":
             return mask
@@ -282,11 +295,12 @@ class BertPredictionHeadTransform(nn.Module):
         self.hidden_act = config.hidden_act
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.LayerNorm(activate(self.dense(hidden), self.hidden_act))
+        normalized: Tensor = self.LayerNorm(activate(self.dense(hidden), self.hidden_act))
+        return normalized
 
 
 class BertLMPredictionHead(nn.Module):
-    """Projection onto the vocabulary by the word embeddings themselves, plus a bias."""
+    """Projection onto the vocabulary by the tied word embeddings, plus a bias."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -321,21 +335,21 @@ class BertForPreTraining(nn.Module):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         *,
-        token_rows: Tensor | None = None,
+        token_indices: Tensor | None = None,
         masked_lm_positions: Tensor | None = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> PreTrainingOutput:
         """Return the logits of both heads; with `masked_lm_positions` (B, M) only those positions are computed.
 
-        `token_rows` is `BertModel`'s.
+        `token_indices` is as in `BertModel`.
         """
-        positions = None if masked_lm_positions is None else _with_first(masked_lm_positions)
+        positions = None if masked_lm_positions is None else _with_first(masked_lm_positions)  # (B, 1 + M)
         output = self.bert(
             input_ids,
             attention_mask,
             token_type_ids,
-            token_rows=token_rows,
+            token_indices=token_indices,
             output_positions=positions,
             output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
@@ -354,26 +368,26 @@ class BertForPreTraining(nn.Module):
         attention_mask: Tensor | None,
         token_type_ids: Tensor | None,
         *,
-        token_rows: Tensor | None,
+        token_indices: Tensor | None,
         masked_lm_positions: Tensor,
-        prediction_rows: Tensor,
+        prediction_indices: Tensor,
         labels: Tensor,
         next_sentence_label: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the summed cross-entropies of masked tokens and of next sentences, each a scalar in float32.
 
-        `masked_lm_positions` and `labels` are (B, M); `prediction_rows` (P,) are the places of the predictions among
-        the B * M: nothing is computed for the others. `token_rows` is `BertModel`'s.
+        `masked_lm_positions` and `labels` are (B, M); `prediction_indices` (P,) are the indices of the predictions
+        among these B * M: nothing is computed for the others. `token_indices` is as in `BertModel`.
         """
         output = self.bert(
             input_ids,
             attention_mask,
             token_type_ids,
-            token_rows=token_rows,
+            token_indices=token_indices,
             output_positions=_with_first(masked_lm_positions),
         )
-        predicted = output.sequence_output[:, 1:].flatten(0, 1)[prediction_rows]  # (P, H)
-        labels = labels.flatten()[prediction_rows]  # (P,)
+        predicted = output.sequence_output[:, 1:].flatten(0, 1)[prediction_indices]  # (P, H)
+        labels = labels.flatten()[prediction_indices]  # (P,)
         logits = self.cls.predictions(predicted, self.bert.embeddings.word_embeddings.weight).float()  # (P, V)
         masked_lm = functional.cross_entropy(logits, labels, reduction="sum")
         following = self.cls.seq_relationship(output.pooled_output).float()  # (B, 2)
@@ -381,12 +395,12 @@ class BertForPreTraining(nn.Module):
 
 
 def _with_first(positions: Tensor) -> Tensor:
-    """Put position 0, which the pooler reads, in front of positions (B, M): (B, 1 + M)."""
+    """Prepend position 0, which the pooler reads, to positions (B, M): (B, 1 + M)."""
     return functional.pad(positions, (1, 0))
 
 
 class WithoutInitialization(TorchFunctionMode):
-    """Within it torch's modules leave their new weights as they find them: whoever makes them sets them."""
+    """Skip the initialization of new modules: the caller sets every weight, which would otherwise be drawn twice."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(function, "__module__", "") == "torch.nn.init":
@@ -396,7 +410,7 @@ class WithoutInitialization(TorchFunctionMode):
 
 @torch.no_grad()
 def initialize_weights(module: nn.Module, generator: torch.Generator, initializer_range: float = 0.02) -> None:
-    """Draw weights from a normal truncated at two standard deviations; biases 0, normalization 1 (google's code)."""
+    """Initialize as google's code: normal weights truncated at two standard deviations, biases 0, scales 1."""
     for child in module.modules():
         if isinstance(child, nn.LayerNorm):
             child.weight.fill_(1.0)
@@ -407,13 +421,13 @@ def initialize_weights(module: nn.Module, generator: torch.Generator, initialize
                 child.bias.zero_()
         elif isinstance(child, BertLMPredictionHead):
             child.bias.zero_()
-        elif isinstance(child, nn.LSTM):  # wider: within 1 / sqrt(hidden size), as torch has it
+        elif isinstance(child, nn.LSTM):  # uniform within 1 / sqrt(hidden size), torch's default
             for parameter in child.parameters():
                 parameter.uniform_(-(child.hidden_size**-0.5), child.hidden_size**-0.5, generator=generator)
 
 
 def _fill_truncated_normal(weight: Tensor, deviation: float, generator: torch.Generator) -> None:
-    """Draw again what lies beyond two deviations, as TensorFlow does: torch's way by the inverse is far slower."""
+    """Redraw values beyond two deviations, as TensorFlow does; torch's inverse-CDF method is far slower."""
     weight.normal_(0.0, deviation, generator=generator)
     flat = weight.view(-1)
     while (beyond := (flat.abs() > 2 * deviation).nonzero().squeeze(1)).numel():
@@ -421,13 +435,13 @@ def _fill_truncated_normal(weight: Tensor, deviation: float, generator: torch.Ge
 
 
 def new_model(model_class: type[Model], config: BertConfig, *, seed: int) -> Model:
-    """Make a model of a class such as `BertForPreTraining` with fresh weights: a function of the seed alone."""
+    """Build a model of a class such as `BertForPreTraining` with random weights, a function of the seed only."""
     model = empty_model(model_class, config)
     initialize_weights(model, torch.Generator().manual_seed(seed), config.initializer_range)
     return model
 
 
 def empty_model(model_class: type[Model], config: BertConfig) -> Model:
-    """Make a model whose weights are not set yet: the caller sets every one."""
+    """Build a model with uninitialized weights: the caller sets every one."""
     with WithoutInitialization():
         return model_class(config)

@@ -1,4 +1,4 @@
-"""Configuration of a BERT model: Hugging Face's config.json and the preset sizes."""
+"""Configuration of a BERT model: preset sizes, and Hugging Face's config.json."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from bert_pipeline.configuration import Share, configuration, from_mapping, to_m
 from bert_pipeline.errors import ConfigurationError, InputError, suggest
 
 IGNORED_LABEL = -100
-"""Label of a position that has none, as torch's cross-entropy and Hugging Face have it."""
+"""Label of positions without one; the default ignore_index of torch's cross-entropy."""
 
 CONFIG_NAME = "config.json"
 
@@ -28,7 +28,7 @@ PRESET_SIZES: dict[str, tuple[int, int, int]] = {
 
 @configuration
 class BertConfig:
-    """The shape of a BERT, under the names that Hugging Face's config.json uses."""
+    """Architecture of a BERT model, under the names of Hugging Face's config.json."""
 
     vocab_size: PositiveInt = 30522
     """Number of WordPiece tokens."""
@@ -37,7 +37,7 @@ class BertConfig:
     num_hidden_layers: PositiveInt = 12
     """Number of Transformer blocks (L)."""
     num_attention_heads: PositiveInt = 12
-    """Number of attention heads (A); it divides `hidden_size`."""
+    """Number of attention heads (A); must divide `hidden_size`."""
     intermediate_size: PositiveInt = 3072
     """Width of the feed-forward layer, 4H in the paper."""
     hidden_act: Literal["gelu", "gelu_new"] = "gelu"
@@ -47,23 +47,23 @@ class BertConfig:
     attention_probs_dropout_prob: Share = 0.1
     """Dropout on the attention probabilities."""
     max_position_embeddings: PositiveInt = 512
-    """The longest sequence."""
+    """Maximum sequence length."""
     type_vocab_size: PositiveInt = 2
     """Number of segments."""
     initializer_range: float = 0.02
-    """Standard deviation of the truncated normal that weights start from."""
+    """Standard deviation of the truncated normal distribution of initial weights."""
     layer_norm_eps: float = 1e-12
     """Added to the variance in layer normalization."""
     pad_token_id: NonNegativeInt = 0
     """Id of [PAD]."""
     attention: Literal["bidirectional", "causal"] = "bidirectional"
-    """`causal` lets each position see itself and what stands to its left (paper section 5.1, "LTR")."""
+    """`causal` lets each position see only itself and earlier ones (paper section 5.1, "LTR")."""
     head: Literal["linear", "bilstm"] = "linear"
     """`bilstm` puts a bidirectional LSTM between encoder and classifier at fine-tuning (paper section 5.1, Table 5)."""
     classifier_dropout: Share | None = None
-    """Dropout in front of a task's classifier; `hidden_dropout_prob` where not given."""
+    """Dropout before a task's classifier; None takes `hidden_dropout_prob`."""
     labels: tuple[str, ...] = ()
-    """Names of a classifier's outputs in order; `num_labels` follows from them. Empty: two unnamed outputs."""
+    """Names of a classifier's outputs in order, which determine `num_labels`; empty for two unnamed outputs."""
 
     def __post_init__(self) -> None:
         if self.hidden_size % self.num_attention_heads:
@@ -84,7 +84,7 @@ class BertConfig:
 
     @classmethod
     def from_preset(cls, name: str, **overrides: Any) -> "BertConfig":
-        """Make a configuration of a known size; ConfigurationError names the nearest preset or key."""
+        """Return the configuration of a preset size; raise ConfigurationError with the nearest preset or key."""
         if name not in PRESET_SIZES:
             raise ConfigurationError(f"model.preset: unknown preset {name!r}{suggest(name, PRESET_SIZES)}")
         layers, hidden, heads = PRESET_SIZES[name]
@@ -98,7 +98,7 @@ class BertConfig:
 
     @classmethod
     def from_directory(cls, directory: Path | str, **overrides: Any) -> "BertConfig":
-        """Read a directory's Hugging Face `config.json`; InputError when it is not a BERT that we compute alike."""
+        """Read a Hugging Face `config.json`; raise InputError if it is not a BERT that this model computes."""
         path = Path(directory) / CONFIG_NAME
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
@@ -112,7 +112,7 @@ class BertConfig:
         id2label = document.get("id2label") or {}
         values["labels"] = [id2label[key] for key in sorted(id2label, key=int)]
         if document.get("is_decoder"):
-            values["attention"] = "causal"  # what transformers' language models from left to right see
+            values["attention"] = "causal"  # transformers' left-to-right language models
         return from_mapping(cls, {**values, **overrides}, where=str(path))
 
     def to_json(self, architecture: str) -> str:
@@ -120,7 +120,7 @@ class BertConfig:
         document = to_mapping(self)
         labels = document.pop("labels")
         document |= {"architectures": [architecture], "model_type": "bert", "dtype": "float32"}
-        document["is_decoder"] = self.attention == "causal"  # transformers' name for a mask that hides what follows
+        document["is_decoder"] = self.attention == "causal"  # transformers' name for causal attention
         if labels:
             document["id2label"] = {str(index): label for index, label in enumerate(labels)}
             document["label2id"] = {label: index for index, label in enumerate(labels)}
@@ -128,6 +128,7 @@ class BertConfig:
 
 
 def _refuse_other_models(document: Any, path: Path) -> None:
+    """Raise InputError if a setting changes what a model computes and is not supported here."""
     if not isinstance(document, dict):
         raise InputError(f"{path}: found {type(document).__name__}, expected a JSON object")
     expected = {

@@ -1,8 +1,9 @@
-"""Task heads on BERT, one for each kind of task, and the feature-based BiLSTM tagger (paper sections 4 and 5.3).
+"""Task heads on BERT, one per kind of task, and the feature-based BiLSTM tagger (paper sections 4 and 5.3).
 
 Parameter names are Hugging Face's.
 
-Shapes: B examples, C choices, S positions, N labels, K chosen hidden states, H hidden size, D the tagger's input width.
+Shapes: B examples, C choices, S positions, N labels, H hidden size, K selected hidden states, D the tagger's input
+width: H for a weighted sum, K * H for a concatenation.
 """
 
 import functools
@@ -22,14 +23,15 @@ logger = logging.getLogger(__name__)
 
 
 def _classifier_dropout(config: BertConfig) -> Dropout:
-    given = config.classifier_dropout
-    return Dropout(config.hidden_dropout_prob if given is None else given)
+    probability = config.classifier_dropout
+    return Dropout(config.hidden_dropout_prob if probability is None else probability)
 
 
 class OutputLayer(nn.Linear):
-    """The last layer of a head: in float32 whatever precision the encoder computes in.
+    """The last layer of a head, always in float32.
 
-    bfloat16 keeps 8 bits of a logit: scores within 0.4 % of each other would tie, and gradients be rounded alike.
+    bfloat16 keeps 8 bits of a logit: scores within 0.4 % of each other would tie, and gradients would be rounded as
+    coarsely.
     """
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -39,21 +41,21 @@ class OutputLayer(nn.Linear):
 
 @functools.cache
 def has_bfloat16_lstm() -> bool:
-    """Tell whether this processor computes LSTMs in bfloat16. It is tried: torch names no such capability.
+    """Tell whether this processor computes LSTMs in bfloat16, by trying: torch reports no such capability.
 
-    Where there are no bfloat16 instructions matrix products are emulated under autocast, but LSTMs raise.
+    Without bfloat16 instructions autocast emulates matrix products, but LSTMs raise.
     """
     with torch.random.fork_rng(devices=[]), torch.autocast("cpu", dtype=torch.bfloat16):
         try:
             nn.LSTM(2, 2)(torch.zeros(1, 1, 2))
         except RuntimeError:
-            logger.warning("this processor has no bfloat16 LSTM: LSTMs compute in float32, all else in bfloat16")
+            logger.warning("this processor has no bfloat16 LSTM: LSTMs compute in float32, everything else in bfloat16")
             return False
     return True
 
 
 class LSTM(nn.LSTM):
-    """torch's LSTM, in float32 where autocast asks for bfloat16 and the processor has none for it."""
+    """`nn.LSTM`, in float32 if autocast asks for bfloat16 and the processor does not support it."""
 
     def forward(self, inputs: Any, states: Any = None) -> Any:
         on_cpu = self.weight_ih_l0.device.type == "cpu"
@@ -64,7 +66,7 @@ class LSTM(nn.LSTM):
 
 
 class BiLSTM(nn.Module):
-    """A bidirectional LSTM of width H over the encoder's output: it carries to each position what stands on both sides.
+    """A bidirectional LSTM of width H over the encoder's output, which gives each position both contexts.
 
     The paper puts it on top of a left-to-right encoder at fine-tuning (section 5.1, Table 5), with random weights.
     """
@@ -74,16 +76,19 @@ class BiLSTM(nn.Module):
         self.lstm = LSTM(config.hidden_size, config.hidden_size // 2, batch_first=True, bidirectional=True)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Return (B, S, H) of (B, S, H); padding is neither read nor computed and comes out as 0."""
+        """Map (B, S, H) to (B, S, H); padding is not read, and its outputs are 0."""
+        output: Tensor
         if attention_mask is None:
-            return self.lstm(hidden)[0]
-        lengths = attention_mask.sum(dim=1).clamp(min=1).cpu()
+            output, _ = self.lstm(hidden)
+            return output
+        lengths = attention_mask.sum(dim=1).clamp(min=1).cpu()  # (B,)
         packed = nn.utils.rnn.pack_padded_sequence(hidden, lengths, batch_first=True, enforce_sorted=False)
-        return nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=hidden.shape[1])[0]
+        output, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=hidden.shape[1])
+        return output
 
 
 class BertForTask(nn.Module):
-    """What the task models share: the encoder, and the BiLSTM on top where the configuration asks for it."""
+    """Base of the task models: the encoder, and a BiLSTM on top if the configuration has one."""
 
     def __init__(self, config: BertConfig, *, add_pooling_layer: bool) -> None:
         super().__init__()
@@ -93,22 +98,25 @@ class BertForTask(nn.Module):
 
     def sequence_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
         """Return the vector of every position, (B, S, H)."""
-        hidden = self.bert(input_ids, attention_mask, types).sequence_output
-        return hidden if self.bilstm is None else self.bilstm(hidden, attention_mask)
+        hidden: Tensor = self.bert(input_ids, attention_mask, types).sequence_output
+        if self.bilstm is not None:
+            hidden = self.bilstm(hidden, attention_mask)
+        return hidden
 
     def pooled_output(self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None) -> Tensor:
-        """Return the pooled first position, (B, H); the last block is computed there only when nothing else is read."""
+        """Return the pooled first position, (B, H); without a BiLSTM the last block is computed only there."""
+        pooled: Tensor
         if self.bilstm is not None:
             assert self.bert.pooler is not None
-            return self.bert.pooler(self.sequence_output(input_ids, attention_mask, types))
+            pooled = self.bert.pooler(self.sequence_output(input_ids, attention_mask, types))
+            return pooled
         first = torch.zeros(input_ids.shape[0], 1, dtype=torch.long, device=input_ids.device)
-        pooled = self.bert(input_ids, attention_mask, types, output_positions=first).pooled_output
-        assert pooled is not None
+        pooled = self.bert(input_ids, attention_mask, types, output_positions=first).pooled_output  # (B, H)
         return pooled
 
 
 class BertForSequenceClassification(BertForTask):
-    """A class, or with one label a number, for a sentence or a pair."""
+    """Classification, or with one label regression, of a sentence or a pair."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config, add_pooling_layer=True)
@@ -119,11 +127,13 @@ class BertForSequenceClassification(BertForTask):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Return logits (B, N) of ids (B, S)."""
-        return self.classifier(self.dropout(self.pooled_output(input_ids, attention_mask, token_type_ids)))
+        pooled = self.pooled_output(input_ids, attention_mask, token_type_ids)  # (B, H)
+        logits: Tensor = self.classifier(self.dropout(pooled))  # (B, N)
+        return logits
 
 
 class BertForMultipleChoice(BertForTask):
-    """A score for each of C continuations (SWAG): one vector, dotted with each pooled output."""
+    """A score for each of C continuations (SWAG): the dot product of one vector with each pooled output."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config, add_pooling_layer=True)
@@ -137,7 +147,8 @@ class BertForMultipleChoice(BertForTask):
         flat = [None if item is None else item.flatten(0, 1) for item in (input_ids, attention_mask, token_type_ids)]
         assert flat[0] is not None
         pooled = self.pooled_output(flat[0], flat[1], flat[2])  # (B * C, H)
-        return self.classifier(self.dropout(pooled)).view(input_ids.shape[:2])  # (B, C)
+        logits: Tensor = self.classifier(self.dropout(pooled)).view(input_ids.shape[:2])  # (B, C)
+        return logits
 
 
 class BertForQuestionAnswering(BertForTask):
@@ -169,11 +180,12 @@ class BertForTokenClassification(BertForTask):
     ) -> Tensor:
         """Return logits (B, S, N) of ids (B, S)."""
         hidden = self.sequence_output(input_ids, attention_mask, token_type_ids)  # (B, S, H)
-        return self.classifier(self.dropout(hidden))  # (B, S, N)
+        logits: Tensor = self.classifier(self.dropout(hidden))  # (B, S, N)
+        return logits
 
 
 class Tagger(nn.Module):
-    """A BiLSTM of two layers over one of the six inputs of Table 7, and a classifier for every token."""
+    """Two BiLSTM layers over one of the six feature inputs of Table 7, and a classifier of every token."""
 
     def __init__(
         self, shape: tuple[int, int], num_labels: int, *, feature_input: str, hidden_size: int, dropout: float
@@ -199,7 +211,7 @@ class Tagger(nn.Module):
         dropout: float,
         seed: int,
     ) -> "Tagger":
-        """Make a tagger whose weights are a function of the seed: uniform within 1/√width, as torch's LSTM has them."""
+        """Build a tagger with weights uniform within 1/√width (torch's LSTM default), a function of the seed only."""
         model = cls(shape, num_labels, feature_input=feature_input, hidden_size=hidden_size, dropout=dropout)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
@@ -210,7 +222,7 @@ class Tagger(nn.Module):
         return model
 
     def forward(self, features: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return logits (B, S, labels) of chosen hidden states (B, S, K, H)."""
+        """Return logits (B, S, N) of selected hidden states (B, S, K, H)."""
         if self.mixture is not None:
             inputs = (features * self.mixture.softmax(0)[:, None]).sum(dim=2)  # (B, S, H)
         else:
@@ -218,13 +230,14 @@ class Tagger(nn.Module):
         lengths = attention_mask.sum(dim=1).cpu()
         packed = nn.utils.rnn.pack_padded_sequence(self.dropout(inputs), lengths, True, enforce_sorted=False)
         hidden, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=inputs.shape[1])
-        return self.classifier(self.dropout(hidden))  # (B, S, labels)
+        logits: Tensor = self.classifier(self.dropout(hidden))  # (B, S, N)
+        return logits
 
 
 def chosen_states(feature_input: str, num_states: int) -> list[int]:
-    """Return which hidden states an input is made of: 0 is the embeddings, the last one the top block.
+    """Return the hidden states that an input consists of: 0 is the embeddings, the last one the top block.
 
-    A model of fewer than four blocks gives all that it has for "last four".
+    In a model of fewer than four blocks, "last four" are all of them.
     """
     last_four = list(range(max(1, num_states - 4), num_states))
     return {
@@ -238,11 +251,11 @@ def chosen_states(feature_input: str, num_states: int) -> list[int]:
 
 
 def states_of(feature_inputs: Iterable[str], num_states: int) -> list[int]:
-    """Return every hidden state that any of the inputs reads, in order."""
+    """Return the hidden states that any of the inputs reads, in order."""
     return sorted({state for name in feature_inputs for state in chosen_states(name, num_states)})
 
 
-MODEL_CLASSES: dict[str, type[nn.Module]] = {
+HEAD_CLASSES: dict[str, type[nn.Module]] = {
     "classification": BertForSequenceClassification,
     "regression": BertForSequenceClassification,
     "choice": BertForMultipleChoice,

@@ -1,10 +1,12 @@
-"""Real tokens without the padding between them, for all that is computed on each token by itself.
+"""Unpadding: run token-wise layers on real tokens only, as in MosaicBERT's bert_padding.py.
 
-Attention alone sees sequences of equal length: its heads are spread out before it and collected behind it.
+A padded batch (B, S, H) becomes one row per real token (T, H). Attention alone needs rectangular sequences: queries,
+keys and values are padded before it, and its output is unpadded after it.
 
-Shapes: B sequences, S positions of the longest, T real tokens, A heads, D the size of one.
+Shapes: B sequences, S positions of the longest, T real tokens, A heads, D = H / A the size of one.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -13,93 +15,99 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 
-class Places(NamedTuple):
-    """Where packed vectors stand among the padded ones."""
+class RowMap(NamedTuple):
+    """Correspondence between N real rows and P >= N padded rows."""
 
-    padded: Tensor
-    """(N,) int64: the place of each packed vector among the padded ones."""
-    packed: Tensor
-    """(P,) int64: the number of the packed vector at each padded place, N where there is none."""
+    to_padded: Tensor
+    """(N,) int64: the padded row of each real row, ascending."""
+    to_real: Tensor
+    """(P,) int64: the real row of each padded row; N, one past the last, for padding."""
 
 
-class Packing:
-    """The real tokens of a padded batch: their vectors, and the vectors of their heads."""
+class Unpadding:
+    """Gather the real tokens of a padded batch and scatter them back, as whole vectors or head by head."""
 
-    def __init__(self, token_rows: Tensor, batch_size: int, length: int, num_heads: int) -> None:
-        """`token_rows` (T,) int64 are the places of the real tokens among the B * S, ascending."""
+    def __init__(self, token_indices: Tensor, batch_size: int, length: int, num_heads: int) -> None:
+        """`token_indices` (T,) int64 are the indices of the real tokens among all B * S positions, ascending."""
         self.batch_size, self.length, self.num_heads = batch_size, length, num_heads
-        self.tokens = _places(token_rows, batch_size * length)
-        sequences, positions = token_rows // length, token_rows % length  # (T,), (T,)
-        numbers = torch.arange(num_heads, device=token_rows.device)
-        heads = (sequences.unsqueeze(1) * num_heads + numbers) * length + positions.unsqueeze(1)  # (T, A)
-        self.heads = _places(heads.flatten(), batch_size * num_heads * length)
+        self.tokens = _row_map(token_indices, batch_size * length)
+        # In (B, A, S, D) head a of token (b, s) is row (b * A + a) * S + s.
+        sequences, positions = token_indices // length, token_indices % length  # (T,), (T,)
+        heads = torch.arange(num_heads, device=token_indices.device)  # (A,)
+        head_indices = (sequences.unsqueeze(1) * num_heads + heads) * length + positions.unsqueeze(1)  # (T, A)
+        self.heads = _row_map(head_indices.flatten(), batch_size * num_heads * length)
 
-    def pack(self, padded: Tensor) -> Tensor:
+    def unpad_input(self, padded: Tensor) -> Tensor:
         """Return the vectors of the real tokens: (B, S, H) to (T, H)."""
-        return _collect(padded.flatten(0, 1), self.tokens)
+        return index_first_axis(padded.flatten(0, 1), *self.tokens)
 
-    def pad(self, packed: Tensor) -> Tensor:
-        """Put the vectors of real tokens in their places, zeros elsewhere: (T, H) to (B, S, H)."""
-        return _spread(packed, self.tokens).unflatten(0, (self.batch_size, self.length))
+    def pad_input(self, real: Tensor) -> Tensor:
+        """Return the vectors at their positions, zeros in the padding: (T, H) to (B, S, H)."""
+        padded: Tensor = index_put_first_axis(real, *self.tokens).unflatten(0, (self.batch_size, self.length))
+        return padded
 
-    def pad_heads(self, packed: Tensor) -> Tensor:
-        """Give each head its sequences: (T, A * D) to (B, A, S, D), zeros in the padding."""
-        spread = _spread(packed.unflatten(-1, (self.num_heads, -1)).flatten(0, 1), self.heads)
-        return spread.unflatten(0, (self.batch_size, self.num_heads, self.length))
+    def pad_heads(self, real: Tensor) -> Tensor:
+        """Split the vectors into heads and pad each head's sequences with zeros: (T, A * D) to (B, A, S, D)."""
+        rows = real.unflatten(-1, (self.num_heads, -1)).flatten(0, 1)  # (T * A, D)
+        padded = index_put_first_axis(rows, *self.heads)  # (B * A * S, D)
+        heads: Tensor = padded.unflatten(0, (self.batch_size, self.num_heads, self.length))
+        return heads
 
-    def pack_heads(self, padded: Tensor) -> Tensor:
-        """Take the vectors of the real tokens out of each head's sequences: (B, A, S, D) to (T, A * D)."""
-        collected = _collect(padded.flatten(0, 2), self.heads)  # (T * A, D)
-        return collected.unflatten(0, (-1, self.num_heads)).flatten(1)
+    def unpad_heads(self, padded: Tensor) -> Tensor:
+        """Join the heads of each real token: (B, A, S, D) to (T, A * D)."""
+        rows = index_first_axis(padded.flatten(0, 2), *self.heads)  # (T * A, D)
+        real: Tensor = rows.unflatten(0, (-1, self.num_heads)).flatten(1)
+        return real
 
-    def at(self, packed: Tensor, positions: Tensor) -> Tensor:
-        """Take the vectors at positions (B, Q) of the sequences, which must be those of real tokens: (B, Q, H)."""
-        return packed[self.tokens.packed.unflatten(0, (self.batch_size, self.length)).gather(1, positions)]
-
-
-def _places(padded: Tensor, num_places: int) -> Places:
-    count = padded.shape[0]
-    packed = torch.full((num_places,), count, dtype=torch.int64, device=padded.device)
-    return Places(padded, packed.scatter(0, padded, torch.arange(count, device=padded.device)))
+    def gather_positions(self, real: Tensor, positions: Tensor) -> Tensor:
+        """Return the vectors at positions (B, Q), all of real tokens: (T, H) to (B, Q, H)."""
+        return real[self.tokens.to_real.unflatten(0, (self.batch_size, self.length)).gather(1, positions)]
 
 
-def _spread(packed: Tensor, places: Places) -> Tensor:
-    return _Spread.apply(packed, places.padded, places.packed)
+def _row_map(to_padded: Tensor, num_padded: int) -> RowMap:
+    count = to_padded.shape[0]
+    to_real = torch.full((num_padded,), count, dtype=torch.int64, device=to_padded.device)
+    return RowMap(to_padded, to_real.scatter(0, to_padded, torch.arange(count, device=to_padded.device)))
 
 
-def _collect(padded: Tensor, places: Places) -> Tensor:
-    return _Collect.apply(padded, places.padded, places.packed)
+def _pad_rows(real: Tensor, to_real: Tensor) -> Tensor:
+    """Gather with one appended row of zeros for the padding: four times as fast on a CPU as writing into zeros."""
+    return functional.pad(real, (0, 0, 0, 1)).index_select(0, to_real)
 
 
-def _put(packed: Tensor, where: Tensor) -> Tensor:
-    """Gather with a row of zeros for the padding: four times as fast on a CPU as writing into zeros."""
-    return functional.pad(packed, (0, 0, 0, 1)).index_select(0, where)
+# torch's gradient of a gather accumulates row by row. No row occurs twice here, so each function is the gradient of the
+# other.
 
 
-# torch's own gradient of a gather adds rows up one by one; here none occurs twice, so each way is the other's gradient.
-
-
-class _Spread(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, rows: Tensor, padded: Tensor, packed: Tensor) -> Tensor:
-        context.save_for_backward(padded)
-        return _put(rows, packed)
+class IndexFirstAxis(torch.autograd.Function):
+    """Gather real rows out of padded ones."""
 
     @staticmethod
-    @once_differentiable
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (padded,) = context.saved_tensors
-        return gradient.index_select(0, padded), None, None
-
-
-class _Collect(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, rows: Tensor, padded: Tensor, packed: Tensor) -> Tensor:
-        context.save_for_backward(packed)
-        return rows.index_select(0, padded)
+    def forward(context: Any, padded: Tensor, to_padded: Tensor, to_real: Tensor) -> Tensor:
+        context.save_for_backward(to_real)
+        return padded.index_select(0, to_padded)
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (packed,) = context.saved_tensors
-        return _put(gradient, packed), None, None
+        (to_real,) = context.saved_tensors
+        return _pad_rows(gradient, to_real), None, None
+
+
+class IndexPutFirstAxis(torch.autograd.Function):
+    """Scatter real rows among padded ones, which are zero elsewhere."""
+
+    @staticmethod
+    def forward(context: Any, real: Tensor, to_padded: Tensor, to_real: Tensor) -> Tensor:
+        context.save_for_backward(to_padded)
+        return _pad_rows(real, to_real)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (to_padded,) = context.saved_tensors
+        return gradient.index_select(0, to_padded), None, None
+
+
+index_first_axis: Callable[..., Tensor] = IndexFirstAxis.apply
+index_put_first_axis: Callable[..., Tensor] = IndexPutFirstAxis.apply

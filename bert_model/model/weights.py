@@ -1,4 +1,4 @@
-"""Weights in and out: Hugging Face directories, read strictly and written so that AutoModel opens them."""
+"""Weights: Hugging Face directories, read strictly and written so that AutoModel opens them."""
 
 import json
 import re
@@ -24,8 +24,8 @@ Model = TypeVar("Model", bound=nn.Module)
 WEIGHTS_NAME = "model.safetensors"
 PICKLED_NAME = "pytorch_model.bin"
 
-# What each architecture has beyond embeddings and encoder. A head is taken over where both architectures have it
-# with the same meaning; a task's classifier means something else in every architecture.
+# The parameters of each architecture beyond embeddings and encoder. Pooler, MLM and NSP heads mean the same in every
+# architecture and are loaded wherever both have them; a classifier is loaded into the same architecture only.
 POOLER = "bert.pooler."
 MASKED_LM = "cls.predictions."
 NEXT_SENTENCE = "cls.seq_relationship."
@@ -46,16 +46,16 @@ SHARED_HEADS = (POOLER, MASKED_LM, NEXT_SENTENCE)
 
 @dataclass(frozen=True, kw_only=True)
 class LoadReport:
-    """What `load_model` did with each tensor."""
+    """What `load_model` did with every tensor."""
 
     source_architecture: str
-    """The architecture that the directory holds."""
+    """The architecture of the directory."""
     loaded: tuple[str, ...]
-    """Parameters taken from the directory."""
+    """Parameters read from the directory."""
     created: tuple[str, ...]
-    """Parameters of heads that the directory's architecture does not have: freshly initialized."""
+    """Parameters of heads that the directory's architecture lacks: randomly initialized."""
     dropped: tuple[str, ...]
-    """Tensors of heads that the model does not have."""
+    """Tensors of heads that the model lacks."""
 
     def __str__(self) -> str:
         text = f"{len(self.loaded)} tensors loaded from a {self.source_architecture}"
@@ -69,51 +69,59 @@ def load_model(
     model_class: type[Model],
     directory: Path | str,
     *,
+    config: BertConfig | None = None,
     num_labels: int | None = None,
     seed: int = 0,
     **config_overrides: Any,
 ) -> tuple[Model, LoadReport]:
-    """Load a Hugging Face directory into one of our model classes, in float32 on the CPU.
+    """Load a Hugging Face directory into one of the model classes here, in float32 on the CPU.
 
     Heads that only one of the two architectures has are created (from `seed`) or dropped, and reported. Any other
-    missing, unexpected or mis-shaped tensor raises InputError, which names it.
+    missing or unexpected tensor, or wrong shape, raises InputError with its name. The configuration is the directory's
+    with `num_labels` and overrides, or `config` if the caller has read it already.
     """
     directory = Path(directory)
     if num_labels is not None:
         config_overrides.setdefault("labels", tuple(f"LABEL_{index}" for index in range(num_labels)))
-    config = BertConfig.from_directory(directory, **config_overrides)
+    assert config is None or not config_overrides, "overrides are in `config` already"
+    config = config or BertConfig.from_directory(directory, **config_overrides)
+    stored = json.loads((directory / CONFIG_NAME).read_text(encoding="utf-8"))
     tensors = _canonical(read_tensors(directory), directory)
-    source, target = _architecture(directory, tensors), model_class.__name__
+    source, target = _architecture(directory, stored, tensors), model_class.__name__
     if target not in HEADS:
         raise UsageError(f"{target}: not a model class that weights are loaded into (known: {', '.join(HEADS)})")
     model = empty_model(model_class, config)
     prefix = "bert." if model_class.__name__ == "BertModel" else ""
     parameters = {prefix + name: parameter for name, parameter in model.named_parameters()}
-    ours, theirs = _heads(target, config.head), _heads(source, BertConfig.from_directory(directory).head)
-    kept = {head for head in theirs if head in ours and (head in SHARED_HEADS or source == target)}
-    created = {name for name in parameters if _starts(name, ours - kept)}
-    dropped = {name for name in tensors if _starts(name, theirs - kept)}
-    wanted, offered = set(parameters) - created, set(tensors) - dropped
-    problems = [f"missing {name}" for name in sorted(wanted - offered)]
-    problems += [f"unexpected {name}" for name in sorted(offered - wanted)]
+
+    # Which heads are kept, created and dropped; everything else must match exactly.
+    target_heads, source_heads = _heads(target, config.head), _heads(source, stored.get("head", "linear"))
+    kept = {head for head in source_heads & target_heads if head in SHARED_HEADS or source == target}
+    created = {name for name in parameters if _starts(name, target_heads - kept)}
+    dropped = {name for name in tensors if _starts(name, source_heads - kept)}
+    expected, found = set(parameters) - created, set(tensors) - dropped
+    problems = [f"missing {name}" for name in sorted(expected - found)]
+    problems += [f"unexpected {name}" for name in sorted(found - expected)]
     problems += [
         f"{name} has shape {tuple(tensors[name].shape)}, expected {tuple(parameters[name].shape)}"
-        for name in sorted(wanted & offered)
+        for name in sorted(expected & found)
         if tensors[name].shape != parameters[name].shape
     ]
     if problems:
         shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
         raise InputError(f"{directory}: its tensors do not fit a {target} (from a {source}): {shown}")
+
+    # In sorted order, so that the new heads are a function of the seed.
     with torch.no_grad():
-        for name in wanted:
+        for name in expected:
             parameters[name].copy_(tensors[name])
     generator = torch.Generator().manual_seed(seed)
-    for head in sorted(ours - kept):
+    for head in sorted(target_heads - kept):
         name = head.rstrip(".").removeprefix(prefix)
         initialize_weights(model.get_submodule(name), generator, config.initializer_range)
     report = LoadReport(
         source_architecture=source,
-        loaded=tuple(sorted(wanted)),
+        loaded=tuple(sorted(expected)),
         created=tuple(sorted(created)),
         dropped=tuple(sorted(dropped)),
     )
@@ -121,7 +129,7 @@ def load_model(
 
 
 def _heads(architecture: str, head: str) -> set[str]:
-    """Return the prefixes of what an architecture has beyond the encoder; a task's model may have a BiLSTM as well."""
+    """Return the parameter prefixes of an architecture's heads; a task model may have a BiLSTM as well."""
     has_bilstm = head == "bilstm" and not set(HEADS[architecture]) <= set(SHARED_HEADS)
     return {*HEADS[architecture], *((BILSTM,) if has_bilstm else ())}
 
@@ -136,24 +144,24 @@ def save_model(model: nn.Module, directory: Path, tokenizer: "Tokenizer") -> Non
 
 
 def write_weights(tensors: Mapping[str, Tensor], config: BertConfig, architecture: str, directory: Path) -> None:
-    """Write config.json and model.safetensors of named tensors that may live on any device."""
+    """Write config.json and model.safetensors from named tensors on any device."""
     held = {name: tensor.detach().to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
     save_file(held, directory / WEIGHTS_NAME, metadata={"format": "pt"})
     (directory / CONFIG_NAME).write_text(config.to_json(architecture), encoding="utf-8")
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """Return the files that hold a directory's weights: safetensors, else a `.bin`, each whole or in shards."""
+    """Return the weight files of a directory: safetensors, else `.bin`, each a single file or in shards."""
     for name in (WEIGHTS_NAME, PICKLED_NAME):
         if (directory / name).is_file():
             return [directory / name]
         if (index := directory / f"{name}.index.json").is_file():
             return _shards(index, Path(name).suffix)
-    raise InputError(f"{directory}: holds neither {WEIGHTS_NAME} nor {PICKLED_NAME}; give a model directory")
+    raise InputError(f"{directory}: contains neither {WEIGHTS_NAME} nor {PICKLED_NAME}; give a model directory")
 
 
 def _shards(index: Path, suffix: str) -> list[Path]:
-    """Return the files that an index of tensors names, each of which must lie beside it."""
+    """Return the shards that an index file lists, which must be in the same directory."""
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -167,7 +175,7 @@ def _shards(index: Path, suffix: str) -> list[Path]:
 
 
 def read_tensors(directory: Path) -> dict[str, Tensor]:
-    """Read all tensors of a directory; a `.bin` is read without running its code."""
+    """Read all tensors of a directory; pickled files are read without executing code."""
     tensors: dict[str, Tensor] = {}
     for path in weight_files(directory):
         tensors.update(_read_safetensors(path) if path.suffix == ".safetensors" else _read_pickled(path))
@@ -177,8 +185,8 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
 def _read_pickled(path: Path) -> dict[str, Tensor]:
     try:
         return dict(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # torch raises whatever the unpickler meets
-        raise InputError(f"{path}: not a file of tensors alone ({type(error).__name__}: {error})") from error
+    except Exception as error:  # torch raises whatever the unpickler raises
+        raise InputError(f"{path}: not a file of tensors only ({type(error).__name__}: {error})") from error
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -190,10 +198,10 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _canonical(tensors: Mapping[str, Tensor], directory: Path) -> dict[str, Tensor]:
-    """Bring the names of older and of headless files into one form, and check that tied tensors are equal."""
+    """Rename tensors of older and of headless files to the current names, and check that tied tensors are equal."""
     renamed = {}
     for name, tensor in tensors.items():
-        if name.endswith("embeddings.position_ids"):  # a counter that older releases stored among the weights
+        if name.endswith("embeddings.position_ids"):  # a buffer that older releases stored
             continue
         if name.startswith(("embeddings.", "encoder.", "pooler.")):
             name = "bert." + name
@@ -211,8 +219,8 @@ def _canonical(tensors: Mapping[str, Tensor], directory: Path) -> dict[str, Tens
     return renamed
 
 
-def _architecture(directory: Path, tensors: Iterable[str]) -> str:
-    named = json.loads((directory / CONFIG_NAME).read_text(encoding="utf-8")).get("architectures") or []
+def _architecture(directory: Path, stored: Mapping[str, Any], tensors: Iterable[str]) -> str:
+    named: list[str] = stored.get("architectures") or []
     for architecture in named:
         if architecture in HEADS:
             return architecture
@@ -220,11 +228,11 @@ def _architecture(directory: Path, tensors: Iterable[str]) -> str:
         raise InputError(
             f"{directory / CONFIG_NAME}: architecture {named[0]!r} is not known (known: {', '.join(HEADS)})"
         )
-    for architecture, heads in HEADS.items():  # files without the key: read it off the tensors
-        held = {
-            head for head in (*SHARED_HEADS, "classifier.", "qa_outputs.") if any(_starts(n, {head}) for n in tensors)
-        }
-        if held == set(heads):
+    # A config.json without the key: infer the architecture from the heads.
+    possible = {head for heads in HEADS.values() for head in heads}
+    found = {head for head in possible if any(_starts(name, {head}) for name in tensors)}
+    for architecture, heads in HEADS.items():
+        if found == set(heads):
             return architecture
     raise InputError(f"{directory / CONFIG_NAME}: has no architectures, and the tensors fit none of {', '.join(HEADS)}")
 

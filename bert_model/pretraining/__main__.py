@@ -18,24 +18,24 @@ from bert_model.training.distributed import LostRanksError, OtherRankError, keep
 from bert_pipeline.errors import BertError, UsageError
 
 CAUSE_SECONDS = 5
-"""The failure of one rank shows on the others within this time."""
+"""Longest time from the failure of one rank to the errors of the others."""
 
 EXIT_PREEMPTED = 75
-"""Exit code of a training that was asked to stop and has saved its state (EX_TEMPFAIL: try again later)."""
+"""Exit code of a run that was stopped by a signal and saved its state (EX_TEMPFAIL: try again later)."""
 
 
 def _continuation(arguments: argparse.Namespace) -> list[str]:
-    """Return what `--from` and `--optimizer-state` assign; UsageError when there is nothing to take the state from."""
+    """Return the assignments of `--from` and `--optimizer-state`; raise UsageError if only the latter is given."""
     if not arguments.start:
         if arguments.optimizer_state:
-            raise UsageError("--optimizer-state: says what to do with the state of a --from MODEL; none was given")
+            raise UsageError("--optimizer-state: needs --from MODEL, whose optimizer state it selects; none was given")
         return []
     state = arguments.optimizer_state or "fresh"
     return [f"initial_model={arguments.start}", f"initial_optimizer={state}", f"model.preset={INITIAL_SIZE}"]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run a parsed command; returns the exit code."""
+    """Run a parsed command and return the exit code."""
     keep_freed_memory()
     config = load_configuration(arguments.config, [*_continuation(arguments), *arguments.assignments])
     result = pretrain(
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the command line and pre-train; errors are one paragraph on standard error."""
+    """Parse the command line and pre-train; print an error as one paragraph on standard error."""
     parser = argparse.ArgumentParser(prog="bert_model.pretraining", description="Pre-train BERT.")
     add_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -74,9 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tell_torchrun(error: BertError) -> None:
-    """Leave the error where torchrun looks for it: the report that ends its output on each machine shows it."""
+    """Write the error file that torchrun reads for the report at the end of its output."""
     if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        # torchrun calls the earliest failure the cause: whoever only lost the others must not come before their own
+        # torchrun reports the earliest failure as the cause: a rank that only lost the others is dated later.
         when = int(time.time()) + (CAUSE_SECONDS if isinstance(error, LostRanksError) else 0)
         document = {"message": {"message": str(error), "extraInfo": {"timestamp": str(when)}}}
         with contextlib.suppress(OSError):

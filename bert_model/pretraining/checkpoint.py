@@ -1,4 +1,8 @@
-"""Checkpoints: Hugging Face directories with the training's state beside the weights, published whole or not at all."""
+"""Checkpoints: Hugging Face directories with training state, published atomically and written in the background.
+
+Order: `take_snapshot` copies the state to host memory, `BackgroundSaver` hands it to a thread, `CheckpointDirectory`
+writes, verifies and prunes, `restore` loads it again.
+"""
 
 import errno
 import json
@@ -10,7 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -34,7 +38,7 @@ STATE_NAME = f"{STATE_DIRECTORY}/state.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """A training at one step, copied to host memory: training may go on while it is written."""
+    """The training state at one step, copied to host memory: training continues while it is written."""
 
     step: int
     parameters: dict[str, Tensor]
@@ -42,9 +46,9 @@ class Snapshot:
     config: BertConfig
     architecture: str
     state: dict[str, Any]
-    """What else decides how training goes on, in JSON values."""
+    """Everything else that the continuation depends on, in JSON values."""
     metrics: dict[str, float]
-    """The latest held-out metrics; they become the manifest's counts."""
+    """The latest held-out metrics, stored as counts of the manifest."""
 
 
 def take_snapshot(
@@ -55,7 +59,7 @@ def take_snapshot(
         step=step,
         parameters={name: _copy(parameter) for name, parameter in model.named_parameters()},
         optimizer={name: _copy(tensor) for name, tensor in optimizer_tensors(model, optimizer).items()},
-        config=model.config,  # type: ignore[arg-type]
+        config=cast(BertConfig, model.config),
         architecture=type(model).__name__,
         state=state,
         metrics=metrics,
@@ -67,7 +71,7 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 class CheckpointDirectory:
-    """The checkpoints of one training, `step-00000500` and so on."""
+    """The checkpoints of one run: `step-00000500` and so on."""
 
     def __init__(
         self,
@@ -87,13 +91,13 @@ class CheckpointDirectory:
         self.keep_every_steps = keep_every_steps
 
     def path_of(self, step: int) -> Path:
-        """Return the directory of the checkpoint of a step."""
+        """Return the directory of a step's checkpoint."""
         return self.path / f"step-{step:08d}"
 
     def save(self, snapshot: Snapshot) -> Path:
-        """Publish a checkpoint and remove those that retention does not keep.
+        """Publish a checkpoint, then remove old ones; raise TrainingError if the disk is full or fails.
 
-        TrainingError when the disk does not take it; what was saved before is intact then.
+        Earlier checkpoints are intact then.
         """
         directory = self.path_of(snapshot.step)
         try:
@@ -108,6 +112,7 @@ class CheckpointDirectory:
         except Exception as error:
             if not _is_disk_error(error):
                 raise
+            # Report what is needed, what is free, and which checkpoint is still good.
             tensors = [*snapshot.parameters.values(), *snapshot.optimizer.values()]
             needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
             intact = self.steps()
@@ -120,14 +125,14 @@ class CheckpointDirectory:
         return directory
 
     def steps(self) -> list[int]:
-        """Return the steps of the checkpoint directories at hand, ascending, whether they are whole or not."""
+        """Return the steps of all checkpoint directories, ascending, without verifying them."""
         if not self.path.is_dir():
             return []
         matches = (re.fullmatch(r"step-(\d{8,})", entry.name) for entry in self.path.iterdir())
         return sorted(int(match[1]) for match in matches if match)
 
     def newest(self) -> Manifest | None:
-        """Return the newest checkpoint whose files are as its manifest says; others are warned about and skipped."""
+        """Return the newest checkpoint whose files match its manifest; warn about and skip damaged ones."""
         for step in reversed(self.steps()):
             try:
                 return load_manifest(self.path_of(step), kind=KIND, verify="sha256")
@@ -136,12 +141,13 @@ class CheckpointDirectory:
         return None
 
     def clean(self) -> None:
-        """Remove what a killed process left of an unfinished checkpoint. The caller holds the training's lock."""
+        """Remove incomplete checkpoints of a killed process. The caller holds the lock of the run."""
         for pattern in (".step-*.partial-*", ".upload-*"):
             for leftover in self.path.glob(pattern):
                 shutil.rmtree(leftover, ignore_errors=True)
 
     def _remove_old(self) -> None:
+        """Keep the last `keep_last` checkpoints and those at multiples of `keep_every_steps`."""
         steps = self.steps()
         for step in steps[: -self.keep_last]:
             if not (self.keep_every_steps and step % self.keep_every_steps == 0):
@@ -150,12 +156,12 @@ class CheckpointDirectory:
 
 def _is_disk_error(error: Exception) -> bool:
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
-    # safetensors wraps the system's error into its own and keeps the text alone
+    # safetensors raises its own error, which keeps only the text of the system's.
     return (isinstance(error, OSError) and error.errno in full) or "No space left" in str(error)
 
 
 def restore(directory: Path, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
-    """Load weights and optimizer state into a model of the same shape; returns the stored state."""
+    """Load weights and optimizer state into a model of the same shape; return the stored state."""
     tensors = read_tensors(directory)
     parameters = dict(model.named_parameters())
     wrong = sorted(
@@ -169,13 +175,15 @@ def restore(directory: Path, model: nn.Module, optimizer: Optimizer) -> dict[str
         for name, parameter in parameters.items():
             parameter.copy_(tensors[name])
     load_optimizer_tensors(model, optimizer, load_file(directory / OPTIMIZER_NAME))
-    return json.loads((directory / STATE_NAME).read_text(encoding="utf-8"))
+    state: dict[str, Any] = json.loads((directory / STATE_NAME).read_text(encoding="utf-8"))
+    return state
 
 
 class BackgroundSaver:
-    """Writes snapshots in a thread, in turn; a failure is raised at the next call.
+    """Writes snapshots in order in one thread; a failure is raised by the next call.
 
-    While one is being written another may wait, so training stops for a disk only when that is two checkpoints behind.
+    One snapshot may wait while another is written, so training waits for a slow disk only when it is two checkpoints
+    behind.
     """
 
     def __init__(self, directory: CheckpointDirectory) -> None:
@@ -184,7 +192,8 @@ class BackgroundSaver:
         self._unfinished: deque[Future[None]] = deque()
 
     def save(self, snapshot: Snapshot, then: Callable[[Path], None]) -> None:
-        """Hand a snapshot over; `then(path)` is called in the thread when it is written."""
+        """Queue a snapshot; `then(path)` is called in the thread when it is published."""
+        # Collect what is done, and wait while two are unfinished.
         while len(self._unfinished) > 1 or (self._unfinished and self._unfinished[0].done()):
             self._unfinished.popleft().result()
 
@@ -194,6 +203,6 @@ class BackgroundSaver:
         self._unfinished.append(self._executor.submit(work))
 
     def wait(self) -> None:
-        """Wait for what is being written; raises what went wrong with it."""
+        """Wait until all snapshots are written; raise the first failure."""
         while self._unfinished:
             self._unfinished.popleft().result()

@@ -1,4 +1,4 @@
-"""Configuration of a pre-training and its command-line arguments; importing it needs no torch."""
+"""Configuration of a pre-training run and its command-line arguments; importable without torch."""
 
 import argparse
 import dataclasses
@@ -16,17 +16,17 @@ from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig
 
 INITIAL_SIZE = "initial"
-"""In the place of a preset's name: the size of the model that a training starts from."""
+"""Special preset name: the size of `initial_model`."""
 
 
 @configuration
 class ModelConfig:
-    """Which model to train: a preset size, and what differs from it."""
+    """The model to train: a preset size and overrides."""
 
     preset: str = "base"
-    """tiny, mini, small, medium, base or large; `initial` is the size of `initial_model`."""
+    """tiny, mini, small, medium, base or large; `initial` takes the size of `initial_model`."""
     overrides: dict[str, Any] = field(default_factory=dict)
-    """Keys of the model's own configuration; `vocab_size` follows from the vocabulary where not given."""
+    """Keys of the model's config.json; `vocab_size` defaults to that of the vocabulary."""
 
     def __post_init__(self) -> None:
         if self.preset != INITIAL_SIZE:
@@ -39,20 +39,20 @@ class ModelConfig:
 
 @configuration
 class PhaseConfig:
-    """One stretch of pre-training at one sequence length."""
+    """A part of pre-training at one sequence length."""
 
     max_seq_length: Annotated[int, Field(ge=5)] = 128
-    """Longest instance that the phase accepts, in tokens."""
+    """Maximum length of an instance, in tokens."""
     steps: PositiveInt = 900_000
     """Number of optimizer steps."""
     global_batch_size: PositiveInt = 256
-    """Instances in each step, over all ranks and micro-batches."""
+    """Instances per step, over all ranks and micro-batches."""
     learning_rate: NonNegativeFloat = 1e-4
     """Peak learning rate."""
     warmup_steps: NonNegativeInt = 10_000
     """Steps of linear warm-up."""
     max_predictions_per_seq: NonNegativeInt = 0
-    """Most predictions in an instance with dynamic masks; 0 takes `masking.masked_lm_prob` of `max_seq_length`."""
+    """Maximum predictions per instance with dynamic masks; 0 takes `masking.masked_lm_prob` of `max_seq_length`."""
     instances: str = ""
     """The phase's instance directory."""
 
@@ -65,7 +65,7 @@ class PhaseConfig:
 
 @configuration
 class PretrainingConfig:
-    """Everything that decides what a pre-training run computes, and how it is watched."""
+    """What a pre-training run computes, and how it is logged, evaluated and saved."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     """The model to train."""
@@ -74,42 +74,42 @@ class PretrainingConfig:
     schedule: Literal["phase", "run"] = "phase"
     """`phase` warms up and decays in every phase; `run` draws one warm-up and one decay line over all phases."""
     micro_batch_size: PositiveInt = 32
-    """Most instances that one rank computes at once; the global batch is filled by accumulation."""
+    """Maximum instances per forward pass of a rank; gradients are accumulated up to the global batch."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """The optimizer."""
     seed: NonNegativeInt = 12345
     """Seed of weights, order, masks and dropout."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
-    """`bfloat16` computes under autocast, weights and optimizer state stay in float32; `auto` takes it where the
-    device is built for it."""
+    """`bfloat16` computes under autocast, with weights and optimizer state in float32; `auto` takes it if the device
+    has instructions for it."""
     compile: bool = False
     """Compile the model with torch.compile."""
     objective: Literal["mlm_nsp", "mlm"] = "mlm_nsp"
-    """`mlm` leaves the next-sentence loss out (paper section 5.1, "No NSP")."""
+    """`mlm` omits the next-sentence loss (paper section 5.1, "No NSP")."""
     masking: MaskingConfig = field(default_factory=MaskingConfig)
-    """How tokens are masked where the instances do not hold masks of their own."""
+    """How tokens are masked, unless the instances have static masks."""
     shuffle_row_groups: PositiveInt = 8
-    """Row groups that a reader holds and shuffles together."""
+    """Row groups that a reader holds in memory and shuffles together."""
     initial_model: str = ""
     """Model to continue from (directory, models:/ URI or hub id); empty starts from random weights."""
     initial_optimizer: Literal["fresh", "restored"] = "fresh"
-    """`restored` takes the optimizer state that lies beside `initial_model` as well."""
+    """`restored` also loads the optimizer state of `initial_model`, which must be a checkpoint."""
     log_interval_steps: PositiveInt = 10
-    """Steps between two lines of training metrics."""
+    """Steps between two records of training metrics."""
     evaluation_interval_steps: NonNegativeInt = 1000
-    """Steps between two held-out evaluations; 0 evaluates at the end of each phase only."""
+    """Steps between two held-out evaluations; with 0 only at the end of each phase."""
     evaluation_max_instances: NonNegativeInt = 0
-    """Most held-out instances evaluated, spread evenly over them; 0 takes all."""
+    """Maximum held-out instances evaluated, evenly spaced; 0 takes all."""
     checkpoint_interval_steps: NonNegativeInt = 1000
-    """Steps between two checkpoints; 0 saves at the end of each phase only."""
+    """Steps between two checkpoints; with 0 only at the end of each phase."""
     keep_last: PositiveInt = 3
     """Checkpoints kept on disk; older ones are removed."""
     keep_every_steps: NonNegativeInt = 0
-    """Checkpoints at multiples of this are kept for good; 0 keeps none beyond `keep_last`."""
+    """Checkpoints at multiples of this are never removed; 0 keeps only `keep_last`."""
     upload_checkpoints: bool = True
-    """Whether MLflow gets the weights of each checkpoint, or its path and hash only."""
+    """Whether MLflow gets the weights of every checkpoint, or only its path and hash."""
     timeout_seconds: PositiveInt = 600
-    """Longest wait of one rank for the others."""
+    """Timeout of the communication between ranks."""
 
     def __post_init__(self) -> None:
         if not self.phases:
@@ -137,9 +137,9 @@ class PretrainingConfig:
         return sum(phase.steps for phase in self.phases)
 
     def masking_of(self, phase: PhaseConfig) -> MaskingConfig:
-        """Return the masking of a phase, with its own bound on predictions."""
-        most = phase.max_predictions_per_seq or math.ceil(self.masking.masked_lm_prob * phase.max_seq_length)
-        return dataclasses.replace(self.masking, max_predictions_per_seq=most)
+        """Return the masking of a phase, with its own limit on predictions."""
+        max_predictions = phase.max_predictions_per_seq or math.ceil(self.masking.masked_lm_prob * phase.max_seq_length)
+        return dataclasses.replace(self.masking, max_predictions_per_seq=max_predictions)
 
     def learning_rate_at(self, step: int) -> float:
         """Return the learning rate of the update after `step` finished ones, over all phases."""
@@ -148,17 +148,17 @@ class PretrainingConfig:
             return learning_rate_at(
                 step, peak=first.learning_rate, total_steps=self.total_steps, warmup_steps=first.warmup_steps
             )
-        for phase in self.phases:
+        for phase in self.phases:  # `step` becomes relative to each phase in turn
             if step < phase.steps:
                 return learning_rate_at(
                     step, peak=phase.learning_rate, total_steps=phase.steps, warmup_steps=phase.warmup_steps
                 )
             step -= phase.steps
-        raise AssertionError("a step beyond the last phase")
+        raise AssertionError("step beyond the last phase")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments to a parser."""
+    """Add the arguments of `bert pretrain` to a parser."""
     parser.add_argument("--config", required=True, metavar="FILE|PRESET", help="YAML file or name of a preset")
     parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="the training's directory")
     parser.add_argument(

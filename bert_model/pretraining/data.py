@@ -1,19 +1,24 @@
-"""Reading instances for pre-training: an exact order, a slice for each rank, micro-batches almost without padding.
+"""Instance reader of pre-training: a deterministic order, rank slices, micro-batches with little padding.
 
-The order of samples is a function of (seed, epoch): the row groups of all shards are permuted, W of them at a time
-form a window, and the rows of a window are permuted. The position in a training is one integer, the number of
-samples seen; finding it again costs the reading of one window, wherever it lies.
+The order of samples is a function of (seed, epoch): the row groups of all shards are permuted, W consecutive ones form
+a window, and the rows of a window are permuted. The position in a run is one integer, the number of samples seen, so
+resuming at any position reads one window.
 
-Shapes: N instances, T tokens of all of them, B instances of a micro-batch, S its longest, M its most predictions.
+Data flow: InstanceSplit (files) -> InstanceReader.take (global batch) -> rank_slice -> split_micro_batches ->
+make_batch (tensors).
+
+Shapes: N instances, B instances of a micro-batch, S its longest length, M its largest number of predictions, T its
+tokens, P its predictions.
 """
 
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -24,46 +29,49 @@ from bert_pipeline.instances.directory import Shard, check_vocabulary, load_inst
 from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, mask_batch, sample_keys
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
-EVALUATION_SEED = 20181011
-"""Masks of held-out instances are drawn from this for every training, so that their losses compare."""
+Integers = npt.NDArray[np.int64]
+TokenIds = npt.NDArray[np.int32]
+
+ALIGNED_LENGTH = 8
+"""On a GPU lengths are padded to a multiple of this, as its tensor cores require."""
 
 # Independent streams of numpy's generator for one (seed, epoch).
 _GROUP_ORDER, _ROW_ORDER = 0, 1
 
 
 @functools.lru_cache(maxsize=8)
-def open_once(path: Path) -> Shard:
-    """Open a shard of instances; the few that were used last stay open."""
+def open_cached_shard(path: Path) -> Shard:
+    """Open a shard of instances; the most recently used ones stay open."""
     return open_shard(path)
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """A readable stretch of rows."""
+    """Consecutive rows of a shard, the unit of reading."""
 
     path: Path
     index: int
     num_rows: int
     first_row: int
-    """Number of the first row among all rows of the split: what masks are keyed by."""
+    """Index of the first row among all rows of the split; masks are keyed on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Some instances with what names them."""
+    """Instances and the keys of their masks."""
 
     columns: InstanceColumns
-    sample_indices: np.ndarray
-    """(N,) int64: row numbers in the split."""
-    epochs: np.ndarray
-    """(N,) int64: the epoch that each is read in."""
+    sample_indices: Integers
+    """(N,): row indices in the split."""
+    epochs: Integers
+    """(N,): the epoch in which each is read."""
 
     @property
     def num_samples(self) -> int:
         return len(self.sample_indices)
 
-    def select(self, rows: np.ndarray) -> "Samples":
-        """Take some of the instances, in the order of `rows`."""
+    def select(self, rows: Integers) -> "Samples":
+        """Return the instances at `rows`, in that order."""
         return Samples(
             columns=select_rows(self.columns, rows),
             sample_indices=self.sample_indices[rows],
@@ -72,20 +80,20 @@ class Samples:
 
 
 class Batch(NamedTuple):
-    """A micro-batch as the model takes it (Hugging Face's names), and its counts."""
+    """A micro-batch under the model's names (Hugging Face's), and its counts."""
 
     input_ids: Tensor
     """(B, S) int64."""
     attention_mask: Tensor | None
-    """(B, S) bool, None when nothing is padded."""
-    token_rows: Tensor | None
-    """(T,) int64: places of the real tokens among the B * S, None when nothing is padded."""
+    """(B, S) bool, None if nothing is padded."""
+    token_indices: Tensor | None
+    """(T,) int64: indices of the real tokens among the B * S positions, None if nothing is padded."""
     token_type_ids: Tensor
     """(B, S) int64."""
     masked_lm_positions: Tensor
     """(B, M) int64, zero padded."""
-    prediction_rows: Tensor
-    """(P,) int64: places of the predictions among the B * M."""
+    prediction_indices: Tensor
+    """(P,) int64: indices of the predictions among the B * M."""
     labels: Tensor
     """(B, M) int64: the original tokens; -100 in the padding."""
     next_sentence_label: Tensor
@@ -93,38 +101,45 @@ class Batch(NamedTuple):
     num_tokens: int
     num_predictions: int
     squared_lengths: int
-    """Sum of the instances' tokens squared, which attention grows with."""
+    """Sum of the squared numbers of tokens of the instances; attention is proportional to it."""
 
     def to(self, device: torch.device) -> "Batch":
-        """Move the tensors to a device; from pinned memory a GPU takes them while it computes."""
+        """Move the tensors to a device; copies from pinned memory overlap with a GPU's computation."""
         if device.type == "cpu":
             return self
         moved = [item.to(device, non_blocking=True) if isinstance(item, Tensor) else item for item in self]
         return Batch(*moved)  # type: ignore[arg-type]
 
-    def mark_lengths(self) -> None:
-        """Tell torch.compile which sizes are others in each padded batch: it then makes one graph for all of these."""
-        if self.token_rows is None:
+    def mark_dynamic_lengths(self) -> None:
+        """Tell torch.compile which sizes vary between padded batches, so that it compiles one graph for all."""
+        if self.token_indices is None:
             return
         for tensor in (self.input_ids, self.attention_mask, self.token_type_ids, self.masked_lm_positions, self.labels):
-            torch._dynamo.maybe_mark_dynamic(tensor, 1)
-        for rows in (self.token_rows, self.prediction_rows):
-            torch._dynamo.maybe_mark_dynamic(rows, 0)
+            _mark_dynamic(tensor, 1)  # (B, S) and (B, M)
+        for tensor in (self.token_indices, self.prediction_indices):
+            _mark_dynamic(tensor, 0)  # (T,) and (P,)
 
     def pinned(self, device: torch.device) -> "Batch":
-        """Copy the tensors to memory that a GPU reads by itself."""
-        with torch.cuda.device(device):  # a thread that prepares batches would turn to the first GPU
+        """Copy the tensors to pinned memory, which a GPU reads asynchronously."""
+        with torch.cuda.device(device):  # the current device of a new thread is the first GPU
             pinned = [item.pin_memory() if isinstance(item, Tensor) else item for item in self]
         return Batch(*pinned)  # type: ignore[arg-type]
+
+
+def _mark_dynamic(tensor: Tensor | None, dimension: int) -> None:
+    """Hint that a size varies. The hint is private to torch; without it torch.compile learns it by recompiling once."""
+    mark = getattr(torch._dynamo, "maybe_mark_dynamic", None)
+    if mark is not None:
+        mark(tensor, dimension)
 
 
 class InstanceSplit:
     """The instances of one split ("train" or "held_out") of an instance directory."""
 
     def __init__(self, directory: Path | str, split: str) -> None:
-        """Read the manifest and the shards' footers. ArtefactError when the directory is not whole.
+        """Read the manifest and the shards' footers; raise ArtefactError if the directory is incomplete.
 
-        A directory of TFRecord files that BERT's own script wrote needs no manifest.
+        A directory of TFRecord files written by google-research/bert needs no manifest.
         """
         self.manifest = load_instances(directory)
         self.split = split
@@ -132,7 +147,7 @@ class InstanceSplit:
         self.has_static_masks = False
         first_row = 0
         for path in shard_paths(self.manifest, split):
-            shard = open_once(path)
+            shard = open_cached_shard(path)
             self.has_static_masks |= shard.has_static_masks
             for index, num_rows in enumerate(shard.row_group_sizes):
                 if num_rows:
@@ -146,15 +161,15 @@ class InstanceSplit:
 
     def read(self, group: RowGroup) -> InstanceColumns:
         """Read one row group."""
-        return open_once(group.path).read_row_group(group.index)
+        return open_cached_shard(group.path).read_row_group(group.index)
 
     def check_vocabulary(self, tokenizer: Tokenizer) -> None:
-        """InputError when the instances, by their first row group, were made with another vocabulary."""
+        """Raise InputError if the first row group does not fit the vocabulary."""
         for group in self.groups[:1]:
             check_vocabulary(self.read(group), tokenizer, group.path)
 
     def check_fits(self, *, max_seq_length: int, where: str) -> None:
-        """ConfigurationError when the split is empty or was made for longer sequences than a phase has."""
+        """Raise ConfigurationError if the instances are longer than a phase allows, ArtefactError if there are none."""
         made_for = self.manifest.configuration.get("max_seq_length", max_seq_length)
         if made_for > max_seq_length:
             raise ConfigurationError(
@@ -166,7 +181,7 @@ class InstanceSplit:
 
 
 class SampleOrder:
-    """Which row is read at which position."""
+    """The permutation of one split: which row is read at which position."""
 
     def __init__(self, group_sizes: list[int], *, seed: int, groups_per_window: int) -> None:
         self.sizes = np.asarray(group_sizes, dtype=np.int64)
@@ -178,24 +193,25 @@ class SampleOrder:
         self._window_ends = np.empty(0, dtype=np.int64)
 
     def locate(self, position: int) -> tuple[int, int, int]:
-        """Return (epoch, window, offset within the window) of a position from 0."""
+        """Return (epoch, window, offset in the window) of a position."""
         epoch, offset = divmod(position, self.num_samples)
         self._enter(epoch)
         window = int(np.searchsorted(self._window_ends, offset, side="right"))
         start = int(self._window_ends[window - 1]) if window else 0
         return epoch, window, offset - start
 
-    def window_groups(self, epoch: int, window: int) -> np.ndarray:
-        """Return the indices of the row groups of a window, in their permuted order."""
+    def window_groups(self, epoch: int, window: int) -> Integers:
+        """Return the row groups of a window, in permuted order."""
         self._enter(epoch)
         return self._order[window * self.groups_per_window : (window + 1) * self.groups_per_window]
 
-    def window_rows(self, epoch: int, window: int) -> np.ndarray:
-        """Return the permutation of a window's rows, which are numbered through its row groups."""
+    def window_rows(self, epoch: int, window: int) -> Integers:
+        """Return the permutation of a window's rows, which are numbered across its row groups."""
         count = int(self.sizes[self.window_groups(epoch, window)].sum())
         return np.random.default_rng((self.seed, epoch, _ROW_ORDER, window)).permutation(count)
 
     def _enter(self, epoch: int) -> None:
+        """Compute the order of an epoch's row groups and the position at which each window ends."""
         if epoch == self._epoch:
             return
         order = np.random.default_rng((self.seed, epoch, _GROUP_ORDER)).permutation(len(self.sizes))
@@ -206,7 +222,7 @@ class SampleOrder:
 
 
 class InstanceReader:
-    """Reads samples by position and holds one window of row groups at a time."""
+    """Reads samples by position; one window of row groups is in memory at a time."""
 
     def __init__(self, split: InstanceSplit, *, seed: int, groups_per_window: int) -> None:
         self.source = split
@@ -218,7 +234,7 @@ class InstanceReader:
         self._permutation = np.empty(0, dtype=np.int64)
 
     def take(self, position: int, count: int) -> Samples:
-        """Read the samples at positions `position` to `position + count - 1`, over windows and epochs."""
+        """Read the samples at positions `position` to `position + count - 1`, across windows and epochs."""
         parts = []
         while count:
             epoch, window, offset = self.order.locate(position)
@@ -232,29 +248,29 @@ class InstanceReader:
         return concatenate(parts)
 
     def _load(self, epoch: int, window: int) -> None:
-        self._held, self._rows = None, None  # never two windows in memory
+        self._held, self._rows = None, None  # free the old window before reading the new one
         groups = [self.source.groups[index] for index in self.order.window_groups(epoch, window)]
-        self._rows = concatenate([_samples(self.source, group, epoch) for group in groups])
+        self._rows = concatenate([_read_group(self.source, group, epoch) for group in groups])
         self._permutation = self.order.window_rows(epoch, window)
         self._held = (epoch, window)
 
 
-def held_out_samples(split: InstanceSplit, *, most: int, rank: int, world_size: int) -> Iterator[Samples]:
+def held_out_samples(split: InstanceSplit, *, limit: int, rank: int, world_size: int) -> Iterator[Samples]:
     """Yield a rank's share of the held-out instances, a row group at a time; together the ranks see each once.
 
-    `most` > 0 takes that many, spread evenly over all of them.
+    `limit` > 0 takes that many, evenly spaced.
     """
     total = split.num_instances
-    count = min(most, total) if most else total
+    count = min(limit, total) if limit else total
     chosen = np.arange(count, dtype=np.int64) * total // count if count else np.empty(0, dtype=np.int64)
     chosen = chosen[rank::world_size]
     for group in split.groups:
         start, end = np.searchsorted(chosen, [group.first_row, group.first_row + group.num_rows])
         if end > start:
-            yield _samples(split, group, epoch=0).select(chosen[start:end] - group.first_row)
+            yield _read_group(split, group, epoch=0).select(chosen[start:end] - group.first_row)
 
 
-def _samples(split: InstanceSplit, group: RowGroup, epoch: int) -> Samples:
+def _read_group(split: InstanceSplit, group: RowGroup, epoch: int) -> Samples:
     columns = split.read(group)
     return Samples(
         columns=columns,
@@ -264,21 +280,35 @@ def _samples(split: InstanceSplit, group: RowGroup, epoch: int) -> Samples:
 
 
 def rank_slice(samples: Samples, *, rank: int, world_size: int) -> Samples:
-    """Return a rank's part of a global batch, sorted by falling length.
+    """Return a rank's part of a global batch, sorted by decreasing length.
 
-    The sorted batch is dealt out there and back (0, 1, 1, 0, …), so that ranks get nearly equal numbers of tokens.
+    The sorted batch is dealt in serpentine order (0, 1, 1, 0, …), so that ranks get nearly equal numbers of tokens.
     """
     order = np.argsort(-samples.columns.lengths, kind="stable")
-    turns = np.arange(len(order)) // world_size
-    dealt = np.arange(len(order)) % world_size
-    owner = np.where(turns % 2 == 0, dealt, world_size - 1 - dealt)
+    rounds, places = np.divmod(np.arange(len(order)), world_size)
+    owner = np.where(rounds % 2 == 0, places, world_size - 1 - places)
     return samples.select(order[owner == rank])
 
 
 def split_micro_batches(samples: Samples, micro_batch_size: int) -> list[Samples]:
-    """Cut samples into the fewest micro-batches of at most `micro_batch_size`, of equal size as far as possible."""
+    """Split samples into the fewest micro-batches of at most `micro_batch_size`, of nearly equal size."""
     count = -(-samples.num_samples // micro_batch_size)
     return [samples.select(rows) for rows in np.array_split(np.arange(samples.num_samples), count)]
+
+
+def make_batch(
+    samples: Samples, masking: MaskingConfig, vocabulary: MaskingVocabulary, *, seed: int, device: torch.device
+) -> Batch:
+    """Collate samples for a device; a GPU gets aligned lengths in pinned memory."""
+    on_cpu = device.type == "cpu"
+    batch = collate(
+        samples,
+        vocabulary=vocabulary,
+        masking=masking,
+        seed=seed,
+        pad_to_multiple=1 if on_cpu else ALIGNED_LENGTH,
+    )
+    return batch if on_cpu else batch.pinned(device)
 
 
 def collate(
@@ -289,47 +319,48 @@ def collate(
     seed: int,
     pad_to_multiple: int = 1,
 ) -> Batch:
-    """Mask where masks are not static, pad to the longest, and give everything the model's names.
+    """Mask tokens unless the instances hold static masks, and pad to the longest instance.
 
-    The mask of a sample is a function of (seed, its epoch, its row number).
+    The mask of a sample is a function of (seed, epoch, row index).
     """
     columns = samples.columns
-    lengths = columns.lengths
+    lengths = columns.lengths  # (B,)
     width = int(lengths.max(initial=1))
-    width = -(-width // pad_to_multiple) * pad_to_multiple
+    width = -(-width // pad_to_multiple) * pad_to_multiple  # S
     input_ids = pad(columns.input_ids, columns.offsets, width)  # (B, S)
-    if columns.masked_offsets is not None:
+    if columns.masked_offsets is not None:  # static masks
         assert columns.masked_lm_positions is not None
         assert columns.masked_lm_ids is not None
         counts = np.diff(columns.masked_offsets)  # (B,)
-        most = int(counts.max(initial=1))
-        positions = pad(columns.masked_lm_positions, columns.masked_offsets, most)  # (B, M)
-        labels = pad(columns.masked_lm_ids, columns.masked_offsets, most)  # (B, M)
-    else:
+        max_count = int(counts.max(initial=1))  # M
+        positions = pad(columns.masked_lm_positions, columns.masked_offsets, max_count)  # (B, M)
+        labels = pad(columns.masked_lm_ids, columns.masked_offsets, max_count)  # (B, M)
+    else:  # dynamic masks: new ones in every epoch
         keys = np.empty(samples.num_samples, dtype=np.uint64)
         for epoch in np.unique(samples.epochs):
             rows = samples.epochs == epoch
             keys[rows] = sample_keys(seed, int(epoch), samples.sample_indices[rows])
         masked = mask_batch(input_ids, lengths, keys, vocabulary, masking)
         counts = masked.masked_lm_weights.sum(axis=1).astype(np.int64)  # (B,)
-        most = int(counts.max(initial=1))
+        max_count = int(counts.max(initial=1))  # M
         input_ids = masked.input_ids
-        positions, labels = masked.masked_lm_positions[:, :most], masked.masked_lm_ids[:, :most]  # (B, M)
-    extra = -most % pad_to_multiple
+        positions, labels = masked.masked_lm_positions[:, :max_count], masked.masked_lm_ids[:, :max_count]  # (B, M)
+    extra = -max_count % pad_to_multiple
     if extra:
         positions, labels = (np.pad(item, ((0, 0), (0, extra))) for item in (positions, labels))
-        most += extra
-    is_prediction = np.arange(most) < counts[:, None]  # (B, M)
+        max_count += extra
+    # Which of the padded places are real.
+    is_prediction = np.arange(max_count) < counts[:, None]  # (B, M)
     labels = np.where(is_prediction, labels, IGNORED_LABEL)
     is_token = np.arange(width) < lengths[:, None]  # (B, S)
     is_padded = not is_token.all()
     return Batch(
         input_ids=torch.from_numpy(input_ids.astype(np.int64)),
         attention_mask=torch.from_numpy(is_token) if is_padded else None,
-        token_rows=torch.from_numpy(np.flatnonzero(is_token)) if is_padded else None,
+        token_indices=torch.from_numpy(np.flatnonzero(is_token)) if is_padded else None,
         token_type_ids=torch.from_numpy(_segments(columns.segment_b_start, lengths, width)),
         masked_lm_positions=torch.from_numpy(positions.astype(np.int64)),
-        prediction_rows=torch.from_numpy(np.flatnonzero(is_prediction)),
+        prediction_indices=torch.from_numpy(np.flatnonzero(is_prediction)),
         labels=torch.from_numpy(labels.astype(np.int64)),
         next_sentence_label=torch.from_numpy(columns.is_random_next.astype(np.int64)),
         num_tokens=int(lengths.sum()),
@@ -338,14 +369,14 @@ def collate(
     )
 
 
-def _segments(segment_b_start: np.ndarray, lengths: np.ndarray, width: int) -> np.ndarray:
-    """Return segment ids (B, S) int64: 1 from B's first token to the last, 0 in the padding, as in google's files."""
+def _segments(segment_b_start: TokenIds, lengths: Integers, width: int) -> Integers:
+    """Return segment ids (B, S): 1 from the first token of B to the last, 0 in the padding, as google's files have."""
     positions = np.arange(width)
     return ((positions >= segment_b_start[:, None]) & (positions < lengths[:, None])).astype(np.int64)
 
 
-def select_rows(columns: InstanceColumns, rows: np.ndarray) -> InstanceColumns:
-    """Take some instances, in the order of `rows`."""
+def select_rows(columns: InstanceColumns, rows: Integers) -> InstanceColumns:
+    """Return the instances at `rows`, in that order."""
     input_ids, offsets = _select_ragged(columns.input_ids, columns.offsets, rows)
     positions = ids = masked_offsets = None
     if columns.masked_offsets is not None:
@@ -364,27 +395,29 @@ def select_rows(columns: InstanceColumns, rows: np.ndarray) -> InstanceColumns:
     )
 
 
-def _select_ragged(flat: np.ndarray, offsets: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _select_ragged(flat: TokenIds, offsets: Integers, rows: Integers) -> tuple[TokenIds, Integers]:
+    """Return (values, offsets) of the chosen rows of a ragged array."""
     lengths = offsets[rows + 1] - offsets[rows]
     selected = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum(lengths, out=selected[1:])
+    # Value i of the result is value i of the source plus the shift of its row.
     source = np.repeat(offsets[rows] - selected[:-1], lengths) + np.arange(selected[-1])
     return flat[source], selected
 
 
 def concatenate(parts: list[Samples]) -> Samples:
-    """Join samples in order."""
+    """Concatenate samples in order."""
     if len(parts) == 1:
         return parts[0]
     columns = [part.columns for part in parts]
     static = columns[0].is_masked
     if any(item.is_masked != static for item in columns):
-        raise ArtefactError("some shards hold static masks and some do not; make the instances again in one go")
+        raise ArtefactError("some shards hold static masks and some do not; make the instances again in one run")
 
-    def join(name: str) -> np.ndarray:
+    def join(name: str) -> npt.NDArray[Any]:
         return np.concatenate([getattr(item, name) for item in columns])
 
-    def join_offsets(name: str) -> np.ndarray:
+    def join_offsets(name: str) -> Integers:
         lengths = np.concatenate([np.diff(getattr(item, name)) for item in columns])
         return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
 

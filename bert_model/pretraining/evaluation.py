@@ -1,59 +1,138 @@
-"""The held-out measure of a published model, taken anew from its files."""
+"""Held-out evaluation: of a model in training, and of a published model to check its recorded metrics."""
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import load_model
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.data import InstanceSplit
+from bert_model.pretraining.data import (
+    Batch,
+    InstanceSplit,
+    held_out_samples,
+    make_batch,
+    rank_slice,
+    split_micro_batches,
+)
+from bert_model.pretraining.phases import Phase
 from bert_model.pretraining.run_directory import CONFIGURATION_NAME
-from bert_model.pretraining.trainer import Phase, Trainer
-from bert_model.training.distributed import process_group
-from bert_model.training.optimizer import build_optimizer
+from bert_model.training.distributed import Group, autocast, process_group
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtefactError
+from bert_pipeline.instances.masking import MaskingVocabulary
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+EVALUATION_SEED = 20181011
+"""Seed of the masks of held-out instances: the same for every run, so that losses are comparable."""
+
+MAX_EXPONENT = 700.0
+"""Limit of a loss before the exponential, which overflows beyond 709."""
+
+
+@torch.no_grad()
+def evaluate(
+    model: BertForPreTraining,
+    phase: Phase,
+    config: PretrainingConfig,
+    vocabulary: MaskingVocabulary,
+    group: Group,
+    *,
+    after_batch: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """Return the "held_out/…" losses and accuracies (0-100) of a phase; {} without held-out instances.
+
+    Every rank evaluates its share of the instances, and all ranks return the same metrics. `after_batch` is called
+    after every micro-batch.
+    """
+    model.eval()
+    totals = torch.zeros(7, dtype=torch.float64)
+    shares = held_out_samples(
+        phase.held_out, limit=config.evaluation_max_instances, rank=group.rank, world_size=group.world_size
+    )
+    for samples in shares:
+        ordered = rank_slice(samples, rank=0, world_size=1)  # by length: little padding
+        for part in split_micro_batches(ordered, config.micro_batch_size):
+            batch = make_batch(part, phase.masking, vocabulary, seed=EVALUATION_SEED, device=group.device)
+            totals += _batch_totals(model, batch.to(group.device), config.precision)
+            after_batch()
+
+    # Sums over all ranks become means.
+    sums = group.all_reduce_numbers(*totals.tolist())
+    masked_lm, correct, predictions, next_sentence, next_correct, random_next, instances = sums
+    if not instances:
+        return {}
+    loss = masked_lm / max(predictions, 1.0)
+    metrics = {
+        "held_out/mlm_loss": loss,
+        "held_out/mlm_accuracy": 100.0 * correct / max(predictions, 1.0),
+        "held_out/perplexity": math.exp(min(loss, MAX_EXPONENT)),
+    }
+    if config.objective == "mlm_nsp":
+        metrics |= {
+            "held_out/nsp_loss": next_sentence / instances,
+            "held_out/nsp_accuracy": 100.0 * next_correct / instances,
+            "held_out/nsp_majority": 100.0 * max(random_next, instances - random_next) / instances,
+        }
+    return metrics | {"held_out/instances": instances}
+
+
+def _batch_totals(model: BertForPreTraining, batch: Batch, precision: str) -> Tensor:
+    """Return the sums over a micro-batch that the metrics are computed from, (7,) float64."""
+    with autocast(batch.input_ids.device, precision):
+        output = model(
+            batch.input_ids,
+            batch.attention_mask,
+            batch.token_type_ids,
+            token_indices=batch.token_indices,
+            masked_lm_positions=batch.masked_lm_positions,
+        )
+    logits = output.prediction_logits.flatten(0, 1).float()  # (B * M, V)
+    masked_lm = functional.cross_entropy(logits, batch.labels.flatten(), reduction="sum")
+    correct = (output.prediction_logits.argmax(-1) == batch.labels).sum()  # of (B, M)
+    next_sentence = functional.cross_entropy(
+        output.seq_relationship_logits.float(), batch.next_sentence_label, reduction="sum"
+    )
+    next_correct = (output.seq_relationship_logits.argmax(-1) == batch.next_sentence_label).sum()  # of (B,)
+    random_next = batch.next_sentence_label.sum()
+    # One transfer from a GPU; the rest is known on the host.
+    found = torch.stack([masked_lm, correct, next_sentence, next_correct, random_next]).double().cpu()  # (5,)
+    masked_lm, correct, next_sentence, next_correct, random_next = found.unbind()
+    predictions, instances = float(batch.num_predictions), float(len(batch.labels))
+    return torch.tensor([masked_lm, correct, predictions, next_sentence, next_correct, random_next, instances])
 
 
 def measure_held_out(model: Path | str) -> dict[str, float]:
-    """Evaluate a training's published model as its last evaluation did: "held_out/mlm_loss" and its companions.
+    """Evaluate a published model again, as the last evaluation of its run did.
 
-    The configuration and the place of the instances are read from the training's directory around the model.
-    ArtefactError when that is gone, ConfigurationError or InputError when model or instances do not fit.
+    The configuration, with the directory of the instances, is read from the run directory that holds the model. Raise
+    ArtefactError if it is gone, ConfigurationError or InputError if model and instances do not fit.
     """
     model = Path(model)
-    config = from_mapping(PretrainingConfig, _configuration(model.parent / CONFIGURATION_NAME) | {"compile": False})
+    config = from_mapping(PretrainingConfig, _read_configuration(model.parent / CONFIGURATION_NAME))
     last = config.phases[-1]
+    phase = Phase(
+        index=len(config.phases) - 1,
+        config=last,
+        masking=config.masking_of(last),
+        train=InstanceSplit(last.instances, "train"),
+        held_out=InstanceSplit(last.instances, "held_out"),
+        first_step=0,
+        first_position=0,
+    )
     with process_group(config.timeout_seconds) as group:
         weights, _ = load_model(BertForPreTraining, model)
-        weights.to(group.device)
-        phase = Phase(
-            index=len(config.phases) - 1,
-            config=last,
-            masking=config.masking_of(last),
-            train=InstanceSplit(last.instances, "train"),
-            held_out=InstanceSplit(last.instances, "held_out"),
-            first_step=0,
-            first_position=0,
-        )
-        trainer = Trainer(
-            config,
-            phases=[phase],
-            model=weights,
-            optimizer=build_optimizer(weights, config.optimizer, last.learning_rate),
-            vocabulary=Tokenizer.from_directory(model),
-            group=group,
-            tracker=None,
-            saver=None,
-            should_stop=lambda: False,
-        )
-        return trainer.evaluate(phase)
+        return evaluate(weights.to(group.device), phase, config, Tokenizer.from_directory(model), group)
 
 
-def _configuration(path: Path) -> dict[str, Any]:
+def _read_configuration(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8"))["configuration"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"{path}: the training's configuration cannot be read ({error})") from None
+        raise ArtefactError(f"{path}: the run's configuration cannot be read ({error})") from None

@@ -1,4 +1,4 @@
-"""Pre-training from instance directories to a published model: `torchrun … -m bert_model.pretraining`."""
+"""Pre-training from instance directories to a published model: data, run directory, model, trainer."""
 
 import contextlib
 import dataclasses
@@ -7,24 +7,22 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice, onednn_shapes, processor
 from bert_model.model.weights import write_weights
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.data import InstanceSplit
+from bert_model.pretraining.phases import Phase, load_phases
 from bert_model.pretraining.run_directory import (
     MODEL_KIND,
-    build,
-    describe_difference,
     identity,
+    initialize_or_resume,
     open_directory,
-    training_id,
-    training_lock,
+    run_lock,
 )
-from bert_model.pretraining.trainer import Outcome, Phase, Trainer
+from bert_model.pretraining.trainer import Outcome, Trainer
 from bert_model.training.distributed import (
     Group,
     LostRanksError,
@@ -35,28 +33,22 @@ from bert_model.training.distributed import (
 )
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE
 from bert_model.training.mlflow_sync import Tracker
-from bert_model.training.throughput import matrix_product_rate
+from bert_model.training.throughput import peak_matmul_flops
 from bert_pipeline.errors import BertError, ConfigurationError, TrainingError
-from bert_pipeline.manifest import (
-    content_sha256,
-    load_manifest,
-    publishing,
-)
+from bert_pipeline.manifest import content_sha256, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
-
-__all__ = ["PretrainingResult", "pretrain", "training_id"]
 
 logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingResult:
-    """What `pretrain` has done."""
+    """Result of `pretrain`."""
 
     status: Literal["finished", "preempted", "already_finished"]
     step: int
     model: Path | None
-    """The published model, None when the training was preempted."""
+    """The published model, None if the run was preempted."""
     metrics: dict[str, float]
     """The latest held-out metrics."""
 
@@ -72,70 +64,73 @@ def pretrain(
     after_step: Callable[[int], None] | None = None,
     resolve: Callable[[str], Path] = Path,
 ) -> PretrainingResult:
-    """Pre-train in this process, or as one rank under torchrun; `output` is the training's directory.
+    """Pre-train in this process, or as one rank under torchrun; `output` is the run directory.
 
-    With `resume` a training that stands in `output` goes on from its newest whole checkpoint, a finished one is left
-    alone, and an empty directory starts from the beginning. Without an `experiment` MLflow is left out. `resolve` turns
-    the configuration's initial model into a directory, on rank 0; by default it is one.
+    With `resume` the run in `output` continues from its newest valid checkpoint, a finished one is left unchanged, and
+    an empty directory starts from the beginning. Without an `experiment` MLflow is not used. `resolve` turns the
+    configuration's initial model into a directory, on rank 0.
 
-    TrainingError when another process trains there or a loss is not finite, ConfigurationError when configuration and
-    data do not fit or differ from those of the training at hand (`allow_changes` goes on all the same), ArtefactError
-    when inputs are damaged.
+    Raise TrainingError if another process holds the directory or a loss is not finite, ConfigurationError if the
+    configuration does not fit the data or differs from that of the run to resume (`allow_changes` accepts the
+    differences), ArtefactError if inputs are damaged.
     """
     output = Path(output)
     with process_group(config.timeout_seconds, device) as group, contextlib.ExitStack() as stack:
-        config = _with_initial_directory(config, group, resolve)
-
-        def start() -> tuple[list[Phase], Tokenizer, dict[str, Any], str]:
-            phases, tokenizer = _load_data(config)
-            _check_batches(config, group.world_size)
-            described = identity(config, [phase.train.manifest for phase in phases])
-            stack.enter_context(training_lock(output))
-            found = open_directory(output, config, described, resume=resume, allow_changes=allow_changes)
-            return phases, tokenizer, described, found
-
-        phases, tokenizer, described, found = group.first(start)
-        if found == "finished":
+        # Data and run directory: rank 0 checks and locks them, and its errors end all ranks.
+        config = _resolve_initial_model(config, group, resolve)
+        run = group.call_on_main(
+            lambda: _open_run(config, output, group, stack, resume=resume, allow_changes=allow_changes)
+        )
+        if run.status == "finished":
             return _already_finished(output, group)
         checkpoints = CheckpointDirectory(
             output / "checkpoints",
-            tokenizer=tokenizer,
-            configuration=described["configuration"],
-            inputs=described["inputs"],
+            tokenizer=run.tokenizer,
+            configuration=run.identity["configuration"],
+            inputs=run.identity["inputs"],
             keep_last=config.keep_last,
             keep_every_steps=config.keep_every_steps,
         )
-        newest = group.first(lambda: _newest_checkpoint(checkpoints))
-        model, optimizer, step, state, origin = build(config, newest, tokenizer, group)
-        onednn = group.first(lambda: _choose_kernels(config, model.config, state, group))
+        newest = group.call_on_main(lambda: _newest_checkpoint(checkpoints))
+
+        # Model and optimizer, and the kernels that they compute with.
+        initial = initialize_or_resume(config, newest, run.tokenizer, group)
+        onednn = group.call_on_main(lambda: _choose_kernels(config, initial.model.config, initial.state, group))
         stack.enter_context(cpu_settings(onednn=onednn))
-        tracker = _open_tracker(output, config, described, group, experiment)
-        rate = 0.0
+
+        # Metrics, on rank 0: the log starts with what the run computes on.
+        tracker = _open_tracker(output, config, run.identity, experiment) if group.is_main else None
+        peak_flops = 0.0
         if tracker is not None:
-            logger.info("%s", origin)
-            rate = matrix_product_rate(group.device, resolve_precision(config.precision, group.device))
-            facts = {"message": origin, "world_size": group.world_size, "matrix_product_rate": rate}
-            facts |= {"processor": processor(), "onednn": onednn}
-            facts["code_version"] = os.environ.get(CODE_VERSION_VARIABLE, "")
-            tracker.record("resume" if newest else "start", step, {}, **facts)
-        saver = BackgroundSaver(checkpoints) if group.is_main else None
+            logger.info("%s", initial.origin)
+            peak_flops = peak_matmul_flops(group.device, resolve_precision(config.precision, group.device))
+            tracker.record(
+                "resume" if newest else "start",
+                initial.step,
+                {},
+                message=initial.origin,
+                world_size=group.world_size,
+                matrix_product_rate=peak_flops,
+                processor=processor(),
+                onednn=onednn,
+                code_version=os.environ.get(CODE_VERSION_VARIABLE, ""),
+            )
+
         trainer = Trainer(
             config,
-            phases=phases,
-            model=model,
-            optimizer=optimizer,
-            vocabulary=tokenizer,
+            phases=run.phases,
+            model=initial.model,
+            optimizer=initial.optimizer,
+            vocabulary=run.tokenizer,
             group=group,
             tracker=tracker,
-            saver=saver,
+            saver=BackgroundSaver(checkpoints) if group.is_main else None,
             should_stop=stack.enter_context(stop_requests()),
             after_step=after_step,
-            matrix_product_rate=rate,
+            peak_flops=peak_flops,
         )
-        _take_up(trainer, state)
-        outcome = _train(
-            trainer, step, checkpoints, lambda: publish_model(trainer, described, tokenizer, output / "model")
-        )
+        _restore_counters(trainer, initial.state)
+        outcome = _train(trainer, initial.step, checkpoints, run, output / "model")
         return PretrainingResult(
             status=outcome.status,
             step=outcome.step,
@@ -144,26 +139,99 @@ def pretrain(
         )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What rank 0 found when it opened data and run directory."""
+
+    phases: list[Phase]
+    tokenizer: Tokenizer
+    identity: dict[str, Any]
+    status: Literal["new", "unfinished", "finished"]
+
+
+def _open_run(
+    config: PretrainingConfig,
+    output: Path,
+    group: Group,
+    stack: contextlib.ExitStack,
+    *,
+    resume: bool,
+    allow_changes: bool,
+) -> _Run:
+    """Open the data, and open the run directory under its lock, which `stack` releases."""
+    phases, tokenizer = load_phases(config)
+    _check_batch_sizes(config, group.world_size)
+    described = identity(config, [phase.train.manifest for phase in phases])
+    stack.enter_context(run_lock(output))
+    status = open_directory(output, config, described, resume=resume, allow_changes=allow_changes)
+    return _Run(phases=phases, tokenizer=tokenizer, identity=described, status=status)
+
+
+def _resolve_initial_model(
+    config: PretrainingConfig, group: Group, resolve: Callable[[str], Path]
+) -> PretrainingConfig:
+    """Return the configuration with the initial model as a directory, resolved once: an alias may move meanwhile."""
+    reference = config.initial_model
+    if not reference:
+        return config
+    directory = group.call_on_main(lambda: resolve(reference))
+    if not directory.is_dir():  # downloaded on another machine; the weights will be those of rank 0 in any case
+        directory = resolve(reference)
+    if group.is_main and str(directory) != reference:
+        logger.info("%s is %s", reference, directory)
+    return dataclasses.replace(config, initial_model=str(directory))
+
+
+def _check_batch_sizes(config: PretrainingConfig, world_size: int) -> None:
+    for index, phase in enumerate(config.phases):
+        if phase.global_batch_size % world_size:
+            raise ConfigurationError(
+                f"phases.{index}.global_batch_size: {phase.global_batch_size} instances cannot be shared equally by "
+                f"{world_size} ranks; give a multiple of {world_size}"
+            )
+
+
+def _newest_checkpoint(checkpoints: CheckpointDirectory) -> Path | None:
+    """Return the newest valid checkpoint, after removing incomplete ones of a killed process."""
+    checkpoints.path.mkdir(exist_ok=True)
+    checkpoints.clean()
+    manifest = checkpoints.newest()
+    return manifest.path if manifest is not None else None
+
+
 def _choose_kernels(
     config: PretrainingConfig, model_config: BertConfig, state: Mapping[str, Any], group: Group
 ) -> Sequence[Sequence[int]]:
-    """Return the weight shapes for oneDNN: those of the checkpoint on the same processor, else the fastest here."""
+    """Return the weight shapes for oneDNN: those of the checkpoint on the same processor, else the fastest ones."""
     if state.get("processor") == processor():
-        return state["onednn"]
+        return cast(Sequence[Sequence[int]], state["onednn"])
     if config.compile or resolve_precision(config.precision, group.device) != "float32":
         return ()
     return onednn_choice(model_config, device=group.device)
 
 
-def _take_up(trainer: Trainer, state: Mapping[str, Any]) -> None:
-    """Go on counting where a checkpoint's state stands, and warn of what cannot be as it was."""
+def _open_tracker(output: Path, config: PretrainingConfig, described: dict[str, Any], experiment: str) -> Tracker:
+    """Open the metrics log and its MLflow run, tagged with the hashes of the inputs."""
+    lineage = {f"input.{name}": next(reversed(entry.values())) for name, entry in described["inputs"].items()}
+    return Tracker(
+        output,
+        experiment=experiment,
+        run_name=f"{config.model.preset}-{content_sha256(described)[:16]}",
+        tags={"kind": "pretraining", **lineage},
+        params=described["configuration"],
+        upload_checkpoints=config.upload_checkpoints,
+    )
+
+
+def _restore_counters(trainer: Trainer, state: Mapping[str, Any]) -> None:
+    """Restore counters from a checkpoint; warn if precision, processor or world size changed."""
     trainer.tokens_seen = int(state.get("tokens_seen", 0))
     trainer.metrics = dict(state.get("metrics", {}))
     if state.get("precision", trainer.precision) != trainer.precision:
-        logger.warning("so far this training computed in %s, now it does in %s", state["precision"], trainer.precision)
+        logger.warning("so far this run computed in %s, now it computes in %s", state["precision"], trainer.precision)
     if trainer.group.device.type == "cpu" and state.get("processor", processor()) != processor():
         logger.warning(
-            "so far this training ran on %s, now it runs on %s: every sample is still seen exactly once, but sums "
+            "so far this run ran on %s, now it runs on %s: every sample is still seen exactly once, but sums "
             "differ in their last bits; the weight shapes that oneDNN computes were %s and are %s",
             state["processor"],
             processor(),
@@ -173,25 +241,25 @@ def _take_up(trainer: Trainer, state: Mapping[str, Any]) -> None:
     world_size = trainer.group.world_size
     if state.get("world_size", world_size) != world_size:
         logger.warning(
-            "so far this training had %d ranks, now it has %d: every sample is still seen exactly once, but sums "
+            "so far this run had %d ranks, now it has %d: every sample is still seen exactly once, but sums "
             "and dropout differ",
             state["world_size"],
             world_size,
         )
 
 
-def _train(trainer: Trainer, step: int, checkpoints: CheckpointDirectory, publish: Callable[[], None]) -> Outcome:
-    """Train from `step` on and publish a finished model; however it ends, the record says how."""
+def _train(trainer: Trainer, step: int, checkpoints: CheckpointDirectory, run: _Run, directory: Path) -> Outcome:
+    """Train from `step` on and publish the finished model; the metrics log records how the run ended."""
     tracker, saver = trainer.tracker, trainer.saver
     try:
         outcome = trainer.run(step)
         if saver is not None:
             saver.wait()
         if outcome.status == "finished" and trainer.group.is_main:
-            publish()
+            _publish_model(trainer, run, directory)
     except Exception as error:
         if saver is not None:
-            with contextlib.suppress(Exception):  # it is the first error that counts
+            with contextlib.suppress(Exception):  # the first error is the cause
                 saver.wait()
         failure = _explain(error, checkpoints, trainer.watchdog)
         if tracker is not None:
@@ -204,112 +272,32 @@ def _train(trainer: Trainer, step: int, checkpoints: CheckpointDirectory, publis
     return outcome
 
 
-def _with_initial_directory(
-    config: PretrainingConfig, group: Group, resolve: Callable[[str], Path]
-) -> PretrainingConfig:
-    """Return the configuration with a directory as initial model, one for all ranks: an alias may move meanwhile."""
-    reference = config.initial_model
-    if not reference:
-        return config
-    directory = group.first(lambda: resolve(reference))
-    if not directory.is_dir():  # downloaded on another machine; rank 0's weights are sent to all ranks anyway
-        directory = resolve(reference)
-    if group.is_main and str(directory) != reference:
-        logger.info("%s is %s", reference, directory)
-    return dataclasses.replace(config, initial_model=str(directory))
-
-
-def _load_data(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
-    """Open the phases' instances and check that they fit the phases and one another."""
-    phases: list[Phase] = []
-    seen: dict[str, int] = {}
-    tokenizer: Tokenizer | None = None
-    first_step = 0
-    for index, phase in enumerate(config.phases):
-        where = f"phases.{index}"
-        if not phase.instances:
-            raise ConfigurationError(f"{where}.instances: not given; name an instance directory")
-        train, held_out = InstanceSplit(phase.instances, "train"), InstanceSplit(phase.instances, "held_out")
-        train.check_fits(max_seq_length=phase.max_seq_length, where=where)
-        if not held_out.num_instances:
-            logger.warning("%s: no held-out instances, so the phase is not evaluated", phase.instances)
-        its_tokenizer = Tokenizer.from_directory(phase.instances)
-        train.check_vocabulary(its_tokenizer)
-        if tokenizer is None:
-            tokenizer = its_tokenizer
-        elif tokenizer.sha256 != its_tokenizer.sha256:
-            raise ConfigurationError(
-                f"{where}.instances: {describe_difference('phase 0', tokenizer, where, its_tokenizer)}"
-            )
-        key = train.manifest.sha256
-        phases.append(
-            Phase(
-                index=index,
-                config=phase,
-                masking=config.masking_of(phase),
-                train=train,
-                held_out=held_out,
-                first_step=first_step,
-                first_position=seen.get(key, 0),
-            )
+def _explain(error: Exception, checkpoints: CheckpointDirectory, watchdog: Watchdog) -> BertError:
+    """Turn the exception that ended a run into an error that names the last checkpoint."""
+    steps = checkpoints.steps()
+    safe = f"the last checkpoint is {checkpoints.path_of(steps[-1])}" if steps else "there is no checkpoint yet"
+    if isinstance(error, TrainingError):
+        return TrainingError(f"{error}; {safe}")
+    if isinstance(error, BertError):
+        return error
+    if is_lost_connection(error):
+        stalled = watchdog.stalled_ranks(is_lost=True)
+        return LostRanksError(
+            f"rank {watchdog.group.rank} lost the other ranks at step {watchdog.step} ({str(error).splitlines()[0]})"
+            f"{f'; it waited for {stalled}' if stalled else ''}; {safe}; start again with --resume, on the remaining "
+            "machines if one is lost"
         )
-        seen[key] = seen.get(key, 0) + phase.steps * phase.global_batch_size
-        first_step += phase.steps
-    assert tokenizer is not None
-    return phases, tokenizer
+    raise error
 
 
-def _check_batches(config: PretrainingConfig, world_size: int) -> None:
-    for index, phase in enumerate(config.phases):
-        if phase.global_batch_size % world_size:
-            raise ConfigurationError(
-                f"phases.{index}.global_batch_size: {phase.global_batch_size} instances cannot be shared equally by "
-                f"{world_size} ranks; give a multiple of {world_size}"
-            )
-
-
-def _newest_checkpoint(checkpoints: CheckpointDirectory) -> Path | None:
-    checkpoints.path.mkdir(exist_ok=True)
-    checkpoints.clean()
-    manifest = checkpoints.newest()
-    return manifest.path if manifest is not None else None
-
-
-def _open_tracker(
-    output: Path, config: PretrainingConfig, described: dict[str, Any], group: Group, experiment: str
-) -> Tracker | None:
-    if not group.is_main:
-        return None
-    lineage = {f"input.{name}": next(reversed(entry.values())) for name, entry in described["inputs"].items()}
-    return Tracker(
-        output,
-        experiment=experiment,
-        run_name=f"{config.model.preset}-{content_sha256(described)[:16]}",
-        tags={"kind": "pretraining", **lineage},
-        params=described["configuration"],
-        upload_checkpoints=config.upload_checkpoints,
-    )
-
-
-def _already_finished(output: Path, group: Group) -> PretrainingResult:
-    manifest = load_manifest(output / "model", kind=MODEL_KIND)
-    counts = dict(manifest.counts)
-    step = counts.pop("steps")
-    if group.is_main:
-        logger.info("%s: this training has finished at step %d; nothing is left to do", output, step)
-        Tracker.replay(output)
-    metrics = {key: value for key, value in counts.items() if key.startswith("held_out/")}
-    return PretrainingResult(status="already_finished", step=step, model=manifest.path, metrics=metrics)
-
-
-def publish_model(trainer: Trainer, described: Mapping[str, Any], tokenizer: Tokenizer, directory: Path) -> None:
+def _publish_model(trainer: Trainer, run: _Run, directory: Path) -> None:
     """Publish the trained weights as a Hugging Face directory without training state."""
     model = trainer.model
     with publishing(
-        directory, kind=MODEL_KIND, configuration=described["configuration"], inputs=described["inputs"]
+        directory, kind=MODEL_KIND, configuration=run.identity["configuration"], inputs=run.identity["inputs"]
     ) as draft:
         write_weights(dict(model.named_parameters()), model.config, type(model).__name__, draft.path)
-        tokenizer.save(draft.path)
+        run.tokenizer.save(draft.path)
         draft.counts = {
             "steps": trainer.config.total_steps,
             "tokens_seen": trainer.tokens_seen,
@@ -318,44 +306,38 @@ def publish_model(trainer: Trainer, described: Mapping[str, Any], tokenizer: Tok
         }
 
 
-def _explain(error: Exception, checkpoints: CheckpointDirectory, watchdog: Watchdog) -> BertError:
-    """Turn what ended a training into an error that names what is still safe."""
-    steps = checkpoints.steps()
-    safe = f"the last checkpoint is {checkpoints.path_of(steps[-1])}" if steps else "there is no checkpoint yet"
-    if isinstance(error, TrainingError):
-        return TrainingError(f"{error}; {safe}")
-    if isinstance(error, BertError):
-        return error
-    if is_lost_connection(error):
-        missing = watchdog.missing(is_lost=True)
-        return LostRanksError(
-            f"rank {watchdog.group.rank} lost the other ranks at step {watchdog.step} ({str(error).splitlines()[0]})"
-            f"{f'; it waited for {missing}' if missing else ''}; {safe}; start again with --resume, on the machines "
-            "that are left where one is lost"
-        )
-    raise error
+def _already_finished(output: Path, group: Group) -> PretrainingResult:
+    """Return the result of a finished run, and copy to MLflow what an outage left behind."""
+    manifest = load_manifest(output / "model", kind=MODEL_KIND)
+    counts = dict(manifest.counts)
+    step = counts.pop("steps")
+    if group.is_main:
+        logger.info("%s: this run finished at step %d; nothing is left to do", output, step)
+        Tracker.replay(output)
+    metrics = {key: value for key, value in counts.items() if key.startswith("held_out/")}
+    return PretrainingResult(status="already_finished", step=step, model=manifest.path, metrics=metrics)
 
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turn SIGTERM and SIGINT into a question that the training asks at every step; a second one ends at once."""
-    asked = False
+    """Catch SIGTERM and SIGINT: the yielded function tells whether one arrived; a second one ends the process."""
+    requested = False
 
     def handle(number: int, _: Any) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal requested
+        if requested:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        asked = True
+        requested = True
 
     previous = {}
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             previous[number] = signal.signal(number, handle)
-    except ValueError:  # not the main thread: whoever runs us handles signals
+    except ValueError:  # not the main thread: the caller handles signals
         pass
     try:
-        yield lambda: asked
+        yield lambda: requested
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

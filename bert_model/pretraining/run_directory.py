@@ -6,17 +6,19 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from safetensors.torch import load_file
+from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
 from bert_model.pretraining.config import INITIAL_SIZE, PretrainingConfig
+from bert_model.pretraining.phases import describe_vocabularies
 from bert_model.training.distributed import Group
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
 from bert_pipeline.configuration import to_mapping
@@ -29,8 +31,8 @@ logger = logging.getLogger(__name__)
 MODEL_KIND = "pretrained_model"
 CONFIGURATION_NAME = "configuration.json"
 
-# Keys that say where things are or how a training is watched; weights do not depend on them.
-WATCHING = (
+# Keys on which the weights do not depend: how often a run is logged, evaluated and saved.
+MONITORING_KEYS = (
     "log_interval_steps",
     "evaluation_interval_steps",
     "evaluation_max_instances",
@@ -43,12 +45,12 @@ WATCHING = (
 
 
 def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[str, Any]:
-    """Return what decides a training's weights: the configuration without paths, and the hashes of its inputs.
+    """Return what the weights of a run depend on: the configuration without paths, and the hashes of its inputs.
 
     `manifests` are those of the phases' instance directories, in order.
     """
     mapping = to_mapping(config)
-    for key in WATCHING:
+    for key in MONITORING_KEYS:
         del mapping[key]
     for phase in mapping["phases"]:
         del phase["instances"]
@@ -60,7 +62,7 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
             if not (directory / OPTIMIZER_NAME).is_file():
                 raise ConfigurationError(
                     f"initial_optimizer: found 'restored', but {directory / OPTIMIZER_NAME} does not exist; only the "
-                    "checkpoints of a training hold it"
+                    "checkpoints of a run hold it"
                 )
             files.append(directory / OPTIMIZER_NAME)
         hashes = {path.name: file_sha256(path) for path in files}
@@ -70,13 +72,13 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
 
 
 def training_id(config: PretrainingConfig, manifests: Sequence[Manifest]) -> str:
-    """Return the name of a training's directory: 16 hexadecimal digits of the hash of its identity."""
+    """Return the name of a run directory: the first 16 hexadecimal digits of the hash of the run's identity."""
     return content_sha256(identity(config, manifests))[:16]
 
 
 @contextlib.contextmanager
-def training_lock(output: Path) -> Iterator[None]:
-    """Keep a second training out of a directory; the lock goes with the process, however it ends."""
+def run_lock(output: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a run directory; it ends with the process. Raise TrainingError if another holds it."""
     output.mkdir(parents=True, exist_ok=True)
     with open(output / ".lock", "a+", encoding="utf-8") as stream:
         try:
@@ -84,8 +86,8 @@ def training_lock(output: Path) -> Iterator[None]:
         except OSError:
             stream.seek(0)
             raise TrainingError(
-                f"{output}: another training is at work here ({stream.read().strip() or 'unknown process'}); "
-                "wait for it or give another directory"
+                f"{output}: another run holds this directory ({stream.read().strip() or 'unknown process'}); "
+                "wait for it, or give another directory"
             ) from None
         stream.truncate(0)
         stream.write(f"process {os.getpid()} on {os.uname().nodename}")
@@ -96,11 +98,13 @@ def training_lock(output: Path) -> Iterator[None]:
 def open_directory(
     output: Path, config: PretrainingConfig, described: dict[str, Any], *, resume: bool, allow_changes: bool
 ) -> Literal["new", "unfinished", "finished"]:
-    """Look at what stands in the training's directory, and write or compare its configuration."""
+    """Return the status of a run directory, after writing or comparing its configuration."""
     path = output / CONFIGURATION_NAME
     started = any((output / "checkpoints").glob("step-*")) or (output / "model").exists()
+
+    # A new run, or one that stopped before its first checkpoint.
     if path.is_file() and not started and not resume:
-        _write_configuration(path, config, described)  # it was stopped before it had anything to keep
+        _write_configuration(path, config, described)
         return "new"
     if not path.is_file():
         others = [entry.name for entry in output.iterdir() if entry.name != ".lock"]
@@ -109,19 +113,21 @@ def open_directory(
         _write_configuration(path, config, described)
         return "new"
     if not resume:
-        raise UsageError(f"{output}: a training stands here already; add --resume to go on, or give a new directory")
+        raise UsageError(f"{output}: holds a run already; add --resume to continue it, or give a new directory")
+
+    # An existing run: its identity must be the same.
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         differences = list(_differences(stored["identity"], described))
     except (ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"{path}: not the configuration of a training ({error}); give a new directory") from error
+        raise ArtefactError(f"{path}: not the configuration of a run ({error}); give a new directory") from error
     if differences and not allow_changes:
         raise ConfigurationError(
-            f"{output}: the training here was started otherwise: {'; '.join(differences)}; go back to the old values, "
-            "give a new directory, or add --allow-changes"
+            f"{output}: the run was started with another configuration: {'; '.join(differences)}; restore the old "
+            "values, give a new directory, or add --allow-changes"
         )
     if differences:
-        logger.warning("going on although the training was started otherwise: %s", "; ".join(differences))
+        logger.warning("continuing a run that was started with another configuration: %s", "; ".join(differences))
         _write_configuration(path, config, described)
     elif (output / "model").is_dir():
         with contextlib.suppress(ArtefactError):
@@ -149,73 +155,78 @@ def _differences(stored: Any, current: Any, key: str = "") -> Iterator[str]:
         yield f"{key}: was {stored!r}, is {current!r}"
 
 
-def build(
+@dataclass(frozen=True, kw_only=True)
+class InitialState:
+    """Model and optimizer at the step from which a run starts or continues."""
+
+    model: BertForPreTraining
+    optimizer: Optimizer
+    step: int
+    state: dict[str, Any]
+    """The training state of a checkpoint, empty for a new run."""
+    origin: str
+    """One line for the log: where the values come from."""
+
+
+def initialize_or_resume(
     config: PretrainingConfig, checkpoint: Path | None, tokenizer: Tokenizer, group: Group
-) -> tuple[BertForPreTraining, torch.optim.Optimizer, int, dict[str, Any], str]:
-    """Make model and optimizer and say in one line where their values come from."""
-    model, origin, initial = _initial_model(config, tokenizer)
+) -> InitialState:
+    """Build model and optimizer from random weights, the initial model or a checkpoint; the same on every rank."""
+    model, origin = _initial_model(config, tokenizer)
     longest = max(phase.max_seq_length for phase in config.phases)
     if longest > model.config.max_position_embeddings:
         raise ConfigurationError(
             f"phases: found max_seq_length {longest}, but the model has only "
             f"{model.config.max_position_embeddings} positions"
         )
-    if config.objective == "mlm":
+    if config.objective == "mlm":  # pooler and NSP head get no gradient
         for name, parameter in model.named_parameters():
             if name.startswith(("bert.pooler.", "cls.seq_relationship.")):
                 parameter.requires_grad_(False)
     model.to(group.device)
     optimizer = build_optimizer(model, config.optimizer, config.phases[0].learning_rate)
-    if initial is not None and config.initial_optimizer == "restored":
-        load_optimizer_tensors(model, optimizer, load_file(initial / OPTIMIZER_NAME))
+    if config.initial_optimizer == "restored":
+        load_optimizer_tensors(model, optimizer, load_file(Path(config.initial_model) / OPTIMIZER_NAME))
     step, state = 0, {}
     if checkpoint is not None:
         state = restore(checkpoint, model, optimizer)
         step = state["step"]
         origin = f"resuming from {checkpoint} at step {step:,} of {config.total_steps:,}"
     group.broadcast(parameter.data for parameter in model.parameters())
-    return model, optimizer, step, state, origin
+    return InitialState(model=model, optimizer=optimizer, step=step, state=state, origin=origin)
 
 
-def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[BertForPreTraining, str, Path | None]:
+def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[BertForPreTraining, str]:
+    """Return a new model with random weights, or the initial model, and where its weights come from."""
     if not config.initial_model:
         model_config = config.model.resolve(vocab_size=tokenizer.vocab_size)
-        _check_vocabulary_fits(model_config, tokenizer)
+        if model_config.vocab_size < tokenizer.vocab_size:
+            raise ConfigurationError(
+                f"model.overrides.vocab_size: found {model_config.vocab_size}, but the data's vocabulary has "
+                f"{tokenizer.vocab_size} tokens"
+            )
         origin = f"starting a {config.model.preset} model from random weights (seed {config.seed})"
-        return new_model(BertForPreTraining, model_config, seed=config.seed), origin, None
+        return new_model(BertForPreTraining, model_config, seed=config.seed), origin
     directory = Path(config.initial_model)
-    its_tokenizer = Tokenizer.from_directory(directory)
-    if its_tokenizer.sha256 != tokenizer.sha256:
+    initial_tokenizer = Tokenizer.from_directory(directory)
+    if initial_tokenizer.sha256 != tokenizer.sha256:
         raise ConfigurationError(
-            f"initial_model: {describe_difference(str(directory), its_tokenizer, 'the data', tokenizer)}"
+            f"initial_model: {describe_vocabularies(str(directory), initial_tokenizer, 'the data', tokenizer)}"
         )
     overrides = {key: value for key, value in config.model.overrides.items() if key != "vocab_size"}
     if config.model.preset != INITIAL_SIZE:
         _check_size(config, BertConfig.from_directory(directory, **overrides), directory)
     model, report = load_model(BertForPreTraining, directory, seed=config.seed, **overrides)
     state = "its own" if config.initial_optimizer == "restored" else "fresh"
-    return model, f"continuing from {config.initial_model} with {state} optimizer state: {report}", directory
+    return model, f"continuing from {config.initial_model} with {state} optimizer state: {report}"
 
 
 def _check_size(config: PretrainingConfig, stored: BertConfig, directory: Path) -> None:
-    """ConfigurationError when a preset was named that is not the size of the initial model."""
-    wanted = config.model.resolve(vocab_size=stored.vocab_size)
+    """Raise ConfigurationError if the preset is not the size of the initial model."""
+    expected = config.model.resolve(vocab_size=stored.vocab_size)
     for key in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"):
-        if getattr(wanted, key) != getattr(stored, key):
+        if getattr(expected, key) != getattr(stored, key):
             raise ConfigurationError(
-                f"model: {key} is {getattr(wanted, key)} by the preset {config.model.preset!r}, but "
+                f"model: {key} is {getattr(expected, key)} by the preset {config.model.preset!r}, but "
                 f"{getattr(stored, key)} in {directory}; set model.preset to {INITIAL_SIZE!r}"
             )
-
-
-def _check_vocabulary_fits(config: BertConfig, tokenizer: Tokenizer) -> None:
-    if config.vocab_size < tokenizer.vocab_size:
-        raise ConfigurationError(
-            f"model.overrides.vocab_size: found {config.vocab_size}, but the data's vocabulary has "
-            f"{tokenizer.vocab_size} tokens"
-        )
-
-
-def describe_difference(one: str, tokenizer: Tokenizer, other: str, its_tokenizer: Tokenizer) -> str:
-    """Say in which way two vocabularies that must be the same are not."""
-    return f"two vocabularies: {one} has {tokenizer}, {other} has {its_tokenizer}; use one vocabulary throughout"

@@ -1,4 +1,4 @@
-"""Configuration of an optimizer and its learning-rate schedule; importing it needs no torch."""
+"""Configuration of the optimizer and the learning-rate schedule; importable without torch."""
 
 from typing import Literal
 
@@ -9,27 +9,27 @@ from bert_pipeline.configuration import Share, configuration
 
 @configuration
 class OptimizerConfig:
-    """The optimizer, by default the one of the paper (appendix A.2) and google's optimization.py."""
+    """The optimizer; the defaults are those of the paper (appendix A.2) and google's optimization.py."""
 
     name: Literal["bert_adam", "adamw", "lamb"] = "bert_adam"
-    """`bert_adam` is Adam without bias correction; `adamw` corrects; `lamb` scales each layer's step by its norm."""
+    """`bert_adam` is Adam without bias correction, `adamw` has it; `lamb` scales each layer's step by its norm."""
     beta1: Share = 0.9
     """Decay of the running mean of gradients."""
     beta2: Share = 0.999
     """Decay of the running mean of squared gradients."""
     epsilon: PositiveFloat = 1e-6
-    """Added to the root of the second moment."""
+    """Added to the square root of the second moment."""
     weight_decay: NonNegativeFloat = 0.01
-    """Decoupled decay, applied to everything but biases and layer normalization."""
+    """Decoupled weight decay of everything but biases and layer normalization."""
     max_gradient_norm: NonNegativeFloat = 1.0
-    """Gradients are scaled down to this global norm; 0 turns clipping off."""
+    """Gradients are scaled down to this global norm; 0 disables clipping."""
 
 
 def learning_rate_at(step: int, *, peak: float, total_steps: int, warmup_steps: int) -> float:
-    """Return the rate of the update after `step` finished ones: linear warm-up, then linear decay to 0.
+    """Return the learning rate of the update after `step` finished ones: linear warm-up, then linear decay to 0.
 
-    The decay line starts at step 0, so the rate drops by the factor 1 - warmup_steps / total_steps when the warm-up
-    ends (google's optimization.py).
+    As in google's optimization.py the decay starts at step 0, so at the end of the warm-up the rate drops by the factor
+    1 - warmup_steps / total_steps.
     """
     if step < warmup_steps:
         return peak * step / warmup_steps

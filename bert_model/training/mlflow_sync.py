@@ -307,7 +307,7 @@ class _MlflowSync:
         except Exception as error:  # any error of a server, a database or a network
             if not self._failure:
                 logger.warning(
-                    "MLflow at %s: %s; training goes on and the metrics are in %s",
+                    "MLflow at %s: %s; training continues and the metrics are in %s",
                     self.state["tracking_uri"],
                     first_line(error),
                     self.directory / METRICS_NAME,

@@ -1,5 +1,7 @@
-"""Optimizers and the learning-rate schedule of BERT (google's optimization.py, paper appendix A.2; LAMB: arXiv
-1904.00962).
+"""Optimizers of BERT (google's optimization.py, paper appendix A.2) and LAMB (arXiv 1904.00962).
+
+The functions torch._foreach_… apply one operation to a list of tensors in few kernel launches. They are documented
+(https://docs.pytorch.org/docs/stable/torch.html#foreach-operations), but as beta.
 """
 
 import inspect
@@ -10,20 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from bert_model.training.config import OptimizerConfig, learning_rate_at
+from bert_model.training.config import OptimizerConfig
 from bert_pipeline.errors import ArtefactError
 
-__all__ = ["BertAdam", "Lamb", "build_optimizer", "clip_gradients", "learning_rate_at", "set_learning_rate"]
-
 # Adam's bias corrections are 1 - beta ** step: with a step this large both are exactly 1 in double precision, so
-# torch's fused AdamW computes BERT's update, which has none. Adding 1 to it in float32 changes nothing.
+# torch's fused AdamW computes BERT's update, which has none. The step stays: 1e9 + 1 is 1e9 in float32.
 UNCORRECTED_STEP = 1e9
 
 
 class UncompiledOptimizer(Optimizer):
-    """An optimizer that does not import torch's compiler, whose import takes as long as that of torch itself.
+    """An optimizer that does not import torch's compiler, which takes as long to import as torch itself.
 
-    torch excludes these methods from compilation by wrappers that import the compiler; only models are compiled here.
+    torch wraps these methods to exclude them from compilation, and the wrappers import the compiler. Only models are
+    compiled here, so the wrappers are removed. `inspect.unwrap` returns a method without wrappers unchanged.
     """
 
     add_param_group = inspect.unwrap(Optimizer.add_param_group)
@@ -31,7 +32,7 @@ class UncompiledOptimizer(Optimizer):
 
 
 class UncompiledAdamW(UncompiledOptimizer, AdamW):
-    """torch's AdamW."""
+    """`torch.optim.AdamW`."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -79,6 +80,8 @@ class Lamb(UncompiledOptimizer):
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if not parameters:
                 continue
+
+            # Moments of the gradients.
             gradients = [parameter.grad for parameter in parameters]
             states = [self.state[parameter] for parameter in parameters]
             means = [state["exp_avg"] for state in states]
@@ -87,6 +90,8 @@ class Lamb(UncompiledOptimizer):
             torch._foreach_lerp_(means, gradients, 1 - beta1)
             torch._foreach_mul_(squares, beta2)
             torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
+
+            # Bias-corrected Adam step: means / (sqrt(squares) + epsilon), plus weight decay.
             for state in states:
                 state["step"] += 1
             step = float(states[0]["step"])
@@ -103,6 +108,7 @@ class Lamb(UncompiledOptimizer):
 
 
 def _trust_ratios(weights: Iterable[Tensor], updates: Iterable[Tensor]) -> list[Tensor]:
+    """Return |weight| / |update| for each pair of norms, 1 if one of them is 0."""
     ratios = []
     for weight, update in zip(weights, updates):
         usable = (weight > 0) & (update > 0)
@@ -111,12 +117,12 @@ def _trust_ratios(weights: Iterable[Tensor], updates: Iterable[Tensor]) -> list[
 
 
 def is_decayed(name: str) -> bool:
-    """Tell whether a parameter takes weight decay: all but biases and layer normalization."""
+    """Tell whether a parameter has weight decay: all but biases and layer normalization."""
     return not (name.rpartition(".")[2].startswith("bias") or "LayerNorm" in name or "layer_norm" in name)
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig, learning_rate: float) -> Optimizer:
-    """Make the optimizer of a model's trainable parameters, in two groups: with and without weight decay."""
+    """Build the optimizer of a model's trainable parameters, in two groups: with and without weight decay."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     groups = [
         {
@@ -141,10 +147,10 @@ def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
-    """Scale the gradients down to a global norm and return the norm before that; 0 only measures."""
+    """Scale the gradients down to a global norm, 0 for no limit; return the norm before clipping, a scalar."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    if max_norm:
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    if max_norm:  # as google's code, without the epsilon of torch's clip_grad_norm_
         torch._foreach_mul_(gradients, max_norm / norm.clamp(min=max_norm))
     return norm
 
@@ -160,21 +166,19 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tenso
 
 @torch.no_grad()
 def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Restore what `optimizer_tensors` returned; ArtefactError names tensors that are missing or superfluous."""
-    left = dict(tensors)
+    """Restore the result of `optimizer_tensors`; raise ArtefactError if tensors are missing or unexpected."""
+    remaining = dict(tensors)
+    names = {parameter: name for name, parameter in model.named_parameters()}
     for group in optimizer.param_groups:
-        names = {parameter: name for name, parameter in model.named_parameters()}
         for parameter in group["params"]:
             state = optimizer.state[parameter]
             for key in ("step", "exp_avg", "exp_avg_sq"):
-                stored = left.pop(f"{key}:{names[parameter]}", None)
+                stored = remaining.pop(f"{key}:{names[parameter]}", None)
                 if stored is None or (key != "step" and stored.shape != parameter.shape):
                     raise ArtefactError(f"optimizer state: {key} of {names[parameter]} is missing or of another shape")
                 device = state[key].device if key in state else parameter.device
                 state[key] = stored.to(device, copy=True)
-            if isinstance(
-                optimizer, BertAdam
-            ):  # whatever optimizer counted the stored steps, this one does not correct
+            if isinstance(optimizer, BertAdam):  # the stored steps may be those of an optimizer that corrects
                 state["step"].fill_(UNCORRECTED_STEP)
-    if left:
-        raise ArtefactError(f"optimizer state: unexpected tensors {', '.join(sorted(left)[:5])}")
+    if remaining:
+        raise ArtefactError(f"optimizer state: unexpected tensors {', '.join(sorted(remaining)[:5])}")

@@ -1,8 +1,9 @@
-"""Throughput: model-FLOP utilization (MFU), memory and the progress line.
+"""Throughput: tokens per second, model FLOPs utilization (MFU), peak memory and the progress line.
 
-MFU relates the operations that a step needs to the rate at which this device multiplies matrices. A multiplication and
-an addition are two operations. Only the matrix products of real tokens count, and of these only those whose results
-are read: the last block at masked and first positions, the vocabulary projection at masked ones.
+MFU (PaLM, arXiv 2204.02311, appendix B) is the rate of the operations that the model needs over the device's measured
+rate in large matrix products. A multiplication and an addition are two operations. Only matrix products of real tokens
+count, and only those whose results are read: the last block at masked and first positions, the vocabulary projection
+at masked positions.
 """
 
 import contextlib
@@ -19,38 +20,41 @@ import torch
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, linear, onednn_shapes
 
+PROGRESS_INTERVAL_SECONDS = 5.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepCounts:
-    """What some steps have computed on, summed over their instances."""
+    """Sizes of one or more steps, summed over ranks and instances."""
 
     instances: float
     tokens: float
     """Real tokens."""
     squared_lengths: float
-    """Sum of each instance's tokens squared: attention grows with it."""
+    """Sum of the squared numbers of tokens of the instances; attention is proportional to it."""
     predictions: float
 
 
 def training_flops(config: BertConfig, counts: StepCounts) -> float:
-    """Return the operations of forward and backward passes; a backward pass needs twice those of the forward one."""
+    """Return the operations of forward and backward passes; the backward pass needs twice those of the forward pass."""
     hidden, inner = config.hidden_size, config.intermediate_size
-    queried = counts.predictions + counts.instances  # positions that are read after the last block
-    attended = counts.squared_lengths * queried / max(counts.tokens, 1.0)  # keys that these positions see
+    queries = counts.predictions + counts.instances  # positions that are read after the last block
+    keys_seen = counts.squared_lengths * queries / max(counts.tokens, 1.0)  # query-key pairs of these positions
     per_query = 4 * hidden**2 + 4 * hidden * inner  # query and output projections, feed-forward
     keys_and_values = 4 * hidden**2 * counts.tokens
     block = per_query * counts.tokens + keys_and_values + 4 * hidden * counts.squared_lengths
-    last = per_query * queried + keys_and_values + 4 * hidden * attended
+    last = per_query * queries + keys_and_values + 4 * hidden * keys_seen
     heads = 2 * hidden * (hidden + config.vocab_size) * counts.predictions + 2 * hidden**2 * counts.instances
     return 3.0 * ((config.num_hidden_layers - 1) * block + last + heads)
 
 
-def matrix_product_rate(device: torch.device, precision: str) -> float:
-    """Measure a device's floating-point operations a second in large matrix products, as our layers compute them."""
+def peak_matmul_flops(device: torch.device, precision: str) -> float:
+    """Measure a device's operations per second in large matrix products, computed as the model's layers are."""
     size = 8192 if device.type == "cuda" else 1024
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     left, right = (torch.randn(size, size, device=device, generator=_generator(device)).to(dtype) for _ in range(2))
     best = 0.0
+    # The best of four: the first one warms up, and another program may slow down any of them.
     with torch.no_grad(), cpu_settings(onednn=[(size, size)] if onednn_shapes() else []):
         for _ in range(4):
             started = time.perf_counter()
@@ -62,20 +66,17 @@ def matrix_product_rate(device: torch.device, precision: str) -> float:
 
 
 def _generator(device: torch.device) -> torch.Generator:
-    """Draw apart from torch's own generators, which dropout is keyed on."""
+    """Return a separate generator: torch's default ones key dropout and must not move."""
     return torch.Generator(device).manual_seed(0)
 
 
-PROGRESS_INTERVAL_SECONDS = 5.0
-
-
 class Progress:
-    """Rates since the last logged step, and what a person at the terminal sees."""
+    """Rates since the last logged step, and the progress line on the terminal."""
 
-    def __init__(self, total_steps: int, matrix_product_rate: float = 0.0) -> None:
-        """`matrix_product_rate` is that of all devices together; 0 when it is not known."""
+    def __init__(self, total_steps: int, peak_flops: float = 0.0) -> None:
+        """`peak_flops` is the sum of `peak_matmul_flops` over all devices; 0 if unknown."""
         self.total_steps = total_steps
-        self.matrix_product_rate = matrix_product_rate
+        self.peak_flops = peak_flops
         self.flops = 0.0
         self.num_tokens = 0.0
         self.seconds_waiting = 0.0
@@ -83,33 +84,30 @@ class Progress:
         self._shown = -math.inf
 
     def count(self, flops: float, num_tokens: float, seconds_waiting: float) -> None:
-        """Add a step."""
+        """Add one step."""
         self.flops += flops
         self.num_tokens += num_tokens
         self.seconds_waiting += seconds_waiting
 
     def exclude(self, seconds: float) -> None:
-        """Leave time that was not spent on training out of the rates."""
+        """Exclude time that was not spent on training from the rates."""
         self._started += seconds
 
     def rates(self) -> dict[str, float]:
-        """Return tokens a second (padding not counted), utilization, and the share of time spent waiting for data.
-
-        Counting starts anew.
-        """
+        """Return real tokens per second, MFU and the share of time spent waiting for data, and reset the counts."""
         now = time.perf_counter()
         seconds = max(now - self._started, 1e-9)
         rates = {
             "train/tokens_per_second": self.num_tokens / seconds,
             "train/data_wait_share": self.seconds_waiting / seconds,
         }
-        if self.matrix_product_rate:
-            rates["train/model_flops_utilization"] = self.flops / seconds / self.matrix_product_rate
+        if self.peak_flops:
+            rates["train/model_flops_utilization"] = self.flops / seconds / self.peak_flops
         self._started, self.flops, self.num_tokens, self.seconds_waiting = now, 0.0, 0.0, 0.0
         return rates
 
     def show(self, step: int, phase: int, metrics: dict[str, float], *, last: bool) -> None:
-        """Write a line every few seconds, `phase` counted from 1; on a terminal it replaces the line before."""
+        """Print a line every few seconds, `phase` counted from 1; on a terminal it replaces the previous line."""
         now = time.monotonic()
         if now - self._shown < PROGRESS_INTERVAL_SECONDS and not last:
             return
@@ -127,10 +125,10 @@ class Progress:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Return the most bytes that this process has held: of the GPU's memory, or of the machine's."""
+    """Return the peak memory of this process in bytes: of the GPU, or of the machine."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    with contextlib.suppress(OSError):  # getrusage's figure may be that of the process that started this one
+    with contextlib.suppress(OSError):  # getrusage may return the peak of the parent process
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
         if found := re.search(r"VmHWM:\s*(\d+) kB", status):
             return int(found[1]) * 1024

@@ -1,4 +1,4 @@
-"""The audit beside wikiextractor finds what is missing, and says why."""
+"""The comparison with wikiextractor finds missing sentences and explains them."""
 
 import json
 import types
@@ -37,14 +37,14 @@ def neighbours(text: str) -> set[tuple[str, str]]:
     return set(zip(words, words[1:]))
 
 
-def test_a_sentence_is_covered_when_most_of_its_words_stand_beside_their_neighbours():
+def test_sentence_is_covered_if_most_words_keep_a_neighbor():
     ours = neighbours("The town lies 5 kilometres (3 mi) from the sea, and CO₂ rises where x is small.")
     assert is_covered("The town lies from the sea.", ours)
     assert is_covered('CO2 rises where formula_1 "x" is small.', ours)
     assert not is_covered("A boat goes from the town to some island.", ours)
 
 
-def test_headings_labels_and_short_lines_are_no_prose_sentences():
+def test_headings_labels_and_short_lines_are_not_prose():
     text = "Town.\nThe long heading of this section.\nIt has a market.\nThe town lies on a wide river."
     assert list(prose_sentences(text, WIKITEXT, "en")) == ["The town lies on a wide river."]
 
@@ -63,7 +63,7 @@ def test_headings_labels_and_short_lines_are_no_prose_sentences():
         ("The town lies on a formula_1 river in the north.", "mostly formulas"),
     ],
 )
-def test_what_is_missing_is_put_down_to_the_line_it_comes_from(sentence, reason):
+def test_missing_sentence_is_explained_by_its_source_line(sentence, reason):
     assert why_missing(sentence, page()) == reason
 
 
@@ -88,13 +88,13 @@ def peer(tmp_path):
     return types.SimpleNamespace(python=python, problem="", versions={"wikiextractor": "0"})
 
 
-def test_the_sentences_of_a_dump_are_counted_and_the_missing_ones_explained(tmp_path, dump, peer):
+def test_dump_comparison_counts_found_and_missing_sentences(tmp_path, dump, peer):
     coverage = compare_dump(dump, peer, tmp_path)
     assert (coverage.sentences, coverage.found, dict(coverage.missing)) == (2, 1, {"list item": 1})
     assert (coverage.share, coverage.lost) == (0.5, [])
 
 
-def test_the_audit_is_written_between_the_marks_of_a_file(tmp_path, dump, peer, monkeypatch, capsys):
+def test_audit_replaces_the_text_between_the_marks(tmp_path, dump, peer, monkeypatch, capsys):
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(corpus_audit, "PeerEnvironment", lambda *arguments: peer)
     page = tmp_path / "corpus.md"
@@ -110,7 +110,7 @@ def test_the_audit_is_written_between_the_marks_of_a_file(tmp_path, dump, peer, 
     assert written.count("| `small` |") == 4
 
 
-def test_a_file_without_marks_is_refused(tmp_path):
+def test_file_without_marks_is_rejected(tmp_path):
     page = tmp_path / "corpus.md"
     page.write_text("nothing")
     with pytest.raises(UsageError, match="lacks the lines"):

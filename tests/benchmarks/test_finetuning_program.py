@@ -1,4 +1,4 @@
-"""The fine-tuning benchmark measures both sides on the same rows, and lives without its peer."""
+"""The fine-tuning benchmark measures both sides on the same rows, and runs without its peer."""
 
 import importlib.util
 import json
@@ -33,7 +33,7 @@ def inputs(tmp_path):
     return ["--data", str(tmp_path), "--model", str(tmp_path / "model"), "--squad", str(tmp_path / "squad.json")]
 
 
-def test_ours_is_measured_where_the_peer_is_missing(inputs, capsys, monkeypatch):
+def test_program_runs_without_accelerate(inputs, capsys, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "accelerate" else find(name))
     assert finetuning.main(["--quick", *inputs]) == 0
@@ -46,7 +46,7 @@ def test_ours_is_measured_where_the_peer_is_missing(inputs, capsys, monkeypatch)
 @pytest.mark.skipif(
     importlib.util.find_spec("accelerate") is None, reason="accelerate, which the peer needs, is absent"
 )
-def test_both_samplers_of_the_peer_stand_beside_ours(inputs, capsys):
+def test_program_compares_both_samplers_of_the_trainer(inputs, capsys):
     assert finetuning.main(["--quick", *inputs]) == 0
     table = capsys.readouterr().out
     assert table.count("Trainer, random order") == table.count("Trainer, like lengths") == 2
@@ -56,7 +56,7 @@ def test_both_samplers_of_the_peer_stand_beside_ours(inputs, capsys):
 @pytest.mark.skipif(
     importlib.util.find_spec("accelerate") is None, reason="accelerate, which the peer needs, is absent"
 )
-def test_peers_outputs_are_scored_in_the_order_of_the_examples(inputs):
+def test_peer_logits_keep_the_order_of_the_examples(inputs):
     case = finetuning.case_of(finetuning.argument_parser("cpu").parse_args([*inputs, "--examples", "40"]), "cpu")
     peer = finetuning.PeerFinetuning(case, grouped=True)
     peer.train()
@@ -67,6 +67,6 @@ def test_peers_outputs_are_scored_in_the_order_of_the_examples(inputs):
     assert len(peer.scores) == 1
 
 
-def test_task_that_is_no_classification_is_refused(inputs, capsys):
+def test_regression_task_is_rejected(inputs, capsys):
     assert finetuning.main(["--quick", "--task", "stsb", *inputs]) == 2
     assert "found regression, expected a classification" in capsys.readouterr().err

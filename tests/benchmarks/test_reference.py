@@ -1,4 +1,4 @@
-"""The reference algorithm keeps its promises, and ours agrees with it in distribution."""
+"""The reference algorithm has the documented properties, and our pairs match its distribution."""
 
 import random
 
@@ -27,7 +27,7 @@ def instances(documents):
     return create_instances(documents, NAMES, SETTINGS, random.Random(1))
 
 
-def test_every_instance_fits_and_holds_two_parts(instances):
+def test_instances_fit_the_length_and_have_two_parts(instances):
     for instance in instances:
         assert 5 <= len(instance.tokens) <= SETTINGS.max_seq_length
         assert instance.tokens[-1] == instance.tokens[instance.segment_ids.index(1) - 1] == "[SEP]"
@@ -35,15 +35,15 @@ def test_every_instance_fits_and_holds_two_parts(instances):
         assert len(instance.segment_ids) == len(instance.tokens)
 
 
-def test_masked_positions_are_sorted_in_budget_and_never_special(instances):
+def test_masked_positions_are_sorted_limited_and_not_special(instances):
     for instance in instances:
-        wanted = min(SETTINGS.max_predictions_per_seq, max(1, round(len(instance.tokens) * 0.15)))
-        assert len(instance.masked_positions) == min(wanted, len(instance.tokens) - 3)
+        expected = min(SETTINGS.max_predictions_per_seq, max(1, round(len(instance.tokens) * 0.15)))
+        assert len(instance.masked_positions) == min(expected, len(instance.tokens) - 3)
         assert instance.masked_positions == sorted(set(instance.masked_positions))
         assert not {"[CLS]", "[SEP]"} & set(instance.masked_labels)
 
 
-def test_features_are_padded_to_the_lengths_of_the_script(instances):
+def test_features_are_padded_to_fixed_lengths(instances):
     features = pad_features(instances[0], {name: index for index, name in enumerate(NAMES)}, SETTINGS)
     assert {name: len(values) for name, values in features.items()} == {
         **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), 64),
@@ -53,7 +53,7 @@ def test_features_are_padded_to_the_lengths_of_the_script(instances):
     assert sum(features["masked_lm_weights"]) == len(instances[0].masked_positions)
 
 
-def test_our_pairs_agree_in_number_length_and_share_of_random_next(documents, instances):
+def test_our_pairs_match_the_reference_distribution(documents, instances):
     ids = {name: index for index, name in enumerate(NAMES)}
     sentences = [sentence for document in documents for sentence in document]
     ours = make_pairs(

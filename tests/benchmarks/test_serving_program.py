@@ -1,4 +1,4 @@
-"""The serving benchmark starts MLflow's server, asks it, ends it, and lives without its peer."""
+"""The serving benchmark starts and stops MLflow's server, and runs without its peer."""
 
 import os
 import re
@@ -14,12 +14,12 @@ from benchmarks.serving import Load, serve
 from bert_pipeline.errors import BertError
 
 
-def test_percentiles_are_of_all_requests():
+def test_percentiles_cover_all_requests():
     load = Load(seconds=[number / 1000 for number in range(1, 101)])
     assert str(load) == "p50 50.5 ms, p99 100.0 ms"
 
 
-def test_a_model_that_cannot_be_served_is_an_error_with_the_servers_last_words(tmp_path):
+def test_failed_server_start_reports_its_log(tmp_path):
     with (
         pytest.raises(BertError, match="the server did not start"),
         serve(str(tmp_path / "none"), tmp_path / "log", {}),
@@ -28,9 +28,7 @@ def test_a_model_that_cannot_be_served_is_an_error_with_the_servers_last_words(t
 
 
 @pytest.mark.slow
-def test_the_serving_program_measures_one_and_several_clients_and_ends_its_server(
-    empty_store, tmp_path, monkeypatch, capsys
-):
+def test_program_measures_clients_and_stops_its_server(empty_store, tmp_path, monkeypatch, capsys):
     (tmp_path / "benchmarks" / "serving" / "home").mkdir(parents=True)
     shutil.copy(empty_store, tmp_path / "benchmarks" / "serving" / "home" / "mlflow.db")
     monkeypatch.setenv("BERT_HOME", str(tmp_path))

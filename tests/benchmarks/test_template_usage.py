@@ -1,4 +1,4 @@
-"""The counts of inline templates: names that mean one template, pages seen once, gaps printed apart."""
+"""Counts of inline templates: synonyms count together, titles once, templates without a renderer last."""
 
 from pathlib import Path
 
@@ -29,24 +29,24 @@ def cases(tmp_path: Path) -> Path:
     return path
 
 
-def test_names_are_of_calls_alone() -> None:
+def test_called_names_ignore_comments_nowiki_and_functions() -> None:
     wikitext = (
         "{{As_of|2001}}{{small\n|{{nobr|a}}}}<!--{{big|b}}--><nowiki>{{em}}</nowiki>{{{arg|}}}{{lc:A}}{{#if:a}}{{a"
     )
     assert list(called_names(wikitext)) == ["as of", "small", "nobr"]
 
 
-def test_names_of_a_block_count_as_its_template(cases: Path) -> None:
+def test_synonyms_count_as_the_template_of_their_block(cases: Path) -> None:
     blocks = read_blocks([cases])
     names = ["fraction", "nobr", "small", "!", "lang-de", "ipa-fr", "other"]
     assert [title_of(name, blocks) for name in names] == ["frac", "nowrap", "small", "!", "lang-x", "ipa-xx", "other"]
 
 
-def test_a_code_with_a_block_of_its_own_counts_alone() -> None:
+def test_language_code_with_its_own_block_counts_separately() -> None:
     assert title_of("lang-zh", {"lang-zh": "lang-zh"}) == "lang-zh"
 
 
-def test_the_most_used_come_first_and_those_without_a_renderer_last(
+def test_output_is_sorted_by_calls_with_unrendered_last(
     dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other.xml"
@@ -58,6 +58,6 @@ def test_the_most_used_come_first_and_those_without_a_renderer_last(
     assert lines == ["3\t1\tlang-x", "2\t2\tconvert", "1\t1\tcvt", "", "without a renderer", "1\t1\tnobody knows"]
 
 
-def test_a_file_that_is_no_dump_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_dump_is_named_in_the_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert template_usage.main([str(tmp_path / "missing.xml")]) == 2
     assert "missing.xml" in capsys.readouterr().err

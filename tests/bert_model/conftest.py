@@ -1,4 +1,4 @@
-"""Fixtures that tests of pre-training share: what is dear to make is made once."""
+"""Session fixtures of pre-training: data, and a run of two ranks that nothing interrupts."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def undisturbed(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training of two ranks that nothing disturbed."""
+    """The directory of a finished run of two ranks."""
     output = tmp_path_factory.mktemp("undisturbed") / "training"
     codes, reports, _ = run_pretraining(configuration(data), output)
     assert codes == [0, 0], reports

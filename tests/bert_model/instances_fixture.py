@@ -1,4 +1,4 @@
-"""A small instance directory of an invented language, for tests of pre-training."""
+"""A small instance directory of an artificial language."""
 
 from pathlib import Path
 
@@ -15,14 +15,14 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def make_tokenizer(vocab_size: int = 60) -> Tokenizer:
-    """A vocabulary of words w0, w1, … after the special tokens."""
+    """A vocabulary of the special tokens and words w0, w1, …"""
     return Tokenizer.from_tokens([*SPECIAL, *(f"w{index}" for index in range(vocab_size - len(SPECIAL)))], True)
 
 
 def make_columns(
     count: int, *, vocab_size: int, max_seq_length: int, seed: int, full_share: float = 0.6
 ) -> InstanceColumns:
-    """Pairs of segments that count upwards; a true next segment goes on counting where the first one stopped."""
+    """Pairs of segments that count upwards; a true next segment continues the count of the first."""
     rng = np.random.default_rng(seed)
     num_words = vocab_size - len(SPECIAL)
     full = rng.random(count) < full_share
@@ -46,7 +46,7 @@ def make_columns(
 
 
 def with_static_masks(columns: InstanceColumns, tokenizer: Tokenizer, max_seq_length: int) -> InstanceColumns:
-    """Draw masks once and store them."""
+    """Return the instances with static masks."""
     from bert_pipeline.instances.columns import pad
 
     padded = pad(columns.input_ids, columns.offsets, max_seq_length)
@@ -78,7 +78,7 @@ def write_instances(
     static_masks: bool = False,
     seed: int = 0,
 ) -> Manifest:
-    """Publish an instance directory with several shards, each of several row groups."""
+    """Publish an instance directory of several shards with several row groups each."""
     tokenizer = make_tokenizer(vocab_size)
     configuration = {"max_seq_length": max_seq_length, "format": file_format, "seed": seed}
     with publishing(directory, kind="instances", configuration=configuration, inputs={}) as draft:

@@ -1,4 +1,4 @@
-"""A small training of two phases, for tests of what can happen to one."""
+"""A small pre-training run of two phases."""
 
 import json
 from pathlib import Path
@@ -17,14 +17,14 @@ SMALL_MODEL = {
 
 
 def write_data(folder: Path) -> dict[str, str]:
-    """Write instances of two lengths; returns their directories."""
+    """Write instances of two lengths; return their directories."""
     write_instances(folder / "short", max_seq_length=16, shards=(48, 32), held_out=21, rows_per_write=16)
     write_instances(folder / "long", max_seq_length=32, shards=(40,), held_out=10, rows_per_write=16)
     return {"short": str(folder / "short"), "long": str(folder / "long")}
 
 
 def configuration(data: dict[str, str], **changes: Any) -> dict[str, Any]:
-    """Two phases with dropout, dynamic masks and accumulation; the first goes over the end of an epoch."""
+    """Two phases with dropout, dynamic masks and gradient accumulation; the first is longer than an epoch."""
     phases = [
         {"max_seq_length": 16, "steps": 8, "global_batch_size": 16, "warmup_steps": 2, "instances": data["short"]},
         {"max_seq_length": 32, "steps": 6, "global_batch_size": 8, "warmup_steps": 1, "instances": data["long"]},
@@ -42,7 +42,7 @@ def configuration(data: dict[str, str], **changes: Any) -> dict[str, Any]:
 
 
 def train_events(output: Path) -> dict[int, dict[str, float]]:
-    """The losses of every step; of a repeated step the last ones."""
+    """The losses of every step, the last ones of a repeated step."""
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     kept = ("train/loss", "train/mlm_loss", "train/nsp_loss", "train/gradient_norm", "train/learning_rate")
     return {line["step"]: {key: line["metrics"][key] for key in kept} for line in lines if line.get("event") == "train"}

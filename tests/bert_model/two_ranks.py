@@ -1,4 +1,4 @@
-"""Runs a function as several gloo ranks on this machine, and makes ranks fail where a test wants it."""
+"""Run a function as several gloo ranks on this machine, with injected faults."""
 
 import json
 import logging
@@ -15,19 +15,19 @@ import torch
 from bert_model.pretraining import checkpoint
 from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.trainer import Trainer
-from bert_model.training.distributed import environments_of_ranks
+from bert_model.training.distributed import rank_environments
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import BertError
 
-# Ranks are forked from one server that has torch loaded already, with what reading instances loads on its first use.
+# Ranks are forked from a server that has imported torch and what the first read of instances imports.
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["bert_model.pretraining.run", "pyarrow.compute", "pandas"])
 
 
 def run_ranks(world_size: int, function: Callable[..., None], *arguments: Any, timeout_seconds: int = 240) -> list[int]:
-    """Run `function(*arguments)` on every rank as under torchrun; returns the exit codes, negative for signals."""
+    """Run `function(*arguments)` on every rank as under torchrun; return the exit codes, negative for signals."""
     processes = []
-    for environment in environments_of_ranks(world_size):
+    for environment in rank_environments(world_size):
         process = _CONTEXT.Process(target=_rank, args=(environment, function, arguments))
         process.start()
         processes.append(process)
@@ -49,10 +49,10 @@ def _rank(environment: dict[str, str], function: Callable[..., None], arguments:
 
 
 def fail_at(rank: int, step: int, action: str, others: Path) -> Callable[[int], None]:
-    """Return an `after_step` that strikes one rank after one step.
+    """Return an `after_step` that injects a fault into one rank after one step.
 
-    "kill" (SIGKILL), "terminate" (SIGTERM), "hang" (until the file `others` appears), "poison" (its next loss is not a
-    number), "kill in save" (SIGKILL in the middle of the next checkpoint).
+    "kill" (SIGKILL), "terminate" (SIGTERM), "hang" (until the file `others` appears), "poison" (its next loss is
+    NaN), "kill in save" (SIGKILL in the middle of the next checkpoint).
     """
 
     def after_step(finished: int) -> None:
@@ -79,7 +79,7 @@ def _write_half_and_die(_: Any, path: Path) -> None:
 
 
 def pretrain_rank(configuration: dict[str, Any], output: str, options: dict[str, Any]) -> None:
-    """One rank of a pre-training; `options` may hold `fail` = (rank, step, action). Writes what happened to a file."""
+    """Run one rank of a pre-training and write a report; `options` may contain `fail` = (rank, step, action)."""
     from bert_model.pretraining.config import PretrainingConfig
 
     options = dict(options)
@@ -108,7 +108,7 @@ def pretrain_rank(configuration: dict[str, Any], output: str, options: dict[str,
 def run_pretraining(
     configuration: dict[str, Any], output: Path, *, world_size: int = 2, **options: Any
 ) -> tuple[list[int], list[dict[str, Any]], str]:
-    """Pre-train on several ranks; returns exit codes, each rank's report ({} when it was killed), and the warnings."""
+    """Pre-train on several ranks; return exit codes, each rank's report ({} if it was killed), and the warnings."""
     reports = [output.parent / f"{output.name}-rank-{rank}.json" for rank in range(world_size)]
     for report in reports:
         report.unlink(missing_ok=True)

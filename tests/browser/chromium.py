@@ -1,4 +1,4 @@
-"""The system's Chromium, headless: Playwright drives it, and downloads none of its own."""
+"""The system's Chromium, headless, driven by Playwright, which downloads no browser."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ PATIENCE_SECONDS = 120.0
 
 
 def program() -> str:
-    """Path of the browser; BERT_CHROMIUM names another one."""
+    """Return the path of the browser; BERT_CHROMIUM overrides it."""
     found = [path for name in (os.environ.get("BERT_CHROMIUM", ""), *PROGRAMS) if name and (path := shutil.which(name))]
     if not found:
         raise FileNotFoundError("Chromium is not installed: apt-get install chromium, or set BERT_CHROMIUM to its path")
@@ -22,7 +22,7 @@ def program() -> str:
 
 @contextmanager
 def running_chromium() -> Iterator[Browser]:
-    """Start the browser; it ends with the block."""
+    """Run the browser for the duration of the block."""
     flags = ["--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         flags.append("--no-sandbox")  # Chromium refuses root its sandbox; the pages are our own
@@ -36,7 +36,7 @@ def running_chromium() -> Iterator[Browser]:
 
 
 def new_page(browser: Browser, *, width: int = 1600, height: int = 1000) -> Page:
-    """A page of a fresh profile that waits patiently for what is asked of it."""
+    """Return a page of a fresh profile with a long timeout."""
     context = browser.new_context(viewport={"width": width, "height": height}, locale="en-GB", timezone_id="UTC")
     context.set_default_timeout(1000 * PATIENCE_SECONDS)
     return context.new_page()

@@ -1,4 +1,4 @@
-"""A finished miniature run, both UIs over it, and a browser; of what a failed test saw a picture is kept."""
+"""A finished miniature run, both UIs over it, and a browser; a failed test keeps a screenshot."""
 
 import os
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ FAILED = pytest.StashKey[bool]()
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Playwright is not among the tools of the other tests: without `-m browser` nothing here is imported."""
+    """Collect these tests with `-m browser` only: the others do not need Playwright installed."""
     return None if "browser" in config.getoption("markexpr") else True
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
-    """Tell the fixtures that a test failed."""
+    """Record for the fixtures that a test failed."""
     report = yield
     if call.when == "call" and report.failed:
         item.stash[FAILED] = True
@@ -33,7 +33,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
 
 @pytest.fixture(scope="session")
 def finished_home(tmp_path_factory: pytest.TempPathFactory) -> BertHome:
-    """The home of a finished miniature run."""
+    """Home of a finished miniature run."""
     base = tmp_path_factory.getbasetemp() / "miniature-run"
     base.mkdir(exist_ok=True)
     home = BertHome(directory=str(miniature.shared_home(base)))
@@ -44,7 +44,7 @@ def finished_home(tmp_path_factory: pytest.TempPathFactory) -> BertHome:
 
 @pytest.fixture(scope="session")
 def champion(finished_home: BertHome) -> str:
-    """A registered model with a champion. The gate that refuses so small a model is overruled."""
+    """Registered model with a champion; the gate that refuses so small a model is overruled."""
     from bert_model.registry.promotion import GateConfig
     from bert_model.registry.registry import promote
 
@@ -60,7 +60,7 @@ def champion(finished_home: BertHome) -> str:
 def user_interfaces(
     finished_home: BertHome, champion: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator["UserInterfaces"]:
-    """Dagster and MLflow over the finished run; the launchpad's defaults are the miniature preset."""
+    """Dagster and MLflow over the finished run, with the miniature preset as launchpad defaults."""
     from user_interfaces import running_user_interfaces
 
     base = tmp_path_factory.mktemp("user-interfaces")
@@ -80,7 +80,7 @@ def browser() -> Iterator["Browser"]:
 
 @pytest.fixture
 def page(browser: "Browser", request: pytest.FixtureRequest, tmp_path: Path) -> Iterator["Page"]:
-    """A fresh profile's page. When the test fails, its picture is in the test's folder, which is printed."""
+    """Page of a fresh profile; if the test fails, a screenshot is kept in its folder, which is printed."""
     from chromium import new_page
 
     opened = new_page(browser)

@@ -1,4 +1,4 @@
-"""What a person does in Dagster's UI: look at the graph, open an asset, choose a partition and materialize it."""
+"""Page objects of Dagster's UI: the graph, an asset, its materialization, a run."""
 
 import re
 from typing import Self
@@ -17,7 +17,7 @@ class AssetGraph:
         self.canvas = page.locator("svg:has(foreignObject)").first
 
     def open(self) -> Self:
-        """Go there, and unfold every group by the canvas's context menu."""
+        """Open the page, and expand every group by the context menu of the canvas."""
         self.page.goto(f"{self.address}/asset-groups")
         self.canvas.wait_for()
         self.choose("Expand all groups")
@@ -25,7 +25,7 @@ class AssetGraph:
         return self
 
     def choose(self, item: str) -> None:
-        """Pick an entry of the context menu, which opens on a free place of the canvas."""
+        """Choose an entry of the context menu, opened on an empty part of the canvas."""
         viewport = self.page.viewport_size
         assert viewport is not None
         self.page.mouse.click(viewport["width"] * 0.45, viewport["height"] * 0.95, button="right")
@@ -36,16 +36,16 @@ class AssetGraph:
         return self.canvas.get_by_text(name, exact=True).first
 
     def assets(self) -> list[str]:
-        """The names on the nodes; long ones are cut in the middle, as in "registered_…_model"."""
+        """Return the names on the nodes; long ones are shortened, as in "registered_…_model"."""
         return self.canvas.locator("[class*=AssetNode_assetName]").all_inner_texts()
 
     def materialized(self) -> Locator:
-        """The nodes shown green; their states come after the graph."""
+        """Return the materialized (green) nodes; their states load after the graph."""
         return self.canvas.locator("[class*=minimalAssetNodeBox][style*=background-green]")
 
 
 class AssetPage:
-    """An asset's page: its overview, and the dialogue behind the button Materialize."""
+    """An asset's page: the overview, and the dialog of the button Materialize."""
 
     def __init__(self, page: Page, address: str, name: str) -> None:
         self.page = page
@@ -53,7 +53,7 @@ class AssetPage:
         self.name = name
 
     def open(self) -> Self:
-        """Go there, and wait until its metadata are on the page."""
+        """Open the page, and wait until the metadata is shown."""
         self.page.goto(f"{self.address}/assets/{self.name}")
         self.page.get_by_role("button", name="Materialize").first.wait_for()
         return self
@@ -64,20 +64,20 @@ class AssetPage:
         return self.page.locator("tr").filter(has=cell).first
 
     def show_markdown(self, key: str) -> Locator:
-        """Open the long text of an entry; returns the dialogue."""
+        """Open the long text of an entry; return the dialog."""
         self.metadata(key).get_by_text("[Show Markdown]").click()
-        dialogue = self.page.get_by_role("dialog")
-        dialogue.wait_for()
-        return dialogue
+        dialog = self.page.get_by_role("dialog")
+        dialog.wait_for()
+        return dialog
 
     def materialize(self, partition: str) -> "RunPage":
         """Click Materialize, choose the partition, launch the run, and follow the link to it."""
         self.page.get_by_role("button", name="Materialize").first.click()
-        dialogue = self.page.get_by_role("dialog")
-        dialogue.get_by_text("Select a partition").click()
+        dialog = self.page.get_by_role("dialog")
+        dialog.get_by_text("Select a partition").click()
         self.page.get_by_title(partition, exact=True).last.click()
         self.page.keyboard.press("Escape")
-        dialogue.get_by_role("button", name=re.compile("^Launch")).click()
+        dialog.get_by_role("button", name=re.compile("^Launch")).click()
         launched = self.page.get_by_text(re.compile("Launched run"))
         launched.wait_for()
         self.page.get_by_role("button", name="View").or_(self.page.get_by_role("link", name="View")).first.click()
@@ -86,7 +86,7 @@ class AssetPage:
 
 
 class RunPage:
-    """A run's page, which follows the run."""
+    """A run's page, which updates itself."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -99,7 +99,7 @@ class RunPage:
         return found[1]
 
     def expect_success(self) -> None:
-        """Wait until the page says how the run ended: a failure fails at once."""
+        """Wait until the page shows the run as successful; fail at once if it failed."""
         ended = self.page.get_by_text(re.compile("^(Success|Failure|Canceled)$")).first
         ended.wait_for(timeout=1000 * RUN_SECONDS)
         expect(ended).to_have_text("Success")

@@ -1,4 +1,4 @@
-"""What a person looks at in MLflow's UI: the runs of an experiment, a run's metrics, the versions of a model."""
+"""Page objects of MLflow's UI: the runs of an experiment, the metrics of a run, the versions of a model."""
 
 import re
 
@@ -22,7 +22,7 @@ class Mlflow:
         page.add_init_script(PREFERENCES)
 
     def open_experiment(self, name: str) -> Locator:
-        """Click through the list of experiments to the runs of one; returns the links to its runs."""
+        """Open the runs of an experiment from the list; return the links to them."""
         self.page.goto(f"{self.address}/#/experiments")
         self.page.get_by_role("link", name=name, exact=True).click()
         links = self.page.locator("a[href*='/runs/']")
@@ -30,7 +30,7 @@ class Mlflow:
         return links
 
     def open_run(self, experiment: str) -> None:
-        """Click the newest run of an experiment, and wait for its metrics."""
+        """Open the newest run of an experiment, and wait for its metrics."""
         self.open_experiment(experiment).first.click()
         self.page.get_by_role("tab", name="Overview").wait_for()
 

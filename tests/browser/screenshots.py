@@ -24,7 +24,7 @@ from workflows.lib.resources import ASSETS, ON_REQUEST
 MODEL = "bert-tiny-sst2"
 ENCODER = "all-MiniLM-L6-v2"
 TEXTS = ("The cat sat on the mat.", "It was soft, and the cat purred.")
-COLOURS = 256
+COLORS = 256
 LOOKS = 60
 INTERVAL_MILLISECONDS = 500.0
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def asset_graph(browser: Browser, addresses: UserInterfaces) -> bytes:
-    """The whole graph without the frame around it."""
+    """Screenshot of the whole graph without the navigation."""
     page = new_page(browser, width=2400, height=1000)
     graph = AssetGraph(page, addresses.dagster).open()
     expect(graph.materialized()).to_have_count(len(ASSETS) - len(ON_REQUEST))
@@ -66,7 +66,7 @@ def asset_graph(browser: Browser, addresses: UserInterfaces) -> bytes:
 
 
 def asset_page(name: str, height: int) -> Callable[[Browser, UserInterfaces], bytes]:
-    """An asset's page from its head on."""
+    """Screenshot of an asset's page."""
 
     def take(browser: Browser, addresses: UserInterfaces) -> bytes:
         page = new_page(browser, width=1500, height=height)
@@ -79,7 +79,7 @@ def asset_page(name: str, height: int) -> Callable[[Browser, UserInterfaces], by
 
 
 def mlflow_run(browser: Browser, addresses: UserInterfaces) -> bytes:
-    """The curves of the pre-training."""
+    """Screenshot of the pre-training curves."""
     page = new_page(browser, width=1500, height=940)
     mlflow = Mlflow(page, addresses.mlflow)
     mlflow.open_run("pretraining")
@@ -88,14 +88,14 @@ def mlflow_run(browser: Browser, addresses: UserInterfaces) -> bytes:
 
 
 def mlflow_model(browser: Browser, addresses: UserInterfaces) -> bytes:
-    """A registered version with its aliases and its card."""
+    """Screenshot of a registered version with aliases and card."""
     page = new_page(browser, width=1500, height=1000)
     Mlflow(page, addresses.mlflow).open_version(MODEL, 1)
     return settled(page)
 
 
 def attention(browser: Browser, model: Path, scratch: Path) -> bytes:
-    """One head of `bert attention`, chosen because it reads a repeated word at its other place."""
+    """Screenshot of one head of `bert attention` that attends to the other occurrence of a repeated word."""
     path = scratch / "attention.html"
     (scratch / ENCODER).symlink_to(model.resolve())  # the page's title is the name that the model was given by
     with contextlib.chdir(scratch):
@@ -108,7 +108,7 @@ def attention(browser: Browser, model: Path, scratch: Path) -> bytes:
 
 
 def settled(page: Page, clip: FloatRect | None = None) -> bytes:
-    """A picture of the page once it looks the same twice."""
+    """Return a screenshot of the page once two in a row are equal."""
     page.mouse.move(0, 0)
     before = b""
     for _ in range(LOOKS):
@@ -121,9 +121,9 @@ def settled(page: Page, clip: FloatRect | None = None) -> bytes:
 
 
 def keep(picture: bytes, path: Path) -> None:
-    """Write a picture with a palette: a user interface has few colours."""
+    """Write a picture with a palette; a user interface has few colors."""
     image = Image.open(io.BytesIO(picture)).convert("RGB")
-    image.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    image.quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path}: {image.width} x {image.height}, {path.stat().st_size / 1000:.0f} kB")
 
 

@@ -23,12 +23,12 @@ def test_asset_graph_shows_every_group_and_asset(page, user_interfaces):
 
 
 def is_short_for(text: str, name: str) -> bool:
-    """Whether a node's text is a name, or its two ends."""
+    """Return whether a node's text is a name, or the two ends of one."""
     start, cut, end = text.partition("…")
     return text == name or bool(cut and name.startswith(start) and name.endswith(end))
 
 
-def test_first_visit_meets_no_dialogue(page, user_interfaces):
+def test_first_visit_shows_no_dialog(page, user_interfaces):
     AssetPage(page, user_interfaces.dagster, "corpus").open()
     expect(page.get_by_role("dialog")).to_have_count(0)
 
@@ -45,7 +45,7 @@ def test_materialization_started_by_clicking_succeeds(page, user_interfaces, fin
     assert stored.tags["dagster/partition"] == miniature.DUMP
 
 
-def test_report_shows_its_scores_in_the_page_and_its_pictures_behind_a_click(page, user_interfaces):
+def test_report_shows_scores_inline_and_pictures_on_click(page, user_interfaces):
     report = AssetPage(page, user_interfaces.dagster, "report").open()
     preview = report.metadata("scores").locator("img")
     expect(preview).to_be_visible()
@@ -56,14 +56,14 @@ def test_report_shows_its_scores_in_the_page_and_its_pictures_behind_a_click(pag
         assert natural_width(picture) > 0
 
 
-def test_pretrained_model_shows_its_loss_in_the_page_and_its_curves_behind_a_click(page, user_interfaces):
+def test_pretrained_model_shows_loss_inline_and_curves_on_click(page, user_interfaces):
     model = AssetPage(page, user_interfaces.dagster, "pretrained_model").open()
     assert natural_width(model.metadata("loss").locator("img")) > 0
     assert natural_width(model.show_markdown("curves").locator("img")) > 0
     assert model.metadata("held_out/mlm_loss").inner_text()
 
 
-def test_link_of_an_asset_leads_to_its_run_in_mlflow(page, user_interfaces):
+def test_asset_links_to_its_mlflow_run(page, user_interfaces):
     Mlflow(page, user_interfaces.mlflow)
     link = AssetPage(page, user_interfaces.dagster, "pretrained_model").open().metadata("mlflow_run")
     address = link.get_by_role("link").first.get_attribute("href")
@@ -91,6 +91,6 @@ def test_mlflow_shows_which_version_is_champion(page, user_interfaces, champion)
 
 
 def natural_width(picture) -> int:
-    """Width in pixels of a picture that was decoded; 0 for one that was not."""
+    """Return the width of a decoded picture in pixels; 0 if it was not decoded."""
     picture.wait_for()
     return int(picture.evaluate("image => image.decode().then(() => image.naturalWidth, () => 0)"))

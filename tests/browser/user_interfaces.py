@@ -1,4 +1,4 @@
-"""`python -m workflows.ui` over a home, as `make ui` starts it, on ports of its own."""
+"""`python -m workflows.serve ui` over a home on free ports."""
 
 import sys
 import urllib.request
@@ -16,7 +16,7 @@ from processes import Server, free_port
 
 @dataclass(frozen=True, kw_only=True)
 class UserInterfaces:
-    """Where the two of them answer."""
+    """Addresses of the two UIs."""
 
     dagster: str
     mlflow: str
@@ -26,11 +26,11 @@ class UserInterfaces:
 def running_user_interfaces(
     home: Path, log: Path, settings: Mapping[str, str] | None = None
 ) -> Iterator[UserInterfaces]:
-    """Start Dagster and MLflow over `home`, wait until both answer, end them with the block."""
+    """Run Dagster and MLflow over `home` for the duration of the block; wait until both answer."""
     dagster_port, mlflow_port = free_port(), free_port()
     server = Server(
-        "workflows.ui",
-        [sys.executable, "-m", "workflows.ui", "--port", str(dagster_port), "--mlflow-port", str(mlflow_port)],
+        "workflows.serve",
+        [sys.executable, "-m", "workflows.serve", "ui", "--port", str(dagster_port), "--mlflow-port", str(mlflow_port)],
         {**miniature.environment(home), **(settings or {})},
         log,
         directory=miniature.ROOT,

@@ -1,4 +1,4 @@
-"""deploy/compose.yaml as it is read here, where it cannot be run: its services' commands on this machine's loopback."""
+"""Reader of deploy/compose.yaml that moves its services to this machine's loopback, since tests cannot run Compose."""
 
 import re
 from collections.abc import Mapping
@@ -39,23 +39,23 @@ def load(variables: Mapping[str, str], places: Mapping[str, str] | None = None) 
 
 
 def variables_named() -> set[str]:
-    """Every variable that the file names."""
+    """Return every variable that the file uses."""
     return {match["name"] for match in _VARIABLE.finditer((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))}
 
 
 def example_variables() -> dict[str, str]:
-    """What .env.example sets, and to what."""
+    """Return the variables of .env.example with their values."""
     lines = (DEPLOY / ".env.example").read_text(encoding="utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
 def moved(value: Any, places: Mapping[str, str]) -> Any:
-    """Replace what exists only in containers (a service's name, a path, a port) by its stand-in on this machine."""
+    """Replace names that exist only in containers (host names, paths, ports) by those of this machine."""
     if isinstance(value, dict):
         return {key: moved(item, places) for key, item in value.items()}
     if isinstance(value, list):
         return [moved(item, places) for item in value]
     if isinstance(value, str):
         for place in sorted(places, key=len, reverse=True):
-            value = re.sub(rf"(?<![\w.]){re.escape(place)}(?![\w.])", places[place], value)
+            value = re.sub(rf"(?<![\w.]){re.escape(place)}(?![\w.-])", places[place], value)
     return value

@@ -1,4 +1,4 @@
-"""The services, started once for all tests, and their logs where a test fails."""
+"""The services, started once for all tests; failed tests show their logs."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ WIKI = "testwiki"
 
 @pytest.fixture(scope="session")
 def dump_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DumpSite]:
-    """A site with this month's dump of WIKI: the generated encyclopaedia under another name."""
+    """A site with this month's dump of WIKI: the generated encyclopedia under another name."""
     with DumpSite(WIKI, tmp_path_factory.mktemp("site")) as site:
         yield site
 
@@ -45,7 +45,7 @@ def dagster(stack: Stack) -> DagsterApi:
 
 @pytest.fixture(scope="session")
 def trained(dagster: DagsterApi) -> str:
-    """The run that materialized everything from the sample's dump to its registered model."""
+    """Run that materialized everything from the sample's dump to its registered model."""
     run_id = dagster.launch(DUMP_ASSETS, miniature.DUMP, IN_ONE_PROCESS)
     dagster.succeeded(run_id)
     return run_id
@@ -56,7 +56,7 @@ STACK = pytest.StashKey[Stack]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
-    """Show the ends of the servers' logs with a test that failed."""
+    """Show the end of each server's log if a test failed."""
     report = yield
     stack = item.config.stash.get(STACK, None)
     if report.failed and stack is not None:

@@ -1,4 +1,4 @@
-"""What the UI does, by the UI's own GraphQL."""
+"""Client of the webserver's GraphQL API, with the operations of the UI."""
 
 import json
 import time
@@ -83,7 +83,7 @@ query Ticks($selector: ScheduleSelector!) {
 """
 
 IN_ONE_PROCESS = {"execution": {"config": {"in_process": {}}}}
-"""Run configuration that saves a minute of importing torch anew for each asset and each check."""
+"""Run config that executes all steps in one process; importing torch for each asset and check takes a minute."""
 REPOSITORY = {"repositoryLocationName": "bert", "repositoryName": "__repository__"}
 PATIENCE_SECONDS = 900.0
 """How long to wait for what should happen. A busy machine is slow, and what comes early is not waited for."""
@@ -97,7 +97,7 @@ class DagsterApi:
         self.address = address
 
     def ask(self, query: str, **variables: Any) -> Any:
-        """The answer to a query; AssertionError with what was refused."""
+        """Return the answer to a query; AssertionError with the errors."""
         body = json.dumps({"query": query, "variables": variables}).encode()
         headers = {"Content-Type": "application/json"}
         with urllib.request.urlopen(
@@ -109,7 +109,7 @@ class DagsterApi:
         return value
 
     def add_dump(self, dump: str) -> None:
-        """Make a dump a partition, as the dialogue of the asset's page does."""
+        """Add a dump as a partition, as the dialog on the asset's page does."""
         answer = self.ask(ADD_PARTITION, repository=REPOSITORY, name="dump", key=dump)
         assert answer["__typename"] == "AddDynamicPartitionSuccess", answer
 
@@ -164,7 +164,7 @@ class DagsterApi:
         return [run["runId"] for run in self.ask(RUNS, filter={"statuses": statuses})["results"]]
 
     def messages(self, run_id: str) -> list[str]:
-        """What a run's events say."""
+        """Return the messages of a run's events."""
         found = []
         for event in self.ask(EVENTS, id=run_id)["events"]:
             error = event.get("error") or {}
@@ -172,7 +172,7 @@ class DagsterApi:
         return found
 
     def succeeded(self, run_id: str) -> None:
-        """Wait for a run's end; AssertionError with its last words when it does not succeed."""
+        """Wait for the end of a run; AssertionError with its last messages if it fails."""
         wait_for(lambda: self.run(run_id)["status"] in FINISHED, f"the end of run {run_id}", every=0.5)
         status = self.run(run_id)["status"]
         assert status == "SUCCESS", "\n".join([status, *self.messages(run_id)[-15:]])
@@ -197,14 +197,14 @@ class DagsterApi:
         assert answer["__typename"] == "ScheduleStateResult", answer
 
     def ticks(self, schedule: str) -> list[dict[str, Any]]:
-        """What a schedule's newest ticks came to."""
+        """Return the status of a schedule's newest ticks."""
         found = self.ask(TICKS, selector={**REPOSITORY, "scheduleName": schedule})
         ticks: list[dict[str, Any]] = found["scheduleState"]["ticks"]
         return ticks
 
 
 def wait_for(condition: Callable[[], Any], what: str, *, every: float = 0.2) -> Any:
-    """Wait until a condition holds, and return what it said."""
+    """Wait until a condition returns a true value, and return it."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (value := condition()):
         assert time.monotonic() < deadline, f"waited {PATIENCE_SECONDS:.0f} s in vain for {what}"

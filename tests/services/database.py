@@ -1,4 +1,4 @@
-"""A PostgreSQL server of Debian's package, in a directory of its own, on a free port of loopback."""
+"""A PostgreSQL server from Debian's package, in a temporary directory, on a free port of loopback."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ SERVER_USER = "postgres"
 
 
 class Database:
-    """The server's address, its superuser's password, and its own programs."""
+    """Address, superuser password and programs of the server."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -25,7 +25,7 @@ class Database:
         self.password = secrets.token_hex(12)
 
     def environment(self) -> dict[str, str]:
-        """What libpq reads, for the superuser."""
+        """libpq's variables for the superuser."""
         return {
             "PATH": os.environ["PATH"],
             "PGHOST": "127.0.0.1",
@@ -35,7 +35,7 @@ class Database:
         }
 
     def run(self, program: str, *arguments: str, given: bytes | None = None, **variables: str) -> bytes:
-        """Run one of PostgreSQL's programs, as the superuser unless `variables` say otherwise; returns its output."""
+        """Run one of PostgreSQL's programs, by default as the superuser; return its output."""
         result = subprocess.run(
             [str(programs() / program), *arguments],
             env=self.environment() | variables,
@@ -51,7 +51,7 @@ class Database:
 
 
 def programs() -> Path:
-    """The folder of PostgreSQL's programs: Debian keeps the server's out of PATH."""
+    """Return the folder of PostgreSQL's programs; Debian keeps those of the server out of PATH."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[4]))
     found = debian[-1] if debian else shutil.which("initdb")
     assert found, "PostgreSQL is not installed: apt-get install postgresql"
@@ -60,9 +60,9 @@ def programs() -> Path:
 
 @contextlib.contextmanager
 def running_database(log: Path) -> Iterator[Database]:
-    """Make a cluster, run it, and remove it."""
+    """Create a cluster, run it for the duration of the block, and remove it."""
     other = os.getuid() == 0
-    # setpriv sets the signal for the end of its parent anew: the kernel forgets it when the user changes.
+    # setpriv sets the parent-death signal again: the kernel forgets it when the user changes.
     as_user = ["setpriv", f"--reuid={SERVER_USER}", f"--regid={SERVER_USER}", "--init-groups", "--pdeathsig=INT", "--"]
     prefix = as_user if other else []
     with tempfile.TemporaryDirectory(prefix="bert-database-") as name:

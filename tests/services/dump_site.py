@@ -1,4 +1,4 @@
-"""A dump site on loopback: a finished dump of this month, whose text is the generated encyclopaedia."""
+"""A dump site on loopback with a finished dump of this month; its text is the generated encyclopedia."""
 
 import datetime
 import functools

@@ -1,4 +1,4 @@
-"""Servers as child processes: started with a log, waited for, ended by their process id."""
+"""Servers as child processes: start with a log, wait until ready, stop by process id."""
 
 import contextlib
 import os
@@ -42,7 +42,7 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; its output is added to the log."""
+        """Start the server; append its output to the log."""
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _DIE_WITH_PARENT, str(os.getpid()), *self.command],
@@ -55,7 +55,7 @@ class Server:
             )
 
     def wait(self, is_ready: Callable[[], bool], seconds: float = 600.0) -> None:
-        """Wait until it answers; its log is in the error when it ends or takes too long."""
+        """Wait until the server answers; AssertionError with its log if it ends or takes too long."""
         assert self.process is not None
         deadline = time.monotonic() + seconds
         while not is_ready():
@@ -64,7 +64,7 @@ class Server:
             time.sleep(0.2)
 
     def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 20.0) -> None:
-        """Ask it to end; what remains of its process group is killed."""
+        """Terminate the server, then kill the rest of its process group."""
         if self.process is None:
             return
         if self.process.poll() is None:
@@ -74,7 +74,7 @@ class Server:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL to it and its process group, as when a container is removed."""
+        """Kill the server and its process group, as removing a container does."""
         if self.process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -83,13 +83,13 @@ class Server:
         self.process = None
 
     def tail(self, characters: int = 6000) -> str:
-        """The end of its log."""
+        """Return the end of the log."""
         text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
         return text[-characters:]
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
+    """Return a free port of loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -97,7 +97,7 @@ def free_port() -> int:
 
 
 def process_ids(*words: str) -> list[int]:
-    """Processes of this machine whose command lines hold all of these words."""
+    """Return the processes whose command lines contain all of these words."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

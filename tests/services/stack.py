@@ -1,4 +1,4 @@
-"""The services of deploy/compose.yaml as processes of this machine, on a PostgreSQL of their own."""
+"""The services of deploy/compose.yaml as local processes, with their own PostgreSQL."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ PROGRAMS = Path(sys.executable).parent
 
 
 class Stack:
-    """Everything that runs, and where."""
+    """The running services, their addresses and directories."""
 
     def __init__(self, base: Path, database: Database, settings: dict[str, str]) -> None:
         self.base = base
@@ -71,21 +71,21 @@ class Stack:
         return f"http://127.0.0.1:{self.ports['webserver']}"
 
     def login(self, role: str) -> dict[str, str]:
-        """What libpq reads, for a service's role."""
+        """Return libpq's variables for the role of a service."""
         return {"PGUSER": role, "PGPASSWORD": self.secrets[f"{role.upper()}_DB_PASSWORD"]}
 
     def environment(self, service: str) -> dict[str, str]:
-        """The variables of a service, and of this machine only what a program needs."""
+        """Return the environment of a service, with only the necessary variables of this machine."""
         kept = {key: os.environ[key] for key in ("PATH", "LANG", "TMPDIR") if key in os.environ}
         kept |= {"HOME": str(self.base), "PATH": f"{PROGRAMS}:{kept['PATH']}", "PYTHONPATH": str(compose.ROOT)}
         return {**kept, "OMP_NUM_THREADS": "1", **self.document["services"][service]["environment"]}
 
     def command(self, service: str) -> list[str]:
-        """The command line of a service."""
+        """Return the command line of a service."""
         return _with_program([str(word) for word in self.document["services"][service]["command"]])
 
     def health_check(self, service: str) -> list[str]:
-        """The command by which Compose asks whether a service is well."""
+        """Return the command of a service's health check."""
         kind, *command = self.document["services"][service]["healthcheck"]["test"]
         assert kind == "CMD"
         return _with_program(command)
@@ -98,7 +98,7 @@ class Stack:
             self.servers[service].wait(lambda service=service: self.answers(service))
 
     def answers(self, service: str) -> bool:
-        """Whether a service answers, asked without starting a program; the daemon has no port and is not asked."""
+        """Return whether a service answers on its port; the daemon has none and counts as ready."""
         if service == "daemon":
             return True
         if service == "code":
@@ -113,7 +113,7 @@ class Stack:
 
 
 def _with_program(command: list[str]) -> list[str]:
-    """The programs that the image has in PATH are those beside this Python."""
+    """Resolve programs in the image's PATH to those next to this Python."""
     path = PROGRAMS / command[0]
     return [str(path) if path.exists() else command[0], *command[1:]]
 
@@ -130,7 +130,7 @@ def _listens(port: int) -> bool:
 
 @contextlib.contextmanager
 def running_stack(base: Path, **settings: str) -> Iterator[Stack]:
-    """Start everything; `settings` are variables of .env.example. All of it ends with the block."""
+    """Start all services for the duration of the block; `settings` are variables of .env.example."""
     base.mkdir(parents=True, exist_ok=True)
     with running_database(base / "postgres.log") as database:
         stack = Stack(base, database, settings)

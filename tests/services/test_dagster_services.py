@@ -24,7 +24,7 @@ def test_whole_chain_is_materialized_by_graphql(dagster: DagsterApi, stack: Stac
     assert count == b"1"
 
 
-def test_backfill_of_several_tasks_is_carried_out_by_the_daemon(dagster: DagsterApi, trained: str):
+def test_daemon_runs_a_backfill_of_several_tasks(dagster: DagsterApi, trained: str):
     partitions = [str(dump_task_key(miniature.DUMP, task)) for task in miniature.TASKS]
     backfill = dagster.backfill(TASK_ASSETS, partitions)
     wait_for(lambda: dagster.backfill_status(backfill) != "REQUESTED", "the end of the backfill")
@@ -36,9 +36,7 @@ def test_backfill_of_several_tasks_is_carried_out_by_the_daemon(dagster: Dagster
         assert sorted(partition for partition, run in done if run in runs) == sorted(partitions)
 
 
-def test_due_tick_of_the_schedule_takes_the_new_dump_and_starts_one_run(
-    dagster: DagsterApi, stack: Stack, dump_site: DumpSite
-):
+def test_due_schedule_tick_starts_one_run_on_the_new_dump(dagster: DagsterApi, stack: Stack, dump_site: DumpSite):
     schedule = dagster.switch_on(RETRAINING_SCHEDULE)
 
     def started() -> list[str]:

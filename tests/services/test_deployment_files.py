@@ -1,4 +1,4 @@
-"""The files of deploy/ fit together, and nothing in them is open to the network or holds a password."""
+"""The files of deploy/ are consistent, publish nothing to the network and hold no password."""
 
 import re
 from typing import Any
@@ -17,12 +17,12 @@ def document():
     return compose.load(compose.example_variables() | dict.fromkeys(PASSWORDS, "x"))
 
 
-def test_every_variable_is_in_the_example_and_the_other_way_round():
+def test_example_has_exactly_the_variables_of_compose():
     assert compose.variables_named() == set(compose.example_variables())
 
 
 @pytest.mark.parametrize("name", sorted(PASSWORDS))
-def test_password_has_no_default_and_compose_refuses_to_start_without_it(name):
+def test_compose_requires_every_password(name):
     assert compose.example_variables()[name] == ""
     with pytest.raises(KeyError, match=name):
         compose.load(compose.example_variables() | dict.fromkeys(PASSWORDS - {name}, "x"))
@@ -42,7 +42,7 @@ def test_passwords_come_from_the_environment_alone(document):
 
 
 def passwords_in(value: Any) -> list[Any]:
-    """What stands under every key that speaks of a password."""
+    """Return the values of all keys that contain PASSWORD."""
     if isinstance(value, list):
         return [found for item in value for found in passwords_in(item)]
     if not isinstance(value, dict):
@@ -57,7 +57,7 @@ def test_only_the_two_uis_are_published_and_on_loopback_alone(document):
     assert all(service.get("network_mode") is None for service in document["services"].values())
 
 
-def test_every_service_is_checked_restarted_and_waits_for_what_it_needs(document):
+def test_every_service_has_health_check_restart_and_dependencies(document):
     services = document["services"]
     assert set(services) == {"database", "mlflow", "code", "webserver", "daemon"}
     for service in services.values():
@@ -81,22 +81,22 @@ def test_every_volume_is_declared_and_every_file_that_is_mounted_exists(document
                 assert source in document["volumes"], mount
 
 
-def test_settings_of_the_shared_instance_are_those_of_a_home_but_for_storage():
-    own = yaml.safe_load(instance._DAGSTER_YAML)
+def test_shared_instance_differs_from_a_home_in_storage_only():
+    own = yaml.safe_load(instance.DAGSTER_YAML)
     shared = yaml.safe_load((compose.DEPLOY / "dagster.yaml").read_text(encoding="utf-8"))
     assert {key: shared.get(key) for key in own} == own
     assert set(shared["storage"]) == {"postgres"}
     assert shared["storage"]["postgres"]["postgres_db"]["scheme"] == "postgresql+psycopg2"
 
 
-def test_environment_of_the_services_names_every_variable_of_the_settings(document):
+def test_services_define_every_variable_of_the_settings(document):
     text = "".join((compose.DEPLOY / name).read_text(encoding="utf-8") for name in ("dagster.yaml", "workspace.yaml"))
     named = set(re.findall(r"\{env: (\w+)\}", text))
     for service in ("code", "webserver", "daemon"):
         assert named <= set(document["services"][service]["environment"])
 
 
-def test_image_is_made_of_the_pinned_versions_and_of_files_that_exist():
+def test_image_uses_pinned_versions_and_existing_files():
     lines = (compose.DEPLOY / "Dockerfile").read_text(encoding="utf-8").splitlines()
     (install,) = [line for line in lines if "pip install" in line]
     assert "--constraint constraints.txt" in install

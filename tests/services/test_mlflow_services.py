@@ -1,4 +1,4 @@
-"""MLflow on PostgreSQL with proxied artefacts: clients at once, foreign hosts, and a server that goes away."""
+"""MLflow on PostgreSQL with proxied artifacts: concurrent clients, unknown hosts, and outages."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ from processes import process_ids
 from stack import Stack
 
 from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.presets import preset_from_mapping
 from bert_model.registry import registry
 from bert_model.training.metrics_log import METRICS_NAME, metric_key, read_lines, read_state
@@ -35,7 +35,7 @@ STEPS = 400
 PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 16, "learning_rate": 2e-3, "warmup_steps": 6}
 
 
-def test_only_the_names_of_the_deployment_may_stand_in_a_request(stack: Stack):
+def test_requests_for_unknown_hosts_are_refused(stack: Stack):
     assert status_for(stack, "mlflow:" + str(stack.ports["mlflow"])) == 200
     assert status_for(stack, f"127.0.0.1:{stack.ports['mlflow']}") == 200
     assert status_for(stack, "elsewhere.example") == 403
@@ -52,14 +52,14 @@ def status_for(stack: Stack, host: str) -> int:
 
 @pytest.fixture(scope="module")
 def registered(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The name of a model with a weak version 1 and a strong version 2, registered by this process."""
+    """Name of a model with a weak version 1 and a strong version 2."""
     root = tmp_path_factory.mktemp("models")
     base = tiny_tasks.make_model(root / "tiny")
     name = "bert-tiny-contested"  # the backfill registers a bert-tiny-stsb of its own
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERT_HOME", str(root / "home"))
         patch.setenv("MLFLOW_TRACKING_URI", stack.mlflow)
-        with TrialPool(num_workers=0) as pool:
+        with WorkerPool(num_workers=0) as pool:
             for kind, epochs in (("weak", 1.0), ("strong", 8.0)):
                 settings = tiny_tasks.configuration(epochs=[epochs])
                 finetune(tiny_tasks.task_data("stsb"), base, root / kind, settings, pool=pool, experiment="")
@@ -78,7 +78,7 @@ print("promoted" if promote(name, version).promoted else "refused", flush=True)
 """
 
 
-def test_of_two_clients_that_promote_at_once_one_comes_first_and_the_better_version_wins(stack: Stack, registered: str):
+def test_concurrent_promotions_keep_the_better_version(stack: Stack, registered: str):
     clients = [
         subprocess.Popen(
             [sys.executable, "-c", PROMOTE, registered, version],
@@ -107,7 +107,7 @@ def test_of_two_clients_that_promote_at_once_one_comes_first_and_the_better_vers
     assert [decision["promoted"] for decision in decisions] == [first == "promoted", True]
 
 
-def test_artefacts_go_through_the_server_to_its_own_folder(stack: Stack, registered: str, tmp_path: Path, monkeypatch):
+def test_artifacts_go_through_the_server_to_its_own_folder(stack: Stack, registered: str, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "another-machine"))
     fetched = registry.download(f"models:/{registered}/2")
     weights = (fetched / "model.safetensors").read_bytes()
@@ -116,9 +116,7 @@ def test_artefacts_go_through_the_server_to_its_own_folder(stack: Stack, registe
     assert not (tmp_path / "another-machine" / "artifacts").exists()
 
 
-def test_server_that_goes_and_comes_back_during_a_training_has_everything_once(
-    dagster: DagsterApi, stack: Stack, trained: str
-):
+def test_metrics_are_complete_after_an_mlflow_outage(dagster: DagsterApi, stack: Stack, trained: str):
     home = BertHome(directory=str(stack.home))
     before = set(home.pretraining(miniature.DUMP, "x").parent.iterdir())
     preset = preset_from_mapping(miniature.preset(phases=[PHASE], checkpoint_interval_steps=200), name="longer")
@@ -167,7 +165,7 @@ def line_count(directory: Path) -> int:
 
 
 def sent(directory: Path) -> int:
-    """How many lines of a training's record MLflow has."""
+    """Return how many lines of a training's metrics MLflow has."""
     if not (directory / METRICS_NAME).is_file() or not (directory / "tracking.json").is_file():
         return 0
     return int(read_state(directory / "tracking.json").get("copied_lines", 0))
@@ -175,7 +173,7 @@ def sent(directory: Path) -> int:
 
 @contextlib.contextmanager
 def paused(directory: Path) -> Iterator[None]:
-    """Stop the ranks of a training, and let them go on afterwards."""
+    """Pause the ranks of a training for the duration of the block."""
     ranks = process_ids("bert_model.pretraining", str(directory))
     assert ranks, "the training has ended"
     for rank in ranks:

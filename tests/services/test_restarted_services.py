@@ -1,4 +1,4 @@
-"""Services that are killed in the middle of their work and started again: it goes on to its end, once."""
+"""Services that are killed during their work and restarted: the work completes, once."""
 
 import miniature
 import pytest
@@ -8,9 +8,9 @@ from stack import Stack
 
 from bert_model.presets import preset_from_mapping
 from bert_model.training.metrics_log import read_lines
+from workflows.defs.automation import MAX_RETRIES_TAG
 from workflows.lib.launchpad import asset_configs
 from workflows.lib.resources import BertHome
-from workflows.lib.retraining import MAX_RETRIES_TAG
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(2400, method="signal")]
 
@@ -19,7 +19,7 @@ STEPS = 300
 PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 16, "learning_rate": 2e-3, "warmup_steps": 6}
 
 
-def test_killed_daemon_takes_its_backfill_up_again_and_every_run_happens_once(dagster: DagsterApi, stack: Stack):
+def test_backfill_continues_after_the_daemon_was_killed(dagster: DagsterApi, stack: Stack):
     for dump in DUMPS:
         dagster.add_dump(dump)
     backfill = dagster.backfill(["dump"], DUMPS)
@@ -42,9 +42,7 @@ def test_killed_daemon_takes_its_backfill_up_again_and_every_run_happens_once(da
     assert {run for _, run in done} == set(runs)
 
 
-def test_training_whose_code_server_was_killed_is_tried_again_and_resumes(
-    dagster: DagsterApi, stack: Stack, trained: str
-):
+def test_training_resumes_after_its_code_server_was_killed(dagster: DagsterApi, stack: Stack, trained: str):
     home = BertHome(directory=str(stack.home))
     trainings = home.pretraining(miniature.DUMP, "x").parent
     before = set(trainings.iterdir())

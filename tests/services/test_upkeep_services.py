@@ -1,4 +1,4 @@
-"""What an operator does with running services: ask for their health, upgrade the databases, and trust the dumps."""
+"""Operating running services: health checks, database upgrades, and database dumps."""
 
 import subprocess
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_databases_are_upgraded_by_the_documented_commands(stack: Stack):
         assert result.returncode == 0, result.stderr
 
 
-def test_restored_dumps_of_both_databases_hold_the_same(stack: Stack, dagster: DagsterApi):
+def test_restored_database_dumps_are_equal(stack: Stack, dagster: DagsterApi):
     assert dagster.unfinished_runs() == []
     for name, tables in (("dagster", ("runs", "event_logs")), ("mlflow", ("runs", "metrics", "model_versions"))):
         copy = f"restored_{name}"

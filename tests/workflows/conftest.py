@@ -15,7 +15,7 @@ from workflows.lib.resources import BertHome
 
 @pytest.fixture(scope="session")
 def finished_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the home of a finished miniature run, its preset and its log; shared by all test processes."""
+    """Folder with the home, preset and log of a finished miniature run, shared by all test processes."""
     base = tmp_path_factory.getbasetemp()
     if os.environ.get("PYTEST_XDIST_WORKER"):
         base = base.parent
@@ -27,20 +27,20 @@ def finished_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def finished_log(finished_base: Path) -> str:
-    """What the finished run said."""
+    """Output of the finished run."""
     return (finished_base / "log.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
 def finished_home(finished_base: Path, finished_log: str) -> BertHome:
-    """The home of a finished run; tests that change something copy first."""
+    """Home of the finished run; tests that change it make a copy."""
     assert finished_log.rstrip().endswith("exit code 0"), finished_log[-6000:]
     return BertHome(directory=str(finished_base / "home"))
 
 
 @pytest.fixture
 def home(finished_home: BertHome, tmp_path: Path) -> BertHome:
-    """A copy of the finished run's data, to be spoiled."""
+    """A copy of the finished run's data that the test may change."""
     copy = BertHome(directory=str(tmp_path / "home"))
     shutil.copytree(finished_home.of_dump(miniature.DUMP), copy.of_dump(miniature.DUMP))
     return copy
@@ -48,7 +48,7 @@ def home(finished_home: BertHome, tmp_path: Path) -> BertHome:
 
 @pytest.fixture
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An environment without a home of its own: BERT_HOME is a fresh folder."""
+    """Environment in which BERT_HOME is a fresh folder and nothing else is configured."""
     for name in ("DAGSTER_HOME", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "BERT_PRESET", "BERT_WIKI"):
         monkeypatch.setenv(name, "")  # what a test sets from here on is taken back at its end
         monkeypatch.delenv(name)
@@ -59,7 +59,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def empty_dagster(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `dagster` folder of a fresh home, to be copied into others: making its tables takes a while."""
+    """The `dagster` folder of a fresh home, copied into others because creating its tables is slow."""
     home = BertHome(directory=str(tmp_path_factory.mktemp("dagster")))
     with pytest.MonkeyPatch.context() as patch:
         for name in ("BERT_HOME", "DAGSTER_HOME"):
@@ -71,7 +71,7 @@ def empty_dagster(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def instance(clean_environment: Path, empty_dagster: Path) -> Iterator[dg.DagsterInstance]:
-    """The persistent instance of a home without runs."""
+    """Persistent instance of a home without runs."""
     shutil.copytree(empty_dagster, clean_environment / "dagster")
     with open_instance() as opened:
         yield opened

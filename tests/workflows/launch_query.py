@@ -1,4 +1,4 @@
-"""The mutation by which Dagster's own UI starts a run."""
+"""The GraphQL mutation with which Dagster's UI starts a run."""
 
 LAUNCH = """
 mutation Launch($params: ExecutionParams!) {

@@ -1,4 +1,4 @@
-"""The whole chain in miniature: a preset that runs in seconds, and the command that runs it."""
+"""The whole pipeline in miniature: a preset that runs in seconds, and the command that runs it."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ TASKS = ("sst2", "stsb")
 
 
 def preset(**pretraining: Any) -> dict[str, Any]:
-    """A preset over a hundred articles, seventy training steps on one process, one fine-tuning a start."""
+    """Return a preset with a hundred articles, seventy training steps on one process, and short fine-tunings."""
     return {
         "sample": {"num_articles": 100},
         "vocabulary": {"vocab_size": 600, "num_unused": 5, "pad_with_unused": True},
@@ -58,18 +58,18 @@ def write_preset(directory: Path, name: str = "miniature", **pretraining: Any) -
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The variables under which a run keeps to `home`, with secrets planted that it must keep to itself."""
+    """Return the environment of a run in `home`, with planted secrets that it must not write anywhere."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("BERT_", "DAGSTER_", "MLFLOW_"))}
     return {**kept, **SECRETS, "BERT_HOME": str(home), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
 def command(preset_path: Path, *words: str) -> list[str]:
-    """The command line of a run."""
+    """Return the command line of a run."""
     return [sys.executable, "-m", "workflows.run", "--preset", str(preset_path), "--dump", DUMP, *words]
 
 
 def run(home: Path, preset_path: Path, *words: str, timeout: float = 1500) -> "subprocess.CompletedProcess[str]":
-    """Run to the end, output and errors together."""
+    """Run to completion with stdout and stderr combined."""
     return subprocess.run(
         command(preset_path, *words),
         env=environment(home),
@@ -82,7 +82,7 @@ def run(home: Path, preset_path: Path, *words: str, timeout: float = 1500) -> "s
 
 
 def shared_home(base: Path) -> Path:
-    """A home in which the whole chain has run once, whichever test process comes first."""
+    """Return a home in which the pipeline has run once, started by the first test process that needs it."""
     home = base / "home"
     with open(base / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

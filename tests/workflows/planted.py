@@ -1,4 +1,4 @@
-"""Secrets that the tests plant in the environment, and the search for them in all that a run leaves."""
+"""Secrets planted in the environment, and a search for them in the output of a run."""
 
 from pathlib import Path
 from urllib.parse import quote
@@ -17,7 +17,7 @@ SECRETS = {
 
 
 def leaks(directory: Path, words: list[str]) -> list[str]:
-    """Which words stand in which files below a directory, databases and logs included; plain or quoted for a URL."""
+    """Return the words found in files below a directory, including databases and logs, plain or URL-quoted."""
     wanted = {form.encode() for word in words for form in (word, quote(word, safe=""))}
     found = []
     for path in sorted(directory.rglob("*")):

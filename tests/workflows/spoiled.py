@@ -1,4 +1,4 @@
-"""What spoils a copy of a run (a changed content under a fresh manifest, a flipped byte), and the verdict then due."""
+"""Ways to damage a copy of a run (changed content with a fresh manifest, a flipped byte), and the expected verdict."""
 
 import shutil
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from workflows.lib.data_checks import Verdict
 
 
 def republish(directory: Path, change: Callable[[Path], None]) -> None:
-    """Make a directory anew with a change in it, manifest and all: only its content is wrong then."""
+    """Publish a directory again with a change in it, so that its manifest is valid and only its content is wrong."""
     old = load_manifest(directory)
     saved = directory.parent / f"{directory.name}-old"
     shutil.copytree(directory, saved)

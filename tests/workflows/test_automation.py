@@ -1,4 +1,4 @@
-"""The schedule, the sensors and the automation do what they say, and are off by default.
+"""Schedule, sensors and automation conditions, which are off by default.
 
 The dump site is our own, on loopback; the clock is an argument.
 """
@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -17,8 +18,7 @@ import pytest
 
 from bert_pipeline.errors import ConfigurationError
 from workflows.definitions import defs
-from workflows.defs import automation
-from workflows.lib import retraining
+from workflows.defs import automation, data
 from workflows.lib.launchpad import asset_configs, launchpad_preset
 from workflows.lib.resources import DUMP_ASSETS, BertHome, dump_partitions, dump_task_key
 
@@ -39,7 +39,7 @@ def home(clean_environment) -> BertHome:
 
 
 def status(job: str) -> bytes:
-    """What a dump's dumpstatus.json says when the job that makes its articles is in this state."""
+    """Return the dumpstatus.json of a dump whose articles job has this status."""
     file = {"size": 5, "url": "/x", "sha1": "0" * 40}
     files = {"enwiki-20261101-pages-articles-multistream.xml.bz2": file}
     return json.dumps({"jobs": {"articlesmultistreamdump": {"status": job, "files": files}}}).encode()
@@ -47,7 +47,7 @@ def status(job: str) -> bytes:
 
 @pytest.fixture
 def site(monkeypatch) -> Iterator[dict[str, bytes]]:
-    """A dump site whose newest dump is not finished; its files may be changed."""
+    """Files of a dump site whose newest dump is not finished; tests may change them."""
     files = {"/enwiki/": b'<a href="20261101/">x</a>', "/enwiki/20261101/dumpstatus.json": status("in-progress")}
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -62,8 +62,8 @@ def site(monkeypatch) -> Iterator[dict[str, bytes]]:
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv(retraining.WIKI_VARIABLE, "enwiki")
-    monkeypatch.setenv(retraining.SITES_VARIABLE, f"http://127.0.0.1:{server.server_address[1]}/")
+    monkeypatch.setenv(automation.WIKI_VARIABLE, "enwiki")
+    monkeypatch.setenv(data.SITES_VARIABLE, f"http://127.0.0.1:{server.server_address[1]}/")
     yield files
     server.shutdown()
     server.server_close()
@@ -99,7 +99,7 @@ def test_schedule_and_sensors_are_off_until_switched_on(repository):
     assert {item.default_status for item in repository.sensor_defs} == {dg.DefaultSensorStatus.STOPPED}
 
 
-def test_monthly_schedule_waits_for_the_months_dump_and_then_asks_for_one_run(repository, instance, home, site):
+def test_monthly_schedule_waits_for_the_dump_and_requests_one_run(repository, instance, home, site):
     early = evaluate_schedule(repository, instance, home, day=5)
     assert not early.run_requests
     assert "articlesmultistreamdump is in-progress" in early.skip_message
@@ -114,13 +114,13 @@ def test_monthly_schedule_waits_for_the_months_dump_and_then_asks_for_one_run(re
     assert "was started" in later.skip_message
 
 
-def test_site_that_does_not_answer_is_a_reason_and_not_a_crash(repository, instance, home, site, monkeypatch):
-    monkeypatch.setenv(retraining.SITES_VARIABLE, "http://127.0.0.1:9")
+def test_unreachable_site_skips_the_tick(repository, instance, home, site, monkeypatch):
+    monkeypatch.setenv(data.SITES_VARIABLE, "http://127.0.0.1:9")
     assert "no site has" in evaluate_schedule(repository, instance, home, day=5).skip_message
     assert "no site has" in evaluate_sensor(repository, instance, home, automation.SITE_SENSOR).skip_message
 
 
-def test_site_sensor_starts_the_newest_finished_dump_once(repository, instance, home, site):
+def test_site_sensor_requests_the_newest_finished_dump_once(repository, instance, home, site):
     waiting = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR)
     assert waiting.run_requests == []
     assert "is finished" in waiting.skip_message
@@ -136,13 +136,13 @@ def test_site_sensor_starts_the_newest_finished_dump_once(repository, instance, 
     assert "is a partition already" in again.skip_message
 
 
-def test_folder_sensor_says_why_it_does_nothing_without_new_files(repository, instance, home):
+def test_folder_sensor_without_new_files_gives_a_reason(repository, instance, home):
     result = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
     assert result.run_requests == []
     assert "no new dump" in result.skip_message
 
 
-def test_folder_sensor_turns_the_files_of_a_new_dump_into_a_partition_and_one_run(repository, instance, home):
+def test_folder_sensor_requests_partition_and_run_for_a_new_dump(repository, instance, home):
     files = [place(home.dumps, f"enwiki-20261101-pages-articles{number}.xml.bz2") for number in (1, 2)]
     place(home.dumps, "README.txt")
     result = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
@@ -154,33 +154,33 @@ def test_folder_sensor_turns_the_files_of_a_new_dump_into_a_partition_and_one_ru
     assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
 
 
-def test_folder_sensor_waits_until_every_file_of_a_dump_has_settled(repository, instance, home, monkeypatch):
+def test_folder_sensor_waits_for_all_files_of_a_dump(repository, instance, home, monkeypatch):
     place(home.dumps, "enwiki-20261101-pages-articles1.xml.bz2", modified=1000.0)
     place(home.dumps, "enwiki-20261101-pages-articles2.xml.bz2", modified=1990.0)
-    monkeypatch.setattr(retraining, "now", lambda: 2000.0)
+    monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2000.0))
     early = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
     assert early.run_requests == []
     assert "enwiki-20261101 changed within the last" in early.skip_message
-    monkeypatch.setattr(retraining, "now", lambda: 2021.0)
+    monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2021.0))
     (request,) = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests
     assert len(request.run_config["ops"]["dump"]["config"]["sources"]) == 2
 
 
-def test_folder_sensor_leaves_known_dumps_alone(repository, instance, home):
+def test_folder_sensor_ignores_known_dumps(repository, instance, home):
     place(home.dumps, "enwiki-20261101-pages-articles.xml.bz2")
     instance.add_dynamic_partitions(str(dump_partitions.name), ["enwiki-20261101"])
     assert evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests == []
 
 
 def test_retraining_is_configured_by_the_preset():
-    request = retraining.retraining_run("enwiki-20261101", ["a.xml.bz2"])
+    request = automation.retraining_run("enwiki-20261101", ["a.xml.bz2"])
     expected = asset_configs(launchpad_preset(), sources=["a.xml.bz2"])
     assert set(request.run_config["ops"]) == {name for name in DUMP_ASSETS if name in expected}
     assert request.run_config["ops"]["pretrained_model"]["config"] == expected["pretrained_model"]
 
 
-def test_retraining_from_the_champion_keeps_its_weights_and_its_vocabulary(repository):
-    request = retraining.retraining_run("enwiki-20261101", start="models:/bert-tiny/3")
+def test_retraining_from_the_champion_keeps_its_vocabulary(repository):
+    request = automation.retraining_run("enwiki-20261101", start="models:/bert-tiny/3")
     ops = request.run_config["ops"]
     assert ops["vocabulary"]["config"]["from_model"] == "models:/bert-tiny/3"
     assert ops["pretrained_model"]["config"]["initial_model"] == "models:/bert-tiny/3"
@@ -188,15 +188,15 @@ def test_retraining_from_the_champion_keeps_its_weights_and_its_vocabulary(repos
 
 
 def test_unknown_start_of_a_retraining_is_refused_by_name(home, monkeypatch):
-    monkeypatch.setenv(retraining.START_VARIABLE, "champignon")
+    monkeypatch.setenv(automation.START_VARIABLE, "champignon")
     with pytest.raises(ConfigurationError, match="BERT_RETRAIN_FROM: found 'champignon'"):
-        retraining.starting_model(home)
-    monkeypatch.setenv(retraining.START_VARIABLE, "scratch")
-    assert retraining.starting_model(home) == ""
+        automation.starting_model(home)
+    monkeypatch.setenv(automation.START_VARIABLE, "scratch")
+    assert automation.starting_model(home) == ""
 
 
 class Ticks:
-    """The automation sensor's evaluations over an instance, a minute apart."""
+    """Evaluations of the automation conditions over an instance, a minute apart."""
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
         self.definitions, self.instance = definitions, instance
@@ -207,7 +207,7 @@ class Ticks:
         self.instance.report_runless_asset_event(dg.AssetMaterialization(asset, partition=str(partition)))
 
     def requested(self) -> dict[str, list[str]]:
-        """What a tick asks for: asset -> tasks, or dumps."""
+        """Return the requests of a tick: asset -> partitions."""
         self.moment += datetime.timedelta(minutes=1)
         result = dg.evaluate_automation_conditions(
             self.definitions, self.instance, cursor=self.cursor, evaluation_time=self.moment
@@ -219,7 +219,7 @@ class Ticks:
 
 
 @pytest.mark.filterwarnings("ignore::dagster.BetaWarning", "ignore::dagster.PreviewWarning")
-def test_new_candidate_leads_to_its_fine_tunings_the_report_and_the_decision(definitions):
+def test_new_candidate_triggers_finetunings_report_and_decision(definitions):
     instance = dg.DagsterInstance.ephemeral()
     instance.add_dynamic_partitions(str(dump_partitions.name), ["enwiki-1"])
     partitions = [dump_task_key("enwiki-1", task) for task in ("rte", "sst2")]
@@ -245,7 +245,7 @@ def test_new_candidate_leads_to_its_fine_tunings_the_report_and_the_decision(def
     assert ticks.requested() == {}
 
 
-def test_jobs_have_a_time_limit_and_runs_whose_process_died_are_tried_again(repository):
+def test_jobs_have_time_limit_and_retries(repository):
     for name in (automation.PRETRAINING_JOB, automation.FINETUNING_JOB, automation.REPORT_JOB):
-        assert int(repository.get_job(name).tags[retraining.MAX_RUNTIME_TAG]) > 0
-    assert repository.get_job(automation.PRETRAINING_JOB).tags[retraining.MAX_RETRIES_TAG] == "2"
+        assert int(repository.get_job(name).tags[automation.MAX_RUNTIME_TAG]) > 0
+    assert repository.get_job(automation.PRETRAINING_JOB).tags[automation.MAX_RETRIES_TAG] == "2"

@@ -1,4 +1,4 @@
-"""A home is backed up while it is used, and opens elsewhere with its runs, versions, aliases and artefacts."""
+"""Backup of a home in use, and restoring it to another path with runs, versions, aliases and artifacts."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ MODEL = "bert-tiny-sst2"
 
 @pytest.fixture
 def first(finished_home: BertHome, clean_environment: Path, tmp_path: Path, monkeypatch) -> BertHome:
-    """A copy of the finished run's home that may be used up."""
+    """A copy of the finished run's home that the test may change."""
     copy = BertHome(directory=str(tmp_path / "first"))
     shutil.copytree(finished_home.path, copy.path, ignore=shutil.ignore_patterns("cache", "locks"))
     relocate(copy.path / "mlflow.db", finished_home.path, copy.path)
@@ -35,7 +35,7 @@ def first(finished_home: BertHome, clean_environment: Path, tmp_path: Path, monk
     return copy
 
 
-def test_restored_home_has_the_runs_versions_aliases_and_artefacts_in_another_place(first, tmp_path, monkeypatch):
+def test_restored_home_has_runs_versions_aliases_and_artifacts(first, tmp_path, monkeypatch):
     with registry.registry_client() as client:
         client.set_registered_model_alias(MODEL, registry.CHAMPION, "1")
     versions = registry.list_models()
@@ -76,7 +76,7 @@ def texts_of(database: Path) -> list[str]:
         return list(connection.iterdump())
 
 
-def test_version_registered_during_a_backup_leaves_nothing_in_it_without_its_artefacts(first, tmp_path, monkeypatch):
+def test_version_registered_during_backup_is_whole_or_absent(first, tmp_path, monkeypatch):
     copy_tree = backup.copy_tree
 
     def register_between(source: Path, target: Path) -> None:
@@ -94,7 +94,7 @@ def test_version_registered_during_a_backup_leaves_nothing_in_it_without_its_art
         assert registry.download(f"models:/{version.name}/{version.version}").is_dir()
 
 
-def test_database_is_copied_as_it_is_between_transactions(tmp_path):
+def test_database_copy_is_a_snapshot_between_transactions(tmp_path):
     with contextlib.closing(sqlite3.connect(tmp_path / "live.db")) as live:
         live.execute("pragma journal_mode=wal")
         live.execute("create table t (x)")
@@ -108,10 +108,10 @@ def test_database_is_copied_as_it_is_between_transactions(tmp_path):
 
 
 def small_home(directory: Path) -> BertHome:
-    """A home with a database and an artefact."""
+    """Return a home with a database and an artifact."""
     home = BertHome(directory=str(directory))
     home.artifacts.mkdir(parents=True)
-    (home.artifacts / "a.txt").write_text("artefact " * 50, encoding="utf-8")
+    (home.artifacts / "a.txt").write_text("artifact " * 50, encoding="utf-8")
     with contextlib.closing(sqlite3.connect(home.path / "mlflow.db")) as connection, connection:
         connection.execute("create table runs (artifact_uri varchar)")
         connection.execute("insert into runs values (?)", (home.artifacts.as_uri(),))
@@ -126,7 +126,7 @@ def test_damaged_backup_is_refused_and_leaves_no_home(clean_environment, tmp_pat
     assert not (tmp_path / "second").exists()
 
 
-def test_neither_a_home_nor_a_backup_is_written_over(clean_environment, tmp_path, monkeypatch, capsys):
+def test_existing_home_or_backup_is_not_overwritten(clean_environment, tmp_path, monkeypatch, capsys):
     home = small_home(tmp_path / "first")
     monkeypatch.setenv("BERT_HOME", str(home.path))
     assert backup.main(["create", str(tmp_path / "backup")]) == 0
@@ -140,7 +140,7 @@ def test_neither_a_home_nor_a_backup_is_written_over(clean_environment, tmp_path
     assert "holds neither runs nor models" in capsys.readouterr().err
 
 
-def test_parts_that_a_server_keeps_are_named(clean_environment, tmp_path, monkeypatch, capsys):
+def test_parts_stored_by_a_server_are_named(clean_environment, tmp_path, monkeypatch, capsys):
     home = small_home(tmp_path / "first")
     monkeypatch.setenv("BERT_HOME", str(home.path))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql+psycopg2://mlflow:s3cret@db/mlflow")

@@ -1,4 +1,4 @@
-"""The whole chain by its command, and what it leaves for the UI."""
+"""The whole pipeline by its command: artifacts, report, registry, and the metadata in the UI."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ def instance(finished_home: BertHome, monkeypatch: pytest.MonkeyPatch):
     os.environ.pop("DAGSTER_HOME", None)
 
 
-def test_command_exits_with_0_and_ends_with_table_plots_and_the_way_to_the_uis(finished_home, finished_log):
+def test_command_prints_table_plots_and_how_to_open_the_uis(finished_home, finished_log):
     assert "samplewiki-1 (generated sample)" in finished_log
     assert "pre-trained" in finished_log
     assert "majority" in finished_log
@@ -36,13 +36,13 @@ def test_command_exits_with_0_and_ends_with_table_plots_and_the_way_to_the_uis(f
     assert "make ui" in finished_log
 
 
-def test_tasks_that_were_not_asked_for_are_named_in_the_table(finished_home, finished_log):
+def test_tasks_that_were_not_run_are_named_in_the_table(finished_home, finished_log):
     (line,) = [line for line in finished_log.splitlines() if line.startswith("skipped: ")]
     named = line.removeprefix("skipped: ").partition(":")[0].split(", ")
     assert set(named) == set(TASK_NAMES) - set(miniature.TASKS)
 
 
-def test_every_asset_was_materialized_with_the_manifest_as_its_data_version(finished_home, instance):
+def test_every_asset_has_its_manifest_hash_as_data_version(finished_home, instance):
     for name in set(ASSETS) - set(ON_REQUEST):
         assert instance.get_latest_materialization_event(dg.AssetKey(name)) is not None, name
     event = instance.get_latest_materialization_event(dg.AssetKey("corpus")).asset_materialization
@@ -63,9 +63,9 @@ def test_runs_appear_in_the_instance_as_successes(instance):
     assert {run.status for run in runs} == {dg.DagsterRunStatus.SUCCESS}
 
 
-def test_artefacts_are_stored_with_the_code_version_of_their_asset(finished_home):
+def test_build_keys_have_the_code_version_of_the_asset(finished_home):
     from workflows.definitions import defs
-    from workflows.lib.reuse import recipe_path
+    from workflows.lib.reuse import build_key_path
 
     versions = {spec.key.to_user_string(): spec.code_version for spec in defs().resolve_all_asset_specs()}
     made = {
@@ -75,14 +75,14 @@ def test_artefacts_are_stored_with_the_code_version_of_their_asset(finished_home
         "finetuned_model": finished_home.finetuning(miniature.DUMP, miniature.TASKS[0]),
     }
     for name, directory in made.items():
-        recipe = json.loads(recipe_path(directory).read_text(encoding="utf-8"))["recipe"]
-        assert recipe["code_version"] == versions[name], name
+        build_key = json.loads(build_key_path(directory).read_text(encoding="utf-8"))["recipe"]
+        assert build_key["code_version"] == versions[name], name
     (training,) = (finished_home.of_dump(miniature.DUMP) / "pretraining").iterdir()
     starts = [event for event in read_metrics(training / "metrics.jsonl") if event["event"] == "start"]
     assert [event["code_version"] for event in starts] == [versions["pretrained_model"]]
 
 
-def test_report_is_published_whole_with_a_row_for_each_task(finished_home):
+def test_report_has_a_row_for_each_task(finished_home):
     directory = finished_home.report(miniature.DUMP)
     manifest = load_manifest(directory, kind="report", verify="sha256")
     rows = list(csv.DictReader((directory / "results.csv").read_text(encoding="utf-8").splitlines()))
@@ -104,7 +104,7 @@ def test_report_is_in_mlflow_with_its_scores(finished_home, monkeypatch):
     assert "report.md" in {item.path for item in client.list_artifacts(run.info.run_id)}
 
 
-def test_ui_metadata_carries_curves_and_the_report_as_pictures(instance):
+def test_ui_metadata_has_curves_and_report_pictures(instance):
     model = instance.get_latest_materialization_event(dg.AssetKey("pretrained_model")).asset_materialization
     assert "trained_by_other_code" not in model.metadata
     assert "data:image/png;base64," in model.metadata["curves"].value
@@ -113,7 +113,7 @@ def test_ui_metadata_carries_curves_and_the_report_as_pictures(instance):
     assert report.metadata["report"].value.count("data:image/png;base64,") == 2
 
 
-def test_ui_metadata_says_how_good_the_vocabulary_is_and_what_the_instances_hold(instance):
+def test_ui_metadata_has_vocabulary_quality_and_instance_statistics(instance):
     vocabulary = instance.get_latest_materialization_event(dg.AssetKey("vocabulary")).asset_materialization.metadata
     assert vocabulary["quality/tokens_per_word"].value >= 1
     assert 0 <= vocabulary["quality/unk_share"].value <= 0.001
@@ -134,7 +134,7 @@ def test_ui_metadata_says_how_good_the_vocabulary_is_and_what_the_instances_hold
     assert len(instances["32/instances_sample"].value.records) == 5
 
 
-def test_ui_metadata_leads_to_the_runs_and_versions_in_mlflow(finished_home, instance):
+def test_ui_metadata_links_to_runs_and_versions_in_mlflow(finished_home, instance):
     from bert_model.training.mlflow_sync import open_client
 
     client = open_client(finished_home.tracking_uri)
@@ -148,7 +148,7 @@ def test_ui_metadata_leads_to_the_runs_and_versions_in_mlflow(finished_home, ins
     assert version.run_id == latest(instance, "pretrained_model")["mlflow_run"].value.rpartition("/")[2]
 
 
-def test_ui_metadata_says_how_fast_each_stage_was_and_shows_what_it_made(instance):
+def test_ui_metadata_has_throughput_and_samples(instance):
     for name in ("corpus", "vocabulary"):
         assert latest(instance, name)["bytes_per_second"].value > 0
     assert latest(instance, "corpus")["rows_per_second"].value > 0
@@ -162,7 +162,7 @@ def test_ui_metadata_says_how_fast_each_stage_was_and_shows_what_it_made(instanc
 
 
 def latest(instance: dg.DagsterInstance, asset: str) -> Mapping[str, Any]:
-    """The metadata of an asset's last materialization."""
+    """Return the metadata of an asset's latest materialization."""
     return instance.get_latest_materialization_event(dg.AssetKey(asset)).asset_materialization.metadata
 
 
@@ -204,7 +204,7 @@ def test_registered_versions_carry_lineage(finished_home, monkeypatch):
         assert tags[key], key
 
 
-def test_decision_on_the_pretrained_model_is_shown_and_stored_with_the_version(finished_home, instance, finished_log):
+def test_promotion_decision_is_shown_and_stored_with_the_version(finished_home, instance, finished_log):
     from bert_model.registry.registry import list_models
 
     event = instance.get_latest_materialization_event(dg.AssetKey("promotion_decision")).asset_materialization

@@ -1,4 +1,4 @@
-"""What Dagster loads: the asset graph as stored, complete as a catalogue, and quick."""
+"""The Dagster definitions: the stored asset graph, complete descriptions, and no slow imports."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ def definitions() -> dg.Definitions:
 
 
 def graph(definitions: dg.Definitions) -> dict[str, Any]:
-    """The graph as plain values: what people see of it."""
+    """Return the visible properties of the graph as plain values."""
     assets = {}
     for spec in definitions.resolve_all_asset_specs():
         assets[spec.key.to_user_string()] = {
@@ -54,21 +54,21 @@ def graph(definitions: dg.Definitions) -> dict[str, Any]:
 
 
 def partitions(definition: Any) -> list[str]:
-    """The names of the partitions' dimensions."""
+    """Return the names of the dimensions of partitions."""
     if isinstance(definition, dg.MultiPartitionsDefinition):
         return sorted(definition.partition_dimension_names)
     return ["task" if isinstance(definition, dg.StaticPartitionsDefinition) else definition.name]
 
 
 def freshness(policy: Any) -> list[int] | None:
-    """After how many days an asset counts as overdue: a warning, then a failure."""
+    """Return after how many days an asset is overdue: warning, then failure."""
     if policy is None:
         return None
     return [policy.warn_window.to_timedelta().days, policy.fail_window.to_timedelta().days]
 
 
 def pool(definitions: dg.Definitions, key: dg.AssetKey) -> str | None:
-    """The pool of the step that makes an asset."""
+    """Return the pool of the step that materializes an asset."""
     return definitions.resolve_asset_graph().get(key).assets_def.op.pool
 
 
@@ -78,11 +78,11 @@ def test_asset_graph_is_the_stored_one(definitions):
     assert found == stored, f"the graph changed; if that was meant: python {Path(__file__).relative_to(ROOT)}"
 
 
-def test_phases_name_exactly_the_assets_there_are(definitions):
+def test_assets_of_resources_are_the_assets_of_the_graph(definitions):
     assert set(ASSETS) == {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
 
 
-def test_every_asset_has_a_description_a_group_an_owner_and_a_code_version(definitions):
+def test_every_asset_has_description_group_owner_and_code_version(definitions):
     for spec in definitions.resolve_all_asset_specs():
         assert spec.description
         assert len(spec.description) > 40
@@ -98,16 +98,16 @@ def test_every_asset_links_to_its_source(definitions):
         assert f"def {spec.key.to_user_string()}(" in "\n".join(lines[reference.line_number - 1 :][:20])
 
 
-def test_every_asset_carries_the_job_that_makes_it_as_a_tag(definitions):
+def test_every_asset_is_tagged_with_its_job(definitions):
     for spec in definitions.resolve_all_asset_specs():
         job = definitions.resolve_job_def(spec.tags[JOB_TAG])
         assert spec.key in job.asset_layer.executable_asset_keys
 
 
-def test_whatever_moves_aliases_waits_for_its_turn_in_one_pool(definitions):
+def test_assets_and_ops_that_move_aliases_share_one_pool(definitions):
     moving = {key.to_user_string() for key in graph_of_registry(definitions)}
     assert moving == {"registered_pretrained_model", "registered_task_model", "promotion_decision"}
-    for job, op in (("promote", "hold_against_gates"), ("rollback", "give_champion_back")):
+    for job, op in (("promote", "evaluate_promotion"), ("rollback", "rollback_champion")):
         assert definitions.resolve_job_def(job).graph.node_named(op).definition.pool == REGISTRY_POOL
 
 

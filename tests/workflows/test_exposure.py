@@ -1,4 +1,4 @@
-"""Servers bind to loopback unless somebody says otherwise: in the programs, and in every command of the docs."""
+"""Servers bind to loopback by default: in the programs, and in every command of the docs."""
 
 import argparse
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workflows import ui
+from workflows import serve
 from workflows.lib.resources import BertHome
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 @pytest.fixture
 def started(clean_environment, monkeypatch) -> list[list[str]]:
-    """The commands that `python -m workflows.ui` starts: noted, not run."""
+    """The commands of `python -m workflows.serve ui`, recorded instead of run."""
     commands: list[list[str]] = []
 
     class Ended:
@@ -30,8 +30,8 @@ def started(clean_environment, monkeypatch) -> list[list[str]]:
         def wait(self, _: float = 0.0) -> int:
             return 0
 
-    monkeypatch.setattr(ui.subprocess, "Popen", Ended)
-    monkeypatch.setattr(ui.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(serve.subprocess, "Popen", Ended)
+    monkeypatch.setattr(serve.signal, "signal", lambda *_: None)
     for variable in ("DAGSTER_HOME", "MLFLOW_BACKEND_STORE_URI", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION"):
         monkeypatch.setenv(variable, "")  # what is set is put back at the end
         monkeypatch.delenv(variable)
@@ -44,31 +44,31 @@ def hosts(command: list[str]) -> list[str]:
 
 
 def test_both_uis_bind_to_loopback_by_default(started):
-    assert ui.main([]) == 0
+    assert serve.main(["ui"]) == 0
     assert [hosts(command) for command in started] == [["127.0.0.1"], ["127.0.0.1"]]
 
 
-def test_the_database_of_mlflow_stands_in_no_command_line(started, monkeypatch):
+def test_mlflow_database_is_in_no_command_line(started, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql+psycopg2://mlflow:s3cret@127.0.0.1/mlflow")
-    ui.main([])
+    serve.main(["ui"])
     assert len(started) == 2
     assert "s3cret" not in str(started)
-    assert ui.os.environ["MLFLOW_BACKEND_STORE_URI"].endswith("s3cret@127.0.0.1/mlflow")
+    assert serve.os.environ["MLFLOW_BACKEND_STORE_URI"].endswith("s3cret@127.0.0.1/mlflow")
 
 
-def test_where_mlflow_is_a_servers_dagster_is_started_alone(started, monkeypatch, capsys):
+def test_ui_starts_dagster_alone_with_an_mlflow_server(started, monkeypatch, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5055")
     monkeypatch.delenv("BERT_MLFLOW_ADDRESS")
-    ui.main([])
+    serve.main(["ui"])
     (command,) = started
     assert "dagster" in command
     assert "MLflow: http://127.0.0.1:5055" in capsys.readouterr().out
 
 
-def test_another_host_is_taken_only_where_it_is_given():
+def test_uis_bind_to_the_given_host():
     arguments = argparse.Namespace(host="192.0.2.1", port=3000, mlflow_port=5000)
-    assert hosts(ui.dagster_command(arguments)) == ["192.0.2.1"]
-    assert hosts(ui.mlflow_command(BertHome(), arguments)) == ["192.0.2.1"]
+    assert hosts(serve.dagster_command(arguments)) == ["192.0.2.1"]
+    assert hosts(serve.mlflow_command(BertHome(), arguments)) == ["192.0.2.1"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -1,4 +1,4 @@
-"""A failed run is told to people, with its cause and without secrets."""
+"""A failed run is reported with its cause and without secrets."""
 
 import http.server
 import json
@@ -11,12 +11,12 @@ import pytest
 
 from bert_pipeline.errors import TrainingError, UnavailableError
 from workflows.defs import automation
-from workflows.lib.metadata import readable_failures
+from workflows.lib.metadata import as_dagster_failures
 
 
 @dg.op
 def stopping() -> None:
-    with readable_failures():
+    with as_dagster_failures():
         raise TrainingError("rank 1 was ended by SIGKILL; step-00000200 is intact")
 
 
@@ -27,7 +27,7 @@ def failing_job() -> None:
 
 @pytest.fixture
 def failed(caplog) -> Iterator[dg.RunFailureSensorContext]:
-    """The context of a run that has really failed."""
+    """Return the sensor context of a run that has failed."""
     with dg.DagsterInstance.ephemeral() as instance:
         result = failing_job.execute_in_process(
             instance=instance, raise_on_error=False, tags={"dagster/partition": "enwiki-20261101"}
@@ -43,7 +43,7 @@ def failed(caplog) -> Iterator[dg.RunFailureSensorContext]:
 
 @pytest.fixture
 def webhook(monkeypatch) -> Iterator[list[dict[str, Any]]]:
-    """What was posted to a webhook on loopback."""
+    """Messages posted to a webhook on loopback."""
     posted: list[dict[str, Any]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ def test_failure_is_logged_without_a_webhook(failed, monkeypatch, capfd):
     assert "rank 1 was ended by SIGKILL" in capfd.readouterr().err
 
 
-def test_webhook_that_is_gone_is_a_warning_that_does_not_tell_its_address(failed, monkeypatch, capfd):
+def test_unreachable_webhook_is_a_warning_without_its_address(failed, monkeypatch, capfd):
     monkeypatch.setenv(automation.WEBHOOK_VARIABLE, "http://127.0.0.1:9/services/s3cret")
     automation.failed_runs(failed)
     said = capfd.readouterr().err
@@ -85,7 +85,7 @@ def test_webhook_that_is_gone_is_a_warning_that_does_not_tell_its_address(failed
 
 
 @pytest.mark.parametrize(("error", "retried"), [(UnavailableError("no answer"), True), (TrainingError("nan"), False)])
-def test_only_a_server_that_did_not_answer_is_worth_another_try(error, retried):
-    with pytest.raises(dg.Failure) as failure, readable_failures():
+def test_only_unavailable_server_allows_retries(error, retried):
+    with pytest.raises(dg.Failure) as failure, as_dagster_failures():
         raise error
     assert failure.value.allow_retries is retried

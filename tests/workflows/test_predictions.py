@@ -1,4 +1,4 @@
-"""Files are answered by the champion of a task, once, and the answers say which version gave them."""
+"""Batch predictions: made once by the champion of a task, with the version recorded."""
 
 import json
 import os
@@ -28,7 +28,7 @@ CHAMPION = "models:/bert-tiny-sst2@champion"
 
 @pytest.fixture
 def home(finished_home: BertHome, tmp_path, monkeypatch) -> BertHome:
-    """The registry of the finished run without its data."""
+    """A home with the registry of the finished run, without its data."""
     copy = BertHome(directory=str(tmp_path / "home"))
     copy.path.mkdir()
     shutil.copytree(finished_home.artifacts, copy.artifacts)
@@ -59,7 +59,7 @@ def answer(instance: dg.DagsterInstance, *, succeeds: bool = True, **config) -> 
     return result
 
 
-def test_files_are_answered_by_the_champion_with_lineage_to_its_version(home, instance):
+def test_predictions_come_from_the_champion_and_name_its_version(home, instance):
     folder = home.prediction_inputs("sst2")
     folder.mkdir(parents=True)
     (folder / "reviews.txt").write_text(SENTENCES, encoding="utf-8")
@@ -87,10 +87,10 @@ def test_files_are_answered_by_the_champion_with_lineage_to_its_version(home, in
 
     again = answer(instance)
     messages = [record.user_message for record in instance.all_logs(again.run_id)]
-    assert any("is taken as it is" in message for message in messages)  # unchanged files are not answered twice
+    assert any("is reused" in message for message in messages)  # unchanged files are not answered twice
 
 
-def test_without_files_nothing_is_made_and_said_so(home, instance):
+def test_predictions_without_files_are_skipped(home, instance):
     result = answer(instance)
     assert result.asset_materializations_for_node("predictions") == []
     assert not home.predictions("sst2").exists()
@@ -98,7 +98,7 @@ def test_without_files_nothing_is_made_and_said_so(home, instance):
     assert observation.asset_observation.metadata["skipped"].value == "no input"
 
 
-def test_a_missing_file_and_a_model_of_another_task_are_one_sentence(home, instance, tmp_path):
+def test_missing_file_or_model_of_another_task_is_refused(home, instance, tmp_path):
     failed = answer(instance, succeeds=False, inputs=[str(tmp_path / "none.txt")])
     assert "none.txt: no such file" in failed.failure_data_for_node("predictions").user_failure_data.description
     (tmp_path / "in.txt").write_text(SENTENCES, encoding="utf-8")
@@ -109,7 +109,7 @@ def test_a_missing_file_and_a_model_of_another_task_are_one_sentence(home, insta
     assert not home.predictions("sst2").exists()
 
 
-def test_two_inputs_of_one_name_are_refused(tmp_path):
+def test_inputs_with_the_same_name_are_refused(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "in.txt").write_text("x\n", encoding="utf-8")
@@ -117,15 +117,15 @@ def test_two_inputs_of_one_name_are_refused(tmp_path):
         input_files(BertHome(directory=str(tmp_path)), "sst2", [str(tmp_path / f / "in.txt") for f in "ab"])
 
 
-def test_answers_that_lack_a_line_or_are_no_json_are_refused(home, instance, tmp_path):
+def test_incomplete_or_invalid_predictions_are_refused(home, instance, tmp_path):
     (tmp_path / "in.txt").write_text(SENTENCES, encoding="utf-8")
     answer(instance, inputs=[str(tmp_path / "in.txt")], model="models:/bert-tiny-sst2/1")
     directory = home.predictions("sst2")
-    assert predictions_complete(directory).passed
+    assert predictions_complete(home, "sst2").passed
     answers = directory / "in.txt.jsonl"
     answers.write_text(answers.read_text().replace("label", "lavel"))
-    refused(predictions_complete(directory), "was changed or damaged")
+    refused(predictions_complete(home, "sst2"), "was changed or damaged")
     republish(directory, lambda path: (path / "in.txt.jsonl").write_text('{"label": "1"}\n'))
-    refused(predictions_complete(directory), "1 answers, the manifest counts")
+    refused(predictions_complete(home, "sst2"), "1 answers, the manifest counts")
     republish(directory, lambda path: (path / "in.txt.jsonl").write_text("label\n"))
-    refused(predictions_complete(directory), "not JSON lines")
+    refused(predictions_complete(home, "sst2"), "not JSON lines")

@@ -1,22 +1,21 @@
-"""Killing a training, each part of it, and materializing again: it resumes, and nothing is left running."""
+"""Trainings that are killed at various points resume when materialized again, and leave no process running."""
 
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import miniature
 import pytest
 import yaml
+from training_processes import ranks_of, training_processes, wait_until
 
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import BertHome
-from workflows.lib.torchrun import LAUNCH_VARIABLE, read_metrics
+from workflows.lib.torchrun import read_metrics
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,12 +29,12 @@ PHASE = {"max_seq_length": 32, "steps": STEPS, "global_batch_size": 32, "learnin
 
 @pytest.fixture
 def home(finished_home: BertHome, tmp_path: Path) -> BertHome:
-    """A home with the data of the finished run and no training."""
+    """Home with the data of the finished run and no training."""
     fresh = BertHome(directory=str(tmp_path / "home"))
     fresh.of_dump(miniature.DUMP).mkdir(parents=True)
     for name in ("dump", "corpus", "vocabulary", "instances"):
         shutil.copytree(finished_home.of_dump(miniature.DUMP) / name, fresh.of_dump(miniature.DUMP) / name)
-    shutil.copy(finished_home.path / "mlflow.db", fresh.path / "mlflow.db")  # making the tables anew takes seconds
+    shutil.copy(finished_home.path / "mlflow.db", fresh.path / "mlflow.db")  # creating the tables takes seconds
     return fresh
 
 
@@ -54,11 +53,10 @@ def test_killed_training_resumes_when_materialized_again(home, preset, tmp_path,
     interrupted_at = last_checkpoint(directory)
     assert 0 < interrupted_at < STEPS
 
-    # A rank is killed: the run fails, and says which rank and what is intact.
+    # A rank is killed: the run fails, and names the rank and what is intact.
     step = start(home, preset, tmp_path / "second.log")
     wait_until(lambda: last_checkpoint(directory) > interrupted_at, step)
-    rank = next(pid for pid, words in training_processes(home) if "torch.distributed.run" not in words)
-    os.kill(rank, signal.SIGKILL)
+    os.kill(ranks_of(home)[0], signal.SIGKILL)
     assert step.wait(timeout=300) == 1
     log = (tmp_path / "second.log").read_text(encoding="utf-8") + details(home)
     assert f"resuming from step {interrupted_at} of {STEPS}" in log
@@ -87,7 +85,7 @@ def test_killed_training_resumes_when_materialized_again(home, preset, tmp_path,
     assert statuses[0] == dg.DagsterRunStatus.SUCCESS
 
 
-def test_interrupted_run_stops_its_training_in_order_and_is_cancelled(home, preset, tmp_path):
+def test_interrupted_run_saves_its_training_and_is_canceled(home, preset, tmp_path):
     step = start(home, preset, tmp_path / "log")
     directory = wait_for_checkpoint(home, step)
     step.send_signal(signal.SIGTERM)
@@ -98,15 +96,14 @@ def test_interrupted_run_stops_its_training_in_order_and_is_cancelled(home, pres
     assert last_checkpoint(directory) == end["step"]
 
 
-def test_rank_that_hangs_ends_the_run_and_is_named_in_it(home, tmp_path):
+def test_hung_rank_fails_the_run_and_is_named(home, tmp_path):
     mapping = miniature.preset(phases=[PHASE], checkpoint_interval_steps=10, keep_last=2, timeout_seconds=15)
     mapping["launch"]["processes_per_node"] = 2
     preset = tmp_path / "two.yaml"
     preset.write_text(yaml.safe_dump(mapping), encoding="utf-8")
     step = start(home, preset, tmp_path / "log")
     wait_for_checkpoint(home, step)
-    ranks = [pid for pid, words in training_processes(home) if "torch.distributed.run" not in words]
-    hanging = next(pid for pid in ranks if b"RANK=1" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    hanging = next(pid for pid in ranks_of(home) if b"RANK=1" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     os.kill(hanging, signal.SIGSTOP)
     assert step.wait(timeout=600) == 1
     log = (tmp_path / "log").read_text(encoding="utf-8")
@@ -147,26 +144,3 @@ def wait_for_checkpoint(home: BertHome, process: "subprocess.Popen[bytes]") -> P
     directory = training_directory(home)
     assert directory is not None
     return directory
-
-
-def wait_until(condition, process: "subprocess.Popen[bytes] | None" = None, seconds: float = 600.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process is None or process.poll() is None, f"the run ended with {process.returncode}"
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.03)
-
-
-def training_processes(home: BertHome) -> list[tuple[int, str]]:
-    """Processes of this home's trainings, with their command lines."""
-    return [(pid, words) for pid, words in processes() if str(home.path) in words and "bert_model.pretraining" in words]
-
-
-def processes() -> Iterator[tuple[int, str]]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if LAUNCH_VARIABLE.encode() in (entry / "environ").read_bytes():
-                    yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue

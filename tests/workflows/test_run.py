@@ -1,4 +1,4 @@
-"""The command refuses what cannot work before anything runs, in one sentence."""
+"""The command line of a run: invalid arguments are refused before anything runs."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from workflows.run import build_parser, main, plan_of, run_config
         (["--dump", "../up"], 2, "expected letters, digits"),
     ],
 )
-def test_what_cannot_work_is_one_sentence_and_leaves_nothing(clean_environment, capsys, words, code, message):
+def test_invalid_arguments_print_one_line_and_leave_no_files(clean_environment, capsys, words, code, message):
     assert main(words) == code
     captured = capsys.readouterr()
     assert message in captured.err
@@ -29,7 +29,7 @@ def test_what_cannot_work_is_one_sentence_and_leaves_nothing(clean_environment, 
     assert not clean_environment.exists()
 
 
-def test_real_run_hands_files_and_folders_to_the_assets(tmp_path):
+def test_dump_files_and_task_folders_reach_the_assets(tmp_path):
     dump = tmp_path / "enwiki.xml.bz2"
     dump.write_bytes(b"")
     glue = tmp_path / "glue"
@@ -44,7 +44,7 @@ def test_real_run_hands_files_and_folders_to_the_assets(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-x", "a b", "a" * 101, "a..b"])
-def test_dump_names_that_could_leave_their_folder_are_refused(name):
+def test_dump_names_with_path_parts_are_refused(name):
     from bert_pipeline.errors import UsageError
 
     with pytest.raises(UsageError):
@@ -52,7 +52,7 @@ def test_dump_names_that_could_leave_their_folder_are_refused(name):
 
 
 @pytest.mark.parametrize("task", ["../up", "sst2/../..", "", "sst2\n"])
-def test_task_names_that_could_leave_their_folder_are_refused(task):
+def test_task_names_with_path_parts_are_refused(task):
     home = BertHome(directory="nowhere")
     for place in (home.task_data, home.finetuning):
         with pytest.raises(UsageError, match="is not known"):
@@ -64,7 +64,7 @@ def test_sample_dumps_carry_their_seed():
     assert sample_seed("enwiki-20261101") is None
 
 
-def test_partition_key_of_dump_and_task_is_taken_apart_as_it_was_put_together():
+def test_dump_task_key_round_trips():
     assert dump_and_task(str(dump_task_key("enwiki-20261101", "ner_features"))) == ("enwiki-20261101", "ner_features")
 
 

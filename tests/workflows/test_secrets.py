@@ -1,4 +1,4 @@
-"""No secret of the environment stands in what a run writes: files, logs, Dagster's and MLflow's databases."""
+"""No secret of the environment is in the output of a run: files, logs, Dagster's and MLflow's databases."""
 
 import base64
 import http.server
@@ -20,7 +20,7 @@ from workflows.definitions import defs
 from workflows.defs import automation
 from workflows.lib.instance import open_instance
 from workflows.lib.launchpad import asset_configs
-from workflows.lib.metadata import readable_failures
+from workflows.lib.metadata import as_dagster_failures
 from workflows.lib.resources import BertHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
@@ -28,19 +28,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run 
 USER, PASSWORD = "planted-in-uri", "planted:pass/word-90ab"
 
 
-def test_secrets_of_the_environment_are_in_nothing_that_the_whole_chain_leaves(finished_base, finished_home):
+def test_secrets_are_in_no_output_of_a_whole_run(finished_base, finished_home):
     assert planted.SECRETS.items() <= miniature.environment(finished_home.path).items()
     assert planted.leaks(finished_base, list(planted.SECRETS.values())) == []
 
 
-def test_the_search_finds_what_is_there(tmp_path):
+def test_leak_search_finds_planted_secrets(tmp_path):
     (tmp_path / "log").write_text(f"connecting as {USER}", encoding="utf-8")
     assert planted.leaks(tmp_path, [USER, PASSWORD]) == [f"{tmp_path / 'log'}: {USER}"]
 
 
 @pytest.fixture
 def server() -> Iterator[tuple[int, list[str]]]:
-    """A tracking server that lets nobody in; yields its port and the credentials that it was shown."""
+    """A tracking server that refuses all clients; yields its port and the credentials it received."""
     shown: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -67,7 +67,7 @@ def server() -> Iterator[tuple[int, list[str]]]:
 @dg.op
 def ask_the_registry(home: BertHome) -> None:
     home.apply_environment()
-    with readable_failures():
+    with as_dagster_failures():
         list_models("bert-tiny")
 
 
@@ -82,7 +82,7 @@ def asking_job() -> None:
     ask_mlflow_itself()
 
 
-def test_credentials_in_the_tracking_address_reach_the_server_and_nothing_else(home, server, monkeypatch, capfd):
+def test_tracking_credentials_reach_only_the_server(home, server, monkeypatch, capfd):
     port, shown = server
     for variable in ("DAGSTER_HOME", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_REGISTRY_URI"):
         monkeypatch.setenv(variable, "")  # what is set below is put back at the end
@@ -127,7 +127,7 @@ def test_credentials_in_the_tracking_address_reach_the_server_and_nothing_else(h
     assert planted.leaks(home.path, [USER, PASSWORD, planted.quote(PASSWORD), "planted-webhook"]) == []
 
 
-def test_pages_in_mlflow_are_linked_without_credentials(clean_environment, monkeypatch):
+def test_mlflow_links_have_no_credentials(clean_environment, monkeypatch):
     for variable in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
         monkeypatch.setenv(variable, "")
         monkeypatch.delenv(variable)

@@ -1,4 +1,4 @@
-"""The UI's own way: a webserver over workspace.yaml serves the graph, and a run launched by GraphQL succeeds."""
+"""A webserver over workspace.yaml serves the graph and runs assets launched by GraphQL, as the UI does."""
 
 import json
 import os
@@ -17,11 +17,11 @@ import dagster as dg
 import miniature
 import pytest
 from launch_query import LAUNCH
+from training_processes import ranks_of, training_processes, wait_until
 
 from bert_pipeline.manifest import load_manifest
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import ASSETS, BertHome
-from workflows.lib.torchrun import LAUNCH_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -106,16 +106,8 @@ def answers(address: str) -> bool:
         return False
 
 
-def wait_until(condition, process: "subprocess.Popen[bytes]", seconds: float = 600.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, f"the webserver ended with {process.returncode}"
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.3)
-
-
 def launch(address: str, *assets: str) -> str:
-    """Launch a run of assets on the sample, as the UI's button does; returns its id."""
+    """Launch a run of assets on the sample, as the UI does; return its id."""
     repository = ask(address, GRAPH)["assetNodes"][0]["repository"]
     params = {
         "selector": {
@@ -141,7 +133,7 @@ def status_at_end(address: str, run_id: str, seconds: float = 900.0) -> str:
     return status
 
 
-def test_ui_serves_the_graph_and_a_run_launched_without_configuration_succeeds(server, home, monkeypatch):
+def test_ui_serves_the_graph_and_runs_with_default_configuration(server, home, monkeypatch):
     nodes = ask(server, GRAPH)["assetNodes"]
     assert {node["assetKey"]["path"][-1] for node in nodes} == set(ASSETS)
     assert all(node["description"] for node in nodes)
@@ -162,44 +154,20 @@ def test_ui_serves_the_graph_and_a_run_launched_without_configuration_succeeds(s
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")
-def test_terminated_run_is_cancelled_and_kills_even_a_rank_that_hears_no_signal(server, home, finished_home):
+def test_terminated_run_is_canceled_and_kills_stopped_ranks(server, home, finished_home):
     for name in ("dump", "corpus", "vocabulary", "instances"):
         shutil.copytree(
             finished_home.of_dump(miniature.DUMP) / name, home.of_dump(miniature.DUMP) / name, dirs_exist_ok=True
         )
     run_id = launch(server, "pretrained_model")
-    deadline = time.monotonic() + 600
-    while not (ranks := ranks_of(home)):
-        assert time.monotonic() < deadline, "no rank was started"
-        time.sleep(0.05)
-    for rank in ranks:
+    wait_until(lambda: ranks_of(home))
+    for rank in ranks_of(home):
         os.kill(rank, signal.SIGSTOP)  # it can neither save, nor stop, nor ignore: it hangs
     try:
         answer = ask(server, TERMINATE, {"id": run_id})["terminateRun"]
         assert answer["__typename"] == "TerminateRunSuccess", answer
         assert status_at_end(server, run_id) == "CANCELED"
-        while training_processes(home):
-            assert time.monotonic() < deadline, f"left behind: {training_processes(home)}"
-            time.sleep(0.2)
+        wait_until(lambda: not training_processes(home))
     finally:
         for process_id, _ in training_processes(home):
             os.kill(process_id, signal.SIGKILL)
-
-
-def ranks_of(home: BertHome) -> list[int]:
-    return [pid for pid, words in training_processes(home) if "torch.distributed.run" not in words]
-
-
-def training_processes(home: BertHome) -> list[tuple[int, str]]:
-    """Processes of this home's trainings, with their command lines."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                marked = LAUNCH_VARIABLE.encode() in (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if marked and str(home.path) in words and "bert_model.pretraining" in words:
-                found.append((int(entry.name), words))
-    return found

@@ -1,18 +1,105 @@
-"""Jobs, the monthly retraining, and the sensors that notice new dumps: real, and off until switched on in the UI."""
+"""When assets are materialized without being asked: conditions, jobs, schedule, sensors.
 
+Schedule and sensors are off until switched on in the UI. The environment configures retraining: which wiki, from which
+sites, from which weights.
+"""
+
+import datetime
 import json
 import os
 import re
+import time
 import urllib.request
+from typing import Any
 
 import dagster as dg
+from dagster import AutomationCondition
 
 from bert_model.training.metrics_log import without_password
-from workflows.lib import retraining
-from workflows.lib.resources import JOBS, BertHome, dump_partitions
-from workflows.lib.retraining import MAX_RETRIES_TAG, MAX_RUNTIME_TAG, SECONDS_PER_HOUR, known_dumps, retraining_run
+from bert_pipeline.errors import ConfigurationError, InputError
+from workflows.defs.data import dump_sites
+from workflows.lib.console import failure_sentence
+from workflows.lib.launchpad import asset_configs, launchpad_preset
+from workflows.lib.resources import DUMP_ASSETS, JOBS, BertHome, dump_partitions
+
+# --- conditions and freshness ---
+
+AFTER_INPUTS = AutomationCondition.eager()
+"""As soon as every input exists and one of them is new."""
+
+AFTER_CANDIDATE = AFTER_INPUTS.replace(
+    "any_deps_updated", AutomationCondition.any_deps_updated().ignore(dg.AssetSelection.assets("pretrained_model"))
+)
+"""AFTER_INPUTS, but a pre-trained model counts once it is registered: until then its blocking checks may refuse it."""
+
+MONTHLY = dg.FreshnessPolicy.time_window(
+    fail_window=datetime.timedelta(days=45), warn_window=datetime.timedelta(days=35)
+)
+"""Dumps appear each month: without a newer model after 45 days, retraining has stopped."""
+
+
+def after_last_of(asset: str) -> AutomationCondition[Any]:
+    """Return the condition "once after a round of new partitions of `asset`": one is new, and no input is in progress.
+
+    Inputs may lack partitions (tasks without files), for which `eager` would wait forever.
+    """
+    new = AutomationCondition.any_deps_match(AutomationCondition.newly_updated()).allow(dg.AssetSelection.assets(asset))
+    busy = AutomationCondition.any_deps_match(
+        AutomationCondition.in_progress() | AutomationCondition.will_be_requested()
+    )
+    condition = new.since_last_handled() & ~busy & ~AutomationCondition.in_progress()
+    return condition.with_label(f"after the last new {asset}")
+
+
+# --- jobs ---
 
 PRETRAINING_JOB, FINETUNING_JOB, REPORT_JOB, PREDICTION_JOB = JOBS
+MAX_RUNTIME_TAG = "dagster/max_runtime"
+MAX_RETRIES_TAG = "dagster/max_retries"
+SECONDS_PER_HOUR = 3600
+SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR
+
+
+def define_job(name: str, description: str, *, max_seconds: int, retries: bool = True) -> Any:
+    """Return the job over the assets of JOBS; with `retries`, a run whose process died is started again twice."""
+    return dg.define_asset_job(
+        name,
+        selection=dg.AssetSelection.assets(*JOBS[name]),
+        description=description,
+        tags={MAX_RUNTIME_TAG: str(max_seconds), **({MAX_RETRIES_TAG: "2"} if retries else {})},
+    )
+
+
+retrain = define_job(
+    PRETRAINING_JOB, "From a dump to a registered pre-trained model.", max_seconds=14 * SECONDS_PER_DAY
+)
+evaluate_tasks = define_job(
+    FINETUNING_JOB,
+    "Fine-tune one task on one dump's model, register it, and promote it if the gates let it pass.",
+    max_seconds=2 * SECONDS_PER_DAY,
+)
+write_report = define_job(
+    REPORT_JOB,
+    "Write one dump's results and decide whether its pre-trained model becomes champion.",
+    max_seconds=2 * SECONDS_PER_HOUR,
+    retries=False,
+)
+predict = define_job(
+    PREDICTION_JOB,
+    "The champion's answers to the files in BERT_HOME/inputs/<task>, or to those named in the launchpad.",
+    max_seconds=2 * SECONDS_PER_DAY,
+)
+
+# --- retraining ---
+
+WIKI_VARIABLE = "BERT_WIKI"
+DEFAULT_WIKI = "simplewiki"
+CRON_VARIABLE = "BERT_RETRAIN_CRON"
+DEFAULT_CRON = "0 3 5-28 * *"
+"""Daily from the fifth, in UTC."""
+START_VARIABLE = "BERT_RETRAIN_FROM"
+STARTS = ("scratch", "champion")
+
 RETRAINING_SCHEDULE = "monthly_retraining"
 SITE_SENSOR = "new_dump_on_site"
 FOLDER_SENSOR = "new_dump_in_folder"
@@ -20,36 +107,67 @@ AUTOMATION_SENSOR = "tasks_after_pretraining"
 
 DUMP_FILE = re.compile(r"(?P<wiki>[a-z][a-z_]*)-(?P<date>\d{8}|latest)-pages-articles.*\.xml(-p\d+p\d+)?(\.bz2|\.gz)?")
 SETTLING_SECONDS = 30.0
+"""A file that was modified more recently may still be being copied."""
 
-retrain = dg.define_asset_job(
-    PRETRAINING_JOB,
-    selection=dg.AssetSelection.assets(*JOBS[PRETRAINING_JOB]),
-    description="From a dump to a registered pre-trained model.",
-    tags={MAX_RUNTIME_TAG: str(14 * 24 * SECONDS_PER_HOUR), MAX_RETRIES_TAG: "2"},
-)
-evaluate_tasks = dg.define_asset_job(
-    FINETUNING_JOB,
-    selection=dg.AssetSelection.assets(*JOBS[FINETUNING_JOB]),
-    description="Fine-tune one task on one dump's model, register it, and promote it if the gates let it pass.",
-    tags={MAX_RUNTIME_TAG: str(2 * 24 * SECONDS_PER_HOUR), MAX_RETRIES_TAG: "2"},
-)
-write_report = dg.define_asset_job(
-    REPORT_JOB,
-    selection=dg.AssetSelection.assets(*JOBS[REPORT_JOB]),
-    description="Write one dump's results and decide whether its pre-trained model becomes champion.",
-    tags={MAX_RUNTIME_TAG: str(2 * SECONDS_PER_HOUR)},
-)
-predict = dg.define_asset_job(
-    PREDICTION_JOB,
-    selection=dg.AssetSelection.assets(*JOBS[PREDICTION_JOB]),
-    description="The champion's answers to the files in BERT_HOME/inputs/<task>, or to those named in the launchpad.",
-    tags={MAX_RUNTIME_TAG: str(2 * 24 * SECONDS_PER_HOUR), MAX_RETRIES_TAG: "2"},
-)
+
+def wiki_name() -> str:
+    """Return the wiki whose dumps are trained on: BERT_WIKI."""
+    return os.environ.get(WIKI_VARIABLE) or DEFAULT_WIKI
+
+
+def starting_model(home: BertHome) -> str:
+    """Return the model that a retraining continues from, pinned to its version; "" for random weights.
+
+    BERT_RETRAIN_FROM is "champion" or, by default, "scratch". The first training of a preset has no champion and starts
+    from scratch.
+    """
+    start = os.environ.get(START_VARIABLE) or STARTS[0]
+    if start not in STARTS:
+        raise ConfigurationError(f"{START_VARIABLE}: found {start!r}, expected {' or '.join(STARTS)}")
+    if start == "scratch":
+        return ""
+    from bert_model.registry.registry import CHAMPION, list_models
+
+    home.apply_environment()
+    name = launchpad_preset().model_name
+    champion = next((version for version in list_models(name) if CHAMPION in version.aliases), None)
+    return f"models:/{name}/{champion.version}" if champion else ""
+
+
+def retraining_run(dump: str, sources: list[str] | None = None, *, start: str = "") -> dg.RunRequest:
+    """Return the request for one run from a new dump (its files, or the dump site) to a registered model.
+
+    With `start` the run keeps that model's vocabulary and continues from its weights.
+    """
+    configs = asset_configs(launchpad_preset(), sources=sources or [])
+    if start:
+        configs["vocabulary"] |= {"from_model": start}
+        configs["pretrained_model"] |= {"initial_model": start}
+    return dg.RunRequest(
+        run_key=f"retrain:{dump}",
+        partition_key=dump,
+        run_config={"ops": {name: {"config": configs[name]} for name in DUMP_ASSETS if name in configs}},
+        tags={"bert/preset": launchpad_preset().name, "bert/start": start or "scratch"},
+    )
+
+
+def known_dumps(instance: dg.DagsterInstance) -> set[str]:
+    """Return the dumps that are partitions: their training has been requested before."""
+    return set(instance.get_dynamic_partitions(str(dump_partitions.name)))
+
+
+def request_runs(home: BertHome, dumps: dict[str, list[str]]) -> dg.SensorResult:
+    """Add each dump (name -> files) as a partition and request its training."""
+    start = starting_model(home)
+    return dg.SensorResult(
+        run_requests=[retraining_run(name, files, start=start) for name, files in dumps.items()],
+        dynamic_partitions_requests=[dump_partitions.build_add_request(list(dumps))],
+    )
 
 
 @dg.schedule(
     name=RETRAINING_SCHEDULE,
-    cron_schedule=retraining.cron(),
+    cron_schedule=os.environ.get(CRON_VARIABLE) or DEFAULT_CRON,
     execution_timezone="UTC",
     job=retrain,
     default_status=dg.DefaultScheduleStatus.STOPPED,
@@ -59,14 +177,14 @@ predict = dg.define_asset_job(
 def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) -> dg.RunRequest | dg.SkipReason:
     from bert_pipeline.download import why_unfinished
 
-    wiki, date = retraining.wiki(), f"{context.scheduled_execution_time:%Y%m}01"
+    wiki, date = wiki_name(), f"{context.scheduled_execution_time:%Y%m}01"
     name = f"{wiki}-{date}"
     if name in known_dumps(context.instance):
         return dg.SkipReason(f"{name} is a partition already: this month's retraining was started")
-    reason = why_unfinished(wiki, date, sites=retraining.dump_sites())
+    reason = why_unfinished(wiki, date, sites=dump_sites())
     if reason:
         return dg.SkipReason(reason)
-    request = retraining_run(name, start=retraining.starting_model(home))
+    request = retraining_run(name, start=starting_model(home))
     context.instance.add_dynamic_partitions(str(dump_partitions.name), [name])
     return request
 
@@ -81,16 +199,15 @@ def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) ->
 )
 def new_dump_on_site(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
     from bert_pipeline.download import newest_finished_dump
-    from bert_pipeline.errors import InputError
 
     try:
-        date = newest_finished_dump(retraining.wiki(), sites=retraining.dump_sites())
+        date = newest_finished_dump(wiki_name(), sites=dump_sites())
     except InputError as error:
         return dg.SkipReason(str(error))
-    name = f"{retraining.wiki()}-{date}"
+    name = f"{wiki_name()}-{date}"
     if name in known_dumps(context.instance):
         return dg.SkipReason(f"{name}, the newest finished dump, is a partition already")
-    return _start(home, {name: []})
+    return request_runs(home, {name: []})
 
 
 @dg.sensor(
@@ -103,6 +220,7 @@ def new_dump_on_site(context: dg.SensorEvaluationContext, home: BertHome) -> dg.
 )
 def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
     folder = home.dumps
+    # Files are grouped by dump: a large dump is split into many, and starts when all have arrived.
     found: dict[str, list[str]] = {}
     arriving: set[str] = set()
     for path in sorted(folder.glob("*")) if folder.is_dir() else []:
@@ -111,7 +229,7 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
             continue
         name = f"{match['wiki']}-{match['date']}"
         found.setdefault(name, []).append(str(path))
-        if path.stat().st_mtime > retraining.now() - SETTLING_SECONDS:  # still being copied, perhaps
+        if path.stat().st_mtime > time.time() - SETTLING_SECONDS:
             arriving.add(name)
     known = known_dumps(context.instance)
     new = {name: files for name, files in found.items() if name not in known and name not in arriving}
@@ -119,32 +237,26 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
         waiting = ", ".join(sorted(arriving - known))
         note = f"; files of {waiting} changed within the last {SETTLING_SECONDS:.0f} seconds" if waiting else ""
         return dg.SkipReason(f"no new dump in {folder}{note}")
-    return _start(home, new)
+    return request_runs(home, new)
 
 
 tasks_after_pretraining = dg.AutomationConditionSensorDefinition(
     name=AUTOMATION_SENSOR,
     target=dg.AssetSelection.assets(*JOBS[FINETUNING_JOB], *JOBS[REPORT_JOB]),
     default_status=dg.DefaultSensorStatus.STOPPED,
-    run_tags={MAX_RUNTIME_TAG: str(2 * 24 * SECONDS_PER_HOUR), MAX_RETRIES_TAG: "2"},
+    run_tags={MAX_RUNTIME_TAG: str(2 * SECONDS_PER_DAY), MAX_RETRIES_TAG: "2"},
     description="A new pre-trained model leads to its fine-tunings, their registration, the report, and the decision "
     "on its promotion.",
 )
 
 
-def _start(home: BertHome, dumps: dict[str, list[str]]) -> dg.SensorResult:
-    start = retraining.starting_model(home)
-    return dg.SensorResult(
-        run_requests=[retraining_run(name, files, start=start) for name, files in dumps.items()],
-        dynamic_partitions_requests=[dump_partitions.build_add_request(list(dumps))],
-    )
-
+# --- failed runs ---
 
 FAILURE_SENSOR = "failed_runs"
 WEBHOOK_VARIABLE = "BERT_FAILURE_WEBHOOK"
-"""An address that takes a POST of {"text": …}, as the chat services do. It is a secret, and is never logged."""
+"""An address that takes a POST of {"text": …}, as chat services do. It is a secret and never logged."""
 TIMEOUT_SECONDS = 10.0
-MOST_CHARACTERS = 2000
+MAX_CHARACTERS = 2000
 
 
 @dg.run_failure_sensor(
@@ -164,25 +276,17 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
 
 
 def failure_message(context: dg.RunFailureSensorContext) -> str:
-    """Job, partition, run and cause in a paragraph: the failed step's own words where there are any."""
+    """Return job, partition, run and cause in one paragraph."""
     run = context.dagster_run
     partition = run.tags.get("dagster/partition")
-    causes = []
-    for event in context.get_step_failure_events():
-        error = event.step_failure_data.error
-        deepest = error
-        while deepest is not None and deepest.cause is not None:
-            deepest = deepest.cause
-        given = event.step_failure_data.user_failure_data
-        words = given.description if given and given.description else (deepest.message if deepest else "")
-        causes.append(f"{event.step_key}: {words.strip()}")
+    causes = [f"{event.step_key}: {failure_sentence(event)}" for event in context.get_step_failure_events()]
     cause = "; ".join(causes) or context.failure_event.message or "no cause is recorded"
     where = f" of {partition}" if partition else ""
-    return f"{run.job_name}{where} failed (run {run.run_id}): {without_password(cause)}"[:MOST_CHARACTERS]
+    return f"{run.job_name}{where} failed (run {run.run_id}): {without_password(cause)}"[:MAX_CHARACTERS]
 
 
 def post(webhook: str, message: str) -> str:
-    """Send a message; returns why that failed, without the address, or ""."""
+    """Send a message; return "" or why that failed, without the address."""
     try:
         body = json.dumps({"text": message}).encode()
         request = urllib.request.Request(webhook, data=body, headers={"Content-Type": "application/json"})

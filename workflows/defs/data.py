@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import os
 import re
 import time
 from pathlib import Path
@@ -28,25 +29,22 @@ from bert_pipeline.manifest import (
 )
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
-from workflows.lib.metadata import for_reading, manifest_metadata, readable_failures, shortened, table
+from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, shortened, table
 from workflows.lib.resources import BertHome, dump_partitions, job_tags, sample_seed
-from workflows.lib.retraining import dump_sites
-from workflows.lib.reuse import code_version, made_or_reused, recipe
+from workflows.lib.reuse import SOURCES_NAME, build_or_reuse, code_version, dump_sources
 
 OWNERS = ["team:data"]
-SOURCES_NAME = "sources.json"
-PROGRESS_INTERVAL_SECONDS = 15.0
-EXPORT_FILE = re.compile(r"pages-articles.*\.xml(-p\d+p\d+)?(\.bz2|\.gz)?$")
-"""A dump's own file: the last ones of large dumps are called …-pages-articles1.xml-p1p41242.bz2."""
-
-SAMPLE_CODE = code_version("bert_pipeline.sample.generate_sample")
-DUMP_CODE = code_version("bert_pipeline.sample.generate_sample", "bert_pipeline.download.download_wikipedia")
-CORPUS_CODE = code_version("bert_pipeline.corpus.job.build_corpus")
-
 BEAM_OPTIONS = (
     list[str],
     Field(default=list(launchpad_preset().beam_options), description="Options of the Beam job, as after `--`."),
 )
+
+# --- dump ---
+
+SITES_VARIABLE = "BERT_DUMP_SITES"
+PROGRESS_INTERVAL_SECONDS = 15.0
+SAMPLE_CODE = code_version("bert_pipeline.sample.generate_sample")
+DUMP_CODE = code_version("bert_pipeline.sample.generate_sample", "bert_pipeline.download.download_wikipedia")
 
 DumpLaunchpad: Any = config_class(
     SampleConfig,
@@ -63,9 +61,6 @@ DumpLaunchpad: Any = config_class(
         )
     },
 )
-CorpusLaunchpad: Any = config_class(
-    CorpusConfig, name="CorpusLaunchpad", defaults=launchpad_preset().corpus, extra={"beam_options": BEAM_OPTIONS}
-)
 
 
 @dg.asset(
@@ -78,53 +73,38 @@ CorpusLaunchpad: Any = config_class(
     retry_policy=dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL),
 )
 def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHome) -> dg.MaterializeResult[None]:
-    """The encyclopaedia as published: a MediaWiki export.
+    """The encyclopedia as published: a MediaWiki export.
 
     `samplewiki-N` is generated from seed N and marked so wherever it is shown. Any other partition takes the files
-    named in `sources`, which stay where they are and are known by name and hash, or is downloaded
-    (`enwiki-20261101`).
+    named in `sources`, which are not copied but known by name and hash, or is downloaded (`enwiki-20261101`).
     """
     name = context.partition_key
-    with readable_failures():
-        seed = sample_seed(name)
-        if seed is not None and not config.sources:
-            manifest = _generate(name, seed, from_launchpad(SampleConfig, config), home, context)
-        elif config.sources:
-            manifest = _take_local_files(config.sources, home.dump(name))
+    directory = home.dump(name)
+    seed = sample_seed(name)
+    with as_dagster_failures():
+        if config.sources:
+            manifest = _publish_sources(config.sources, directory)
+        elif seed is not None:
+            manifest = _generate(name, seed, from_launchpad(SampleConfig, config), directory, context)
         else:
             wiki, date = published_dump(name)
-            with readable_failures(allow_retries=True):
-                manifest = made_or_reused(
-                    home.dump(name),
-                    "dump",
-                    recipe(code_version=None, settings={"wiki": wiki, "date": date}, inputs={}),
-                    lambda: _download(wiki, date, home.dump(name), context),
-                    context.log.info,
-                )
-    metadata = manifest_metadata(manifest)
-    metadata["sources"] = dg.MetadataValue.json(dump_sources(home.dump(name)))
-    metadata["generated_sample"] = manifest.kind == "sample"
-    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
+            with as_dagster_failures(allow_retries=True):
+                manifest = _download(wiki, date, directory, context)
+    metadata = manifest_metadata(manifest) | {
+        "sources": dg.MetadataValue.json(dump_sources(directory)),
+        "generated_sample": manifest.kind == "sample",
+    }
+    return materialization(manifest.sha256, metadata)
 
 
-def _generate(
-    name: str, seed: int, config: SampleConfig, home: BertHome, context: dg.AssetExecutionContext
-) -> Manifest:
-    from bert_pipeline.sample import generate_sample
-
-    def generate() -> Manifest:
-        context.log.info(f"generating {name}: {config.num_articles} invented articles and task files over them")
-        return generate_sample(home.dump(name), seed=seed, num_articles=config.num_articles)
-
-    wanted = recipe(code_version=SAMPLE_CODE, settings={"seed": seed, **to_mapping(config)}, inputs={})
-    return made_or_reused(home.dump(name), "sample", wanted, generate, context.log.info)
-
-
-def _take_local_files(sources: list[str], directory: Path) -> Manifest:
-    """Publish a note of where the files are, and their hashes."""
+def _publish_sources(sources: list[str], directory: Path) -> Manifest:
+    """Publish paths and hashes of local files."""
     entries: list[dict[str, Any]] = []
     for source in sources:
-        prefix, path = split_source(source)
+        prefix, separator, rest = source.partition(":")
+        if not separator or prefix not in ("wikipedia", "text", "jsonl", "pairs"):
+            prefix, rest = "wikipedia", source
+        path = Path(rest)
         if not path.is_file():
             raise InputError(f"{path}: no such file; give the dump's path")
         entries.append({"format": prefix, "path": str(path.resolve()), "bytes": path.stat().st_size})
@@ -133,6 +113,21 @@ def _take_local_files(sources: list[str], directory: Path) -> Manifest:
         draft.counts = {"sources": len(entries), "source_bytes": sum(entry["bytes"] for entry in entries)}
         write_text_durably(draft.path / SOURCES_NAME, json.dumps(entries, indent=1) + "\n")
     return load_manifest(directory, kind="dump")
+
+
+def _generate(
+    name: str, seed: int, config: SampleConfig, directory: Path, context: dg.AssetExecutionContext
+) -> Manifest:
+    from bert_pipeline.sample import generate_sample
+
+    def build() -> Manifest:
+        context.log.info(f"generating {name}: {config.num_articles} invented articles and task files over them")
+        return generate_sample(directory, seed=seed, num_articles=config.num_articles)
+
+    settings = {"seed": seed, **to_mapping(config)}
+    return build_or_reuse(
+        directory, "sample", build, code_version=SAMPLE_CODE, settings=settings, inputs={}, log=context.log.info
+    )
 
 
 def published_dump(name: str) -> tuple[str, str]:
@@ -149,34 +144,39 @@ def published_dump(name: str) -> tuple[str, str]:
 def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionContext) -> Manifest:
     from bert_pipeline.download import download_wikipedia
 
-    context.log.info(f"downloading {wiki} of {date}")
-    said = time.monotonic()
+    reported = time.monotonic()
 
     def progress(size: int) -> None:
-        nonlocal said
-        if time.monotonic() - said > PROGRESS_INTERVAL_SECONDS:
-            said = time.monotonic()
+        nonlocal reported
+        if time.monotonic() - reported > PROGRESS_INTERVAL_SECONDS:
+            reported = time.monotonic()
             context.log.info(f"{size / 1e6:,.0f} MB")
 
-    return download_wikipedia(wiki, date, directory, sites=dump_sites(), progress=progress)
+    def build() -> Manifest:
+        context.log.info(f"downloading {wiki} of {date}")
+        return download_wikipedia(wiki, date, directory, sites=dump_sites(), progress=progress)
+
+    settings = {"wiki": wiki, "date": date}
+    return build_or_reuse(
+        directory, "dump", build, code_version=None, settings=settings, inputs={}, log=context.log.info
+    )
 
 
-def split_source(source: str) -> tuple[str, Path]:
-    """Split "text:PATH" into its format and path; a bare path is a MediaWiki export."""
-    prefix, separator, rest = source.partition(":")
-    if separator and prefix in ("wikipedia", "text", "jsonl", "pairs"):
-        return prefix, Path(rest)
-    return "wikipedia", Path(source)
+def dump_sites() -> tuple[str, ...]:
+    """Return the sites that dumps are downloaded from: BERT_DUMP_SITES, comma-separated, or the public ones."""
+    from bert_pipeline.download import SITES
+
+    sites = tuple(site.strip() for site in os.environ.get(SITES_VARIABLE, "").split(",") if site.strip())
+    return sites or SITES
 
 
-def dump_sources(directory: Path) -> list[str]:
-    """The sources of a corpus, in the command line's form, that a materialized dump stands for."""
-    manifest = load_manifest(directory)
-    if SOURCES_NAME in manifest.files:
-        entries = json.loads((directory / SOURCES_NAME).read_text(encoding="utf-8"))
-        return [f"{entry['format']}:{entry['path']}" for entry in entries]
-    names = [name for name in manifest.files if EXPORT_FILE.search(name)]
-    return [f"wikipedia:{directory / name}" for name in names]
+# --- corpus ---
+
+CORPUS_CODE = code_version("bert_pipeline.corpus.job.build_corpus")
+
+CorpusLaunchpad: Any = config_class(
+    CorpusConfig, name="CorpusLaunchpad", defaults=launchpad_preset().corpus, extra={"beam_options": BEAM_OPTIONS}
+)
 
 
 @dg.asset(
@@ -198,30 +198,31 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
 
     name = context.partition_key
     settings = from_launchpad(CorpusConfig, config)
-    with readable_failures():
-        sources = dump_sources(home.dump(name))
-        if not settings.name and load_manifest(home.dump(name)).kind != "sample":
+    with as_dagster_failures():
+        source = load_manifest(home.dump(name))
+        if not settings.name and source.kind != "sample":
             settings = dataclasses.replace(settings, name=name.partition("-")[0])
+        sources = dump_sources(home.dump(name))
         context.log.info(f"reading {', '.join(sources)}")
-        manifest = made_or_reused(
+        manifest = build_or_reuse(
             home.corpus(name),
             "corpus",
-            recipe(
-                code_version=CORPUS_CODE,
-                settings=to_mapping(settings),
-                inputs={"dump": load_manifest(home.dump(name)).sha256},
-            ),
             lambda: build_corpus(sources, home.corpus(name), settings, tuple(config.beam_options)),
-            context.log.info,
+            code_version=CORPUS_CODE,
+            settings=to_mapping(settings),
+            inputs={"dump": source.sha256},
+            log=context.log.info,
         )
     counts = manifest.counts
     context.log.info(f"{counts.get('documents', 0):,} documents, {counts.get('sentences', 0):,} sentences")
-    metadata = manifest_metadata(manifest)
-    metadata["passages_sample"] = table(counts.get("passages_sample", []))
-    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
+    metadata = manifest_metadata(manifest) | {"passages_sample": table(counts.get("passages_sample", []))}
+    return materialization(manifest.sha256, metadata)
 
+
+# --- vocabulary ---
 
 VOCABULARY_CODE = code_version("bert_pipeline.vocabulary.job.build_vocabulary")
+NUM_SAMPLE_TOKENS = 20
 
 VocabularyLaunchpad: Any = config_class(
     VocabularyConfig,
@@ -258,33 +259,47 @@ def vocabulary(
     With `from_model` it is that model's: weights can be trained further with their own vocabulary alone.
     """
     from bert_pipeline.vocabulary.job import build_vocabulary
+    from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     name = context.partition_key
     settings = from_launchpad(VocabularyConfig, config)
-    with readable_failures():
+    with as_dagster_failures():
         if config.from_model:
             home.apply_environment()
-            return _taken_over(context, config.from_model, home.vocabulary(name))
-        inputs = {"corpus": load_manifest(home.corpus(name), kind="corpus").sha256}
-        if config.compare:
-            inputs["compare"] = file_sha256(Path(config.compare))
-        manifest = made_or_reused(
-            home.vocabulary(name),
-            "vocabulary",
-            recipe(code_version=VOCABULARY_CODE, settings=to_mapping(settings), inputs=inputs),
-            lambda: build_vocabulary(
-                home.corpus(name),
+            manifest = _copy_vocabulary(context, config.from_model, home.vocabulary(name))
+        else:
+            inputs = {"corpus": load_manifest(home.corpus(name), kind="corpus").sha256}
+            if config.compare:
+                inputs["compare"] = file_sha256(Path(config.compare))
+            manifest = build_or_reuse(
                 home.vocabulary(name),
-                settings,
-                tuple(config.beam_options),
-                compare_vocabulary=config.compare or None,
-            ),
-            context.log.info,
-        )
-    return _described(context, manifest)
+                "vocabulary",
+                lambda: build_vocabulary(
+                    home.corpus(name),
+                    home.vocabulary(name),
+                    settings,
+                    tuple(config.beam_options),
+                    compare_vocabulary=config.compare or None,
+                ),
+                code_version=VOCABULARY_CODE,
+                settings=to_mapping(settings),
+                inputs=inputs,
+                log=context.log.info,
+            )
+        tokens = Tokenizer.from_directory(manifest.path).tokens
+    context.log.info(f"{len(tokens):,} WordPiece tokens")
+    # Tokens at even distances show the special tokens, the alphabet, frequent words and rare pieces.
+    stride = max(1, len(tokens) // NUM_SAMPLE_TOKENS)
+    sample = [{"id": index, "token": tokens[index]} for index in range(0, len(tokens), stride)]
+    metadata = manifest_metadata(manifest) | {
+        "vocab_size": len(tokens),
+        "quality_report": table(_quality_rows(manifest)),
+        "tokens_sample": table(sample),
+    }
+    return materialization(manifest.sha256, metadata)
 
 
-def _taken_over(context: dg.AssetExecutionContext, model: str, directory: Path) -> dg.MaterializeResult[None]:
+def _copy_vocabulary(context: dg.AssetExecutionContext, model: str, directory: Path) -> Manifest:
     """Publish the vocabulary of a model as this dump's."""
     from bert_model.registry.resolve import resolve_model
     from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -293,7 +308,7 @@ def _taken_over(context: dg.AssetExecutionContext, model: str, directory: Path) 
     configuration = {"vocab_size": tokenizer.vocab_size, "do_lower_case": tokenizer.do_lower_case}
     inputs = {"model": {"name": "vocab.txt", "sha256": tokenizer.sha256}}
 
-    def publish() -> Manifest:
+    def build() -> Manifest:
         with publishing(directory, kind="vocabulary", configuration=configuration, inputs=inputs) as draft:
             tokenizer.save(draft.path)
             draft.counts = {"vocab_size": tokenizer.vocab_size}
@@ -301,25 +316,19 @@ def _taken_over(context: dg.AssetExecutionContext, model: str, directory: Path) 
         return load_manifest(directory, kind="vocabulary")
 
     context.log.info(f"the vocabulary of {model} is taken over")
-    wanted = recipe(code_version=None, settings=configuration, inputs={"vocabulary": tokenizer.sha256})
-    return _described(context, made_or_reused(directory, "vocabulary", wanted, publish, context.log.info))
-
-
-def _described(context: dg.AssetExecutionContext, manifest: Manifest) -> dg.MaterializeResult[None]:
-    from bert_pipeline.vocabulary.tokenizer import Tokenizer
-
-    with readable_failures():
-        tokenizer = Tokenizer.from_directory(manifest.path)
-    context.log.info(f"{tokenizer.vocab_size:,} WordPiece tokens")
-    metadata = manifest_metadata(manifest)
-    metadata["vocab_size"] = tokenizer.vocab_size
-    metadata["quality_report"] = table(_quality_rows(manifest))
-    metadata["tokens_sample"] = table(_sample_tokens(tokenizer.tokens))
-    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
+    return build_or_reuse(
+        directory,
+        "vocabulary",
+        build,
+        code_version=None,
+        settings=configuration,
+        inputs={"vocabulary": tokenizer.sha256},
+        log=context.log.info,
+    )
 
 
 def _quality_rows(manifest: Manifest) -> list[dict[str, Any]]:
-    """How well the vocabulary, and the one it is compared with, fit the documents named in the first column."""
+    """Return how well the vocabulary, and the one it is compared with, fit the documents named in the first column."""
     reports = {"this vocabulary": "quality", "the reference": "reference_quality"}
     return [
         {"on": str(manifest.counts["quality_on"]), "vocabulary": title}
@@ -329,11 +338,7 @@ def _quality_rows(manifest: Manifest) -> list[dict[str, Any]]:
     ]
 
 
-def _sample_tokens(tokens: tuple[str, ...], count: int = 20) -> list[dict[str, Any]]:
-    """Tokens at even distances, the special ones and the last ones included."""
-    stride = max(1, len(tokens) // count)
-    return [{"id": index, "token": tokens[index]} for index in range(0, len(tokens), stride)]
-
+# --- instances ---
 
 INSTANCES_CODE = code_version("bert_pipeline.instances.job.build_instances")
 
@@ -356,7 +361,7 @@ InstancesLaunchpad: Any = config_class(
 
 
 @dg.asset(
-    deps=["corpus", vocabulary],
+    deps=[corpus, vocabulary],
     group_name="instances",
     kinds={"beam", "parquet"},
     owners=OWNERS,
@@ -373,40 +378,44 @@ def instances(
     name = context.partition_key
     metadata: dict[str, Any] = {}
     versions: dict[str, str] = {}
-    with readable_failures():
+    total = 0
+    with as_dagster_failures():
         inputs = {
             "corpus": load_manifest(home.corpus(name), kind="corpus").sha256,
             "vocabulary": load_manifest(home.vocabulary(name), kind="vocabulary").sha256,
         }
         for length in config.max_seq_lengths:
             settings = instances_for_length(from_launchpad(InstancesConfig, config), length)
-            manifest = made_or_reused(
-                home.instances(name, length),
+            directory = home.instances(name, length)
+            manifest = build_or_reuse(
+                directory,
                 "instances",
-                recipe(code_version=INSTANCES_CODE, settings=to_mapping(settings), inputs=inputs),
                 functools.partial(
                     build_instances,
                     home.corpus(name),
                     home.vocabulary(name),
-                    home.instances(name, length),
+                    directory,
                     settings,
                     tuple(config.beam_options),
                 ),
-                context.log.info,
+                code_version=INSTANCES_CODE,
+                settings=to_mapping(settings),
+                inputs=inputs,
+                log=context.log.info,
             )
             context.log.info(f"{manifest.counts.get('instances', 0):,} instances of up to {length} tokens")
-            metadata |= {f"{length}/{key}": value for key, value in manifest_metadata(manifest).items()}
+            facts = manifest_metadata(manifest)
+            total += facts.pop("dagster/row_count", 0)  # Dagster knows one row count for an asset
+            metadata |= {f"{length}/{key}": value for key, value in facts.items()}
             metadata[f"{length}/instances_sample"] = table(sample_instances(manifest))
             versions[str(length)] = manifest.sha256
-    total = sum(value for key, value in metadata.items() if key.endswith("/dagster/row_count"))
-    metadata = {key: value for key, value in metadata.items() if not key.endswith("/dagster/row_count")}
     if total:
         metadata["dagster/row_count"] = total
-    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(content_sha256(versions)))
+    return materialization(content_sha256(versions), metadata)
 
 
 def instances_for_length(settings: InstancesConfig, length: int) -> InstancesConfig:
-    """The settings for one sequence length; static masks get room for their share of it (20 at 128, 77 at 512)."""
+    """Return the settings for one sequence length; static masks get their share of it (20 at 128, 77 at 512)."""
     if not settings.has_static_masks or length == settings.max_seq_length:
         return dataclasses.replace(settings, max_seq_length=length)
     return dataclasses.replace(
@@ -415,7 +424,7 @@ def instances_for_length(settings: InstancesConfig, length: int) -> InstancesCon
 
 
 def sample_instances(manifest: Manifest, count: int = 5) -> list[dict[str, Any]]:
-    """The first training instances as text."""
+    """Return the first training instances as text."""
     from bert_pipeline.instances.directory import open_shard, shard_paths
     from bert_pipeline.vocabulary.tokenizer import Tokenizer
 

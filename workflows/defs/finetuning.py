@@ -1,4 +1,4 @@
-"""Tasks: the official files, and a model fine-tuned on each beside its baselines."""
+"""Assets of the tasks: `task_data` and `finetuned_model`, with the baselines of its score."""
 
 import json
 from collections import Counter
@@ -11,33 +11,30 @@ from pydantic import Field
 from bert_model.presets import TaskRunsConfig
 from bert_model.training.metrics_log import mlflow_run_id
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.errors import ArtefactError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing, write_text_durably
+from workflows.defs.automation import AFTER_CANDIDATE, AFTER_INPUTS
 from workflows.defs.data import OWNERS as DATA_OWNERS
 from workflows.defs.data import dump
-from workflows.defs.pretraining import OWNERS, TRAINING_POOL, current_model, pretrained_model
-from workflows.lib.conditions import AFTER_CANDIDATE, AFTER_INPUTS
+from workflows.defs.pretraining import OWNERS, TRAINING_POOL, pretrained_model
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
 from workflows.lib.metadata import (
-    SAMPLE_MARK,
-    for_reading,
+    as_dagster_failures,
     manifest_metadata,
+    materialization,
     picture,
-    readable_failures,
     score_bars,
     score_preview,
     shortened,
     table,
 )
-from workflows.lib.resources import BertHome, dump_and_task, dump_task_partitions, job_tags, sample_seed
-from workflows.lib.reuse import code_version, made_or_reused, recipe
+from workflows.lib.resources import BertHome, dump_and_task, dump_label, dump_task_partitions, job_tags, sample_seed
+from workflows.lib.reuse import TASK_SOURCE_NAME, build_or_reuse, code_version, load_published_task
+
+# --- task_data ---
 
 TASK_DATA_CODE = code_version("bert_pipeline.tasks.task.load_task_data")
-FINETUNING_CODE = code_version("bert_model.finetuning.finetune.finetune")
-RESULTS_NAME = "results.json"
-TASK_SOURCE_NAME = "source.json"
-TASK_DATA_KIND = "task_data"
-SKIPPED_KIND = "skipped_task"
+SUITES = {"squad": "squad", "swag": "swag", "conll": "ner"}
+"""Reader of a task -> the launchpad's folder for it; the other tasks are GLUE's."""
 
 
 class TaskDataLaunchpad(dg.Config):
@@ -53,11 +50,6 @@ class TaskDataLaunchpad(dg.Config):
     )
 
 
-FinetuningLaunchpad: Any = config_class(
-    TaskRunsConfig, name="FinetuningLaunchpad", defaults=launchpad_preset().finetuning
-)
-
-
 @dg.asset(
     deps=[dump],
     group_name="finetuning",
@@ -70,23 +62,28 @@ FinetuningLaunchpad: Any = config_class(
     code_version=TASK_DATA_CODE,
 )
 def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home: BertHome) -> Any:
-    """A task's training and dev examples, read from its official files and known by their hashes.
+    """A task's training and dev examples, read from its official files and identified by their hashes.
 
-    For a generated sample the files lie in the sample; otherwise in the folders given. A task whose files are absent
+    The files of a generated sample are part of the sample; others are in the configured folders. A task without files
     is skipped by name: nothing downstream of it runs, and the report says why.
     """
     from bert_pipeline.tasks.task import get_task, load_task_data, missing_task_data
 
     name, task_name = dump_and_task(context.partition_key)
-    with readable_failures():
+    directory = home.task_data(name, task_name)
+    with as_dagster_failures():
         task = get_task(task_name)
-        path = task_path(home, name, task_name, config)
+        folder = getattr(config, SUITES.get(task.reader, "glue")) or home.tasks
+        path = Path(folder) if folder else None
+        if path is None and sample_seed(name) is not None:
+            path = home.dump(name)
         if path is None:
             reason = f"no folder is given for {task.title}, and BERT_TASKS is not set"
         else:
             reason = missing_task_data(task, path, config.dev_fraction)
         if reason or path is None:
-            _publish_skipped(home.task_data(name, task_name), task_name, reason)
+            with publishing(directory, kind="skipped_task", configuration={"task": task_name}, inputs={}) as draft:
+                draft.counts = {"reason": reason}
             context.log.warning(f"skipped: {task_name}: {reason}")
             context.log_event(
                 dg.AssetObservation(
@@ -95,7 +92,7 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
             )
             return
         data = load_task_data(task, path, config.dev_fraction)
-        manifest = _publish_task_data(home.task_data(name, task_name), task_name, path, config.dev_fraction, data)
+        manifest = _publish_task_data(directory, task_name, path, config.dev_fraction, data)
     sizes = ", ".join(f"{len(examples):,} {split}" for split, examples in {"train": data.train, **data.dev}.items())
     context.log.info(f"{task.title}: {sizes}{' (own split)' if data.own_split else ''}")
     metadata = manifest_metadata(manifest) | {
@@ -105,44 +102,17 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
         "examples": table(_sample_examples(data.train)),
         "source": dg.MetadataValue.path(str(path)),
     }
-    yield dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
-
-
-def suite_of(task_name: str) -> str:
-    """Which of the launchpad's folders holds a task."""
-    from bert_pipeline.tasks.task import get_task
-
-    return {"squad": "squad", "swag": "swag", "conll": "ner"}.get(get_task(task_name).reader, "glue")
-
-
-def task_path(home: BertHome, dump_name: str, task_name: str, config: TaskDataLaunchpad) -> Path | None:
-    """Where a task's files are: the folder given, BERT_TASKS, else the generated sample; None when there is none."""
-    given = getattr(config, suite_of(task_name)) or home.tasks
-    if given:
-        return Path(given)
-    return home.dump(dump_name) if sample_seed(dump_name) is not None else None
-
-
-def load_published_task(home: BertHome, dump_name: str, task_name: str) -> Any:
-    """Load the examples that `task_data` stands for; ArtefactError when its files have changed since."""
-    from bert_pipeline.tasks.task import load_task_data
-
-    manifest = load_manifest(home.task_data(dump_name, task_name), kind=TASK_DATA_KIND)
-    source = json.loads((manifest.path / TASK_SOURCE_NAME).read_text(encoding="utf-8"))
-    data = load_task_data(task_name, source["path"], source["dev_fraction"])
-    expected = {name: entry["sha256"] for name, entry in manifest.inputs.items()}
-    if data.sha256 != expected:
-        changed = sorted(name for name in expected | data.sha256 if expected.get(name) != data.sha256.get(name))
-        raise ArtefactError(
-            f"{source['path']}: {', '.join(changed)} changed since task_data was materialized; materialize it again"
-        )
-    return data
+    yield materialization(manifest.sha256, metadata)
 
 
 def _publish_task_data(directory: Path, task_name: str, path: Path, dev_fraction: float, data: Any) -> Manifest:
+    """Publish paths, hashes and counts of a task's files; the examples themselves are not copied."""
+    labels = Counter(
+        str(example.label) for example in data.train if isinstance(getattr(example, "label", None), (str, int))
+    )
     with publishing(
         directory,
-        kind=TASK_DATA_KIND,
+        kind="task_data",
         configuration={"task": task_name, "dev_fraction": dev_fraction if data.own_split else 0.0},
         inputs={name: {"name": name, "sha256": digest} for name, digest in sorted(data.sha256.items())},
     ) as draft:
@@ -150,38 +120,38 @@ def _publish_task_data(directory: Path, task_name: str, path: Path, dev_fraction
             "train": len(data.train),
             "dev": {split: len(examples) for split, examples in data.dev.items()},
             "test": {split: len(examples) for split, examples in data.test.items()},
-            "labels": _label_counts(data.train),
+            "labels": dict(sorted(labels.items())),
             "own_split": data.own_split,
             "defects": dict(data.counts),
         }
         source = {"path": str(path.resolve()), "dev_fraction": dev_fraction}
         write_text_durably(draft.path / TASK_SOURCE_NAME, json.dumps(source, indent=1) + "\n")
-    return load_manifest(directory, kind=TASK_DATA_KIND)
-
-
-def _publish_skipped(directory: Path, task_name: str, reason: str) -> None:
-    with publishing(directory, kind=SKIPPED_KIND, configuration={"task": task_name}, inputs={}) as draft:
-        draft.counts = {"reason": reason}
-
-
-def _label_counts(examples: list[Any]) -> dict[str, int]:
-    labels = [str(example.label) for example in examples if isinstance(getattr(example, "label", None), (str, int))]
-    return dict(sorted(Counter(labels).items()))
+    return load_manifest(directory, kind="task_data")
 
 
 def _sample_examples(examples: list[Any], count: int = 5) -> list[dict[str, Any]]:
     from bert_pipeline.tasks.example import example_text
 
+    def label(example: Any) -> str:
+        return str(getattr(example, "label", getattr(example, "tags", getattr(example, "answers", ""))))
+
     return [
         {
             "example_id": example.example_id,
             "text": shortened(example_text(example), 240),
-            "label": shortened(
-                str(getattr(example, "label", getattr(example, "tags", getattr(example, "answers", "")))), 80
-            ),
+            "label": shortened(label(example), 80),
         }
         for example in examples[:count]
     ]
+
+
+# --- finetuned_model ---
+
+FINETUNING_CODE = code_version("bert_model.finetuning.finetune.finetune")
+
+FinetuningLaunchpad: Any = config_class(
+    TaskRunsConfig, name="FinetuningLaunchpad", defaults=launchpad_preset().finetuning
+)
 
 
 @dg.asset(
@@ -201,29 +171,21 @@ def finetuned_model(
     """The pre-trained model fine-tuned on one task, chosen on dev over learning rates and seeds.
 
     With `comparison` the same search runs from random weights, once with the same steps and once with four times as
-    many; the majority baseline stands beside them. All scores are on the field's scale of 0 to 100.
+    many; the majority class is a further baseline. All scores are on the field's scale of 0 to 100.
     """
     from bert_model.finetuning.finetune import finetune
     from bert_model.finetuning.worker_pool import shared_pool
 
     name, task_name = dump_and_task(context.partition_key)
+    directory = home.finetuning(name, task_name)
     home.apply_environment()
-    with readable_failures():
+    with as_dagster_failures():
         settings = from_launchpad(TaskRunsConfig, config).for_task(task_name)
         data = load_published_task(home, name, task_name)
-        model = current_model(home, name)
-        directory = home.finetuning(name, task_name)
-        manifest = made_or_reused(
+        model = home.current_model(name)
+        manifest = build_or_reuse(
             directory,
             "finetuned_model",
-            recipe(
-                code_version=FINETUNING_CODE,
-                settings=to_mapping(settings),
-                inputs={
-                    "pretrained_model": load_manifest(model, kind="pretrained_model").sha256,
-                    "task_data": load_manifest(home.task_data(name, task_name), kind=TASK_DATA_KIND).sha256,
-                },
-            ),
             lambda: (
                 finetune(
                     data,
@@ -234,14 +196,23 @@ def finetuned_model(
                     progress=lambda done, total, line: context.log.info(f"{done}/{total} {line}"),
                 ).manifest
             ),
-            context.log.info,
+            code_version=FINETUNING_CODE,
+            settings=to_mapping(settings),
+            inputs={
+                "pretrained_model": load_manifest(model, kind="pretrained_model").sha256,
+                "task_data": load_manifest(home.task_data(name, task_name), kind="task_data").sha256,
+            },
+            log=context.log.info,
         )
-        results = json.loads((directory / RESULTS_NAME).read_text(encoding="utf-8"))
-    if sample_seed(name) is not None:  # the paper's figures are no measure of the generated tasks
+        results = json.loads((directory / "results.json").read_text(encoding="utf-8"))
+    if sample_seed(name) is not None:  # the paper's scores are of the real tasks
         for entry in results["metrics"].values():
             entry["paper"] = None
     main = results["metrics"][results["main_key"]]
+    baselines = baselines_of(main)
     context.log.info(f"{results['main_key']}: {describe_scores(main)}")
+    bars = {"pre-trained": main["mean"], **{key.replace("_", " "): value for key, value in baselines.items()}}
+    plot = score_bars([{"task": task_name, **bars}], {key: key for key in bars}, f"{task_name} on {dump_label(name)}")
     metadata = manifest_metadata(manifest) | {
         "main_metric": results["main_key"],
         "score": float(main["mean"]),
@@ -250,49 +221,36 @@ def finetuned_model(
         "degenerate": bool(results["degenerate"]),
         "scores": table([{"metric": key, **_table_row(entry)} for key, entry in results["metrics"].items()]),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),
-        "baselines": score_preview([("pre-trained", main["mean"], None), *_baseline_bars(main)]),
-        "comparison": picture(_bars(name, task_name, main), f"{task_name}: score against its baselines"),
+        "baselines": score_preview([(key, score, None) for key, score in bars.items()]),
+        "comparison": picture(plot, f"{task_name}: score against its baselines"),
     }
     if manifest.provenance.get("training_seconds"):
         metadata["tokens_per_second"] = manifest.provenance["training_tokens"] / manifest.provenance["training_seconds"]
     if run_id := mlflow_run_id(manifest):
         metadata["mlflow_run"] = dg.MetadataValue.url(home.run_page(run_id))
-    for start, value in baselines_of(main).items():
-        metadata[f"score/{start}"] = float(value)
-    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
-
-
-def _baseline_bars(entry: dict[str, Any]) -> list[tuple[str, float, None]]:
-    return [(key.replace("_", " "), value, None) for key, value in baselines_of(entry).items()]
+    metadata |= {f"score/{key}": float(value) for key, value in baselines.items()}
+    return materialization(manifest.sha256, metadata)
 
 
 def baseline_keys(entry: dict[str, Any]) -> list[str]:
-    """The keys of what stands beside a score: the other starts, the majority baseline and the paper's figure."""
-    starts = [key for key in entry if key.startswith("random") and not key.endswith(("_sd", "_values"))]
-    return [*starts, "majority", "paper"]
+    """Return the keys of the baselines of a score: random initializations, the majority class, the paper."""
+    random = [key for key in entry if key.startswith("random") and not key.endswith(("_sd", "_values"))]
+    return [*random, "majority", "paper"]
 
 
 def baselines_of(entry: dict[str, Any]) -> dict[str, float]:
-    """What stands beside a score, as far as there is any."""
+    """Return the baselines that a score has."""
     return {key: entry[key] for key in baseline_keys(entry) if entry.get(key) is not None}
 
 
 def describe_scores(entry: dict[str, Any]) -> str:
-    """One line: the mean over seeds, its spread, and the baselines."""
-    beside = ", ".join(f"{key.replace('_', ' ')} {value:.1f}" for key, value in baselines_of(entry).items())
-    return (
-        f"{entry['mean']:.1f} ± {entry['sd']:.1f} over {len(entry['values'])} seeds{f' ({beside})' if beside else ''}"
-    )
+    """Return the mean over seeds, its spread and the baselines in one line."""
+    baselines = ", ".join(f"{key.replace('_', ' ')} {value:.1f}" for key, value in baselines_of(entry).items())
+    text = f"{entry['mean']:.1f} ± {entry['sd']:.1f} over {len(entry['values'])} seeds"
+    return f"{text} ({baselines})" if baselines else text
 
 
 def _table_row(entry: dict[str, Any]) -> dict[str, Any]:
     row = {"n": entry["n"]} | {key: round(entry[key], 2) for key in ("mean", "sd", "best", "median")}
-    beside = baselines_of(entry)
-    return row | {key: round(beside[key], 2) if key in beside else "" for key in baseline_keys(entry)}
-
-
-def _bars(dump_name: str, task_name: str, entry: dict[str, Any]) -> bytes:
-    row = {"task": task_name, "pre-trained": entry["mean"], **baselines_of(entry)}
-    columns = {key: key.replace("_", " ") for key in row if key != "task"}
-    mark = f" ({SAMPLE_MARK})" if sample_seed(dump_name) is not None else ""
-    return score_bars([row], columns, f"{task_name} on {dump_name}{mark}")
+    baselines = baselines_of(entry)
+    return row | {key: round(baselines[key], 2) if key in baselines else "" for key in baseline_keys(entry)}

@@ -1,8 +1,8 @@
-"""Batch prediction: what the champion of a task answers to files."""
+"""Batch prediction: the asset `predictions`, a champion's answers to files."""
 
-import itertools
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,12 @@ from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publi
 from workflows.defs.pretraining import OWNERS
 from workflows.defs.promotion import REGISTRY_RETRIES, registered_task_model, version_link
 from workflows.lib.launchpad import launchpad_preset
-from workflows.lib.metadata import for_reading, manifest_metadata, readable_failures, shortened, table
+from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, shortened, table
 from workflows.lib.resources import BertHome, job_tags, task_partitions
-from workflows.lib.reuse import code_version, made_or_reused, recipe
+from workflows.lib.reuse import build_or_reuse, code_version
 
 PREDICTION_POOL = "prediction"
-"""One at a time: each takes the first GPU, or every core."""
-PREDICTIONS_KIND = "predictions"
+"""One run at a time: each uses the first GPU, or every core."""
 NUM_SAMPLES = 5
 
 PREDICTION_CODE = code_version(
@@ -30,7 +29,7 @@ PREDICTION_CODE = code_version(
 
 
 class PredictionLaunchpad(dg.Config):
-    """What is answered, and by which model."""
+    """Which files are answered, and by which model."""
 
     inputs: list[str] = Field(
         default=[],
@@ -57,16 +56,16 @@ class PredictionLaunchpad(dg.Config):
     code_version=PREDICTION_CODE,
 )
 def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, home: BertHome) -> Any:
-    """A task's champion asked about files: for each file one of JSON lines, an answer for each input, in order.
+    """The predictions of a task's champion: for each input file one of JSON lines, an answer for each input, in order.
 
-    The registry's version is taken when the run starts, and is named in the manifest and in the metadata. The same
-    files with the same version are not answered twice. Without any file nothing is made.
+    The champion is resolved when the run starts; manifest and metadata name its version. The same files are not
+    answered twice by the same version. Without any file nothing is materialized.
     """
     from bert_model.registry.registry import download, get_version
 
     task = context.partition_key
     home.apply_environment()
-    with readable_failures():
+    with as_dagster_failures():
         files = input_files(home, task, config.inputs)
         if not files:
             context.log.warning(f"skipped: {home.prediction_inputs(task)} holds no file, and `inputs` names none")
@@ -79,12 +78,14 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
         context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
         inputs: dict[str, Any] = {path.name: foreign_input(path) for path in files}
         inputs["model"] = {"uri": uri, "content_sha256": version.content_sha256}
-        manifest = made_or_reused(
+        manifest = build_or_reuse(
             home.predictions(task),
-            PREDICTIONS_KIND,
-            recipe(code_version=PREDICTION_CODE, settings={"task": task}, inputs=inputs),
+            "predictions",
             lambda: _answer(task, download(uri), files, inputs, home.predictions(task)),
-            context.log.info,
+            code_version=PREDICTION_CODE,
+            settings={"task": task},
+            inputs=inputs,
+            log=context.log.info,
         )
         sample = sample_answers(manifest, files)
     context.log.info(f"{manifest.counts['answers']:,} answers in {manifest.path}")
@@ -95,11 +96,11 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
         "answers_per_second": float(manifest.provenance["answers_per_second"]),
         "answers_sample": table(sample),
     }
-    yield dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
+    yield materialization(manifest.sha256, metadata)
 
 
 def input_files(home: BertHome, task: str, named: Sequence[str]) -> list[Path]:
-    """The files to answer, in order; InputError when one is missing or two have the same name."""
+    """Return the files to answer, in order; InputError when one is missing or two have the same name."""
     folder = home.prediction_inputs(task)
     files = [Path(name) for name in named]
     if not files and folder.is_dir():
@@ -107,7 +108,7 @@ def input_files(home: BertHome, task: str, named: Sequence[str]) -> list[Path]:
     for path in files:
         if not path.is_file():
             raise InputError(f"{path}: no such file; give the path of a file to answer")
-    twice = [name for name, same in itertools.groupby(sorted(path.name for path in files)) if len(list(same)) > 1]
+    twice = sorted(name for name, count in Counter(path.name for path in files).items() if count > 1)
     if twice:
         raise InputError(f"{twice[0]}: two inputs have this name, and so would their answers; rename one")
     return files
@@ -118,7 +119,7 @@ def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any
 
     predictor = load_predictor(task, [model])
     configuration = {"task": task, "form": predictor.form}
-    with publishing(directory, kind=PREDICTIONS_KIND, configuration=configuration, inputs=inputs) as draft:
+    with publishing(directory, kind="predictions", configuration=configuration, inputs=inputs) as draft:
         started = time.monotonic()
         for path in files:
             draft.rows[answers_name(path)] = answer_file(predictor, str(path), str(draft.path / answers_name(path)))
@@ -128,32 +129,27 @@ def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any
             "answers_per_second": round(total / max(time.monotonic() - started, 1e-6), 3),
             "paths": [str(path.resolve()) for path in files],
         }
-    return load_manifest(directory, kind=PREDICTIONS_KIND)
+    return load_manifest(directory, kind="predictions")
 
 
 def answers_name(path: Path) -> str:
-    """The file of the answers to `path`."""
+    """Return the name of the file with the answers to `path`."""
     return f"{path.name}.jsonl"
 
 
 def sample_answers(manifest: Manifest, files: Sequence[Path]) -> list[dict[str, Any]]:
-    """The first inputs and their answers, for people to look at."""
-    from bert_model.inference.inputs import read_records
+    """Return the first inputs with their answers as table rows."""
+    from bert_model.inference.inputs import read_inputs
 
-    form = manifest.configuration["form"]
-    rows = []
+    def cell(value: Any) -> str:
+        return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 240)
+
+    rows: list[dict[str, Any]] = []
     for path in files:
         with open(path, encoding="utf-8", newline="\n") as lines, open(manifest.path / answers_name(path)) as answers:
-            for record, answer in zip(read_records(lines, form, str(path)), answers):
-                rows.append({"file": path.name, **_shown(record), "answer": shortened(_plain(json.loads(answer)), 240)})
+            for record, answer in zip(read_inputs(lines, manifest.configuration["form"], str(path)), answers):
+                fields = {key: cell(value) for key, value in record.items() if value is not None}
+                rows.append({"file": path.name, **fields, "answer": cell(json.loads(answer))})
                 if len(rows) == NUM_SAMPLES:
                     return rows
     return rows
-
-
-def _shown(record: dict[str, Any]) -> dict[str, str]:
-    return {key: shortened(_plain(value), 240) for key, value in record.items() if value is not None}
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Pre-training: torchrun over the instances, watched from here, and the model that it leaves."""
+"""The asset `pretrained_model`: torchrun over the instances, monitored by the step, and the exported model."""
 
 import dataclasses
 import datetime
@@ -14,34 +14,33 @@ from bert_model.presets import LaunchConfig, with_phases_in
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, mlflow_run_id
 from bert_pipeline.configuration import from_mapping, to_mapping
-from bert_pipeline.errors import ArtefactError, BertError
+from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, load_manifest, write_text_durably
+from workflows.defs.automation import MONTHLY
 from workflows.defs.data import instances
-from workflows.lib.conditions import MONTHLY
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
 from workflows.lib.metadata import (
-    SAMPLE_MARK,
+    as_dagster_failures,
     flat_numbers,
-    for_reading,
     loss_preview,
     manifest_metadata,
+    materialization,
     picture,
-    readable_failures,
     table,
     training_curves,
 )
-from workflows.lib.resources import BertHome, dump_partitions, job_tags, sample_seed
+from workflows.lib.resources import BertHome, dump_label, dump_partitions, job_tags
 from workflows.lib.reuse import code_version
 from workflows.lib.torchrun import Launch, read_metrics, run_training
 
 OWNERS = ["team:modelling"]
 TRAINING_POOL = "training"
-"""One training at a time, as long as the pool's limit is 1: each takes every GPU that it sees."""
+"""One training at a time while the pool's limit is 1: each uses every visible GPU."""
 
 PRETRAINING_CODE = code_version("bert_model.pretraining.run.pretrain")
 
-SAVING_TIMES = ("seconds", "_per_second")
-"""Ends of the keys that say how long the export of the finished weights took: of no interest beside the training's."""
+EXPORT_TIMES = ("seconds", "_per_second")
+"""Suffixes of the manifest's timings: they measure the export of the weights, not the training."""
 
 SHOWN_METRICS = {
     "train/mlm_loss": ("MLM loss", 3),
@@ -51,7 +50,7 @@ SHOWN_METRICS = {
     "held_out/mlm_accuracy": ("MLM accuracy %", 1),
     "held_out/nsp_accuracy": ("NSP accuracy %", 1),
 }
-"""What a log line shows of an event: words and decimals. The rest is in `metrics.jsonl` and MLflow."""
+"""Metrics in log lines: words and decimals. The others are in `metrics.jsonl` and MLflow."""
 
 PretrainingLaunchpad: Any = config_class(
     PretrainingConfig,
@@ -83,22 +82,25 @@ def pretrained_model(
     """A BERT pre-trained on masked words and next sentences, as a Hugging Face `BertForPreTraining` directory.
 
     The training's directory is named by the hash of its configuration and data: materializing again after a kill
-    resumes from the last checkpoint, and a finished training is not repeated, by whatever code it was made: where that
-    is not today's, the log and the metadata say so.
+    resumes from the last checkpoint. A finished training is not repeated, even if the code has changed since; log and
+    metadata then say so.
     """
     name = context.partition_key
     home.apply_environment()
-    with readable_failures():
+    with as_dagster_failures():
+        # Each phase reads the instances of its sequence length.
         launch = from_mapping(LaunchConfig, config.launch.model_dump(), where="launch")
         settings = from_launchpad(PretrainingConfig, config)
         directories = {phase.max_seq_length: home.instances(name, phase.max_seq_length) for phase in settings.phases}
         settings = with_phases_in(settings, directories)
-        if settings.initial_model:  # an alias may move while ranks start: from here on it is a directory
+        if settings.initial_model:
             from bert_model.registry.resolve import resolve_model
 
             context.log.info(f"continuing from {settings.initial_model}")
+            # An alias may move while ranks start; the directory of a version does not.
             settings = dataclasses.replace(settings, initial_model=str(resolve_model(settings.initial_model)))
-        output, training = _training_directory(home, name, settings)
+        # The directory follows from settings and data, so a rerun finds its finished model or its checkpoints.
+        output = _training_directory(home, name, settings)
         manifest = _finished(output)
         if manifest is None:
             _train(context, home, name, settings, launch, output)
@@ -106,105 +108,42 @@ def pretrained_model(
                 context.log.info(describe_event(event, settings.total_steps))
             manifest = load_manifest(output / "model", kind="pretrained_model")
         else:
-            context.log.info(f"training {training} is finished already; nothing to do")
+            context.log.info(f"training {output.name} is finished already; nothing to do")
         write_text_durably(
-            home.current_training(name), json.dumps({"training": training, "sha256": manifest.sha256}) + "\n"
+            home.current_training(name), json.dumps({"training": output.name, "sha256": manifest.sha256}) + "\n"
         )
     events = read_metrics(output / "metrics.jsonl")
-    other_code = describe_other_code(events, output)
+    curves = training_curves(events, training_title(settings.model.preset, name))
     facts = manifest_metadata(manifest)
-    metadata = {key: value for key, value in facts.items() if not key.endswith(SAVING_TIMES)} | {
-        "training_id": training,
+    metadata = {key: value for key, value in facts.items() if not key.endswith(EXPORT_TIMES)} | {
+        "training_id": output.name,
         "training_directory": dg.MetadataValue.path(str(output)),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),
         "loss": loss_preview(events),
-        "curves": picture(
-            training_curves(events, training_title(settings.model.preset, name)), "loss and accuracy against steps"
-        ),
+        "curves": picture(curves, "loss and accuracy against steps"),
         "evaluations": table(evaluation_rows(events)),
     }
-    if other_code:
+    if other_code := describe_other_code(events, output):
         context.log.warning(other_code)
         metadata["trained_by_other_code"] = dg.MetadataValue.md(other_code)
     if run_id := mlflow_run_id(manifest):
         metadata["mlflow_run"] = dg.MetadataValue.url(home.run_page(run_id))
-    metadata |= flat_numbers(last_metrics(events))
-    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
-
-
-def current_model(home: BertHome, dump: str) -> Path:
-    """The directory of a dump's pre-trained model; ArtefactError when there is none."""
-    pointer = home.current_training(dump)
-    try:
-        training = json.loads(pointer.read_text(encoding="utf-8"))["training"]
-    except (OSError, ValueError, KeyError):
-        raise ArtefactError(f"{pointer}: no pre-trained model of {dump} yet; materialize pretrained_model") from None
-    return home.pretraining(dump, training) / "model"
-
-
-def training_picture(model: Path, dump: str) -> bytes | None:
-    """The curves of the training that left a model, as PNG; None where its record is gone."""
-    events = read_metrics(model.parent / "metrics.jsonl")
-    preset = load_manifest(model, kind="pretrained_model").configuration["model"]["preset"]
-    return training_curves(events, training_title(preset, dump)) if events else None
-
-
-def training_title(preset: str, dump: str) -> str:
-    """What stands over the curves."""
-    mark = f" ({SAMPLE_MARK})" if sample_seed(dump) is not None else ""
-    return f"BERT-{preset} on {dump}{mark}"
-
-
-def describe_other_code(events: list[dict[str, Any]], directory: Path) -> str:
-    """What to know of a training that was not made by today's code alone; "" where it was."""
-    versions: list[str] = []
+    last_metrics: dict[str, Any] = {}
     for event in events:
-        if event.get("event") == "start":  # anew, if an earlier start had not come to a checkpoint
-            versions = []
-        if event.get("event") in ("start", "resume"):
-            versions.append(event.get("code_version") or "of unknown version")
-    if versions and set(versions) == {PRETRAINING_CODE}:
-        return ""
-    makers = ", then by code ".join(dict.fromkeys(versions)) or "of unknown version"
-    return (
-        f"this model was trained by code {makers}, and today's is {PRETRAINING_CODE}: a finished training is kept when "
-        f"code changes. To train it again, delete {directory} and materialize pretrained_model"
-    )
+        last_metrics |= event.get("metrics") or {}
+    metadata |= flat_numbers(last_metrics)
+    return materialization(manifest.sha256, metadata)
 
 
-def last_metrics(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last value of every metric."""
-    last: dict[str, Any] = {}
-    for event in events:
-        last.update(event.get("metrics") or {})
-    return last
-
-
-def evaluation_rows(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every held-out evaluation as a table row; the columns without the "held_out/" that all have."""
-    return [
-        {
-            "step": int(event["step"]),
-            **{key.rpartition("/")[2]: round(float(value), 4) for key, value in event["metrics"].items()},
-        }
-        for event in _evaluations(events)
-    ]
-
-
-def _evaluations(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]
-
-
-def _training_directory(home: BertHome, dump: str, settings: PretrainingConfig) -> tuple[Path, str]:
+def _training_directory(home: BertHome, dump: str, settings: PretrainingConfig) -> Path:
     from bert_model.pretraining.run_directory import training_id
 
     manifests = [load_manifest(phase.instances, kind="instances") for phase in settings.phases]
-    name = training_id(settings, manifests)
-    return home.pretraining(dump, name), name
+    return home.pretraining(dump, training_id(settings, manifests))
 
 
 def _finished(output: Path) -> Manifest | None:
-    """The model of a training that ended; None when it has to be trained, or trained on."""
+    """Return the model of a finished training; None if it has to be started or resumed."""
     try:
         return load_manifest(output / "model", kind="pretrained_model", verify="sha256")
     except BertError:
@@ -219,6 +158,9 @@ def _train(
     launch: LaunchConfig,
     output: Path,
 ) -> None:
+    """Run torchrun to the end of the training, or resume it; log its events and observe its evaluations."""
+    import torch
+
     started = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
     logs = home.pretraining_logs(dump, output.name) / started
     logs.mkdir(parents=True)
@@ -227,10 +169,9 @@ def _train(
     resume = any((output / "checkpoints").glob("step-*/manifest.json"))
     if resume:
         context.log.info(f"training {output.name} was interrupted: resuming from its last checkpoint")
-    total = settings.total_steps
 
     def report(event: dict[str, Any]) -> None:
-        context.log.info(describe_event(event, total))
+        context.log.info(describe_event(event, settings.total_steps))
         if event.get("event") == "evaluation" and event.get("metrics"):
             context.log_event(
                 dg.AssetObservation(
@@ -246,24 +187,20 @@ def _train(
             arguments=("--config", str(configuration), "--output", str(output), *(["--resume"] if resume else [])),
             metrics_path=output / "metrics.jsonl",
             log_directory=logs,
-            processes_per_node=launch.processes_per_node or _num_devices(),
+            processes_per_node=launch.processes_per_node or max(1, torch.cuda.device_count()),
             nodes=launch.nodes,
             rendezvous_endpoint=launch.rendezvous_endpoint,
             rendezvous_id=output.name,
             threads_per_process=launch.threads_per_process,
-            environment={
-                **home.environment(),
-                "BERT_DAGSTER_RUN_ID": context.run.run_id,
-                CODE_VERSION_VARIABLE: PRETRAINING_CODE,
-            },
+            environment={**home.environment(), CODE_VERSION_VARIABLE: PRETRAINING_CODE},
         ),
         report=report,
-        say=context.log.info,
+        log=context.log.info,
     )
 
 
 def describe_event(event: dict[str, Any], total_steps: int) -> str:
-    """One line on an event of `metrics.jsonl`."""
+    """Return one line on an event of `metrics.jsonl`."""
     kind, step = str(event.get("event", "")), int(event.get("step", 0))
     metrics = event.get("metrics") or {}
     if kind in ("start", "resume"):
@@ -278,7 +215,45 @@ def describe_event(event: dict[str, Any], total_steps: int) -> str:
     return f"step {step}/{total_steps}: {', '.join(shown) or kind}"
 
 
-def _num_devices() -> int:
-    import torch
+def training_picture(model: Path, dump: str) -> bytes | None:
+    """Return the curves of the training of a model as PNG; None without its metrics."""
+    events = read_metrics(model.parent / "metrics.jsonl")
+    preset = load_manifest(model, kind="pretrained_model").configuration["model"]["preset"]
+    return training_curves(events, training_title(preset, dump)) if events else None
 
-    return max(1, torch.cuda.device_count())
+
+def training_title(preset: str, dump: str) -> str:
+    """Return the title of the loss plot."""
+    return f"BERT-{preset} on {dump_label(dump)}"
+
+
+def describe_other_code(events: list[dict[str, Any]], directory: Path) -> str:
+    """Return a warning if code of another version has trained the model; "" otherwise."""
+    versions: list[str] = []
+    for event in events:
+        if event.get("event") == "start":  # an earlier start ended before its first checkpoint
+            versions = []
+        if event.get("event") in ("start", "resume"):
+            versions.append(event.get("code_version") or "of unknown version")
+    if versions and set(versions) == {PRETRAINING_CODE}:
+        return ""
+    makers = ", then by code ".join(dict.fromkeys(versions)) or "of unknown version"
+    return (
+        f"this model was trained by code {makers}, and today's is {PRETRAINING_CODE}: a finished training is kept when "
+        f"code changes. To train it again, delete {directory} and materialize pretrained_model"
+    )
+
+
+def evaluation_rows(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return every held-out evaluation as a table row, without the "held_out/" of its metrics."""
+    return [
+        {
+            "step": int(event["step"]),
+            **{key.rpartition("/")[2]: round(float(value), 4) for key, value in event["metrics"].items()},
+        }
+        for event in _evaluations(events)
+    ]
+
+
+def _evaluations(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]

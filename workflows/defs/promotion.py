@@ -1,4 +1,4 @@
-"""Assets and jobs of the registry: registration, promotion, rollback, and the report."""
+"""From trained models to a champion: registration, the report, the promotion decision, and the jobs of the registry."""
 
 import base64
 import functools
@@ -11,76 +11,23 @@ from pydantic import Field
 from bert_model.registry.promotion import Decision, GateConfig
 from bert_pipeline.errors import ArtefactError
 from bert_pipeline.manifest import content_sha256, load_manifest
-from workflows.defs.data import dump_sources
+from workflows.defs.automation import AFTER_INPUTS, MONTHLY, after_last_of
 from workflows.defs.finetuning import finetuned_model
-from workflows.defs.pretraining import OWNERS, current_model, pretrained_model, training_picture
-from workflows.lib.conditions import AFTER_INPUTS, MONTHLY, after_last_of
+from workflows.defs.pretraining import OWNERS, pretrained_model, training_picture
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
-from workflows.lib.metadata import for_reading, manifest_metadata, readable_failures, score_preview, table
+from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, score_preview, table
 from workflows.lib.report import REPORT_NAME, SCORES_PLOT, TRAINING_PLOT, collect_results, write_report
 from workflows.lib.resources import BertHome, dump_and_task, dump_partitions, dump_task_partitions, job_tags
-from workflows.lib.reuse import code_version, lineage_tags, text_licence
+from workflows.lib.reuse import code_version, lineage_tags, registered_name, text_licence
 from workflows.lib.torchrun import read_metrics
 
-
-@dg.asset(
-    deps=[pretrained_model, finetuned_model],
-    group_name="report",
-    kinds={"markdown", "csv", "mlflow"},
-    owners=OWNERS,
-    tags=job_tags("report"),
-    partitions_def=dump_partitions,
-    automation_condition=after_last_of("finetuned_model"),
-    freshness_policy=MONTHLY,
-    code_version=code_version("workflows.lib.report.collect_results", "workflows.lib.report.write_report"),
-)
-def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeResult[None]:
-    """The table of all tasks and the pictures: scores with and without pre-training beside the majority baseline.
-
-    Tasks at chance and tasks that were skipped are named. The same files are in MLflow as a run of their own.
-    """
-    name = context.partition_key
-    with readable_failures():
-        directory = current_model(home, name)
-        model = load_manifest(directory, kind="pretrained_model")
-        results = collect_results(home, name, model.sha256)
-        events = read_metrics(directory.parent / "metrics.jsonl")
-        manifest = write_report(results, events, model, home.report(name))
-    scores = {f"{row['task']}/{row['metric']}": float(row["score"]) for row in results.rows}
-    run_id = home.log_report(
-        run_name=f"report-{name}",
-        tags={"dump": name, "generated_sample": str(results.generated), "dagster_run_id": context.run.run_id},
-        metrics={**scores, **{f"average/{key}": value for key, value in results.averages().items()}},
-        directory=manifest.path,
-    )
-    context.log.info(f"{len(results.rows)} tasks, {len(results.skipped)} skipped; MLflow run {run_id}")
-    metadata: dict[str, Any] = manifest_metadata(manifest) | {
-        "scores": score_preview([(row["task"], row["score"], row["majority"]) for row in results.rows]),
-        "report": dg.MetadataValue.md(with_pictures(manifest.path)),
-        "results": table(results.shown_rows()),
-        "at_chance": ", ".join(results.at_chance) or "none",
-        "skipped_tasks": dg.MetadataValue.json(results.skipped),
-        "generated_sample": results.generated,
-        "mlflow_run": dg.MetadataValue.url(home.run_page(run_id)),
-    }
-    metadata |= {f"score/{row['task']}": float(row["score"]) for row in results.rows}
-    return dg.MaterializeResult(metadata=for_reading(metadata), data_version=dg.DataVersion(manifest.sha256))
-
-
-def with_pictures(directory: Path) -> str:
-    """The Markdown report with its pictures inlined, for the UI."""
-    text = (directory / REPORT_NAME).read_text(encoding="utf-8")
-    for name in (SCORES_PLOT, TRAINING_PLOT):
-        picture = base64.b64encode((directory / name).read_bytes()).decode()
-        text = text.replace(f"({name})", f"(data:image/png;base64,{picture})")
-    return text
-
+# --- registration ---
 
 REGISTRY_POOL = "registry"
-"""Promotions one after the other: aliases are last-writer-wins."""
+"""One registration or promotion at a time: of two that move an alias, the last writer wins."""
 
 REGISTRY_RETRIES = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EXPONENTIAL)
-"""A registry that does not answer may do so later; a refusal stays one."""
+"""For a registry that does not answer; a promotion that is refused is not tried again."""
 
 REGISTRY_CODE = code_version("bert_model.registry.registry.register", "bert_model.registry.registry.promote")
 
@@ -106,7 +53,7 @@ TaskRegistrationLaunchpad: Any = config_class(
 
 
 class RegistrationLaunchpad(dg.Config):
-    """What a version says of itself beyond what was computed."""
+    """What is recorded with a version."""
 
     licence: str = LICENCE
 
@@ -120,7 +67,7 @@ registry_asset = functools.partial(
     retry_policy=REGISTRY_RETRIES,
     code_version=REGISTRY_CODE,
 )
-"""What is the same of every asset that lives in the registry."""
+"""`dg.asset` with the options that all assets of the registry share."""
 
 
 @registry_asset(deps=[pretrained_model], partitions_def=dump_partitions, tags=job_tags("registered_pretrained_model"))
@@ -131,14 +78,9 @@ def registered_pretrained_model(
 
     Whether it becomes champion is decided after its fine-tunings, in `promotion_decision`.
     """
-    name = context.partition_key
-    with readable_failures():
-        directory = current_model(home, name)
-        version = _register(context, config.licence, home, directory, directory, dump=name, task=None)
-    return dg.MaterializeResult(
-        metadata=for_reading(_version_metadata(version, home)),
-        data_version=dg.DataVersion(version.content_sha256),
-    )
+    with as_dagster_failures():
+        version = _register(context, config.licence, home, context.partition_key)
+    return materialization(version.content_sha256, _version_metadata(version, home))
 
 
 @registry_asset(
@@ -157,118 +99,29 @@ def registered_task_model(
     answers from it.
     """
     name, task = dump_and_task(context.partition_key)
-    with readable_failures():
-        pretrained = current_model(home, name)
-        directory = home.finetuning(name, task)
-        version = _register(context, config.licence, home, directory, pretrained, dump=name, task=task)
+    with as_dagster_failures():
+        version = _register(context, config.licence, home, name, task)
         decision = _decide(context, config, version)
-    return dg.MaterializeResult(
-        metadata=for_reading(_version_metadata(version, home) | decision_metadata(decision)),
-        data_version=dg.DataVersion(version.content_sha256),
-    )
-
-
-@registry_asset(
-    deps=[registered_pretrained_model, registered_task_model, report],
-    partitions_def=dump_partitions,
-    automation_condition=after_last_of("report"),
-    freshness_policy=MONTHLY,
-    tags=job_tags("promotion_decision"),
-)
-def promotion_decision(
-    context: dg.AssetExecutionContext, config: PromotionLaunchpad, home: BertHome
-) -> dg.MaterializeResult[None]:
-    """Whether this dump's pre-trained model becomes champion, judged by its fine-tunings beside the champion's.
-
-    The table of tasks and gates is printed and stored with the version; where every gate passes the alias moves and
-    the former champion stays as `previous`. The job `rollback` undoes it.
-    """
-    from bert_model.registry.registry import list_models
-
-    home.apply_environment()
-    with readable_failures():
-        directory = current_model(home, context.partition_key)
-        name = registered_name(directory, None)
-        content = load_manifest(directory, kind="pretrained_model").sha256
-        version = next((v for v in reversed(list_models(name)) if v.content_sha256 == content), None)
-        if version is None:
-            raise ArtefactError(f"{name}: {directory} is not registered; materialize registered_pretrained_model")
-        decision = _decide(context, config, version)
-    context.log.info(f"{decision.outcome()}\n{decision.table()}")
-    metadata = {
-        "name": name,
-        "version": version.version,
-        "mlflow_version": version_link(home, version),
-        **decision_metadata(decision),
-    }
-    return dg.MaterializeResult(
-        metadata=for_reading(metadata), data_version=dg.DataVersion(content_sha256({"decision": decision.to_json()}))
-    )
-
-
-def registered_name(pretrained: Path, task: str | None) -> str:
-    """The registry's name for a model: by the size that its pre-training was configured with."""
-    from bert_model.registry.client import model_name
-
-    preset = load_manifest(pretrained, kind="pretrained_model").configuration["model"]["preset"]
-    return model_name(preset, task)
-
-
-def version_link(home: BertHome, version: Any) -> dg.MetadataValue[Any]:
-    """Leads to a version in MLflow's UI."""
-    return dg.MetadataValue.url(home.version_page(version.name, version.version))
-
-
-def decision_metadata(decision: Decision) -> dict[str, Any]:
-    """What a materialization shows of a decision: the outcome, the tasks, the gates."""
-    metadata: dict[str, Any] = {
-        "outcome": dg.MetadataValue.md(decision.outcome()),
-        "promoted": decision.promoted,
-        "refused_by": ", ".join(decision.refused_by) or "none",
-        "tasks": table(decision.task_rows()),
-        "gates": table(decision.gate_rows()),
-    }
-    averages = decision.averages()
-    if averages:
-        metadata |= {"average": averages[0], "average_of_champion": averages[1]}
-    return metadata
+    metadata = _version_metadata(version, home) | decision_metadata(decision)
+    return materialization(version.content_sha256, metadata)
 
 
 def _register(
-    context: dg.AssetExecutionContext,
-    licence: str,
-    home: BertHome,
-    directory: Path,
-    pretrained: Path,
-    *,
-    dump: str,
-    task: str | None,
+    context: dg.AssetExecutionContext, licence: str, home: BertHome, dump: str, task: str | None = None
 ) -> Any:
+    """Register the pre-trained model of a dump, or with `task` its fine-tuned one."""
     from bert_model.registry.registry import register
 
     home.apply_environment()
+    pretrained = home.current_model(dump)
     tags = lineage_tags(home, dump, run_id=context.run.run_id)
-    licence = licence or text_licence(dump_sources(home.dump(dump)), dump)
-    if licence:
+    if licence := licence or text_licence(home.dump(dump), dump):
         tags["licence"] = licence
-    curves = training_picture(pretrained, dump) if task is None else None
+    directory = home.finetuning(dump, task) if task else pretrained
+    curves = None if task else training_picture(pretrained, dump)
     version = register(directory, registered_name(pretrained, task), tags=tags, curves=curves)
     context.log.info(f"{version.name} version {version.version}: {', '.join(version.aliases) or 'no alias'}")
     return version
-
-
-def _decide(context: dg.AssetExecutionContext, config: Any, version: Any) -> Decision:
-    """Hold a version against the gates; the champion itself is not judged again."""
-    from bert_model.registry.registry import CHAMPION, promote
-
-    already = CHAMPION in version.aliases
-    gates = from_launchpad(GateConfig, config)
-    decision = promote(version.name, version.version, dry_run=already or not config.promote, config=gates)
-    if already:
-        context.log.info(f"{version.name} version {version.version} is champion already")
-    else:
-        context.log.info(decision.outcome())
-    return decision
 
 
 def _version_metadata(version: Any, home: BertHome) -> dict[str, Any]:
@@ -286,14 +139,145 @@ def _version_metadata(version: Any, home: BertHome) -> dict[str, Any]:
     return metadata
 
 
-NAME = (str, Field(description="Registered model, such as bert-tiny or bert-tiny-sst2."))
+def version_link(home: BertHome, version: Any) -> dg.MetadataValue[Any]:
+    """Return a link to a version in MLflow's UI."""
+    return dg.MetadataValue.url(home.version_page(version.name, version.version))
+
+
+# --- report ---
+
+
+@dg.asset(
+    deps=[pretrained_model, finetuned_model],
+    group_name="report",
+    kinds={"markdown", "csv", "mlflow"},
+    owners=OWNERS,
+    tags=job_tags("report"),
+    partitions_def=dump_partitions,
+    automation_condition=after_last_of("finetuned_model"),
+    freshness_policy=MONTHLY,
+    code_version=code_version("workflows.lib.report.collect_results", "workflows.lib.report.write_report"),
+)
+def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeResult[None]:
+    """The table of all tasks and the pictures: scores with and without pre-training, and of the majority class.
+
+    Tasks at chance and tasks that were skipped are named. The same files are in MLflow as a run of their own.
+    """
+    name = context.partition_key
+    with as_dagster_failures():
+        directory = home.current_model(name)
+        model = load_manifest(directory, kind="pretrained_model")
+        results = collect_results(home, name, model.sha256)
+        events = read_metrics(directory.parent / "metrics.jsonl")
+        manifest = write_report(results, events, model, home.report(name))
+    scores = {f"{row['task']}/{row['metric']}": float(row["score"]) for row in results.rows}
+    run_id = home.log_report(
+        run_name=f"report-{name}",
+        tags={"dump": name, "generated_sample": str(results.generated), "dagster_run_id": context.run.run_id},
+        metrics={**scores, **{f"average/{key}": value for key, value in results.averages().items()}},
+        directory=manifest.path,
+    )
+    context.log.info(f"{len(results.rows)} tasks, {len(results.skipped)} skipped; MLflow run {run_id}")
+    metadata: dict[str, Any] = manifest_metadata(manifest) | {
+        "scores": score_preview([(row["task"], row["score"], row["majority"]) for row in results.rows]),
+        "report": dg.MetadataValue.md(with_pictures(manifest.path)),
+        "results": table(results.shown_rows()),
+        "at_chance": ", ".join(results.at_chance) or "none",
+        "skipped_tasks": dg.MetadataValue.json(results.skipped),
+        "generated_sample": results.generated,
+        "mlflow_run": dg.MetadataValue.url(home.run_page(run_id)),
+    }
+    metadata |= {f"score/{row['task']}": float(row["score"]) for row in results.rows}
+    return materialization(manifest.sha256, metadata)
+
+
+def with_pictures(directory: Path) -> str:
+    """Return the Markdown report with its pictures inlined, for the UI."""
+    text = (directory / REPORT_NAME).read_text(encoding="utf-8")
+    for name in (SCORES_PLOT, TRAINING_PLOT):
+        picture = base64.b64encode((directory / name).read_bytes()).decode()
+        text = text.replace(f"({name})", f"(data:image/png;base64,{picture})")
+    return text
+
+
+# --- promotion ---
+
+
+@registry_asset(
+    deps=[registered_pretrained_model, registered_task_model, report],
+    partitions_def=dump_partitions,
+    automation_condition=after_last_of("report"),
+    freshness_policy=MONTHLY,
+    tags=job_tags("promotion_decision"),
+)
+def promotion_decision(
+    context: dg.AssetExecutionContext, config: PromotionLaunchpad, home: BertHome
+) -> dg.MaterializeResult[None]:
+    """Whether this dump's pre-trained model becomes champion, judged by its fine-tunings against the champion's.
+
+    The table of tasks and gates is printed and stored with the version; where every gate passes the alias moves and
+    the former champion stays as `previous`. The job `rollback` undoes it.
+    """
+    from bert_model.registry.registry import list_models
+
+    home.apply_environment()
+    with as_dagster_failures():
+        directory = home.current_model(context.partition_key)
+        name = registered_name(directory, None)
+        content = load_manifest(directory, kind="pretrained_model").sha256
+        version = next((v for v in reversed(list_models(name)) if v.content_sha256 == content), None)
+        if version is None:
+            raise ArtefactError(f"{name}: {directory} is not registered; materialize registered_pretrained_model")
+        decision = _decide(context, config, version)
+    context.log.info(f"{decision.outcome()}\n{decision.table()}")
+    metadata = {
+        "name": name,
+        "version": version.version,
+        "mlflow_version": version_link(home, version),
+        **decision_metadata(decision),
+    }
+    return materialization(content_sha256({"decision": decision.to_json()}), metadata)
+
+
+def _decide(context: dg.AssetExecutionContext, config: Any, version: Any) -> Decision:
+    """Evaluate the promotion gates for a version, and promote it if they pass and it is not champion already."""
+    from bert_model.registry.registry import CHAMPION, promote
+
+    already = CHAMPION in version.aliases
+    gates = from_launchpad(GateConfig, config)
+    decision = promote(version.name, version.version, dry_run=already or not config.promote, config=gates)
+    if already:
+        context.log.info(f"{version.name} version {version.version} is champion already")
+    else:
+        context.log.info(decision.outcome())
+    return decision
+
+
+def decision_metadata(decision: Decision) -> dict[str, Any]:
+    """Return the outcome, the tasks and the gates of a decision."""
+    metadata: dict[str, Any] = {
+        "outcome": dg.MetadataValue.md(decision.outcome()),
+        "promoted": decision.promoted,
+        "refused_by": ", ".join(decision.refused_by) or "none",
+        "tasks": table(decision.task_rows()),
+        "gates": table(decision.gate_rows()),
+    }
+    averages = decision.averages()
+    if averages:
+        metadata |= {"average": averages[0], "average_of_champion": averages[1]}
+    return metadata
+
+
+# --- jobs ---
+
+MODEL_NAME = Field(description="Registered model, such as bert-tiny or bert-tiny-sst2.")
 
 DecisionLaunchpad: Any = config_class(
     GateConfig,
     name="DecisionLaunchpad",
     defaults=launchpad_preset().promotion,
     extra={
-        "name": NAME,
+        "name": (str, MODEL_NAME),
         "version": (int, Field(default=0, description="Version to promote; 0 takes the newest.")),
         "dry_run": (bool, Field(default=True, description="Print the decision and change nothing.")),
     },
@@ -301,18 +285,18 @@ DecisionLaunchpad: Any = config_class(
 
 
 class RollbackLaunchpad(dg.Config):
-    """Whose champion goes back."""
+    """Which model is rolled back."""
 
-    name: str = NAME[1]
+    name: str = MODEL_NAME
 
 
 @dg.op(pool=REGISTRY_POOL)
-def hold_against_gates(context: dg.OpExecutionContext, config: DecisionLaunchpad, home: BertHome) -> None:
-    """Hold a version against the gates, and make it champion unless this is a dry run."""
+def evaluate_promotion(context: dg.OpExecutionContext, config: DecisionLaunchpad, home: BertHome) -> None:
+    """Evaluate the promotion gates for a version, and promote it unless this is a dry run."""
     from bert_model.registry.registry import promote
 
     home.apply_environment()
-    with readable_failures():
+    with as_dagster_failures():
         gates = from_launchpad(GateConfig, config)
         decision = promote(config.name, config.version or None, config.dry_run, config=gates)
         context.log.info(f"\n{decision.table()}")
@@ -321,21 +305,21 @@ def hold_against_gates(context: dg.OpExecutionContext, config: DecisionLaunchpad
 
 
 @dg.op(pool=REGISTRY_POOL)
-def give_champion_back(context: dg.OpExecutionContext, config: RollbackLaunchpad, home: BertHome) -> None:
-    """Give the alias champion back to the version that held it before."""
+def rollback_champion(context: dg.OpExecutionContext, config: RollbackLaunchpad, home: BertHome) -> None:
+    """Restore the previous champion."""
     from bert_model.registry.registry import rollback
 
     home.apply_environment()
-    with readable_failures():
+    with as_dagster_failures():
         version = rollback(config.name)
     context.log.info(f"{version.name} version {version.version} is champion again")
 
 
 @dg.job(name="promote", description="Print the decision on a version, and promote it where dry_run is off.")
 def promote_job() -> None:
-    hold_against_gates()
+    evaluate_promotion()
 
 
 @dg.job(name="rollback", description="Give the alias champion of a registered model back to its former holder.")
 def rollback_job() -> None:
-    give_champion_back()
+    rollback_champion()

@@ -1,11 +1,10 @@
-"""How a run looks on a terminal: a line for each step of the chain with the time left, and the details in a file."""
+"""Console logging of a run: one line per step with the time left; the details are in a file."""
 
 import logging
 import re
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -13,56 +12,56 @@ import dagster as dg
 from workflows.lib.resources import asset_of_step
 
 QUIET_SECONDS = 30.0
-"""A step that works for longer is heard from this often."""
+"""A longer step prints its latest message this often."""
 UNREPORTED_ASSETS = ("task_data", "registered_task_model")
-"""Steps without a line of their own: a task's line is that of its fine-tuning."""
+"""Steps without a line of their own: the line of a task is that of its fine-tuning."""
 
 
 class TimeLeft:
-    """Estimate of the time that a run still takes, from the share of its work that is done."""
+    """Estimate of the remaining time of a run, from the share of its work that is done."""
 
     def __init__(self) -> None:
         self.begin({})
 
     def begin(self, shares: Mapping[str, float]) -> None:
-        """Start the clock. `shares` is each phase's part of the whole; without it a phase is estimated by itself."""
+        """Start the clock. `shares` maps each stage to its share of the time; without it, estimate each stage alone."""
         self._shares = dict(shares)
         self._before = self._fraction = 0.0
-        self._phase = ""
-        self._started = self._phase_started = time.monotonic()
+        self._stage = ""
+        self._started = self._stage_started = time.monotonic()
 
-    def enter(self, phase: str) -> None:
-        """Begin a phase: all before it is done."""
-        self._before += self._shares.get(self._phase, 0.0)
-        self._phase, self._fraction, self._phase_started = phase, 0.0, time.monotonic()
+    def enter(self, stage: str) -> None:
+        """Begin a stage; all stages before it are done."""
+        self._before += self._shares.get(self._stage, 0.0)
+        self._stage, self._fraction, self._stage_started = stage, 0.0, time.monotonic()
 
     def reach(self, fraction: float) -> None:
-        """Note the share of the current phase that is done."""
+        """Set the share of the current stage that is done."""
         self._fraction = min(fraction, 1.0)
 
     def __str__(self) -> str:
-        """Return "about 3 min left", or "" when nothing is known yet."""
-        whole = self._before + self._shares.get(self._phase, 0.0) * self._fraction
-        done, started, of = (
-            (whole, self._started, "") if self._shares else (self._fraction, self._phase_started, self._phase)
-        )
+        """Return "about 3 min left" or "about 3 min of pretraining left"; "" when nothing is known yet."""
+        if self._shares:
+            done = self._before + self._shares.get(self._stage, 0.0) * self._fraction
+            started, of_stage = self._started, ""
+        else:
+            done, started, of_stage = self._fraction, self._stage_started, f" of {self._stage}"
         if done <= 0:
             return ""
         seconds = (time.monotonic() - started) * (1 - done) / done
         text = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(10, round(seconds, -1)):.0f} s"
-        return f"about {text} {f'of {of} ' if of else ''}left"
+        return f"about {text}{of_stage} left"
 
 
 TIME_LEFT = TimeLeft()
-"""The clock of this process's run, which `workflows.run` moves and every line shows."""
+"""The estimate for this process's run: updated by `workflows.run`, shown on every line."""
 
 
 def failure_sentence(event: Any) -> str:
-    """Why a step failed: what the asset says where it says it, else the last error of the chain."""
+    """Return why a step failed: the description of its failure, else the message of the original error."""
     data = getattr(event, "event_specific_data", None)
-    told = getattr(getattr(data, "user_failure_data", None), "description", None)
-    if told:
-        return str(told)
+    if description := getattr(getattr(data, "user_failure_data", None), "description", None):
+        return str(description)
     error: Any = getattr(data, "error", None)
     while getattr(error, "cause", None) is not None:
         error = error.cause
@@ -70,7 +69,7 @@ def failure_sentence(event: Any) -> str:
 
 
 class ProgressFormatter(logging.Formatter):
-    """Clock, asset and message; a level only where it is a warning or worse."""
+    """Time, asset and message; the level only for warnings and errors."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = _message_of(record)
@@ -83,7 +82,7 @@ class ProgressFormatter(logging.Formatter):
 
 
 class StepConsole(logging.Handler):
-    """Prints the last message of each step when it ends, of a long step now and then, and every warning."""
+    """Print the last message of each step when it ends, of a long step now and then, and every warning."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,29 +113,25 @@ class StepConsole(logging.Handler):
 
 
 @dg.logger(
-    config_schema=dg.Shape(
-        {
-            "level": dg.Field(str, default_value="INFO", is_required=False),
-            "details": dg.Field(str, default_value="", is_required=False),
-        }
-    ),
-    description="Clock, asset and message of what assets say; with `details`, a line for each step and all of it in "
-    "that file.",
+    config_schema={
+        "level": dg.Field(str, default_value="INFO", is_required=False),
+        "details": dg.Field(str, default_value="", is_required=False),
+    },
+    description="Time, asset and message of each log entry; with `details`, one line per step, and all of it in that "
+    "file.",
 )
 def progress_logger(context: dg.InitLoggerContext) -> logging.Logger:
     """The console logger of `python -m workflows.run`."""
     config: Mapping[str, str] = context.logger_config or {}
-    made = logging.Logger("bert", level=logging.DEBUG)
+    logger = logging.Logger("bert", level=logging.DEBUG)
     details = config.get("details", "")
-    everything: logging.Handler = (
-        logging.FileHandler(Path(details), encoding="utf-8") if details else logging.StreamHandler()
-    )
-    everything.setLevel(logging.getLevelName(config.get("level", "INFO")))
-    for handler in (everything, *([StepConsole()] if details else [])):
+    full: logging.Handler = logging.FileHandler(details, encoding="utf-8") if details else logging.StreamHandler()
+    full.setLevel(logging.getLevelName(config.get("level", "INFO")))
+    for handler in (full, *([StepConsole()] if details else [])):
         handler.addFilter(_is_worth_a_line)
         handler.setFormatter(ProgressFormatter())
-        made.addHandler(handler)
-    return made
+        logger.addHandler(handler)
+    return logger
 
 
 def _meta_of(record: logging.LogRecord) -> dict[str, Any]:
@@ -152,5 +147,5 @@ def _asset_of(record: logging.LogRecord) -> str:
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Leave out what follows from a failure that was just told."""
+    """Leave out the consequences of a failure that was just logged."""
     return not str(_meta_of(record).get("orig_message", "")).startswith(("Dependencies for step", "Skipping step"))

@@ -1,20 +1,24 @@
-"""Judging data artefacts by reopening them: nothing here trusts what an asset said about itself.
+"""Checks of the data: dump, corpus, vocabulary and instances.
 
-Every function takes paths and returns a `Verdict`; the asset checks wrap them.
+A check reopens the artifact of a partition and trusts nothing that its asset reported. It takes the home and the
+partition and returns a `Verdict`; its name and docstring are the check's name and description in the UI.
 """
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeAlias
 
 import numpy as np
 
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest
+from workflows.lib.resources import BertHome, sample_seed
+from workflows.lib.reuse import dump_sources
 
 MARKUP = re.compile(
     r"\{\{|\}\}|\[\[|\]\]|\{\||\|\}|'''|<\s*/?\s*(?:ref|nowiki|math|gallery|table|div|span|br|small|sub|sup|blockquote)\b"
@@ -22,101 +26,119 @@ MARKUP = re.compile(
     r"|^\s*={2,}.*={2,}\s*$|__[A-Z]{3,}__",
     re.IGNORECASE,
 )
-"""What wikitext or HTML would look like had it stayed in a sentence."""
+"""Wikitext or HTML left in a sentence."""
 
 MAX_MARKUP_SHARE = 1e-3
 MAX_UNKNOWN_SHARE = 0.02
-"""More than this would waste a training, in any language."""
+"""Above it a training is wasted, in any language."""
 MAX_ENGLISH_UNKNOWN_SHARE = 0.001
-"""More than this in English says that characters are missing, or that the held-out text is of another kind."""
+"""Above it, English text lacks characters in the alphabet, or held-out text differs in kind."""
 UNKNOWN_SAMPLE_SENTENCES = 20_000
 RANDOM_NEXT_BOUNDS = (0.2, 0.9)
 """Slightly over half by the algorithm; more where most chunks hold one sentence, as at very short lengths."""
 MIN_SHARE_OF_EARLIER = 0.8
+"""Of the sentences of the previous dump of the same wiki."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a check found."""
+    """The result of a check."""
 
     passed: bool
     description: str
     metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
     is_warning: bool = False
-    """A failure that is shown and stops nothing."""
+    """A failure is shown as a warning and does not block."""
 
 
-def intact(directory: Path, kind: str | None = None) -> Verdict:
-    """Every file that the manifest lists is there, byte for byte."""
-    try:
-        manifest = load_manifest(directory, kind=kind, verify="sha256")
-    except BertError as error:
-        return Verdict(passed=False, description=str(error))
-    size = sum(entry["bytes"] for entry in manifest.files.values())
-    return Verdict(
-        passed=True,
-        description=f"{len(manifest.files)} files, {size:,} bytes, as the manifest says",
-        metadata={"sha256": manifest.sha256, "bytes": size},
-    )
+Check: TypeAlias = Callable[[BertHome, str], Verdict]
+Parameters = ParamSpec("Parameters")
 
 
-def dump_readable(directory: Path, sources: list[str]) -> Verdict:
-    """The dump's files are there and are the ones that were materialized."""
-    verdict = intact(directory)
-    if not verdict.passed:
-        return verdict
-    manifest = load_manifest(directory)
+def failed(description: str, metadata: dict[str, Any] | None = None) -> Verdict:
+    """Return the verdict of a check that did not pass."""
+    return Verdict(passed=False, description=description, metadata=metadata or {})
+
+
+def fails_if_unreadable(check: Callable[Parameters, Verdict]) -> Callable[Parameters, Verdict]:
+    """Return the check with errors of a missing or damaged artifact as failed verdicts."""
+
+    @functools.wraps(check)
+    def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Verdict:
+        try:
+            return check(*args, **kwargs)
+        except BertError as error:
+            return failed(str(error))
+        except (OSError, ValueError, KeyError) as error:
+            return failed(f"{type(error).__name__}: {error}")
+
+    return checked
+
+
+@fails_if_unreadable
+def dump_readable(home: BertHome, dump: str) -> Verdict:
+    """The dump's files are there and unchanged."""
+    directory = home.dump(dump)
+    manifest = load_manifest(directory, verify="sha256")
+    sources = dump_sources(directory)
     if not sources:
-        return Verdict(passed=False, description=f"{directory}: no dump file in it")
+        return failed(f"{directory}: no dump file in it")
     expected = {entry["name"]: entry["sha256"] for entry in manifest.inputs.values() if "sha256" in entry}
     for source in sources:
         path = Path(source.partition(":")[2])
         if not path.is_file():
-            return Verdict(passed=False, description=f"{path}: is gone")
+            return failed(f"{path}: is gone")
         if path.name in expected and file_sha256(path) != expected[path.name]:
-            return Verdict(passed=False, description=f"{path}: changed since the dump was materialized")
+            return failed(f"{path}: changed since the dump was materialized")
     return Verdict(passed=True, description=f"{len(sources)} source file(s)", metadata={"sources": len(sources)})
 
 
-def corpus_not_empty(directory: Path) -> Verdict:
-    """There are training documents, held-out documents and sentences, as many as the manifest counts."""
+@fails_if_unreadable
+def corpus_intact(home: BertHome, dump: str) -> Verdict:
+    """Every shard has the bytes that the manifest records."""
+    manifest = load_manifest(home.corpus(dump), kind="corpus", verify="sha256")
+    size = sum(entry["bytes"] for entry in manifest.files.values())
+    return Verdict(
+        passed=True,
+        description=f"{len(manifest.files)} files, {size:,} bytes, as in the manifest",
+        metadata={"sha256": manifest.sha256, "bytes": size},
+    )
+
+
+@fails_if_unreadable
+def corpus_not_empty(home: BertHome, dump: str) -> Verdict:
+    """There are training and held-out documents with sentences, as many as the manifest counts."""
+    manifest = load_manifest(home.corpus(dump), kind="corpus")
     documents: collections.Counter[str] = collections.Counter()
     sentences = 0
-    try:
-        manifest = load_manifest(directory, kind="corpus")
-        for document in _documents(manifest):
-            documents[document.split] += 1
-            sentences += len(document.sentences)
-    except BertError as error:
-        return Verdict(passed=False, description=str(error))
+    for document in _documents(home.corpus(dump)):
+        documents[document.split] += 1
+        sentences += len(document.sentences)
     metadata = {"train": documents["train"], "held_out": documents["held_out"], "sentences": sentences}
     counted = manifest.counts.get("documents", documents.total())
     if not documents["train"] or not sentences:
-        return Verdict(passed=False, description="no training documents with sentences", metadata=metadata)
+        return failed("no training documents with sentences", metadata)
     if documents.total() >= 2 and not documents["held_out"]:
-        return Verdict(passed=False, description="no document is held out", metadata=metadata)
+        return failed("no document is held out", metadata)
     if documents.total() != counted:
-        description = f"found {documents.total()} documents, the manifest counts {counted}"
-        return Verdict(passed=False, description=description, metadata=metadata)
+        return failed(f"found {documents.total()} documents, the manifest counts {counted}", metadata)
     return Verdict(
         passed=True, description=f"{documents.total():,} documents, {sentences:,} sentences", metadata=metadata
     )
 
 
-def corpus_without_markup(directory: Path) -> Verdict:
-    """No sentence looks like wikitext or HTML, but for a share of one in a thousand."""
+@fails_if_unreadable
+def corpus_without_markup(home: BertHome, dump: str) -> Verdict:
+    """Sentences are prose, free of wikitext and HTML but for one in a thousand."""
     sentences = hits = 0
     examples: list[str] = []
-    try:
-        for document in _documents(load_manifest(directory, kind="corpus")):
-            for sentence in document.sentences:
-                sentences += 1
-                if MARKUP.search(sentence):
-                    hits += 1
-                    if len(examples) < 5:
-                        examples.append(f"{document.document_id}: {sentence[:200]}")
-    except BertError as error:
-        return Verdict(passed=False, description=str(error))
+    for document in _documents(home.corpus(dump)):
+        for sentence in document.sentences:
+            sentences += 1
+            if MARKUP.search(sentence):
+                hits += 1
+                if len(examples) < 5:
+                    examples.append(f"{document.document_id}: {sentence[:200]}")
     share = hits / max(1, sentences)
     return Verdict(
         passed=share <= MAX_MARKUP_SHARE,
@@ -125,24 +147,22 @@ def corpus_without_markup(directory: Path) -> Verdict:
     )
 
 
-def corpus_split_disjoint(directory: Path) -> Verdict:
-    """No document id and no text stands twice, least of all once in training and once in held-out data."""
+@fails_if_unreadable
+def corpus_split_disjoint(home: BertHome, dump: str) -> Verdict:
+    """No document is in both training and held-out data, or occurs twice."""
     seen_text: dict[bytes, tuple[str, str]] = {}
     seen_ids: set[str] = set()
     duplicates: list[str] = []
-    try:
-        for document in _documents(load_manifest(directory, kind="corpus")):
-            text = "\n".join(document.sentences)
-            digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-            if document.document_id in seen_ids:
-                duplicates.append(f"{document.document_id} stands twice")
-            elif digest in seen_text:
-                other, split = seen_text[digest]
-                duplicates.append(f"{document.document_id} ({document.split}) has the text of {other} ({split})")
-            seen_ids.add(document.document_id)
-            seen_text[digest] = (document.document_id, document.split)
-    except BertError as error:
-        return Verdict(passed=False, description=str(error))
+    for document in _documents(home.corpus(dump)):
+        text = "\n".join(document.sentences)
+        digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+        if document.document_id in seen_ids:
+            duplicates.append(f"{document.document_id} occurs twice")
+        elif digest in seen_text:
+            other, split = seen_text[digest]
+            duplicates.append(f"{document.document_id} ({document.split}) has the text of {other} ({split})")
+        seen_ids.add(document.document_id)
+        seen_text[digest] = (document.document_id, document.split)
     return Verdict(
         passed=not duplicates,
         description="; ".join(duplicates[:5]) or f"{len(seen_ids):,} documents, all different",
@@ -150,18 +170,40 @@ def corpus_split_disjoint(directory: Path) -> Verdict:
     )
 
 
-def vocabulary_layout(directory: Path) -> Verdict:
-    """The file has the size asked for, the special tokens, and no token twice."""
+@fails_if_unreadable
+def corpus_not_shrunken(home: BertHome, dump: str) -> Verdict:
+    """The corpus is not much smaller than that of the previous dump of the same wiki."""
+    if sample_seed(dump) is not None:
+        return Verdict(passed=True, description="a generated sample is as large as it was asked to be")
+    wiki = dump.rpartition("-")[0]
+    others = home.of_dump(dump).parent.glob(f"{wiki}-*") if wiki else ()
+    earlier = sorted((path.name for path in others if path.name < dump), reverse=True)
+    found = sum(len(document.sentences) for document in _documents(home.corpus(dump)))
+    for previous in earlier:
+        try:
+            expected = int(load_manifest(home.corpus(previous), kind="corpus").counts.get("sentences", 0))
+        except BertError:  # that dump has no corpus
+            continue
+        share = found / max(1, expected)
+        return Verdict(
+            passed=share >= MIN_SHARE_OF_EARLIER,
+            description=f"{share:.0%} of the {expected:,} sentences of {previous}, expected at least "
+            f"{MIN_SHARE_OF_EARLIER:.0%}; a part of a dump wants another name than the whole",
+            metadata={"share_of_earlier": share},
+        )
+    return Verdict(passed=True, description="no earlier dump of this wiki to compare with")
+
+
+@fails_if_unreadable
+def vocabulary_layout(home: BertHome, dump: str) -> Verdict:
+    """The vocabulary has its configured size, the special tokens, and no token twice."""
     from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
-    try:
-        manifest = load_manifest(directory, kind="vocabulary", verify="sha256")
-        tokenizer = Tokenizer.from_directory(directory)
-    except BertError as error:
-        return Verdict(passed=False, description=str(error))
-    asked = manifest.configuration.get("vocab_size", tokenizer.vocab_size)
-    if tokenizer.vocab_size != asked:
-        return Verdict(passed=False, description=f"{tokenizer.vocab_size} tokens, asked for {asked}")
+    manifest = load_manifest(home.vocabulary(dump), kind="vocabulary", verify="sha256")
+    tokenizer = Tokenizer.from_directory(home.vocabulary(dump))
+    configured = manifest.configuration.get("vocab_size", tokenizer.vocab_size)
+    if tokenizer.vocab_size != configured:
+        return failed(f"{tokenizer.vocab_size} tokens, asked for {configured}")
     return Verdict(
         passed=True,
         description=f"{tokenizer.vocab_size:,} tokens, [PAD] is {tokenizer.pad_id}",
@@ -169,56 +211,71 @@ def vocabulary_layout(directory: Path) -> Verdict:
     )
 
 
-def unknown_rate(vocabulary: Path, corpus: Path) -> Verdict:
-    """The share of [UNK] among the tokens of held-out text is small, and very small in English."""
+@fails_if_unreadable
+def vocabulary_unknown_rate(home: BertHome, dump: str) -> Verdict:
+    """Held-out text is nearly free of [UNK]: at most 0.1 % of the tokens in English (a warning up to 2 %)."""
     from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
-    tokens = unknown = 0
+    tokenizer = Tokenizer.from_directory(home.vocabulary(dump))
     languages: collections.Counter[str] = collections.Counter()
-    try:
-        tokenizer = Tokenizer.from_directory(vocabulary)
-        sentences: list[str] = []
-        for document in _documents(load_manifest(corpus, kind="corpus")):
-            if document.split == "held_out":
-                sentences.extend(document.sentences)
-                languages[document.language] += len(document.sentences)
-            if len(sentences) >= UNKNOWN_SAMPLE_SENTENCES:
-                break
-        for ids in tokenizer.encode_batch(sentences):
-            tokens += len(ids)
-            unknown += sum(token == tokenizer.unk_id for token in ids)
-    except BertError as error:
-        return Verdict(passed=False, description=str(error))
+    sentences: list[str] = []
+    for document in _documents(home.corpus(dump)):
+        if document.split == "held_out":
+            sentences.extend(document.sentences)
+            languages[document.language] += len(document.sentences)
+        if len(sentences) >= UNKNOWN_SAMPLE_SENTENCES:
+            break
+    tokens = unknown = 0
+    for ids in tokenizer.encode_batch(sentences):
+        tokens += len(ids)
+        unknown += sum(token == tokenizer.unk_id for token in ids)
     share = unknown / max(1, tokens)
     is_english = {language for language, _ in languages.most_common(1)} <= {"en", "simple"}
-    most = MAX_ENGLISH_UNKNOWN_SHARE if is_english else MAX_UNKNOWN_SHARE
+    limit = MAX_ENGLISH_UNKNOWN_SHARE if is_english else MAX_UNKNOWN_SHARE
     return Verdict(
-        passed=bool(tokens) and share <= most,
-        description=f"{unknown} of {tokens:,} held-out tokens are [UNK] ({share:.3%}), at most {most:.1%} expected",
+        passed=bool(tokens) and share <= limit,
+        description=f"{unknown} of {tokens:,} held-out tokens are [UNK] ({share:.3%}), at most {limit:.1%} expected",
         metadata={"unknown_share": share, "tokens": tokens},
         is_warning=bool(tokens) and share <= MAX_UNKNOWN_SHARE,
     )
 
 
+def each_length(check: Callable[[Path], Verdict]) -> Check:
+    """Apply a check of one directory of instances to those of all sequence lengths."""
+    checked = fails_if_unreadable(check)
+
+    @functools.wraps(check)
+    def check_all(home: BertHome, dump: str) -> Verdict:
+        directories = [path.parent for path in home.instances(dump, 0).parent.glob("*/manifest.json")]
+        directories.sort(key=lambda path: int(path.name) if path.name.isdigit() else 0)
+        if not directories:
+            return failed("no instances at all")
+        verdicts = {directory.name: checked(directory) for directory in directories}
+        return Verdict(
+            passed=all(verdict.passed for verdict in verdicts.values()),
+            description="; ".join(f"{length}: {verdict.description}" for length, verdict in verdicts.items()),
+            metadata={f"{length}/{k}": v for length, verdict in verdicts.items() for k, v in verdict.metadata.items()},
+        )
+
+    return check_all
+
+
+@each_length
 def instances_well_formed(directory: Path) -> Verdict:
-    """Bytes as in the manifest; every instance is [CLS] A [SEP] B [SEP] within the length and the vocabulary."""
+    """Every instance of every length is [CLS] A [SEP] B [SEP] within the length and the vocabulary."""
     from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
-    try:
-        manifest = load_manifest(directory, kind="instances", verify="sha256")
-        tokenizer = Tokenizer.from_directory(directory)
-        longest = int(manifest.configuration["max_seq_length"])
-        counts = {"train": 0, "held_out": 0}
-        for split in counts:
-            for path, columns in _instance_columns(manifest, split):
-                counts[split] += len(columns.is_random_next)
-                problem = _malformed(columns, tokenizer, longest)
-                if problem:
-                    return Verdict(passed=False, description=f"{path}: {problem}")
-    except BertError as error:
-        return Verdict(passed=False, description=str(error))
+    manifest = load_manifest(directory, kind="instances", verify="sha256")
+    tokenizer = Tokenizer.from_directory(directory)
+    max_length = int(manifest.configuration["max_seq_length"])
+    counts = {"train": 0, "held_out": 0}
+    for split in counts:
+        for path, columns in _instance_columns(manifest, split):
+            counts[split] += len(columns.is_random_next)
+            if defect := _malformed(columns, tokenizer, max_length):
+                return failed(f"{path}: {defect}")
     if not counts["train"]:
-        return Verdict(passed=False, description="no training instances", metadata=counts)
+        return failed("no training instances", counts)
     return Verdict(
         passed=True,
         description=f"{counts['train']:,} training and {counts['held_out']:,} held-out instances, all well formed",
@@ -226,15 +283,13 @@ def instances_well_formed(directory: Path) -> Verdict:
     )
 
 
+@each_length
 def next_sentence_balance(directory: Path) -> Verdict:
-    """Random and true next sentences are both there in numbers that teach something."""
+    """Random and true next sentences are balanced."""
     random_next = total = 0
-    try:
-        for _, columns in _instance_columns(load_manifest(directory, kind="instances"), "train"):
-            random_next += int(np.count_nonzero(columns.is_random_next))
-            total += len(columns.is_random_next)
-    except BertError as error:
-        return Verdict(passed=False, description=str(error))
+    for _, columns in _instance_columns(load_manifest(directory, kind="instances"), "train"):
+        random_next += int(np.count_nonzero(columns.is_random_next))
+        total += len(columns.is_random_next)
     share = random_next / max(1, total)
     low, high = RANDOM_NEXT_BOUNDS
     return Verdict(
@@ -244,15 +299,15 @@ def next_sentence_balance(directory: Path) -> Verdict:
     )
 
 
-def _malformed(columns: Any, tokenizer: Any, longest: int) -> str:
-    """What is wrong with the first malformed instance; "" when none is."""
+def _malformed(columns: Any, tokenizer: Any, max_length: int) -> str:
+    """Return what is wrong with the first malformed instance, or ""."""
     ids, offsets = columns.input_ids, columns.offsets
     lengths = np.diff(offsets)
     if not len(lengths):
         return ""
     starts, ends = offsets[:-1], offsets[1:] - 1
     tests = {
-        f"is longer than {longest} tokens": lengths > longest,
+        f"is longer than {max_length} tokens": lengths > max_length,
         "has fewer than 5 tokens": lengths < 5,
         "does not begin with [CLS]": ids[starts] != tokenizer.cls_id,
         "does not end with [SEP]": ids[ends] != tokenizer.sep_id,
@@ -270,11 +325,11 @@ def _malformed(columns: Any, tokenizer: Any, longest: int) -> str:
 
 
 def _wrongly_masked(columns: Any, tokenizer: Any) -> str:
-    """What is wrong with the first instance whose masks are; "" when none is."""
+    """Return what is wrong with the first instance whose masks are wrong, or ""."""
     counts = np.diff(columns.masked_offsets)
     row = np.repeat(np.arange(len(counts)), counts)  # (M,)
     position, original = columns.masked_lm_positions, columns.masked_lm_ids
-    follows = np.flatnonzero(row[1:] == row[:-1]) + 1  # (M',) those that another of the same instance precedes
+    follows = np.flatnonzero(row[1:] == row[:-1]) + 1  # (M',) all but the first of an instance
     tests = {
         "has no masks": (np.arange(len(counts)), counts == 0),
         "has a mask beyond its end": (row, (position < 1) | (position >= columns.lengths[row] - 1)),
@@ -288,10 +343,10 @@ def _wrongly_masked(columns: Any, tokenizer: Any) -> str:
     return ""
 
 
-def _documents(manifest: Manifest) -> Iterator[Any]:
+def _documents(corpus: Path) -> Iterator[Any]:
     from bert_pipeline.corpus.parquet import read_documents
 
-    for path in manifest.file_paths("documents-"):
+    for path in load_manifest(corpus, kind="corpus").file_paths("documents-"):
         yield from read_documents(path)
 
 
@@ -302,27 +357,3 @@ def _instance_columns(manifest: Manifest, split: str) -> Iterator[tuple[Path, An
         with open_shard(path) as shard:
             for index in range(shard.num_row_groups):
                 yield path, shard.read_row_group(index)
-
-
-def corpus_not_shrunken(data: Path, dump: str) -> Verdict:
-    """The corpus has at least 80 % of the sentences of the dump before, of the same wiki, where there is one."""
-    wiki = dump.rpartition("-")[0]
-    earlier = sorted(path.name for path in data.glob(f"{wiki}-*") if path.name < dump) if wiki else []
-    try:
-        found = sum(len(document.sentences) for document in _documents(load_manifest(data / dump / "corpus")))
-        while earlier:
-            before = earlier.pop()
-            try:
-                expected = int(load_manifest(data / before / "corpus", kind="corpus").counts.get("sentences", 0))
-            except BertError:
-                continue
-            share = found / max(1, expected)
-            return Verdict(
-                passed=share >= MIN_SHARE_OF_EARLIER,
-                description=f"{share:.0%} of the {expected:,} sentences of {before}, expected at least "
-                f"{MIN_SHARE_OF_EARLIER:.0%}; a part of a dump wants another name than the whole",
-                metadata={"share_of_earlier": share},
-            )
-    except BertError as error:
-        return Verdict(passed=False, description=str(error))
-    return Verdict(passed=True, description="no earlier dump of this wiki to compare with")

@@ -1,25 +1,23 @@
-"""Dagster's own storage below BERT_HOME: made when missing, with the sample as its first partition."""
+"""Dagster's instance below BERT_HOME: its settings, its dump partitions, and runs that lost their process."""
 
+import json
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import dagster as dg
 
-from workflows.lib.resources import (
-    DEFAULT_DUMP,
-    HOME_VARIABLE,
-    BertHome,
-    checked_dump_name,
-    default_home,
-    dump_partitions,
-)
+from workflows.lib.resources import DEFAULT_DUMP, HOME_VARIABLE, BertHome, checked_dump_name, dump_partitions
 
 DAGSTER_HOME_VARIABLE = "DAGSTER_HOME"
 PROCESS_TAG = "bert/process"
-"""Tag of a run that was executed in the process of `workflows.run`: host, process id and its start."""
+"""Tag of a run that is executed in the process of `workflows.run`: host, process id and start time."""
+GRPC_TAG = ".dagster/grpc_info"
+"""Tag in which Dagster stores the address of the code server that executes a run."""
+UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
-_DAGSTER_YAML = """\
+DAGSTER_YAML = """\
 # Written once; edit at will. Storage is SQLite in this directory unless a `storage:` section says otherwise.
 telemetry:
   enabled: false
@@ -47,70 +45,89 @@ freshness:
 
 
 def dagster_directory(home: BertHome) -> Path:
-    """DAGSTER_HOME, or `dagster` below the home."""
+    """Return DAGSTER_HOME, or `dagster` below the home."""
     return Path(os.environ.get(DAGSTER_HOME_VARIABLE) or home.path / "dagster").resolve()
 
 
-def prepare_home(home: BertHome | None = None) -> Path:
-    """Make BERT_HOME and DAGSTER_HOME where missing, name them in the environment, and return DAGSTER_HOME."""
-    directory = home.path if home else default_home()
-    directory.mkdir(parents=True, exist_ok=True)
-    os.environ[HOME_VARIABLE] = str(directory)
-    dagster_home = dagster_directory(home or BertHome())
-    dagster_home.mkdir(parents=True, exist_ok=True)
+def open_instance(home: BertHome | None = None, *, dumps: tuple[str, ...] = (DEFAULT_DUMP,)) -> dg.DagsterInstance:
+    """Open the persistent instance of a home, created if missing, with each of `dumps` as a partition."""
+    home = home or BertHome()
+    dagster_home = dagster_directory(home)
+    for directory in (home.path, dagster_home):
+        directory.mkdir(parents=True, exist_ok=True)
+    # Dagster takes its directory from the environment, and so do the processes of its runs.
+    os.environ[HOME_VARIABLE] = str(home.path)
     os.environ[DAGSTER_HOME_VARIABLE] = str(dagster_home)
     settings = dagster_home / "dagster.yaml"
     if not settings.exists():
-        settings.write_text(_DAGSTER_YAML, encoding="utf-8")
-    return dagster_home
-
-
-def open_instance(home: BertHome | None = None, *, dumps: tuple[str, ...] = (DEFAULT_DUMP,)) -> dg.DagsterInstance:
-    """Open the persistent instance of this home, with each of `dumps` as a partition."""
-    prepare_home(home)
+        settings.write_text(DAGSTER_YAML, encoding="utf-8")
     instance = dg.DagsterInstance.get()
     add_dumps(instance, dumps)
     return instance
 
 
-def add_dumps(instance: dg.DagsterInstance, dumps: tuple[str, ...]) -> None:
-    """Add dump partitions that are not there yet."""
-    name = str(dump_partitions.name)
-    missing = [
-        dump for dump in dict.fromkeys(dumps) if not instance.has_dynamic_partition(name, checked_dump_name(dump))
-    ]
+def add_dumps(instance: dg.DagsterInstance, dumps: Sequence[str]) -> None:
+    """Add the dump partitions that are missing."""
+    known = instance.get_dynamic_partitions(str(dump_partitions.name))
+    missing = [dump for dump in dict.fromkeys(dumps) if checked_dump_name(dump) not in known]
     if missing:
-        instance.add_dynamic_partitions(name, missing)
+        instance.add_dynamic_partitions(str(dump_partitions.name), missing)
 
 
 def process_mark(process_id: int | None = None) -> str:
-    """Name a process so that a later one with the same id is not taken for it; "" when it is gone."""
+    """Return host, process id and start time of a process, "" if it is gone.
+
+    The start time tells it from a later process with the same id.
+    """
     process_id = os.getpid() if process_id is None else process_id
     try:
         started = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     except OSError:
-        alive = process_id == os.getpid()
-        started = "0" if alive else ""
+        started = "0" if process_id == os.getpid() else ""
     return f"{socket.gethostname()}:{process_id}:{started}" if started else ""
 
 
 def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Mark runs of `workflows.run` whose process was killed as failed, and free the pool slots of ended runs.
+    """Mark runs of `workflows.run` whose process was killed as failed, and free the pool slots of finished runs.
 
-    Without it the next run would wait for ever for a slot that nobody gives back. Returns the ids of the runs.
+    Without it the next run would wait forever for a slot that is never released. Return the ids of the runs.
     """
-    ended = []
-    unfinished = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
-    for run in instance.get_runs(filters=dg.RunsFilter(statuses=unfinished)):
-        host, _, rest = run.tags.get(PROCESS_TAG, "").partition(":")
+    abandoned = []
+    for run in instance.get_runs(filters=dg.RunsFilter(statuses=UNFINISHED)):
+        mark = run.tags.get(PROCESS_TAG, "")
+        host, _, rest = mark.partition(":")
         process_id = rest.partition(":")[0]
-        if host != socket.gethostname() or not process_id.isdigit():
-            continue
-        if process_mark(int(process_id)) != run.tags[PROCESS_TAG]:
-            instance.report_run_failed(run, "the process that executed this run was killed")
-            ended.append(run.run_id)
+        if host == socket.gethostname() and process_id.isdigit() and process_mark(int(process_id)) != mark:
+            abandoned.append(run.run_id)
+    # A killed process has not released its slots either.
+    abandoned = fail_runs(instance, abandoned, "the process that executed this run was killed")
     for run_id in instance.event_log_storage.get_concurrency_run_ids():
         holder = instance.get_run_by_id(run_id)
         if holder is None or holder.is_finished:
             instance.event_log_storage.free_concurrency_slots_for_run(run_id)
-    return ended
+    return abandoned
+
+
+def unfinished_runs_of(instance: dg.DagsterInstance, host: str, port: int) -> list[str]:
+    """Return the ids of the unfinished runs of the code server at an address.
+
+    The processes of a former server at that address are assumed to have ended with it, as those of a container or of a
+    systemd unit do.
+    """
+    found = []
+    for run in instance.get_runs(filters=dg.RunsFilter(statuses=UNFINISHED)):
+        server = json.loads(run.tags.get(GRPC_TAG, "{}"))
+        if (server.get("host"), server.get("port")) == (host, port):
+            found.append(run.run_id)
+    return found
+
+
+def fail_runs(instance: dg.DagsterInstance, run_ids: Sequence[str], reason: str) -> list[str]:
+    """Mark those of the runs that are still unfinished as failed; return their ids."""
+    if not run_ids:  # an empty filter would match every run
+        return []
+    failed = []
+    for run in instance.get_runs(filters=dg.RunsFilter(run_ids=run_ids, statuses=UNFINISHED)):
+        instance.report_run_failed(run, reason)
+        failed.append(run.run_id)
+    return failed

@@ -1,4 +1,4 @@
-"""Metadata of materializations: tables, previews and plots."""
+"""Results of assets: failures, metadata in the order of the UI, tables, previews and plots."""
 
 import base64
 import contextlib
@@ -16,16 +16,15 @@ from bert_model.training.metrics_log import without_password
 from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.manifest import Manifest
 
-WHEREABOUTS = ("path", "source", "sources", "training_directory", "sha256", "files", "bytes", "seconds")
-"""Last parts of the keys that say where an artefact lies and what it weighs."""
+LAST_KEYS = ("path", "source", "sources", "training_directory", "sha256", "files", "bytes", "seconds")
+"""Last parts of the keys on location and size, which the UI lists last."""
 
 
 @contextlib.contextmanager
-def readable_failures(*, allow_retries: bool = False) -> Iterator[None]:
-    """Turn an error that the user can act on into a Dagster failure with its sentence as description.
+def as_dagster_failures(*, allow_retries: bool = False) -> Iterator[None]:
+    """Raise an error that the user can act on as a Dagster failure with the error text as description.
 
-    Trying the same again helps where a server did not answer; `allow_retries` says that it does for every error here.
-    The asset's retry policy decides how often.
+    The asset's retry policy applies if a server did not answer, and to all errors with `allow_retries`.
     """
     try:
         yield
@@ -37,7 +36,7 @@ def readable_failures(*, allow_retries: bool = False) -> Iterator[None]:
 
 
 def manifest_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Path, identity, size and every count of an artefact, numbers as numbers so that they make time series."""
+    """Return path, hash, size and every count of an artifact; the UI plots numbers as time series."""
     metadata: dict[str, Any] = {
         "path": dg.MetadataValue.path(str(manifest.path)),
         "sha256": manifest.sha256,
@@ -56,28 +55,30 @@ def manifest_metadata(manifest: Manifest) -> dict[str, Any]:
     return metadata
 
 
-def for_reading(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The order in which the UI lists metadata: pictures and texts, links, tables, facts, at last where it lies.
+def order_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Order metadata for the UI: pictures and texts, links, tables, facts, then location and size.
 
-    Within a kind the order stays. Floats get six significant digits: more is noise to a reader.
+    The order within a kind stays. Floats are rounded to six significant digits.
     """
-    shown = {key: _six_digits(value) if isinstance(value, float) else value for key, value in metadata.items()}
-    return dict(sorted(shown.items(), key=lambda entry: _place(*entry)))
-
-
-def _place(key: str, value: Any) -> int:
-    if key.rpartition("/")[2] in WHEREABOUTS:
-        return 4
     kinds = (dg.MarkdownMetadataValue, dg.UrlMetadataValue, dg.TableMetadataValue)
-    return next((place for place, kind in enumerate(kinds) if isinstance(value, kind)), 3)
+
+    def position(entry: tuple[str, Any]) -> int:
+        key, value = entry
+        if key.rpartition("/")[2] in LAST_KEYS:
+            return len(kinds) + 1
+        return next((index for index, kind in enumerate(kinds) if isinstance(value, kind)), len(kinds))
+
+    rounded = {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in metadata.items()}
+    return dict(sorted(rounded.items(), key=position))
 
 
-def _six_digits(value: float) -> float:
-    return float(f"{value:.6g}")
+def materialization(version: str, metadata: Mapping[str, Any]) -> dg.MaterializeResult[None]:
+    """Return the result of an asset: a content hash as data version, and the metadata in the order of the UI."""
+    return dg.MaterializeResult(metadata=order_metadata(metadata), data_version=dg.DataVersion(version))
 
 
 def flat_numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, int | float]:
-    """The finite numbers of a nested mapping, under keys joined by slashes."""
+    """Return the finite numbers of a nested mapping, with keys joined by slashes."""
     numbers: dict[str, int | float] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
@@ -89,7 +90,7 @@ def flat_numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, int |
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue[Any]:
-    """A table for the UI; columns are the first row's keys."""
+    """Return a table for the UI, with the keys of the first row as columns."""
     if not rows:
         return dg.MetadataValue.md("(no rows)")
     columns = [dg.TableColumn(name=str(key), type=_column_type(value)) for key, value in rows[0].items()]
@@ -98,12 +99,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue[Any]:
 
 
 def picture(png: bytes, title: str) -> dg.MetadataValue[Any]:
-    """A PNG as Markdown that the UI renders."""
+    """Return a PNG as Markdown that the UI renders."""
     return dg.MetadataValue.md(f"![{title}](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 
 def shortened(text: str, length: int = 160) -> str:
-    """Text for a table cell."""
+    """Return text on one line, cut to fit a table cell."""
     text = " ".join(text.split())
     return text if len(text) <= length else text[: length - 1] + "…"
 
@@ -122,22 +123,25 @@ def _cell(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
 
 
-INLINE_CHARACTERS = 1000
-"""`MarkdownMetadataEntry` in https://github.com/dagster-io/dagster/blob/master/js_modules (MetadataEntry.tsx)."""
+# --- previews: SVG that the UI shows inline ---
 
+INLINE_CHARACTERS = 1000
+"""Longer Markdown is shown on click: `MarkdownMetadataEntry` in
+https://github.com/dagster-io/dagster/blob/master/js_modules (MetadataEntry.tsx)."""
 WIDTH, HEIGHT = 480, 110
-COLOURS = ("#1f77b4", "#ff7f0e")
+"""Size of a loss plot in pixels."""
+COLORS = ("#1f77b4", "#ff7f0e")
 LINE_HEIGHT = 16
 BARS_LEFT = 130
 POINTS = (48, 32, 24, 16, 8)
-"""How many points a curve may have: the first number with which the picture is short enough."""
+"""Numbers of points of a curve, tried in this order until the picture is short enough."""
 MAX_BARS = 16
 UNESCAPED = "/:=',;.-()+"
-"""What a data URL and a Markdown link take as it is; base64 would be longer."""
+"""Characters allowed in both a data URL and a Markdown link; base64 would be longer."""
 
 
 def loss_preview(events: Iterable[Mapping[str, Any]]) -> dg.MetadataValue[Any]:
-    """Training and held-out loss of masked words against steps, each with its first and last value."""
+    """Return a small plot of training and held-out masked-LM loss over steps, with first and last values."""
     series: dict[str, list[tuple[int, float]]] = {"train/mlm_loss": [], "held_out/mlm_loss": []}
     for event in events:
         for key, points in series.items():
@@ -147,32 +151,35 @@ def loss_preview(events: Iterable[Mapping[str, Any]]) -> dg.MetadataValue[Any]:
     drawn = [(name, points) for name, points in series.items() if points]
     if not drawn:
         return dg.MetadataValue.md("(no losses)")
-    pictures = (_markdown(_curves(drawn, count), "loss of masked words against steps") for count in POINTS)
-    return next(
-        (text for text in pictures if len(text.value or "") < INLINE_CHARACTERS), dg.MetadataValue.md("(no picture)")
-    )
+    for num_points in POINTS:
+        preview = _markdown(_curves(drawn, num_points), "loss of masked words against steps")
+        if len(preview.value or "") < INLINE_CHARACTERS:
+            return preview
+    return dg.MetadataValue.md("(no picture)")
 
 
 def _curves(series: Sequence[tuple[str, Sequence[tuple[int, float]]]], num_points: int) -> str:
     thinned = [_thinned(points, num_points) for _, points in series]
+    # All curves share the axes: steps from 0 to the last, losses from the lowest to the highest.
     last = max(step for points in thinned for step, _ in points) or 1
     low, high = (limit(value for points in thinned for _, value in points) for limit in (min, max))
     shapes = []
     for index, (name, points) in enumerate(series):
-        places = [
+        pixels = [
             (round(step / last * WIDTH), round((high - value) / ((high - low) or 1) * (HEIGHT - 4)) + 2)
             for step, value in thinned[index]
         ]
         legend = f"{name.partition('/')[0].replace('_', '-')} {points[0][1]:.2f} → {points[-1][1]:.2f}"
-        shapes.append(f"<path fill='none' stroke='{COLOURS[index]}' d='{_path(places)}'/>")
-        shapes.append(f"<text x='190' y='{20 + LINE_HEIGHT * index}' fill='{COLOURS[index]}'>{legend}</text>")
+        shapes.append(f"<path fill='none' stroke='{COLORS[index]}' d='{_path(pixels)}'/>")
+        shapes.append(f"<text x='190' y='{20 + LINE_HEIGHT * index}' fill='{COLORS[index]}'>{legend}</text>")
     return _svg(WIDTH, HEIGHT, shapes)
 
 
 def score_preview(rows: Sequence[tuple[str, float, float | None]]) -> dg.MetadataValue[Any]:
-    """One bar for each (name, score of 0 to 100, baseline), the baseline as a tick across it; the first sixteen."""
+    """Return a small bar chart of (name, score of 0 to 100, baseline as a tick) rows, at most MAX_BARS of them."""
     rows = rows[:MAX_BARS]
     height = LINE_HEIGHT * len(rows)
+    # Two paths hold all bars and all ticks, in units of one point of score and one line; they are scaled as a group.
     bars = "".join(f"M0,{line}h{max(0, round(score))}" for line, (_, score, _) in enumerate(rows))
     ticks = "".join(f"M{round(base)},{line}h0" for line, (_, _, base) in enumerate(rows) if base and base > 0)
     labels = "\n".join(f"{html.escape(name)} {score:.0f}" for name, score, _ in rows)
@@ -180,25 +187,23 @@ def score_preview(rows: Sequence[tuple[str, float, float | None]]) -> dg.Metadat
     shapes = [
         f"<foreignObject width='{BARS_LEFT}' height='{height}'>",
         f"<div xmlns='http://www.w3.org/1999/xhtml' style='white-space:pre'>{labels}</div></foreignObject>",
-        f"<g transform='{scale}'><path stroke='{COLOURS[0]}' stroke-width='.6' d='{bars}'/>",
-        f"<path stroke='{COLOURS[1]}' stroke-width='.7' stroke-linecap='square' d='{ticks}'/></g>",
+        f"<g transform='{scale}'><path stroke='{COLORS[0]}' stroke-width='.6' d='{bars}'/>",
+        f"<path stroke='{COLORS[1]}' stroke-width='.7' stroke-linecap='square' d='{ticks}'/></g>",
     ]
     return _markdown(_svg(WIDTH, height, shapes), "scores, baselines as ticks")
 
 
 def _thinned(points: Sequence[tuple[int, float]], num_points: int) -> list[tuple[float, float]]:
-    """At most `num_points`: means over equal stretches, since single ones would show chance peaks as trends."""
+    """Reduce to at most `num_points` means over equal stretches; single points would show random peaks as trends."""
     stretch = math.ceil(len(points) / num_points)
     groups = [points[start : start + stretch] for start in range(0, len(points), stretch)]
     return [(statistics.fmean(step for step, _ in group), statistics.fmean(v for _, v in group)) for group in groups]
 
 
-def _path(places: Sequence[tuple[int, int]]) -> str:
-    """A line through whole-numbered places, written with relative moves because they are short."""
-    words = [f"M{places[0][0]},{places[0][1]}l"]
-    for (x, y), (next_x, next_y) in zip(places, places[1:]):
-        words.append(f"{next_x - x},{next_y - y}")
-    return words[0] + ",".join(words[1:]).replace(",-", "-")
+def _path(pixels: Sequence[tuple[int, int]]) -> str:
+    """Return the SVG path through integer points, in relative moves because they are shorter."""
+    moves = ",".join(f"{next_x - x},{next_y - y}" for (x, y), (next_x, next_y) in zip(pixels, pixels[1:]))
+    return f"M{pixels[0][0]},{pixels[0][1]}l{moves.replace(',-', '-')}"
 
 
 def _svg(width: int, height: int, shapes: Sequence[str]) -> str:
@@ -211,11 +216,11 @@ def _markdown(svg: str, title: str) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"![{title}](data:image/svg+xml,{urllib.parse.quote(svg, safe=UNESCAPED)})")
 
 
-SAMPLE_MARK = "generated sample"
+# --- plots: PNG ---
 
 
 def training_curves(events: Iterable[Mapping[str, Any]], title: str) -> bytes:
-    """Loss and accuracy against steps, training and held-out, from the events of a `metrics.jsonl`."""
+    """Plot training and held-out loss and accuracy over steps from the events of a `metrics.jsonl`; return the PNG."""
     series: dict[str, list[tuple[int, float]]] = {}
     phase_starts: dict[int, int] = {}
     for event in events:
@@ -227,16 +232,15 @@ def training_curves(events: Iterable[Mapping[str, Any]], title: str) -> bytes:
                 series.setdefault(key, []).append((step, float(value)))
     pyplot = _pyplot()
     figure, (losses, accuracies) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    for key, points in sorted(series.items()):
-        if key.endswith("loss"):
-            _draw(losses, points, key)
-        elif key.endswith("accuracy"):
-            _draw(accuracies, points, key)
     for axes, name in ((losses, "loss"), (accuracies, "accuracy")):
+        for key, points in sorted(series.items()):
+            if key.endswith(name):
+                marker = "o" if len(points) < 15 else None  # few points are no curve
+                axes.plot(*zip(*points), label=key, linewidth=1.4, marker=marker, markersize=3)
         axes.set_xlabel("step")
         axes.set_ylabel(name)
         axes.grid(alpha=0.3)
-        for step in sorted(phase_starts.values())[1:]:
+        for step in sorted(phase_starts.values())[1:]:  # sequence lengths, and so losses, change here
             axes.axvline(step, color="grey", linestyle=":", linewidth=1)
         if axes.lines:
             axes.legend(fontsize=8)
@@ -245,7 +249,7 @@ def training_curves(events: Iterable[Mapping[str, Any]], title: str) -> bytes:
 
 
 def score_bars(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], title: str) -> bytes:
-    """Grouped bars: one group for each row's "task", one bar for each of `columns` (key -> legend) that has a score."""
+    """Plot a group of bars for the "task" of each row, one bar per key of `columns` (key -> legend); return the PNG."""
     pyplot = _pyplot()
     figure, axes = pyplot.subplots(figsize=(min(11.0, max(6.0, 1.1 * len(rows) + 2)), 4.2), layout="constrained")
     width = 0.8 / max(1, len(columns))
@@ -261,11 +265,6 @@ def score_bars(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], ti
         axes.legend(fontsize=8, ncols=len(columns), loc="upper center", bbox_to_anchor=(0.5, -0.22))
     axes.set_title(title)
     return _png(figure)
-
-
-def _draw(axes: Any, points: list[tuple[int, float]], label: str) -> None:
-    steps, values = zip(*points)
-    axes.plot(steps, values, label=label, linewidth=1.4, marker="o" if len(points) < 15 else None, markersize=3)
 
 
 def _pyplot() -> Any:

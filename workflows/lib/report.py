@@ -1,4 +1,4 @@
-"""The results of a dump: one row for each task, the table in three forms, and the pictures."""
+"""The report of a dump: results of all tasks as CSV, text and Markdown, and the plots."""
 
 import csv
 import dataclasses
@@ -12,10 +12,9 @@ from typing import Any
 
 from bert_pipeline.errors import ArtefactError, BertError
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
-from workflows.lib.metadata import SAMPLE_MARK, score_bars, training_curves
-from workflows.lib.resources import TASK_NAMES, BertHome, sample_seed
+from workflows.lib.metadata import score_bars, training_curves
+from workflows.lib.resources import TASK_NAMES, BertHome, dump_label, sample_seed
 
-REPORT_KIND = "report"
 REPORT_NAME = "report.md"
 TABLE_NAME = "results.csv"
 TEXT_NAME = "results.txt"
@@ -35,31 +34,31 @@ COLUMNS = {
     "paper": "paper",
     "note": "",
 }
-"""Key of a row -> heading. `random, longer` is random weights trained for several times the steps."""
+"""Key of a row -> heading. `random, longer`: random weights trained for a multiple of the steps."""
 BARS = {
     "score": "pre-trained",
     "random": "random weights",
     "random_longer": "random weights, longer",
     "majority": "majority",
 }
-LONGER_START = re.compile(r"random_x(\d+)")
+RANDOM_LONGER = re.compile(r"random_x(\d+)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Results:
-    """What is known about one dump's model on every task."""
+    """Results of one dump's model on all tasks."""
 
     dump: str
     rows: tuple[dict[str, Any], ...]
-    """One for each task that was run, in the tables' order."""
+    """One for each task that was run, in the order of TASK_NAMES."""
     skipped: dict[str, str]
     """Task -> why it was not run."""
     inputs: dict[str, dict[str, str]]
-    """The manifests that the results were taken from."""
+    """Identities of the manifests that the results are from."""
 
     @property
     def generated(self) -> bool:
-        """Whether everything stands on the generated sample."""
+        """Whether the dump is a generated sample."""
         return sample_seed(self.dump) is not None
 
     @property
@@ -69,13 +68,13 @@ class Results:
 
     @property
     def headings(self) -> dict[str, str]:
-        """The table's headings, the longer training called by its number."""
+        """The headings of the table, with the multiple of the longer training."""
         multiples = sorted({row["random_multiple"] for row in self.rows if row["random_multiple"]})
         longer = f"random ×{'/'.join(map(str, multiples))}" if multiples else COLUMNS["random_longer"]
         return {**COLUMNS, "random_longer": longer}
 
     def shown_rows(self) -> list[dict[str, Any]]:
-        """The rows under their headings, to one decimal; a column that is empty everywhere is left out."""
+        """Return the rows by heading, rounded to one decimal, without empty columns."""
         keys = [key for key in COLUMNS if any(row[key] not in (None, "") for row in self.rows)]
         headings = {**self.headings, "note": "note"}
         return [
@@ -84,8 +83,8 @@ class Results:
         ]
 
     def averages(self) -> dict[str, float]:
-        """Means over the tasks that have all of the scores compared."""
-        keys = [key for key in BARS if any(_is_number(r[key]) for r in self.rows)]
+        """Return the mean of each score over the tasks that have all of them."""
+        keys = [key for key in BARS if any(_is_number(row[key]) for row in self.rows)]
         complete = [row for row in self.rows if all(_is_number(row[key]) for key in keys)]
         if not complete:
             return {}
@@ -93,13 +92,13 @@ class Results:
 
 
 def collect_results(home: BertHome, dump: str, model_sha256: str) -> Results:
-    """Read every task's results.json; a task without one is skipped with its reason."""
+    """Read the results.json of every task; a task without one is skipped with its reason."""
     rows: list[dict[str, Any]] = []
     skipped: dict[str, str] = {}
     inputs: dict[str, dict[str, str]] = {}
     for task in TASK_NAMES:
-        reason = _reason_skipped(home, dump, task)
         directory = home.finetuning(dump, task)
+        reason = _reason_skipped(home.task_data(dump, task))
         if reason or not (directory / "manifest.json").is_file():
             skipped[task] = reason or "not fine-tuned on this dump yet"
             continue
@@ -110,10 +109,19 @@ def collect_results(home: BertHome, dump: str, model_sha256: str) -> Results:
     return Results(dump=dump, rows=tuple(rows), skipped=skipped, inputs=inputs)
 
 
+def _reason_skipped(task_data: Path) -> str:
+    try:
+        manifest = load_manifest(task_data)
+    except BertError:
+        return ""
+    return str(manifest.counts["reason"]) if manifest.kind == "skipped_task" else ""
+
+
 def result_row(results: Mapping[str, Any], *, generated: bool, model_sha256: str) -> dict[str, Any]:
-    """One row of the table from a task's results. The paper's figure is left out beside a generated sample's score."""
+    """Return one row of the table from the results of a task; the paper's score is left out for a generated sample."""
     key = results["main_key"]
     entry = results["metrics"][key]
+    longer, multiple = next(((k, int(match[1])) for k in entry if (match := RANDOM_LONGER.fullmatch(k))), ("", None))
     at_chance = is_at_chance(entry["mean"], entry.get("majority"), entry["n"])
     notes = [
         *(["own split"] if results.get("own_split") else []),
@@ -128,32 +136,31 @@ def result_row(results: Mapping[str, Any], *, generated: bool, model_sha256: str
         "score": entry["mean"],
         "sd": entry["sd"],
         "random": entry.get("random"),
-        "random_longer": next((entry[key] for key in entry if LONGER_START.fullmatch(key)), None),
+        "random_longer": entry.get(longer),
         "majority": entry.get("majority"),
         "paper": None if generated else entry.get("paper"),
         "note": ", ".join(notes),
         "at_chance": at_chance,
         "seeds": len(entry["values"]),
-        "random_multiple": next((int(match[1]) for key in entry if (match := LONGER_START.fullmatch(key))), None),
+        "random_multiple": multiple,
     }
 
 
 def is_at_chance(score: float, majority: float | None, count: int) -> bool:
-    """Whether a score is within one standard error (of a share of one half, at N examples) of the majority baseline."""
+    """Return whether a score is at most one standard error (of a share of 1/2 at N examples) above the majority."""
     return majority is not None and score - majority <= 100 * math.sqrt(0.25 / max(1, count))
 
 
 def write_report(results: Results, events: Sequence[Mapping[str, Any]], model: Manifest, directory: Path) -> Manifest:
-    """Publish the table, the pictures and the text around them. ArtefactError when no task was run."""
+    """Publish the table in all formats and the plots; ArtefactError when no task was run."""
     if not results.rows:
         reasons = "; ".join(f"{task}: {reason}" for task, reason in results.skipped.items())
         raise ArtefactError(f"{results.dump}: no task has results, so there is nothing to report ({reasons})")
     inputs = {"pretrained_model": input_of(model), **results.inputs}
-    mark = f" ({SAMPLE_MARK})" if results.generated else ""
-    with publishing(directory, kind=REPORT_KIND, configuration={"dump": results.dump}, inputs=inputs) as draft:
+    with publishing(directory, kind="report", configuration={"dump": results.dump}, inputs=inputs) as draft:
         pictures = {
-            TRAINING_PLOT: training_curves(events, f"pre-training on {results.dump}{mark}"),
-            SCORES_PLOT: score_bars(list(results.rows), BARS, f"scores on {results.dump}{mark}"),
+            TRAINING_PLOT: training_curves(events, f"pre-training on {dump_label(results.dump)}"),
+            SCORES_PLOT: score_bars(list(results.rows), BARS, f"scores on {dump_label(results.dump)}"),
         }
         for name, picture in pictures.items():
             (draft.path / name).write_bytes(picture)
@@ -169,11 +176,11 @@ def write_report(results: Results, events: Sequence[Mapping[str, Any]], model: M
             "at_chance": len(results.at_chance),
             "averages": {key: round(value, 4) for key, value in results.averages().items()},
         }
-    return load_manifest(directory, kind=REPORT_KIND)
+    return load_manifest(directory, kind="report")
 
 
 def csv_table(results: Results) -> str:
-    """The table with full numbers."""
+    """Return the table as CSV, not rounded."""
     stream = io.StringIO()
     columns = [key for key in results.rows[0] if key != "at_chance"]
     writer = csv.DictWriter(stream, [*columns, "at_chance"], lineterminator="\n")
@@ -183,8 +190,9 @@ def csv_table(results: Results) -> str:
 
 
 def text_table(results: Results) -> str:
-    """The table for a terminal, with what was skipped, what is at chance, and the averages."""
+    """Return the table for a terminal, followed by averages, tasks at chance and skipped tasks."""
     cells = _cells(results)
+    # Task, metric and note are aligned to the left, numbers to the right.
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = []
     for index, line in enumerate(cells):
@@ -195,22 +203,18 @@ def text_table(results: Results) -> str:
         lines.append("  ".join(parts).rstrip())
         if index == 0:
             lines.append("-" * len("  ".join(parts)))
-    return (
-        "\n".join([f"{results.dump}{' (generated sample)' if results.generated else ''}", *lines, *_notes(results)])
-        + "\n"
-    )
+    return "\n".join([dump_label(results.dump), *lines, *_notes(results), ""])
 
 
 def markdown_report(results: Results) -> str:
-    """The report as Markdown, its pictures beside it."""
-    mark = " (generated sample)" if results.generated else ""
+    """Return the report as Markdown that refers to the plots in its directory."""
     header, *body = _cells(results)
-    table = [_markdown_row(header), _markdown_row(["---"] * 2 + ["---:"] * (len(header) - 3) + ["---"])]
-    table += [_markdown_row(line) for line in body]
+    alignment = ["---"] * 2 + ["---:"] * (len(header) - 3) + ["---"]
+    table = [f"| {' | '.join(cells)} |" for cells in (header, alignment, *body)]
     notes = [f"- {note}" for note in _notes(results)]
     return "\n".join(
         [
-            f"# {results.dump}{mark}",
+            f"# {dump_label(results.dump)}",
             "",
             "Scores are means over seeds on the dev set, on the scale of 0 to 100. Both starts got the same examples, "
             "steps and search; *random ×N* trained for N times the steps.",
@@ -228,7 +232,7 @@ def markdown_report(results: Results) -> str:
 
 
 def _cells(results: Results) -> list[list[str]]:
-    """Heading and rows as text; a column that is empty everywhere is left out."""
+    """Return headings and rows as text, without empty columns."""
     keys = [key for key in COLUMNS if key == "note" or any(row[key] is not None for row in results.rows)]
     return [[results.headings[key] for key in keys], *([_cell(row[key]) for key in keys] for row in results.rows)]
 
@@ -237,10 +241,6 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.1f}" if isinstance(value, float) else str(value)
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _notes(results: Results) -> list[str]:
@@ -256,14 +256,6 @@ def _notes(results: Results) -> list[str]:
         tasks = ", ".join(task for task, its_reason in results.skipped.items() if its_reason == reason)
         notes.append(f"skipped: {tasks}: {reason}")
     return notes
-
-
-def _reason_skipped(home: BertHome, dump: str, task: str) -> str:
-    try:
-        manifest = load_manifest(home.task_data(dump, task))
-    except BertError:
-        return ""
-    return str(manifest.counts["reason"]) if manifest.kind == "skipped_task" else ""
 
 
 def _is_number(value: Any) -> bool:

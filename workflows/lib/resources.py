@@ -1,14 +1,18 @@
-"""The home directory, the MLflow resource, and the partitions and stages of the graph."""
+"""The home directory with its MLflow store, and the partitions, stages and jobs of the asset graph."""
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from bert_model.training.metrics_log import credentials_apart
-from bert_pipeline.errors import UsageError
+from bert_pipeline.errors import ArtefactError, UsageError, suggest
+
+# --- partitions ---
 
 TASK_NAMES = (
     "cola",
@@ -29,7 +33,7 @@ TASK_NAMES = (
 """Every task of the paper, in the order of its tables."""
 
 DEFAULT_DUMP = "samplewiki-1"
-"""The generated sample encyclopaedia: the partition that needs no file and no network."""
+"""The generated sample encyclopedia: the partition that needs no file and no network."""
 
 SAMPLE_DUMP = re.compile(r"samplewiki-(\d{1,9})")
 _DUMP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -49,66 +53,74 @@ def checked_dump_name(name: str) -> str:
 
 
 def sample_seed(dump: str) -> int | None:
-    """The seed of the generated sample that `dump` names; None for a real dump."""
+    """Return the seed of the generated sample that `dump` names; None for a real dump."""
     match = SAMPLE_DUMP.fullmatch(dump)
     return int(match[1]) if match else None
 
 
+def dump_label(dump: str) -> str:
+    """Return the name of a dump for titles, where a generated sample is marked as such."""
+    return dump if sample_seed(dump) is None else f"{dump} (generated sample)"
+
+
 def dump_task_key(dump: str, task: str) -> dg.MultiPartitionKey:
-    """The partition of one task over one dump."""
+    """Return the partition key of one task on one dump."""
     return dg.MultiPartitionKey({"dump": dump, "task": task})
 
 
 def dump_and_task(partition_key: str) -> tuple[str, str]:
-    """Take a partition of `dump_task_partitions` apart."""
+    """Split a key of `dump_task_partitions` into dump and task."""
     dimensions = dump_task_partitions.get_partition_key_from_str(str(partition_key)).keys_by_dimension
     return dimensions["dump"], dimensions["task"]
 
 
 def checked_tasks(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the task names in the tables' order; UsageError for an unknown one."""
-    from bert_pipeline.errors import suggest
-
+    """Return the task names in the order of TASK_NAMES; UsageError for an unknown one."""
     for name in names:
         if name not in TASK_NAMES:
             raise UsageError(f"task {name!r} is not known{suggest(name, TASK_NAMES)}")
     return tuple(name for name in TASK_NAMES if name in names)
 
 
-PHASES = ("data", "pretraining", "finetuning", "report")
-PHASE_ASSETS = {
+# --- stages and jobs ---
+
+STAGE_ASSETS = {
     "data": ("dump", "corpus", "vocabulary", "instances"),
     "pretraining": ("pretrained_model", "registered_pretrained_model"),
     "finetuning": ("task_data", "finetuned_model", "registered_task_model"),
     "report": ("report", "promotion_decision"),
 }
-DUMP_ASSETS = PHASE_ASSETS["data"] + PHASE_ASSETS["pretraining"]
-"""From a dump to a registered pre-trained model: all on the partition `dump`."""
-TASK_ASSETS = PHASE_ASSETS["finetuning"]
-"""On the partitions `dump` × `task`."""
+"""The stages of `python -m workflows.run --phase`, and the assets of each."""
+STAGES = tuple(STAGE_ASSETS)
+DUMP_ASSETS = STAGE_ASSETS["data"] + STAGE_ASSETS["pretraining"]
+"""From a dump to a registered pre-trained model: partitioned by dump."""
+TASK_ASSETS = STAGE_ASSETS["finetuning"]
+"""Partitioned by dump and task."""
 ON_REQUEST = ("predictions",)
-"""Made from files of the user's own, for a task, with whichever version is champion: no phase of a run."""
-ASSETS = (*DUMP_ASSETS, *TASK_ASSETS, *PHASE_ASSETS["report"], *ON_REQUEST)
+"""Built from the user's own files with the champion of a task; not part of any stage."""
+ASSETS = (*DUMP_ASSETS, *TASK_ASSETS, *STAGE_ASSETS["report"], *ON_REQUEST)
 
 JOB_TAG = "job"
 JOBS = {
     "retrain": DUMP_ASSETS,
     "evaluate_tasks": TASK_ASSETS,
-    "write_report": PHASE_ASSETS["report"],
+    "write_report": STAGE_ASSETS["report"],
     "predict": ON_REQUEST,
 }
-"""The jobs in the UI, and the assets that each makes."""
+"""The jobs in the UI, and the assets that each materializes."""
 
 
 def job_tags(asset: str) -> dict[str, str]:
-    """The tag of an asset that names its job, to select by in the UI: `tag:job=retrain`."""
+    """Return the tag that names the job of an asset; the UI selects by it: `tag:job=retrain`."""
     return {JOB_TAG: next(job for job, assets in JOBS.items() if asset in assets)}
 
 
 def asset_of_step(step: str) -> str:
-    """The asset that a step makes or checks: a check's step is called asset_check."""
+    """Return the asset that a step materializes or checks; the step of a check is named asset_check."""
     return next((name for name in ASSETS if step == name or step.startswith(f"{name}_")), step)
 
+
+# --- the home ---
 
 HOME_VARIABLE = "BERT_HOME"
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
@@ -119,13 +131,8 @@ DEFAULT_HOME = ".bert"
 EXPERIMENT = "reports"
 
 
-def default_home() -> Path:
-    """BERT_HOME, or `.bert` in the working directory."""
-    return Path(os.environ.get(HOME_VARIABLE) or DEFAULT_HOME).resolve()
-
-
-class BertHome(dg.ConfigurableResource):
-    """The directory that holds all state. Assets exchange paths below it and the manifests found there."""
+class BertHome(dg.ConfigurableResource[Any]):
+    """The directory that holds all state: data, models, runs and the registry. Assets exchange paths below it."""
 
     directory: str = ""
     """Empty: the environment variable BERT_HOME, or `.bert` in the working directory."""
@@ -135,60 +142,60 @@ class BertHome(dg.ConfigurableResource):
     @property
     def path(self) -> Path:
         """The directory, absolute."""
-        return Path(self.directory).resolve() if self.directory else default_home()
+        return Path(self.directory or os.environ.get(HOME_VARIABLE) or DEFAULT_HOME).resolve()
 
     @property
     def tracking_uri(self) -> str:
-        """Where MLflow keeps runs and the registry; a server's address without user and password."""
-        given = self.mlflow_tracking_uri or os.environ.get(TRACKING_VARIABLE)
-        return credentials_apart(given) if given else f"sqlite:///{self.path / 'mlflow.db'}"
+        """MLflow's tracking URI, without user and password; by default SQLite in the directory."""
+        uri = self.mlflow_tracking_uri or os.environ.get(TRACKING_VARIABLE)
+        return credentials_apart(uri) if uri else f"sqlite:///{self.path / 'mlflow.db'}"
 
     @property
     def is_served(self) -> bool:
-        """Whether runs and registry are a server's, and not a database that is opened here."""
+        """Whether an MLflow server holds runs and registry, instead of a database opened by this process."""
         return self.tracking_uri.startswith(("http:", "https:"))
 
     @property
     def mlflow_address(self) -> str:
-        """Where people open MLflow: BERT_MLFLOW_ADDRESS, the tracking server, or where `make ui` puts it."""
+        """Address of MLflow's UI: BERT_MLFLOW_ADDRESS, the tracking server, or the default of `make ui`."""
         server = self.tracking_uri if self.is_served else DEFAULT_MLFLOW_ADDRESS
         return (os.environ.get(MLFLOW_ADDRESS_VARIABLE) or server).rstrip("/")
 
     def run_page(self, run_id: str) -> str:
-        """The page of a run in MLflow's UI."""
+        """Return the address of a run in MLflow's UI."""
         return f"{self.mlflow_address}/#/runs/{run_id}"
 
     def version_page(self, name: str, version: int) -> str:
-        """The page of a registered version in MLflow's UI."""
+        """Return the address of a registered version in MLflow's UI."""
         return f"{self.mlflow_address}/#/models/{name}/versions/{version}"
 
     @property
     def artifacts(self) -> Path:
-        """Where MLflow keeps artefacts when it has no server that does."""
+        """MLflow's artifact store, when no server has one."""
         return self.path / "artifacts"
 
     @property
     def tasks(self) -> Path | None:
-        """The folder with the task files (glue/, squad/, swag/, ner/) where none is given: BERT_TASKS."""
-        given = os.environ.get(TASKS_VARIABLE)
-        return Path(given).resolve() if given else None
+        """Default folder of the task files (glue/, squad/, swag/, ner/): BERT_TASKS."""
+        folder = os.environ.get(TASKS_VARIABLE)
+        return Path(folder).resolve() if folder else None
 
     @property
     def dumps(self) -> Path:
-        """The folder that is watched for new dumps."""
+        """Folder that the sensor `new_dump_in_folder` watches."""
         return self.path / "dumps"
 
     def environment(self) -> dict[str, str]:
-        """Variables that training processes need to find the same home and tracking store."""
+        """Return the variables by which other processes find the same home and tracking store."""
         return {HOME_VARIABLE: str(self.path), TRACKING_VARIABLE: self.tracking_uri}
 
     def apply_environment(self) -> None:
-        """Point this process's own MLflow and lower floors at this home."""
+        """Point MLflow and the other packages in this process to this home."""
         self.path.mkdir(parents=True, exist_ok=True)
         os.environ.update(self.environment())
 
     def of_dump(self, dump: str) -> Path:
-        """All data of one dump."""
+        """Return the directory of all artifacts of one dump."""
         return self.path / "data" / checked_dump_name(dump)
 
     def dump(self, dump: str) -> Path:
@@ -210,33 +217,43 @@ class BertHome(dg.ConfigurableResource):
         return self.of_dump(dump) / "pretraining-logs" / training_id
 
     def current_training(self, dump: str) -> Path:
-        """Names the training that `pretrained_model` was last materialized from."""
+        """Return the file that names the training last materialized as `pretrained_model`."""
         return self.of_dump(dump) / "pretrained_model.json"
 
+    def current_model(self, dump: str) -> Path:
+        """Return the directory of a dump's pre-trained model; ArtefactError when there is none."""
+        pointer = self.current_training(dump)
+        try:
+            training = json.loads(pointer.read_text(encoding="utf-8"))["training"]
+        except (OSError, ValueError, KeyError):
+            message = f"{pointer}: no pre-trained model of {dump} yet; materialize pretrained_model"
+            raise ArtefactError(message) from None
+        return self.pretraining(dump, training) / "model"
+
     def task_data(self, dump: str, task: str) -> Path:
-        return self.of_dump(dump) / "task_data" / _checked_task(task)
+        return self.of_dump(dump) / "task_data" / checked_tasks([task])[0]
 
     def finetuning(self, dump: str, task: str) -> Path:
-        return self.of_dump(dump) / "finetuning" / _checked_task(task)
+        return self.of_dump(dump) / "finetuning" / checked_tasks([task])[0]
 
     def run_log(self, dump: str) -> Path:
-        """The file that `workflows.run` writes every message to."""
+        """Return the file that `workflows.run` writes every message to."""
         return self.path / "logs" / f"{checked_dump_name(dump)}.log"
 
     def report(self, dump: str) -> Path:
         return self.of_dump(dump) / "report"
 
     def prediction_inputs(self, task: str) -> Path:
-        """The folder whose files `predictions` answers where none are named."""
-        return self.path / "inputs" / _checked_task(task)
+        """Return the folder of the default inputs of `predictions`."""
+        return self.path / "inputs" / checked_tasks([task])[0]
 
     def predictions(self, task: str) -> Path:
-        return self.path / "predictions" / _checked_task(task)
+        return self.path / "predictions" / checked_tasks([task])[0]
 
     def log_report(
         self, *, run_name: str, tags: Mapping[str, str], metrics: Mapping[str, float], directory: Path
     ) -> str:
-        """Log a report directory as an MLflow run of its own; returns the run's id."""
+        """Log a report directory as an MLflow run; return the run's id."""
         from bert_model.training.mlflow_sync import experiment_id, open_client
 
         self.apply_environment()
@@ -248,9 +265,3 @@ class BertHome(dg.ConfigurableResource):
         client.log_artifacts(run_id, str(directory))
         client.set_terminated(run_id)
         return run_id
-
-
-def _checked_task(task: str) -> str:
-    if task not in TASK_NAMES:
-        raise UsageError(f"task {task!r} is not known (known: {', '.join(TASK_NAMES)})")
-    return task

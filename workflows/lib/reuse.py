@@ -1,21 +1,29 @@
-"""Code versions from import closures, reuse of unchanged artefacts, and lineage."""
+"""Skip materialization when code, settings and inputs are unchanged; record the lineage of a registered model.
+
+The code version of an asset is a hash over the import closure of the functions that build it, so no list of source
+files is kept by hand.
+"""
 
 import ast
 import functools
 import hashlib
 import importlib.util
 import json
+import re
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.errors import BertError
+from bert_pipeline.errors import ArtefactError, BertError
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, write_text_durably
 from workflows.lib.resources import BertHome, sample_seed
 
+# --- code versions ---
+
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("bert_pipeline", "bert_model", "workflows")
+"""The packages whose modules and data files count."""
 NEVER_RUN = ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'")
 
 
@@ -33,12 +41,13 @@ def packages_version(*packages: str, root: Path = ROOT) -> str:
 
 
 def closure(*entries: str, root: Path = ROOT) -> set[Path]:
-    """Return the modules and data files that functions reach."""
+    """Return the modules that functions reach by imports, and the data files that these modules name."""
     files = [file for floor in FLOORS for file in _files(root / floor)]
     code = {file: ".".join(file.relative_to(root).with_suffix("").parts) for file in files if file.suffix == ".py"}
     modules = {name.removesuffix(".__init__"): file for file, name in code.items()}
     data = [file for file in files if file not in code]
     waiting = []
+    # Start from the modules that define the functions.
     for entry in entries:
         module, _, function = entry.rpartition(".")
         if module not in modules or function not in _functions(modules[module].read_text(encoding="utf-8")):
@@ -46,6 +55,7 @@ def closure(*entries: str, root: Path = ROOT) -> set[Path]:
         waiting.append(module)
     reached: dict[str, Path] = {}
     read: set[Path] = set()
+    # Follow imports, and collect the data files next to each module that its strings name.
     while waiting:
         module = waiting.pop()
         if module in reached:
@@ -55,8 +65,8 @@ def closure(*entries: str, root: Path = ROOT) -> set[Path]:
         names = _names(path.read_text(encoding="utf-8"), package)
         ours = (name for name in (module, *names) if name.startswith(FLOORS))
         waiting += [part for name in ours for part in _parts(name) if part in modules]
-        beside = (file for file in data if file.is_relative_to(path.parent))
-        read |= {file for file in beside if file.relative_to(path.parent).parts[0] in names}
+        nearby = (file for file in data if file.is_relative_to(path.parent))
+        read |= {file for file in nearby if file.relative_to(path.parent).parts[0] in names}
     return {*reached.values(), *read}
 
 
@@ -102,35 +112,44 @@ def _names(text: str, package: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def recipe(*, code_version: str | None, settings: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
-    """What decides an artefact's content: the code, the settings, and the identities of its inputs."""
-    return {"code_version": code_version, "settings": dict(settings), "inputs": dict(inputs)}
+# --- reuse ---
 
 
-def recipe_path(directory: Path) -> Path:
-    """Where the recipe of an artefact stands: beside it, so that it never is part of it."""
-    return directory.parent / f".{directory.name}.recipe.json"
-
-
-def made_or_reused(
-    directory: Path, kind: str, wanted: Mapping[str, Any], make: Callable[[], Manifest], say: Callable[[str], None]
+def build_or_reuse(
+    directory: Path,
+    kind: str,
+    build: Callable[[], Manifest],
+    *,
+    code_version: str | None,
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    log: Callable[[str], object],
 ) -> Manifest:
-    """Return the artefact in `directory` if it was made by the same recipe and is intact; otherwise make it."""
-    key = content_sha256(wanted)
-    found = _reusable(directory, kind, key)
+    """Return the artifact in `directory` if it is intact and code, settings and inputs are the same; else build it.
+
+    `inputs` maps names to content hashes. `code_version` is None where the result does not depend on our code.
+    """
+    build_key = {"code_version": code_version, "settings": dict(settings), "inputs": dict(inputs)}
+    key_sha256 = content_sha256(build_key)
+    found = _reusable(directory, kind, key_sha256)
     if found is not None:
-        say(f"unchanged since {found.provenance.get('created', 'it was made')}: {directory} is taken as it is")
+        log(f"unchanged since {found.provenance.get('created', 'it was made')}: {directory} is reused")
         return found
-    manifest = make()
-    document = {"recipe_sha256": key, "content_sha256": manifest.sha256, "recipe": wanted}
-    write_text_durably(recipe_path(directory), json.dumps(document, indent=1) + "\n")
+    manifest = build()
+    document = {"recipe_sha256": key_sha256, "content_sha256": manifest.sha256, "recipe": build_key}
+    write_text_durably(build_key_path(directory), json.dumps(document, indent=1) + "\n")
     return manifest
 
 
-def _reusable(directory: Path, kind: str, key: str) -> Manifest | None:
+def build_key_path(directory: Path) -> Path:
+    """Return the file with the build key of an artifact: outside its directory, whose content it must not change."""
+    return directory.parent / f".{directory.name}.recipe.json"
+
+
+def _reusable(directory: Path, kind: str, key_sha256: str) -> Manifest | None:
     try:
-        stored = json.loads(recipe_path(directory).read_text(encoding="utf-8"))
-        if stored["recipe_sha256"] != key:
+        stored = json.loads(build_key_path(directory).read_text(encoding="utf-8"))
+        if stored["recipe_sha256"] != key_sha256:
             return None
         manifest = load_manifest(directory, kind=kind)
         return manifest if manifest.sha256 == stored["content_sha256"] else None
@@ -138,26 +157,58 @@ def _reusable(directory: Path, kind: str, key: str) -> Manifest | None:
         return None
 
 
+# --- files and lineage of artifacts ---
+
+SOURCES_NAME = "sources.json"
+"""File of a `dump` that lists the local files it refers to."""
+EXPORT_FILE = re.compile(r"pages-articles.*\.xml(-p\d+p\d+)?(\.bz2|\.gz)?$")
+"""File of a MediaWiki export; large dumps are split into files such as …-pages-articles1.xml-p1p41242.bz2."""
+TASK_SOURCE_NAME = "source.json"
+"""File of `task_data` with the folder of the official files and the share of the training set cut off as dev set."""
 WIKIPEDIA_LICENCE = "CC-BY-SA-4.0"
 """https://foundation.wikimedia.org/wiki/Policy:Terms_of_Use, section 7."""
 SAMPLE_LICENCE = "Apache-2.0"
-"""The generated encyclopaedia is a product of this program."""
+"""The generated encyclopedia is a product of this program."""
+
+
+def dump_sources(directory: Path) -> list[str]:
+    """Return the files of a materialized dump as sources of a corpus, such as "wikipedia:PATH" or "text:PATH"."""
+    manifest = load_manifest(directory)
+    if SOURCES_NAME in manifest.files:
+        entries = json.loads((directory / SOURCES_NAME).read_text(encoding="utf-8"))
+        return [f"{entry['format']}:{entry['path']}" for entry in entries]
+    return [f"wikipedia:{directory / name}" for name in manifest.files if EXPORT_FILE.search(name)]
+
+
+def load_published_task(home: BertHome, dump: str, task: str) -> Any:
+    """Load the examples that `task_data` refers to; ArtefactError if its files have changed since."""
+    from bert_pipeline.tasks.task import load_task_data
+
+    manifest = load_manifest(home.task_data(dump, task), kind="task_data")
+    source = json.loads((manifest.path / TASK_SOURCE_NAME).read_text(encoding="utf-8"))
+    data = load_task_data(task, source["path"], source["dev_fraction"])
+    expected = {name: entry["sha256"] for name, entry in manifest.inputs.items()}
+    if data.sha256 != expected:
+        changed = sorted(name for name in expected | data.sha256 if expected.get(name) != data.sha256.get(name))
+        raise ArtefactError(
+            f"{source['path']}: {', '.join(changed)} changed since task_data was materialized; materialize it again"
+        )
+    return data
 
 
 def lineage_tags(home: BertHome, dump: str, *, run_id: str) -> dict[str, str]:
-    """The dump, the hashes of what was made of it, the code, and the Dagster run."""
+    """Return the registry tags that name the dump, the hashes of its artifacts, the code and the Dagster run."""
     tags = {
         "dump": dump,
         "generated_sample": str(sample_seed(dump) is not None).lower(),
         "dagster_run_id": run_id,
         "code_version": packages_version("bert_pipeline", "bert_model"),
     }
-    commit = code_commit()
-    if commit:
+    if commit := code_commit():
         tags["code_commit"] = commit
-    for artefact, directory in (("corpus", home.corpus(dump)), ("vocabulary", home.vocabulary(dump))):
+    for artifact, directory in (("corpus", home.corpus(dump)), ("vocabulary", home.vocabulary(dump))):
         if (directory / "manifest.json").is_file():
-            tags[f"{artefact}_sha256"] = load_manifest(directory, kind=artefact).sha256
+            tags[f"{artifact}_sha256"] = load_manifest(directory, kind=artifact).sha256
     lengths = sorted(home.instances(dump, 0).parent.glob("*/manifest.json"), key=lambda path: path.parent.name.zfill(9))
     if lengths:
         tags["instances_sha256"] = " ".join(load_manifest(path.parent, kind="instances").sha256 for path in lengths)
@@ -166,21 +217,30 @@ def lineage_tags(home: BertHome, dump: str, *, run_id: str) -> dict[str, str]:
 
 @functools.cache
 def code_commit() -> str:
-    """The commit of the working tree, "+changes" where files differ from it; "" outside a git checkout."""
+    """Return the commit of the working tree, "+changes" appended if files differ; "" outside a git checkout."""
+
+    def git(*words: str) -> str:
+        result = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=20, check=True)
+        return result.stdout.strip()
+
     try:
-        commit = _git("rev-parse", "HEAD")
-        return f"{commit}+changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
+        commit = git("rev-parse", "HEAD")
+        return f"{commit}+changes" if git("status", "--porcelain", "--untracked-files=no") else commit
     except (OSError, subprocess.SubprocessError):
         return ""
 
 
-def text_licence(sources: Sequence[str], dump: str) -> str:
-    """The licence of the text that a model was trained on, where it is known; "" for files of the user's own."""
+def text_licence(directory: Path, dump: str) -> str:
+    """Return the licence of the text of a materialized dump; "" for the user's own files, whose licence is unknown."""
     if sample_seed(dump) is not None:
         return SAMPLE_LICENCE
+    sources = dump_sources(directory)
     return WIKIPEDIA_LICENCE if sources and all(source.startswith("wikipedia:") for source in sources) else ""
 
 
-def _git(*words: str) -> str:
-    result = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=20, check=True)
-    return result.stdout.strip()
+def registered_name(pretrained: Path, task: str | None) -> str:
+    """Return the registry's name of a model: by the preset of its pre-training, and its task if fine-tuned."""
+    from bert_model.registry.client import model_name
+
+    preset = load_manifest(pretrained, kind="pretrained_model").configuration["model"]["preset"]
+    return model_name(preset, task)

@@ -1,14 +1,14 @@
-"""Training processes under Dagster: torchrun in a process group of its own, followed through its `metrics.jsonl`.
+"""Training processes under Dagster: torchrun in a process group of its own, monitored through its `metrics.jsonl`.
 
-The ranks know nothing of Dagster. What they append to `metrics.jsonl` is reported as it appears; when a rank dies the
-error names the rank and its last words. Nothing is left running, whichever way the step ends:
+The ranks do not depend on Dagster. The events that they append to `metrics.jsonl` are reported as they appear; when a
+rank dies, the error names the rank and the last line of its log. No process is left running, however the step ends:
 
-- normal end or error: whatever still carries this launch's mark gets TERM, then KILL;
-- cancelled run: the interrupt arrives in the waiting loop, torchrun gets TERM and the ranks save and stop;
-- step process killed: the kernel sends torchrun TERM (PR_SET_PDEATHSIG).
+- normal end or error: processes that still carry the mark of this launch get TERM, then KILL;
+- canceled run: the interrupt arrives in the waiting loop, torchrun gets TERM, and the ranks save and stop;
+- killed step process: the kernel sends torchrun TERM (PR_SET_PDEATHSIG).
 
-In-place restarts of torchrun are off (`--max-restarts=0`): a new launch with a fresh rendezvous resumes from the last
-checkpoint, which recovers reliably where an in-place restart often meets stale addresses.
+In-place restarts of torchrun are off (`--max-restarts=0`): they often meet stale addresses, while a new launch with a
+fresh rendezvous reliably resumes from the last checkpoint.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ _ROOT_CAUSE_RANK = re.compile(r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Launch:
-    """One start of a training: what is run, and where its output goes."""
+    """One launch of a training: the command, and where its output goes."""
 
     module: str
     """Python module that every rank runs."""
@@ -60,22 +60,22 @@ class Launch:
     processes_per_node: int = 1
     """Ranks on this machine."""
     nodes: int = 1
-    """Machines in the training; with more than one, each of the others runs the command that is logged at the start."""
+    """Machines in the training; each further one runs the command that is logged at the start."""
     rendezvous_endpoint: str = ""
-    """host:port of the machine where the ranks meet; needed with more than one node."""
+    """host:port of the rendezvous; required with more than one node."""
     rendezvous_id: str = "bert"
-    """Name of the meeting; the same on all nodes."""
+    """Name of the rendezvous; the same on all nodes."""
     threads_per_process: int = 1
     """OMP_NUM_THREADS of each rank; 0 leaves it alone."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Further environment variables of the ranks."""
 
     def command(self) -> list[str]:
-        """The torchrun command line."""
+        """Return the torchrun command line."""
         if self.nodes == 1:
-            meeting = ["--standalone"]
+            rendezvous = ["--standalone"]
         else:
-            meeting = [
+            rendezvous = [
                 f"--nnodes={self.nodes}",
                 "--rdzv-backend=c10d",
                 f"--rdzv-endpoint={self.rendezvous_endpoint}",
@@ -85,7 +85,7 @@ class Launch:
             sys.executable,
             "-m",
             "torch.distributed.run",
-            *meeting,
+            *rendezvous,
             f"--nproc-per-node={self.processes_per_node}",
             "--max-restarts=0",
             f"--log-dir={self.log_directory}",
@@ -97,14 +97,14 @@ class Launch:
 
 
 class MetricsFollower:
-    """Reads the lines that were appended to a `metrics.jsonl` since the last look; a line in the making waits."""
+    """Reader of the complete lines appended to a `metrics.jsonl` since the last call."""
 
     def __init__(self, path: Path, *, from_start: bool = False) -> None:
         self.path = path
         self._offset = path.stat().st_size if path.is_file() and not from_start else 0
 
     def new_events(self) -> list[dict[str, Any]]:
-        """The events appended since the last call, oldest first."""
+        """Return the events appended since the last call, oldest first."""
         if not self.path.is_file():
             return []
         with open(self.path, "rb") as stream:
@@ -122,7 +122,7 @@ class MetricsFollower:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The events of a `metrics.jsonl`, oldest first, without those that a later resume superseded."""
+    """Return the events of a `metrics.jsonl`, oldest first, without those superseded by a later resume."""
     events: list[dict[str, Any]] = []
     for event in MetricsFollower(path, from_start=True).new_events():
         if event.get("event") == "resume":
@@ -136,14 +136,14 @@ def run_training(
     launch: Launch,
     *,
     report: Callable[[dict[str, Any]], None],
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     poll_seconds: float = 0.3,
     grace_seconds: float = 45.0,
 ) -> None:
-    """Run a training to its end, passing each event of `metrics.jsonl` to `report` as it appears.
+    """Run a training to its end and pass each event of `metrics.jsonl` to `report` as it appears.
 
-    `grace_seconds` is what the ranks get between TERM and KILL, enough for a checkpoint. TrainingError names the rank
-    that failed first, its exit code or signal, its last words, the last good checkpoint and the logs.
+    The ranks get `grace_seconds` between TERM and KILL, enough for a checkpoint. TrainingError names the rank that
+    failed first, its exit code or signal, the last line of its log, the last intact checkpoint and the logs.
     """
     launch.log_directory.mkdir(parents=True, exist_ok=True)
     launch_id = uuid.uuid4().hex
@@ -153,12 +153,12 @@ def run_training(
     follower = MetricsFollower(launch.metrics_path)
     torchrun_log = launch.log_directory / "torchrun.log"
     command = launch.command()
-    say(f"starting {launch.processes_per_node} process(es): {' '.join(command)}")
-    with open(torchrun_log, "ab") as log:
+    log(f"starting {launch.processes_per_node} process(es): {' '.join(command)}")
+    with open(torchrun_log, "ab") as output:
         process = subprocess.Popen(
             ending_with_parent(command),
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
@@ -177,55 +177,72 @@ def run_training(
 
 
 def ending_with_parent(command: Sequence[str]) -> list[str]:
-    """Wrap a command so that the kernel sends it TERM when the thread that starts it is gone, however that ended.
+    """Wrap a command so that the kernel sends it TERM when the thread that started it ends, for whatever reason.
 
-    It gets default handlers for SIGINT and SIGTERM too: a shell's background job would pass ignored ones on.
+    SIGINT and SIGTERM get their default handlers: a shell's background job ignores SIGINT, and children inherit that.
     """
     return [sys.executable, "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
 
 
 def describe_failure(launch: Launch, exit_code: int) -> str:
-    """One paragraph on why a training stopped: the rank that failed first, why, and what is safe."""
-    rank, rank_exit = _failed_rank(launch.log_directory / "torchrun.log")
-    if rank is None:
-        who, ending = "torchrun", _ending(exit_code)
-        words = _last_words([launch.log_directory / "torchrun.log"])
+    """Return why a training stopped, in one paragraph: the rank that failed first, the cause, and what is intact."""
+    torchrun_log = launch.log_directory / "torchrun.log"
+    text = torchrun_log.read_text(encoding="utf-8", errors="replace") if torchrun_log.is_file() else ""
+    if match := _ROOT_CAUSE_RANK.search(text):
+        # torchrun names the rank that failed first; the cause is in that rank's own log.
+        rank, ending = f"rank {match[1]}", _ending(int(match[2]))
+        logs = sorted(launch.log_directory.glob(f"*/attempt_0/{match[1]}/stderr.log"))
+        words = _last_line(logs[-1]) if logs else ""
     else:
-        who, ending = f"rank {rank}", _ending(rank_exit if rank_exit is not None else exit_code)
-        words = _last_words(sorted(launch.log_directory.glob(f"*/attempt_0/{rank}/stderr.log"))[-1:])
+        rank, ending, words = "torchrun", _ending(exit_code), _last_line(torchrun_log)
     step = max((event.get("step", 0) for event in read_metrics(launch.metrics_path)), default=0)
-    checkpoint = _last_checkpoint(launch.metrics_path.parent / "checkpoints")
-    safe = f"{checkpoint} is intact; materialize again to resume from it" if checkpoint else "no checkpoint yet"
+    checkpoints = launch.metrics_path.parent.glob("checkpoints/step-*/manifest.json")
+    last = max((path.parent.name for path in checkpoints), default="")
+    intact = f"{last} is intact; materialize again to resume from it" if last else "no checkpoint yet"
     cause = f": {words}" if words else ""
-    return f"{who} {ending} after step {step}{cause}. {safe}. Logs: {launch.log_directory}"
+    return f"{rank} {ending} after step {step}{cause}. {intact}. Logs: {launch.log_directory}"
+
+
+def _ending(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"failed with exit code {exit_code}"
+    try:
+        return f"was ended by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"was ended by signal {-exit_code}"
+
+
+def _last_line(path: Path) -> str:
+    """Return the last line of a log that is no ruler, cut to a readable length; "" if there is none."""
+    if not path.is_file():
+        return ""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+    lines = [line for line in lines if line and not set(line) <= set("=-~^ ")]
+    return lines[-1][-500:] if lines else ""
 
 
 def launch_processes(launch_id: str) -> list[int]:
-    """Process ids that carry the mark of a launch (Linux; empty where /proc does not exist)."""
+    """Return the ids of processes that carry the mark of a launch (Linux; empty without /proc)."""
     mark = f"{LAUNCH_VARIABLE}={launch_id}".encode()
     found = []
-    for entry in _process_directories():
+    for entry in Path("/proc").glob("[0-9]*"):
+        if entry.name == str(os.getpid()):
+            continue
         with contextlib.suppress(OSError):
             if mark in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
     return found
 
 
-def _process_directories() -> Iterator[Path]:
-    root = Path("/proc")
-    if root.is_dir():
-        yield from (entry for entry in root.iterdir() if entry.name.isdigit() and int(entry.name) != os.getpid())
-
-
 def _end_launch(process: subprocess.Popen[bytes], launch_id: str, grace_seconds: float) -> None:
-    """Leave nothing of a launch running: TERM to torchrun, which stops its ranks, then KILL to what remains."""
+    """End all processes of a launch: TERM to torchrun, which stops its ranks, then KILL to what remains."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(grace_seconds)
     remaining = launch_processes(launch_id)
-    if remaining and process.poll() is not None:  # torchrun is gone, a rank is not: it gets its own TERM first
+    if remaining and process.poll() is not None:  # ranks that outlived torchrun get a TERM of their own first
         _signal_all(remaining, signal.SIGTERM)
         deadline = time.monotonic() + min(grace_seconds, 5.0)
         while remaining and time.monotonic() < deadline:
@@ -244,35 +261,3 @@ def _signal_all(process_ids: Iterable[int], number: signal.Signals) -> None:
     for process_id in process_ids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process_id, number)
-
-
-def _failed_rank(torchrun_log: Path) -> tuple[int | None, int | None]:
-    text = torchrun_log.read_text(encoding="utf-8", errors="replace") if torchrun_log.is_file() else ""
-    match = _ROOT_CAUSE_RANK.search(text)
-    return (int(match[1]), int(match[2])) if match else (None, None)
-
-
-def _ending(exit_code: int) -> str:
-    if exit_code >= 0:
-        return f"failed with exit code {exit_code}"
-    try:
-        return f"was ended by {signal.Signals(-exit_code).name}"
-    except ValueError:
-        return f"was ended by signal {-exit_code}"
-
-
-def _last_words(paths: Sequence[Path]) -> str:
-    """The last line of a log that says something, cut to a readable length."""
-    for path in paths:
-        if not path.is_file():
-            continue
-        lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
-        lines = [line for line in lines if line and not set(line) <= set("=-~^ ")]
-        if lines:
-            return lines[-1][-500:]
-    return ""
-
-
-def _last_checkpoint(directory: Path) -> str:
-    names = sorted(path.parent.name for path in directory.glob("step-*/manifest.json"))
-    return names[-1] if names else ""

@@ -1,4 +1,4 @@
-"""The model agrees with Hugging Face transformers in values and gradients, and computes nothing that is not read."""
+"""The model equals Hugging Face transformers in values and gradients, and computes only what is read."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def small_config(**changes: Any) -> BertConfig:
 
 
 def pair(config: BertConfig) -> tuple[BertForPreTraining, Any]:
-    """Our model and theirs with the same weights; larger ones than at the start, so that differences would show."""
+    """The same weights in this model and in transformers'; larger than initial ones, so that differences would show."""
     ours = new_model(BertForPreTraining, config, seed=3)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -55,7 +55,7 @@ def batch(padded: bool) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
 @pytest.mark.parametrize("padded", [False, True])
-def test_hidden_states_attentions_and_logits_agree_with_transformers(hidden_act: str, padded: bool) -> None:
+def test_hidden_states_attentions_and_logits_equal_transformers(hidden_act: str, padded: bool) -> None:
     ours, theirs = pair(small_config(hidden_act=hidden_act))
     inputs = batch(padded)
     with torch.no_grad():
@@ -79,7 +79,7 @@ def test_hidden_states_attentions_and_logits_agree_with_transformers(hidden_act:
         )
 
 
-def test_without_a_mask_everything_is_seen() -> None:
+def test_input_without_mask_equals_transformers() -> None:
     ours, theirs = pair(small_config())
     inputs = batch(False)
     del inputs["attention_mask"], inputs["token_type_ids"]
@@ -89,16 +89,14 @@ def test_without_a_mask_everything_is_seen() -> None:
         )
 
 
-def token_rows(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The places of the real tokens, as a packed batch names them."""
+def token_indices(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The indices of the real tokens of an unpadded batch."""
     return inputs["attention_mask"].flatten().nonzero().squeeze(1)
 
 
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
-@pytest.mark.parametrize(("padded", "packed"), [(False, False), (True, False), (True, True)])
-def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(
-    padded: bool, packed: bool, hidden_act: str
-) -> None:
+@pytest.mark.parametrize(("padded", "unpadded"), [(False, False), (True, False), (True, True)])
+def test_gradients_at_masked_positions_equal_transformers(padded: bool, unpadded: bool, hidden_act: str) -> None:
     ours, theirs = pair(small_config(hidden_act=hidden_act))
     inputs = batch(padded)
     positions = torch.tensor([[1, 5, 7], [2, 3, 16], [1, 2, 0], [4, 9, 20]])
@@ -111,8 +109,8 @@ def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(
                 labels[row, position] = target
     expected = theirs(**inputs, labels=labels, next_sentence_label=next_sentence)
     expected.loss.backward()
-    rows = token_rows(inputs) if packed else None
-    found = ours(**inputs, token_rows=rows, masked_lm_positions=positions)
+    indices = token_indices(inputs) if unpadded else None
+    found = ours(**inputs, token_indices=indices, masked_lm_positions=positions)
     loss = functional.cross_entropy(found.prediction_logits.flatten(0, 1), targets.flatten())
     loss = loss + functional.cross_entropy(found.seq_relationship_logits, next_sentence)
     loss.backward()
@@ -124,9 +122,9 @@ def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(
     counts = (targets != -100).sum(), len(next_sentence)  # training's own way: sums, without logits in between
     sums = ours.loss_sums(
         **inputs,
-        token_rows=rows,
+        token_indices=indices,
         masked_lm_positions=positions,
-        prediction_rows=(targets.flatten() != -100).nonzero().squeeze(1),
+        prediction_indices=(targets.flatten() != -100).nonzero().squeeze(1),
         labels=targets,
         next_sentence_label=next_sentence,
     )
@@ -137,41 +135,43 @@ def test_gradients_at_masked_positions_alone_agree_with_transformers_over_all(
 
 
 @pytest.mark.parametrize("attention", ["bidirectional", "causal"])
-def test_a_packed_batch_gives_what_a_padded_one_gives_and_zeros_in_the_padding(attention: str) -> None:
+def test_unpadded_batch_equals_padded_with_zeros_in_padding(attention: str) -> None:
     model, _ = pair(small_config(attention=attention))
     inputs = batch(True)
     tokens = inputs["attention_mask"].bool()
     with torch.no_grad():
         padded = model(**inputs, output_hidden_states=True, output_attentions=True)
-        packed = model(**inputs, token_rows=token_rows(inputs), output_hidden_states=True, output_attentions=True)
-    for one, other in zip(packed.hidden_states, padded.hidden_states, strict=True):
+        unpadded = model(
+            **inputs, token_indices=token_indices(inputs), output_hidden_states=True, output_attentions=True
+        )
+    for one, other in zip(unpadded.hidden_states, padded.hidden_states, strict=True):
         torch.testing.assert_close(one[tokens], other[tokens], atol=TOLERANCE, rtol=TOLERANCE)
         assert one[~tokens].eq(0).all()
-    for one, other in zip(packed.attentions, padded.attentions, strict=True):
+    for one, other in zip(unpadded.attentions, padded.attentions, strict=True):
         torch.testing.assert_close(one.transpose(1, 2)[tokens], other.transpose(1, 2)[tokens], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(
-        packed.prediction_logits[tokens], padded.prediction_logits[tokens], atol=TOLERANCE, rtol=TOLERANCE
+        unpadded.prediction_logits[tokens], padded.prediction_logits[tokens], atol=TOLERANCE, rtol=TOLERANCE
     )
-    torch.testing.assert_close(packed.seq_relationship_logits, padded.seq_relationship_logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(unpadded.seq_relationship_logits, padded.seq_relationship_logits, atol=1e-5, rtol=1e-5)
 
 
-def test_a_packed_batch_computes_its_dense_layers_on_real_tokens_alone() -> None:
+def test_unpadded_batch_runs_dense_layers_on_real_tokens_only() -> None:
     model = new_model(BertForPreTraining, small_config(), seed=1)
     inputs = batch(True)
     seen = set()
     for block in model.bert.encoder.layer:
         for layer in (block.attention.self.key, block.attention.output.dense, block.intermediate.dense):
             layer.register_forward_pre_hook(lambda _, given: seen.add(given[0].shape[:-1].numel()))
-    model(**inputs, token_rows=token_rows(inputs))
+    model(**inputs, token_indices=token_indices(inputs))
     assert seen == {24 + 17 + 8 + 21}
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_the_compiled_graph_is_one_and_has_the_same_losses_and_gradients(packed: bool) -> None:
+@pytest.mark.parametrize("unpadded", [False, True])
+def test_compiled_model_is_one_graph_with_equal_gradients(unpadded: bool) -> None:
     model, _ = pair(small_config())
     inputs = batch(True)
-    inputs["token_rows"] = token_rows(inputs) if packed else None  # type: ignore[assignment]
-    inputs["prediction_rows"] = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11])
+    inputs["token_indices"] = token_indices(inputs) if unpadded else None  # type: ignore[assignment]
+    inputs["prediction_indices"] = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11])
     inputs["masked_lm_positions"] = torch.tensor([[1, 5, 7], [2, 3, 16], [1, 2, 0], [4, 9, 20]])
     inputs["labels"] = torch.tensor([[11, 12, 13], [14, 15, 16], [17, 18, -100], [19, 20, 21]])
     inputs["next_sentence_label"] = torch.tensor([0, 1, 1, 0])
@@ -185,7 +185,7 @@ def test_the_compiled_graph_is_one_and_has_the_same_losses_and_gradients(packed:
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5)
 
 
-def test_masked_positions_give_the_logits_that_stand_there() -> None:
+def test_logits_at_masked_positions_equal_those_of_all_positions() -> None:
     ours, _ = pair(small_config())
     inputs = batch(True)
     positions = torch.tensor([[1, 5], [2, 3], [0, 7], [4, 20]])
@@ -197,7 +197,7 @@ def test_masked_positions_give_the_logits_that_stand_there() -> None:
 
 
 @pytest.mark.parametrize("masked_positions", [False, True])
-def test_causal_attention_sees_nothing_to_the_right(masked_positions: bool) -> None:
+def test_causal_attention_ignores_later_tokens(masked_positions: bool) -> None:
     model = pair(small_config(attention="causal"))[0]
     inputs = batch(True)
     changed = dict(inputs, input_ids=inputs["input_ids"].clone())
@@ -211,7 +211,7 @@ def test_causal_attention_sees_nothing_to_the_right(masked_positions: bool) -> N
     assert not torch.allclose(one[before], other[before], atol=1e-3)
 
 
-def test_dropout_acts_in_training_alone_and_follows_the_generator() -> None:
+def test_dropout_acts_in_training_only_and_follows_the_generator() -> None:
     model = new_model(BertForPreTraining, small_config(), seed=1)
     inputs = batch(True)
     outputs = []
@@ -223,21 +223,21 @@ def test_dropout_acts_in_training_alone_and_follows_the_generator() -> None:
     assert torch.equal(model.eval()(**inputs).prediction_logits, model(**inputs).prediction_logits)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_attention_drops_out_by_itself(packed: bool) -> None:
+@pytest.mark.parametrize("unpadded", [False, True])
+def test_attention_has_its_own_dropout(unpadded: bool) -> None:
     model = new_model(BertForPreTraining, small_config(hidden_dropout_prob=0.0), seed=1).train()
     inputs = batch(True)
-    rows = token_rows(inputs) if packed else None
+    indices = token_indices(inputs) if unpadded else None
     torch.manual_seed(1)
-    one, other = (model(**inputs, token_rows=rows).prediction_logits for _ in range(2))
+    one, other = (model(**inputs, token_indices=indices).prediction_logits for _ in range(2))
     assert not torch.equal(one, other)
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_no_kernel_of_attention_is_called_without_the_dropout_that_is_asked_for(
+def test_fused_attention_is_called_only_where_it_supports_dropout(
     monkeypatch: pytest.MonkeyPatch, training: bool
 ) -> None:
-    """On all devices but the CPU, whose fused kernel has none: there it is called where nothing is dropped."""
+    """The CPU's fused kernel has no dropout, so there it is called only if nothing is dropped."""
     asked: list[float] = []
     fused = functional.scaled_dot_product_attention
 
@@ -264,7 +264,7 @@ def test_dropout_keeps_the_stated_share_and_the_mean(probability: float) -> None
     assert neighbours.double().mean().item() == pytest.approx(probability**2, abs=0.003)
 
 
-def test_fresh_weights_are_a_function_of_the_seed_and_leave_the_global_generator_alone() -> None:
+def test_new_weights_depend_on_the_seed_only() -> None:
     torch.manual_seed(9)
     expected = torch.rand(3)
     torch.manual_seed(9)

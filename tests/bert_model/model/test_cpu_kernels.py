@@ -1,4 +1,4 @@
-"""oneDNN's products are torch's own, in values and gradients, and the choice between them is a model's own."""
+"""oneDNN equals torch in values and gradients, and is chosen per model size where it is faster."""
 
 import pytest
 import torch
@@ -6,10 +6,10 @@ import torch
 from bert_model.model import cpu_kernels
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import (
-    HAS_ONEDNN,
     Linear,
     cpu_settings,
     fast_dropout,
+    has_onednn_linear,
     linear,
     onednn_choice,
     onednn_shapes,
@@ -38,10 +38,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     return found
 
 
-@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch was built without oneDNN")
+@pytest.mark.skipif(not has_onednn_linear(), reason="this torch was built without oneDNN")
 @pytest.mark.parametrize("leading", [(7,), (2, 5), (1, 1, 3)])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_onednn_has_the_values_and_gradients_of_torch(calls, leading: tuple[int, ...], has_bias: bool) -> None:
+def test_onednn_equals_torch_in_values_and_gradients(calls, leading: tuple[int, ...], has_bias: bool) -> None:
     results: list[list[torch.Tensor]] = []
     for shapes in ([(9, 12)], []):
         hidden, weight = numbers(*leading, 12).requires_grad_(), numbers(9, 12, seed=1).requires_grad_()
@@ -55,15 +55,15 @@ def test_onednn_has_the_values_and_gradients_of_torch(calls, leading: tuple[int,
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch was built without oneDNN")
+@pytest.mark.skipif(not has_onednn_linear(), reason="this torch was built without oneDNN")
 @pytest.mark.parametrize("shape", [(50, 40, 3), (50, 3, 40), (4, 30, 20)])
-def test_weight_gradient_is_one_product_whichever_factor_is_transposed(shape: tuple[int, int, int]) -> None:
+def test_weight_gradient_is_equal_for_either_transposed_factor(shape: tuple[int, int, int]) -> None:
     rows, outputs, inputs = shape
     left, right = numbers(rows, outputs), numbers(rows, inputs, seed=1)
     torch.testing.assert_close(cpu_kernels._matmul_tn(left, right), left.t() @ right, atol=1e-5, rtol=1e-5)
 
 
-def test_gradients_of_any_layout_are_taken() -> None:
+def test_gradients_of_any_memory_layout_are_accepted() -> None:
     layer = Linear(6, 4)
     hidden = numbers(5, 6)
     with cpu_settings(onednn=[(4, 6)]):
@@ -73,7 +73,7 @@ def test_gradients_of_any_layout_are_taken() -> None:
         torch.testing.assert_close(layer(hidden.t().contiguous().t()), layer(hidden))
 
 
-def test_onednn_computes_the_chosen_shapes_in_float32_on_the_cpu_and_nothing_else(calls) -> None:
+def test_onednn_is_limited_to_chosen_float32_shapes_on_cpu(calls) -> None:
     with cpu_settings(onednn=[(4, 3)]):
         linear(numbers(2, 3), numbers(5, 3))
         linear(numbers(2, 3).double(), numbers(4, 3).double())
@@ -87,7 +87,7 @@ def test_onednn_computes_the_chosen_shapes_in_float32_on_the_cpu_and_nothing_els
     assert calls == []
 
 
-def test_settings_are_put_back_whatever_happens() -> None:
+def test_cpu_settings_are_restored_after_an_error() -> None:
     threads = torch.get_num_threads()
 
     def fails() -> None:
@@ -99,7 +99,7 @@ def test_settings_are_put_back_whatever_happens() -> None:
     assert (onednn_shapes(), torch.get_num_threads()) == ([], threads)
 
 
-@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch was built without oneDNN")
+@pytest.mark.skipif(not has_onednn_linear(), reason="this torch was built without oneDNN")
 @pytest.mark.parametrize(
     ("faster", "by_onednn", "chosen"),
     [
@@ -110,17 +110,17 @@ def test_settings_are_put_back_whatever_happens() -> None:
         (SHAPES[3:], 0.5, []),  # 15 % of one product of 12.15 a token
     ],
 )
-def test_onednn_is_chosen_where_it_saves_a_tenth_of_the_products(monkeypatch, faster, by_onednn, chosen) -> None:
+def test_onednn_is_chosen_if_it_saves_a_tenth_of_product_time(monkeypatch, faster, by_onednn, chosen) -> None:
     monkeypatch.setattr(
-        cpu_kernels, "_seconds", lambda shape, rows: (rows, rows * (by_onednn if shape in faster else 1.2))
+        cpu_kernels, "_time_products", lambda shape, rows: (rows, rows * (by_onednn if shape in faster else 1.2))
     )
     cpu_kernels._choose.cache_clear()
     assert sorted(onednn_choice(CONFIG)) == sorted(chosen)
     cpu_kernels._choose.cache_clear()
 
 
-@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch was built without oneDNN")
-def test_probe_leaves_generator_threads_and_kernels_as_they_were() -> None:
+@pytest.mark.skipif(not has_onednn_linear(), reason="this torch was built without oneDNN")
+def test_kernel_probe_leaves_generator_and_settings_unchanged() -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     cpu_kernels._choose.cache_clear()
     with torch.inference_mode():  # as a prediction may ask
@@ -129,23 +129,38 @@ def test_probe_leaves_generator_threads_and_kernels_as_they_were() -> None:
     assert (onednn_shapes(), torch.get_num_threads()) == ([], threads)
 
 
-def test_without_the_private_kernel_every_layer_is_torchs_own(monkeypatch, calls) -> None:
-    monkeypatch.setattr(cpu_kernels, "HAS_ONEDNN", False)
+def without_arguments() -> torch.Tensor:
+    return torch.zeros(1)
+
+
+def unknown_operator(*_: object) -> torch.Tensor:
+    raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute '_linear_pointwise'")
+
+
+def without_bias(left: torch.Tensor, right: torch.Tensor, *_: object) -> torch.Tensor:
+    return left @ right.t()
+
+
+@pytest.mark.parametrize("kernel", [unknown_operator, without_arguments, without_bias])
+def test_private_kernel_missing_or_changed_falls_back_to_torch(monkeypatch, request, calls, kernel) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", kernel)
+    has_onednn_linear.cache_clear()
+    request.addfinalizer(has_onednn_linear.cache_clear)
     assert onednn_choice(CONFIG) == ()
     with cpu_settings(onednn=[(4, 3)]):  # as a checkpoint of another machine may ask
         assert linear(numbers(2, 3), numbers(4, 3)).shape == (2, 4)
     assert calls == []
 
 
-def test_on_a_gpu_there_is_nothing_to_choose() -> None:
+def test_gpu_has_no_onednn_choice() -> None:
     assert onednn_choice(CONFIG, device="cuda") == ()
 
 
-def test_processor_is_named_with_the_instructions_that_torch_uses() -> None:
+def test_processor_name_includes_the_instruction_set() -> None:
     assert processor().endswith(f"({torch.backends.cpu.get_cpu_capability()})")
 
 
-def test_dropout_is_torchs_own_when_nothing_is_dropped() -> None:
+def test_dropout_without_effect_returns_its_input() -> None:
     hidden = numbers(3, 4)
     assert fast_dropout(hidden, 0.0, True) is hidden
     assert fast_dropout(hidden, 0.5, False) is hidden

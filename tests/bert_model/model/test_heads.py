@@ -1,4 +1,4 @@
-"""Every head agrees with its Hugging Face counterpart and is read and written as that architecture."""
+"""Every head equals its Hugging Face counterpart, and is read and written as that architecture."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ transformers = pytest.importorskip("transformers")
     "model_class",
     [BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering, BertForMultipleChoice],
 )
-def test_transformers_opens_what_we_write_and_gives_the_same_logits(model_class: Any, tmp_path: Path) -> None:
+def test_transformers_loads_saved_model_with_equal_logits(model_class: Any, tmp_path: Path) -> None:
     labels = () if model_class is BertForQuestionAnswering else ("a", "b", "c")
     config = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32, labels=labels)
     ours = new_model(model_class, config, seed=1).eval()
@@ -56,7 +56,7 @@ def test_transformers_opens_what_we_write_and_gives_the_same_logits(model_class:
     "model_class",
     [BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering, BertForMultipleChoice],
 )
-def test_a_bilstm_on_top_lets_a_left_to_right_model_see_both_sides(model_class: Any, tmp_path: Path) -> None:
+def test_bilstm_gives_a_causal_model_both_contexts(model_class: Any, tmp_path: Path) -> None:
     config = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32, attention="causal")
     (tmp_path / "pretrained").mkdir()
     save_model(new_model(BertForPreTraining, config, seed=1), tmp_path / "pretrained", make_tokenizer(60))
@@ -95,14 +95,14 @@ def test_a_bilstm_on_top_lets_a_left_to_right_model_see_both_sides(model_class: 
     torch.testing.assert_close(first(tuned, padded, attention_mask=mask), first(tuned, ids[..., :9]))
 
 
-def test_a_classifier_has_as_many_outputs_as_labels_and_its_own_dropout() -> None:
+def test_classifier_has_one_output_per_label_and_own_dropout() -> None:
     config = BertConfig.from_preset("tiny", vocab_size=60, labels=("only",), classifier_dropout=0.3)
     model = new_model(BertForSequenceClassification, config, seed=0)
     assert model.classifier.weight.shape == (1, 128)
     assert model.dropout.probability == 0.3
 
 
-def test_lstm_computes_in_float32_where_the_processor_has_none_for_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lstm_without_bfloat16_support_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Tagger.fresh((2, 16), 3, feature_input="last", hidden_size=8, dropout=0.0, seed=1).eval()
     inputs = (torch.randn(4, 12, 2, 16, generator=torch.Generator().manual_seed(0)), torch.ones(4, 12))
     monkeypatch.setattr("bert_model.model.heads.has_bfloat16_lstm", lambda: False)
@@ -112,7 +112,7 @@ def test_lstm_computes_in_float32_where_the_processor_has_none_for_bfloat16(monk
             assert torch.equal(model(*inputs), expected)
 
 
-def test_probe_for_the_lstm_leaves_the_generator_as_it_was() -> None:
+def test_lstm_probe_leaves_the_generator_unchanged() -> None:
     state = torch.get_rng_state()
     has_bfloat16_lstm.cache_clear()
     assert isinstance(has_bfloat16_lstm(), bool)

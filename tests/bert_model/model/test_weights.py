@@ -1,4 +1,4 @@
-"""Weights go in and out strictly: what does not fit is named, what is created or dropped is listed."""
+"""Weights are read strictly: errors name the tensors, and reports list created and dropped heads."""
 
 import json
 import pickle
@@ -21,7 +21,7 @@ CONFIG = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=3
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    """A directory of ours with a BertForPreTraining."""
+    """A saved BertForPreTraining."""
     directory = tmp_path / "saved"
     directory.mkdir()
     save_model(new_model(BertForPreTraining, CONFIG, seed=1), directory, make_tokenizer(60))
@@ -39,14 +39,14 @@ def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_a_model_survives_the_way_out_and_in(saved: Path) -> None:
+def test_model_round_trips(saved: Path) -> None:
     model, report = load_model(BertForPreTraining, saved)
     assert same(model, new_model(BertForPreTraining, CONFIG, seed=1))
     assert (report.created, report.dropped) == ((), ())
     assert len(report.loaded) == len(dict(model.named_parameters()))
 
 
-def test_transformers_opens_a_saved_model_without_a_missing_tensor(saved: Path) -> None:
+def test_transformers_loads_saved_task_model_completely(saved: Path) -> None:
     transformers = pytest.importorskip("transformers")
     theirs, info = transformers.AutoModelForPreTraining.from_pretrained(saved, output_loading_info=True)
     assert not info["missing_keys"]
@@ -63,7 +63,7 @@ def test_transformers_opens_a_saved_model_without_a_missing_tensor(saved: Path) 
 
 
 @pytest.mark.parametrize("as_bin", [False, True])
-def test_a_directory_of_transformers_is_read(tmp_path: Path, as_bin: bool) -> None:
+def test_transformers_directory_is_read(tmp_path: Path, as_bin: bool) -> None:
     transformers = pytest.importorskip("transformers")
     theirs = transformers.BertForPreTraining(
         transformers.BertConfig(
@@ -81,7 +81,7 @@ def test_a_directory_of_transformers_is_read(tmp_path: Path, as_bin: bool) -> No
 
 
 def shard(theirs: Any, directory: Path, as_bin: bool) -> int:
-    """Save a model of transformers in several files with an index; returns how many."""
+    """Save a transformers model in shards with an index; returns their number."""
     if as_bin:
         from huggingface_hub import save_torch_state_dict
 
@@ -95,7 +95,7 @@ def shard(theirs: Any, directory: Path, as_bin: bool) -> int:
 
 
 @pytest.mark.parametrize("as_bin", [False, True])
-def test_weights_in_several_files_are_read_by_their_index(tmp_path: Path, as_bin: bool) -> None:
+def test_sharded_weights_are_read_by_their_index(tmp_path: Path, as_bin: bool) -> None:
     transformers = pytest.importorskip("transformers")
     shape = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     theirs = transformers.BertForPreTraining(transformers.BertConfig(**shape, intermediate_size=64))
@@ -111,11 +111,11 @@ def test_weights_in_several_files_are_read_by_their_index(tmp_path: Path, as_bin
         load_model(BertForPreTraining, tmp_path)
 
 
-def test_code_in_a_shard_of_a_bin_is_not_run(saved: Path, tmp_path: Path) -> None:
+def test_code_in_a_pickled_shard_is_not_run(saved: Path, tmp_path: Path) -> None:
     (saved / "model.safetensors").unlink()
     (saved / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": {"x": "pytorch_model-1.bin"}}))
     torch.save({"x": Planted(tmp_path / "planted")}, saved / "pytorch_model-1.bin")
-    with pytest.raises(InputError, match="not a file of tensors alone"):
+    with pytest.raises(InputError, match="not a file of tensors only"):
         load_model(BertForPreTraining, saved)
     assert not (tmp_path / "planted").exists()
 
@@ -139,7 +139,7 @@ ARCHITECTURE_ENDS = (
 
 
 @pytest.mark.parametrize("architecture", sorted(HEADS))
-def test_every_architecture_of_transformers_gives_the_same_hidden_states(architecture: str, tmp_path: Path) -> None:
+def test_every_transformers_architecture_has_equal_hidden_states(architecture: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     shape = {"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
     theirs = getattr(transformers, architecture)(transformers.BertConfig(**shape, intermediate_size=40)).eval()
@@ -155,7 +155,7 @@ def test_every_architecture_of_transformers_gives_the_same_hidden_states(archite
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_language_model_from_left_to_right_is_read_as_causal(tmp_path: Path) -> None:
+def test_left_to_right_language_model_is_read_as_causal(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     shape = {"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
     settings = transformers.BertConfig(**shape, intermediate_size=40, is_decoder=True)
@@ -169,7 +169,7 @@ def test_a_language_model_from_left_to_right_is_read_as_causal(tmp_path: Path) -
         torch.testing.assert_close(ours.eval()(ids).prediction_logits, theirs(ids).logits, atol=1e-5, rtol=1e-5)
 
 
-def test_names_of_older_releases_are_understood(saved: Path) -> None:
+def test_tensor_names_of_older_releases_are_renamed(saved: Path) -> None:
     def age(tensors: dict[str, torch.Tensor]) -> None:
         for name in list(tensors):
             if "LayerNorm" in name:
@@ -182,7 +182,7 @@ def test_names_of_older_releases_are_understood(saved: Path) -> None:
     assert same(load_model(BertForPreTraining, saved)[0], new_model(BertForPreTraining, CONFIG, seed=1))
 
 
-def test_heads_are_created_and_dropped_by_the_pair_of_architectures(saved: Path) -> None:
+def test_heads_are_created_and_dropped_by_architecture_pair(saved: Path) -> None:
     model, report = load_model(BertForSequenceClassification, saved, num_labels=3, seed=4)
     assert report.created == ("classifier.bias", "classifier.weight")
     assert all(name.startswith("cls.") for name in report.dropped)
@@ -194,13 +194,13 @@ def test_heads_are_created_and_dropped_by_the_pair_of_architectures(saved: Path)
     assert model.classifier.bias.eq(0).all()
 
 
-def test_the_bare_encoder_is_read_from_any_model(saved: Path) -> None:
+def test_encoder_is_read_from_any_architecture(saved: Path) -> None:
     encoder, report = load_model(BertModel, saved)
     assert len(report.loaded) == len(dict(encoder.named_parameters()))
     assert not report.created
 
 
-def test_a_classifier_of_another_kind_of_task_is_not_taken_over(tmp_path: Path) -> None:
+def test_classifier_of_another_task_kind_is_not_loaded(tmp_path: Path) -> None:
     save_model(new_model(BertForTokenClassification, CONFIG, seed=1), tmp_path, make_tokenizer(60))
     _, report = load_model(BertForSequenceClassification, tmp_path)
     assert set(report.dropped) == {"classifier.bias", "classifier.weight"}
@@ -229,19 +229,19 @@ QUERY = "bert.encoder.layer.1.attention.self.query.weight"
         ),
     ],
 )
-def test_a_tensor_that_does_not_fit_is_named(saved: Path, change: Any, message: str) -> None:
+def test_tensor_of_wrong_shape_is_named(saved: Path, change: Any, message: str) -> None:
     rewrite(saved, change)
     with pytest.raises(InputError, match=message):
         load_model(BertForPreTraining, saved)
 
 
-def test_a_classifier_with_another_number_of_labels_is_refused(tmp_path: Path) -> None:
+def test_classifier_with_another_number_of_labels_is_refused(tmp_path: Path) -> None:
     save_model(new_model(BertForSequenceClassification, CONFIG, seed=1), tmp_path, make_tokenizer(60))
     with pytest.raises(InputError, match="classifier.weight has shape"):
         load_model(BertForSequenceClassification, tmp_path, num_labels=3)
 
 
-def test_an_unknown_architecture_is_refused(saved: Path) -> None:
+def test_unknown_architecture_is_refused(saved: Path) -> None:
     document = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps(document | {"architectures": ["BertForEverything"]}))
     with pytest.raises(InputError, match="BertForEverything"):
@@ -258,26 +258,26 @@ class Planted:
         return Path.write_text, (self.target, "planted")
 
 
-def test_code_in_a_bin_file_is_not_run(saved: Path, tmp_path: Path) -> None:
+def test_code_in_a_pickled_file_is_not_run(saved: Path, tmp_path: Path) -> None:
     (saved / "model.safetensors").unlink()
     target = tmp_path / "planted"
     torch.save({"x": Planted(target)}, saved / "pytorch_model.bin")
-    with pytest.raises(InputError, match="not a file of tensors alone"):
+    with pytest.raises(InputError, match="not a file of tensors only"):
         load_model(BertForPreTraining, saved)
     (saved / "pytorch_model.bin").write_bytes(pickle.dumps(Planted(target), protocol=2))
-    with pytest.raises(InputError, match="not a file of tensors alone"):
+    with pytest.raises(InputError, match="not a file of tensors only"):
         load_model(BertForPreTraining, saved)
     assert not target.exists()
 
 
-def test_a_cut_file_is_one_sentence(saved: Path) -> None:
+def test_truncated_file_is_one_sentence(saved: Path) -> None:
     path = saved / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(InputError, match="not a readable safetensors file"):
         load_model(BertForPreTraining, saved)
 
 
-def test_a_shard_index_cannot_reach_out_of_its_directory(saved: Path) -> None:
+def test_shard_index_with_outside_path_is_refused(saved: Path) -> None:
     (saved / "model.safetensors").rename(saved.parent / "outside.safetensors")
     index = {"weight_map": {"x": "../outside.safetensors"}}
     (saved / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -285,6 +285,6 @@ def test_a_shard_index_cannot_reach_out_of_its_directory(saved: Path) -> None:
         load_model(BertForPreTraining, saved)
 
 
-def test_a_vocabulary_larger_than_the_model_is_refused(tmp_path: Path) -> None:
+def test_vocabulary_larger_than_the_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="61 tokens"):
         save_model(new_model(BertForPreTraining, CONFIG, seed=1), tmp_path, make_tokenizer(61))

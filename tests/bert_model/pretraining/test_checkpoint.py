@@ -1,4 +1,4 @@
-"""Checkpoints are whole or not there, are kept as stated, and restore to the last bit."""
+"""Checkpoints are published atomically, pruned by the retention settings, and restored bit for bit."""
 
 import dataclasses
 import errno
@@ -42,7 +42,7 @@ def directory(path: Path, **settings: Any) -> CheckpointDirectory:
     return CheckpointDirectory(path / "checkpoints", tokenizer=make_tokenizer(60), **(defaults | settings))
 
 
-def test_a_checkpoint_restores_weights_optimizer_and_state_bit_for_bit(tmp_path: Path) -> None:
+def test_checkpoint_restores_weights_and_optimizer_bit_for_bit(tmp_path: Path) -> None:
     model, optimizer = trained()
     path = directory(tmp_path).save(snapshot(7))
     other, its_optimizer = trained(seed=2)
@@ -56,7 +56,7 @@ def test_a_checkpoint_restores_weights_optimizer_and_state_bit_for_bit(tmp_path:
 
 
 @pytest.mark.parametrize("attention", ["bidirectional", "causal"])
-def test_a_checkpoint_holds_no_pickle_and_gives_the_same_logits_in_transformers(
+def test_checkpoint_has_no_pickle_and_loads_into_transformers(
     tmp_path: Path, attention: Literal["bidirectional", "causal"]
 ) -> None:
     transformers = pytest.importorskip("transformers")
@@ -80,7 +80,7 @@ def test_a_checkpoint_holds_no_pickle_and_gives_the_same_logits_in_transformers(
     assert restored.config.attention == attention
 
 
-def test_a_snapshot_is_a_copy_that_training_does_not_touch() -> None:
+def test_snapshot_is_independent_of_later_updates() -> None:
     model, optimizer = trained()
     taken = take_snapshot(model, optimizer, step=1, state={}, metrics={})
     name = "bert.pooler.dense.weight"
@@ -91,14 +91,14 @@ def test_a_snapshot_is_a_copy_that_training_does_not_touch() -> None:
     assert torch.equal(taken.optimizer[f"exp_avg:{name}"], moments)
 
 
-def test_the_last_are_kept_and_those_at_every_so_many_steps(tmp_path: Path) -> None:
+def test_retention_keeps_last_and_every_nth_checkpoint(tmp_path: Path) -> None:
     kept = directory(tmp_path, keep_last=2, keep_every_steps=20)
     for step in (10, 20, 30, 40, 50):
         kept.save(snapshot(step))
     assert kept.steps() == [20, 40, 50]
 
 
-def test_damaged_checkpoints_are_skipped_with_their_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_checkpoints_are_skipped_with_a_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     checkpoints = directory(tmp_path, keep_last=5)
     paths = {step: checkpoints.save(snapshot(step)) for step in (1, 2, 3, 4)}
     flipped = bytearray((paths[4] / "model.safetensors").read_bytes())
@@ -115,11 +115,11 @@ def test_damaged_checkpoints_are_skipped_with_their_reason(tmp_path: Path, caplo
     assert "step 2 is skipped" in caplog.text
 
 
-def test_without_a_checkpoint_there_is_no_newest_one(tmp_path: Path) -> None:
+def test_newest_of_no_checkpoints_is_none(tmp_path: Path) -> None:
     assert directory(tmp_path).newest() is None
 
 
-def test_a_full_disk_names_what_is_needed_and_what_is_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_reports_required_bytes_and_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = directory(tmp_path)
     checkpoints.save(snapshot(5))
 
@@ -132,7 +132,7 @@ def test_a_full_disk_names_what_is_needed_and_what_is_intact(tmp_path: Path, mon
     assert [item.name for item in checkpoints.path.iterdir()] == ["step-00000005"]
 
 
-def test_what_a_killed_process_left_is_cleaned(tmp_path: Path) -> None:
+def test_incomplete_checkpoints_are_removed(tmp_path: Path) -> None:
     checkpoints = directory(tmp_path)
     checkpoints.save(snapshot(5))
     (checkpoints.path / ".step-00000010.partial-999999").mkdir()
@@ -141,7 +141,7 @@ def test_what_a_killed_process_left_is_cleaned(tmp_path: Path) -> None:
     assert [item.name for item in checkpoints.path.iterdir()] == ["step-00000005"]
 
 
-def test_a_checkpoint_of_another_model_is_refused_by_tensor(tmp_path: Path) -> None:
+def test_checkpoint_of_another_model_names_the_tensor(tmp_path: Path) -> None:
     path = directory(tmp_path).save(snapshot(5))
     config = BertConfig.from_preset("tiny", vocab_size=60, hidden_size=16, max_position_embeddings=17)
     other = new_model(BertForPreTraining, config, seed=1)
@@ -149,7 +149,7 @@ def test_a_checkpoint_of_another_model_is_refused_by_tensor(tmp_path: Path) -> N
         restore(path, other, build_optimizer(other, OptimizerConfig(), 0.01))
 
 
-def test_the_background_saver_reports_what_it_published_and_raises_what_went_wrong(tmp_path: Path) -> None:
+def test_background_saver_reports_publications_and_raises_failures(tmp_path: Path) -> None:
     checkpoints = directory(tmp_path)
     saver = BackgroundSaver(checkpoints)
     published: list[Path] = []
@@ -167,9 +167,7 @@ def test_the_background_saver_reports_what_it_published_and_raises_what_went_wro
     saver.wait()
 
 
-def test_training_goes_on_while_one_checkpoint_is_written_and_another_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_continues_while_two_checkpoints_are_pending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = directory(tmp_path)
     disk_is_free, save = threading.Event(), checkpoints.save
 
@@ -187,7 +185,7 @@ def test_training_goes_on_while_one_checkpoint_is_written_and_another_waits(
     assert checkpoints.steps() == [1, 2]
 
 
-def test_the_manifest_carries_step_and_metrics(tmp_path: Path) -> None:
+def test_manifest_has_step_metrics_and_inputs(tmp_path: Path) -> None:
     path = directory(tmp_path, inputs={"instances_0": {"kind": "instances", "content_sha256": "ab"}}).save(snapshot(5))
     content = json.loads((path / "manifest.json").read_text())["content"]
     assert content["counts"] == {"step": 5, "held_out/mlm_loss": 2.5}

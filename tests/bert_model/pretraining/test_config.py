@@ -1,4 +1,4 @@
-"""Configurations: known sizes, refused values, and Hugging Face's config.json in and out."""
+"""Configuration: preset sizes, refused values, and Hugging Face's config.json."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from bert_pipeline.errors import ConfigurationError, InputError
     ("preset", "millions"),
     [("tiny", 4.4), ("mini", 11.2), ("small", 28.8), ("medium", 41.4), ("base", 109.5), ("large", 335.1)],
 )
-def test_presets_have_the_published_numbers_of_parameters(preset: str, millions: float) -> None:
+def test_preset_sizes_have_published_parameter_counts(preset: str, millions: float) -> None:
     with torch.device("meta"):
         model = BertModel(BertConfig.from_preset(preset))
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.05)
@@ -29,7 +29,7 @@ def test_presets_have_the_published_numbers_of_parameters(preset: str, millions:
     ("layers", "hidden", "heads", "millions"),
     [(3, 768, 12, 46), (6, 768, 3, 67), (6, 768, 12, 67), (12, 768, 12, 109), (12, 1024, 16, 184), (24, 1024, 16, 335)],
 )
-def test_every_size_of_table_6_is_a_few_overrides(layers: int, hidden: int, heads: int, millions: int) -> None:
+def test_sizes_of_table_6_are_overrides_of_presets(layers: int, hidden: int, heads: int, millions: int) -> None:
     shape = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
     config = ModelConfig(preset="base", overrides=shape).resolve(vocab_size=30522)
     assert config.intermediate_size == 4 * hidden
@@ -42,7 +42,7 @@ def test_every_size_of_table_6_is_a_few_overrides(layers: int, hidden: int, head
     ("mask", "same", "random"),
     [(0.8, 0.1, 0.1), (1.0, 0.0, 0.0), (0.8, 0.0, 0.2), (0.8, 0.2, 0.0), (0.0, 0.2, 0.8), (0.0, 0.0, 1.0)],
 )
-def test_every_mix_of_table_8_is_a_configuration_of_pretraining(mask: float, same: float, random: float) -> None:
+def test_masking_mixes_of_table_8_are_configurable(mask: float, same: float, random: float) -> None:
     shares = {"mask_share": mask, "same_share": same, "random_share": random}
     values = {"phases": [{"instances": "x"}], "masking": shares}
     config = from_mapping(PretrainingConfig, values)
@@ -50,7 +50,7 @@ def test_every_mix_of_table_8_is_a_configuration_of_pretraining(mask: float, sam
     assert (masking.mask_share, masking.same_share, masking.random_share) == (mask, same, random)
 
 
-def test_a_preset_takes_overrides_and_keeps_the_wide_layer_four_times_as_wide() -> None:
+def test_preset_override_of_hidden_size_scales_intermediate_size() -> None:
     config = BertConfig.from_preset("tiny", hidden_size=64, hidden_act="gelu_new")
     assert (config.intermediate_size, config.hidden_act, config.num_hidden_layers) == (256, "gelu_new", 2)
 
@@ -65,19 +65,19 @@ def test_a_preset_takes_overrides_and_keeps_the_wide_layer_four_times_as_wide() 
         ({"hidden_size": 9, "num_attention_heads": 3, "head": "bilstm"}, "head: found 'bilstm'"),
     ],
 )
-def test_a_model_that_cannot_be_is_refused_by_key_and_value(values: dict[str, Any], message: str) -> None:
+def test_invalid_model_configuration_names_key_and_value(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         BertConfig(**values)
 
 
-def test_unknown_presets_and_keys_name_the_nearest() -> None:
+def test_unknown_preset_or_key_names_the_nearest() -> None:
     with pytest.raises(ConfigurationError, match="did you mean 'large'"):
         BertConfig.from_preset("larg")
     with pytest.raises(ConfigurationError, match="did you mean 'hidden_size'"):
         ModelConfig(preset="tiny", overrides={"hiden_size": 64})
 
 
-def test_config_json_survives_the_way_out_and_in(tmp_path: Path) -> None:
+def test_config_json_round_trips(tmp_path: Path) -> None:
     config = BertConfig.from_preset("mini", vocab_size=100, attention="causal", labels=("no", "yes", "maybe"))
     (tmp_path / "config.json").write_text(config.to_json("BertForSequenceClassification"))
     assert BertConfig.from_directory(tmp_path) == config
@@ -104,18 +104,18 @@ def test_transformers_reads_our_config_json(tmp_path: Path) -> None:
         {"position_embedding_type": "relative_key"},
     ],
 )
-def test_models_that_compute_otherwise_are_refused(tmp_path: Path, other: dict[str, Any]) -> None:
+def test_config_of_another_model_type_is_refused(tmp_path: Path, other: dict[str, Any]) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 128, "num_attention_heads": 2, **other}))
     with pytest.raises(InputError, match=list(other)[-1] if "add_cross_attention" in other else next(iter(other))):
         BertConfig.from_directory(tmp_path)
 
 
-def test_a_missing_config_json_is_one_sentence(tmp_path: Path) -> None:
+def test_missing_config_json_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"config\.json: cannot be read"):
         BertConfig.from_directory(tmp_path)
 
 
-def test_the_rate_warms_up_linearly_and_then_falls_on_the_line_that_starts_at_step_0() -> None:
+def test_learning_rate_warms_up_then_decays_from_step_0() -> None:
     def rate(step: int) -> float:
         return learning_rate_at(step, peak=1.0, total_steps=100, warmup_steps=10)
 
@@ -133,7 +133,7 @@ def two_phases(**changes: Any) -> PretrainingConfig:
     return from_mapping(PretrainingConfig, {"phases": phases, **changes})
 
 
-def test_a_schedule_holds_for_each_phase_or_for_the_whole_run() -> None:
+def test_schedule_applies_to_each_phase_or_the_whole_run() -> None:
     each, whole = two_phases(), two_phases(schedule="run")
     assert each.learning_rate_at(89) == pytest.approx(1 / 90)
     assert each.learning_rate_at(90) == 1.0
@@ -141,7 +141,7 @@ def test_a_schedule_holds_for_each_phase_or_for_the_whole_run() -> None:
     assert whole.total_steps == 100
 
 
-def test_the_number_of_predictions_follows_the_length_of_the_phase() -> None:
+def test_max_predictions_follow_the_sequence_length_of_the_phase() -> None:
     config = two_phases()
     assert [config.masking_of(phase).max_predictions_per_seq for phase in config.phases] == [20, 77]
     assert config.masking_of(PhaseConfig(max_predictions_per_seq=76)).max_predictions_per_seq == 76
@@ -160,11 +160,11 @@ def test_the_number_of_predictions_follows_the_length_of_the_phase() -> None:
         ({"schedule": "run", "phases": [{}, {"warmup_steps": 3}]}, "phases.1"),
     ],
 )
-def test_settings_that_contradict_one_another_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_contradictory_settings_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         two_phases(**changes)
 
 
-def test_a_configuration_survives_the_way_to_yaml_and_back() -> None:
+def test_configuration_round_trips_through_yaml() -> None:
     config = two_phases(model={"preset": "tiny", "overrides": {"hidden_act": "gelu_new"}})
     assert from_mapping(PretrainingConfig, to_mapping(config)) == config

@@ -1,4 +1,4 @@
-"""The reader: every sample once an epoch, found again at any position, the same whatever reads it."""
+"""Instance reader: every sample once per epoch, from any position, with any number of ranks."""
 
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def batch_of(samples: Samples, **settings: Any) -> Any:
     return collate(samples, **{"vocabulary": TOKENIZER, "masking": MASKING, "seed": 1, **settings})
 
 
-def test_an_epoch_reads_every_sample_once_in_an_order_of_its_own(directory: Path) -> None:
+def test_every_epoch_reads_each_sample_once_in_another_order(directory: Path) -> None:
     source = reader(directory)
     first, second = source.take(0, 170), source.take(170, 170)
     assert sorted(first.sample_indices) == sorted(second.sample_indices) == list(range(170))
@@ -55,7 +55,7 @@ def test_an_epoch_reads_every_sample_once_in_an_order_of_its_own(directory: Path
 
 
 @pytest.mark.parametrize("position", [0, 1, 47, 48, 160, 169, 170, 171, 500])
-def test_any_position_is_found_again(directory: Path, position: int) -> None:
+def test_reader_resumes_at_any_position(directory: Path, position: int) -> None:
     whole = reader(directory).take(0, 600)
     part = reader(directory).take(position, 40)
     expected = whole.select(np.arange(position, position + 40))
@@ -64,7 +64,7 @@ def test_any_position_is_found_again(directory: Path, position: int) -> None:
     assert part.columns.input_ids.tolist() == expected.columns.input_ids.tolist()
 
 
-def test_finding_a_position_reads_one_window_alone(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finding_a_position_reads_one_window_only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     split = InstanceSplit(directory, "train")
     read: list[int] = []
     original = split.read
@@ -78,7 +78,7 @@ def test_finding_a_position_reads_one_window_alone(directory: Path, monkeypatch:
     assert len(read) <= 3
 
 
-def test_shuffling_stays_within_a_window_and_windows_mix_shards() -> None:
+def test_shuffling_stays_in_a_window_of_mixed_shards() -> None:
     order = SampleOrder([4] * 30, seed=3, groups_per_window=5)
     windows = [order.window_groups(0, window) for window in range(6)]
     assert sorted(np.concatenate(windows).tolist()) == list(range(30))
@@ -87,7 +87,7 @@ def test_shuffling_stays_within_a_window_and_windows_mix_shards() -> None:
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_the_ranks_share_a_batch_exactly_and_almost_equally(directory: Path, world_size: int) -> None:
+def test_rank_slices_partition_a_batch_almost_equally(directory: Path, world_size: int) -> None:
     samples = reader(directory).take(100, 48)
     slices = [rank_slice(samples, rank=rank, world_size=world_size) for rank in range(world_size)]
     shared = np.concatenate([part.sample_indices for part in slices])
@@ -98,14 +98,14 @@ def test_the_ranks_share_a_batch_exactly_and_almost_equally(directory: Path, wor
         assert (np.diff(part.columns.lengths) <= 0).all()
 
 
-def test_micro_batches_are_as_few_and_as_equal_as_can_be(directory: Path) -> None:
+def test_micro_batches_are_few_and_nearly_equal(directory: Path) -> None:
     samples = reader(directory).take(0, 20)
     parts = split_micro_batches(samples, 8)
     assert [part.num_samples for part in parts] == [7, 7, 6]
     assert np.concatenate([part.sample_indices for part in parts]).tolist() == samples.sample_indices.tolist()
 
 
-def test_a_mask_depends_on_seed_epoch_and_sample_alone(directory: Path) -> None:
+def test_mask_depends_on_seed_epoch_and_sample_only(directory: Path) -> None:
     samples = reader(directory).take(0, 30)
     alone = samples.select(np.array([7]))
     together, single = batch_of(samples), batch_of(alone)
@@ -118,7 +118,7 @@ def test_a_mask_depends_on_seed_epoch_and_sample_alone(directory: Path) -> None:
     assert not torch.equal(batch_of(samples, seed=2).input_ids, together.input_ids)
 
 
-def test_a_batch_has_the_names_and_values_of_the_model(directory: Path) -> None:
+def test_batch_has_the_names_and_values_of_the_model(directory: Path) -> None:
     samples = reader(directory).take(0, 12)
     batch = batch_of(samples)
     lengths = samples.columns.lengths
@@ -141,7 +141,7 @@ def test_a_batch_has_the_names_and_values_of_the_model(directory: Path) -> None:
         assert batch.input_ids[row][untouched].tolist() == original[untouched].tolist()
 
 
-def test_a_batch_of_equal_lengths_has_no_mask_and_shapes_can_be_rounded_up(directory: Path) -> None:
+def test_batch_of_equal_lengths_has_no_mask(directory: Path) -> None:
     samples = reader(directory).take(0, 60)
     full = samples.select(np.flatnonzero(samples.columns.lengths == 24))
     assert batch_of(full).attention_mask is None
@@ -152,7 +152,7 @@ def test_a_batch_of_equal_lengths_has_no_mask_and_shapes_can_be_rounded_up(direc
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "tfrecord"])
-def test_static_masks_are_read_as_they_are_stored(tmp_path: Path, file_format: str) -> None:
+def test_static_masks_are_read_unchanged(tmp_path: Path, file_format: str) -> None:
     write_instances(tmp_path / "plain", shards=(40,))
     write_instances(tmp_path / "masked", shards=(40,), static_masks=True, file_format=file_format)
     originals = InstanceSplit(tmp_path / "plain", "train")
@@ -173,25 +173,26 @@ def test_static_masks_are_read_as_they_are_stored(tmp_path: Path, file_format: s
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-@pytest.mark.parametrize("most", [0, 25, 1000])
-def test_held_out_instances_are_each_seen_once_by_one_rank(directory: Path, world_size: int, most: int) -> None:
+@pytest.mark.parametrize("limit", [0, 25, 1000])
+def test_held_out_instances_are_seen_once_by_one_rank(directory: Path, world_size: int, limit: int) -> None:
     split = InstanceSplit(directory, "held_out")
     seen = [
         index
         for rank in range(world_size)
-        for samples in held_out_samples(split, most=most, rank=rank, world_size=world_size)
+        for samples in held_out_samples(split, limit=limit, rank=rank, world_size=world_size)
         for index in samples.sample_indices.tolist()
     ]
-    assert len(seen) == len(set(seen)) == (25 if most == 25 else 70)
+    assert len(seen) == len(set(seen)) == (25 if limit == 25 else 70)
     assert max(seen) >= 67  # spread over all of them
 
 
-def test_an_empty_held_out_split_yields_nothing(tmp_path: Path) -> None:
+def test_empty_held_out_split_yields_nothing(tmp_path: Path) -> None:
     write_instances(tmp_path / "instances", shards=(16,), held_out=0)
-    assert list(held_out_samples(InstanceSplit(tmp_path / "instances", "held_out"), most=0, rank=0, world_size=2)) == []
+    split = InstanceSplit(tmp_path / "instances", "held_out")
+    assert list(held_out_samples(split, limit=0, rank=0, world_size=2)) == []
 
 
-def test_an_extra_shard_is_ignored_and_a_missing_one_is_named(directory: Path, tmp_path: Path) -> None:
+def test_extra_shard_is_ignored_and_missing_shard_is_named(directory: Path, tmp_path: Path) -> None:
     write_instances(tmp_path / "instances", shards=(16, 16))
     shard = tmp_path / "instances" / "train" / "instances-00001.parquet"
     (shard.parent / "instances-00002.parquet").write_bytes(shard.read_bytes())
@@ -204,6 +205,14 @@ def test_an_extra_shard_is_ignored_and_a_missing_one_is_named(directory: Path, t
 def test_instances_for_longer_sequences_are_refused(directory: Path) -> None:
     with pytest.raises(ConfigurationError, match="phases.0: .*max_seq_length=24, the phase has 16"):
         InstanceSplit(directory, "train").check_fits(max_seq_length=16, where="phases.0")
+
+
+def test_compiler_hint_is_optional(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = batch_of(reader(directory).take(0, 12))
+    assert batch.token_indices is not None
+    batch.mark_dynamic_lengths()
+    monkeypatch.delattr("torch._dynamo.maybe_mark_dynamic")  # as in a torch without this private function
+    batch.mark_dynamic_lengths()
 
 
 def test_static_and_dynamic_shards_do_not_mix(tmp_path: Path) -> None:

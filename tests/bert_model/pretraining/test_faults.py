@@ -16,7 +16,7 @@ from small_training import configuration, train_events
 from two_ranks import run_pretraining, run_ranks
 
 from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice
-from bert_model.training.distributed import LostRanksError, environments_of_ranks, process_group
+from bert_model.training.distributed import LostRanksError, process_group, rank_environments
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.manifest import load_manifest, publishing
 
@@ -46,8 +46,8 @@ def test_hung_rank_is_reported_within_the_timeout(data: dict[str, str], tmp_path
     assert "it waited for rank 1 (process " in reports[0]["error"]
     assert "last seen at step 4)" in reports[0]["error"]
     assert "step-00000003; start again with --resume" in reports[0]["error"]
-    assert "rank 0 has stood at step 5" in warnings
-    assert "rank 1 has stood at step 4" in warnings
+    assert "rank 0 has been at step 5" in warnings
+    assert "rank 1 has been at step 4" in warnings
     assert "no other rank is behind it" in warnings
 
 
@@ -66,7 +66,7 @@ def test_non_finite_loss_on_one_rank_stops_all_before_the_update(data: dict[str,
 
 
 def test_rendezvous_without_other_ranks_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in environments_of_ranks(2)[0].items():
+    for name, value in rank_environments(2)[0].items():
         monkeypatch.setenv(name, value)
     with pytest.raises(TrainingError, match="did not find each other within 1 s"), process_group(1, "cpu"):
         pass
@@ -78,7 +78,7 @@ def leave_before_the_first_collective(report: Path) -> None:
         with process_group(60, "cpu") as group:
             if group.rank == 1:
                 os._exit(3)
-            group.sum_numbers(1.0)
+            group.all_reduce_numbers(1.0)
     except LostRanksError as error:
         report.write_text(str(error))
 

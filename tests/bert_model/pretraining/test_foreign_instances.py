@@ -1,4 +1,4 @@
-"""A user's TFRecord files, as BERT's own script wrote them, are trained on as they are."""
+"""TFRecord files of google-research/bert train without conversion."""
 
 import shutil
 from pathlib import Path
@@ -36,7 +36,7 @@ def train(
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
-    """Files as a user has them: without a manifest, in parts, under the script's own names."""
+    """Files of google's script: no manifest, several parts, its names."""
     write_instances(tmp_path / "ours", shards=(40, 30), file_format="tfrecord")
     directory = tmp_path / "foreign"
     (directory / "held_out").mkdir(parents=True)
@@ -48,7 +48,7 @@ def foreign(tmp_path: Path) -> Path:
     return directory
 
 
-def test_foreign_files_are_read_as_our_own_are(foreign: Path, tmp_path: Path) -> None:
+def test_foreign_files_equal_native_files(foreign: Path, tmp_path: Path) -> None:
     for split, count in (("train", 70), ("held_out", 30)):
         theirs, ours = (InstanceSplit(tmp_path / name, split) for name in ("foreign", "ours"))
         assert theirs.num_instances == ours.num_instances == count
@@ -57,13 +57,13 @@ def test_foreign_files_are_read_as_our_own_are(foreign: Path, tmp_path: Path) ->
             assert np.array_equal(getattr(left, field), getattr(right, field)), field
 
 
-def test_foreign_files_are_trained_on(foreign: Path, tmp_path: Path) -> None:
+def test_foreign_files_train(foreign: Path, tmp_path: Path) -> None:
     metrics = train(foreign, tmp_path / "training")
     assert metrics["held_out/instances"] == 30
     assert metrics == train(tmp_path / "ours", tmp_path / "same")
 
 
-def test_foreign_files_need_their_vocabulary_and_its_case(foreign: Path, tmp_path: Path) -> None:
+def test_foreign_files_require_vocabulary_and_casing(foreign: Path, tmp_path: Path) -> None:
     (foreign / "tokenizer_config.json").unlink()
     with pytest.raises(UsageError, match="do_lower_case is not stated"):
         train(foreign, tmp_path / "training")
@@ -72,7 +72,7 @@ def test_foreign_files_need_their_vocabulary_and_its_case(foreign: Path, tmp_pat
         train(foreign, tmp_path / "training")
 
 
-def test_the_case_of_the_data_must_be_that_of_the_model(foreign: Path, tmp_path: Path) -> None:
+def test_casing_of_data_and_model_must_match(foreign: Path, tmp_path: Path) -> None:
     train(foreign, tmp_path / "first", steps=1)
     tokens = make_tokenizer(60).tokens
     Tokenizer.from_tokens(tokens, do_lower_case=False).save(foreign)
@@ -83,13 +83,13 @@ def test_the_case_of_the_data_must_be_that_of_the_model(foreign: Path, tmp_path:
     assert f"has {Tokenizer.from_tokens(tokens, do_lower_case=False)}" in message
 
 
-def test_foreign_files_of_longer_sequences_than_the_phase_has_are_refused(foreign: Path, tmp_path: Path) -> None:
+def test_foreign_files_longer_than_the_phase_are_refused(foreign: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="were made for max_seq_length=24, the phase has 16"):
         train(foreign, tmp_path / "training", max_seq_length=16)
 
 
 @pytest.mark.real_data
-def test_googles_own_file_is_trained_on(real_data: Path, tmp_path: Path) -> None:
+def test_instances_of_googles_script_train(real_data: Path, tmp_path: Path) -> None:
     directory = tmp_path / "google"
     directory.mkdir()
     (directory / "tf_examples.tfrecord").symlink_to(real_data / "golden/pretraining-instances.tfrecord")

@@ -1,4 +1,4 @@
-"""Pre-training: nothing lost, nothing repeated, and every failure says what is still safe."""
+"""Pre-training: no sample lost or repeated, bit-exact resume, and errors that name the last checkpoint."""
 
 import json
 import os
@@ -22,8 +22,7 @@ from bert_model.presets import load_configuration
 from bert_model.pretraining.__main__ import EXIT_PREEMPTED, main
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.run import pretrain
-from bert_model.pretraining.run_directory import training_id, training_lock
-from bert_model.pretraining.trainer import Trainer
+from bert_model.pretraining.run_directory import run_lock, training_id
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtefactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
@@ -33,7 +32,7 @@ from bert_pipeline.manifest import load_manifest
     ("rank", "step"),
     [pytest.param(1, 7, id="in the first phase, second epoch"), pytest.param(0, 10, id="second phase")],
 )
-def test_a_killed_and_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
+def test_killed_run_resumes_bit_for_bit(
     data: dict[str, str], undisturbed: Path, tmp_path: Path, rank: int, step: int
 ) -> None:
     output = tmp_path / "training"
@@ -53,7 +52,7 @@ def test_a_killed_and_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
     assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
-def test_terminating_one_rank_saves_on_all_and_resumes_bit_for_bit(
+def test_terminated_rank_saves_checkpoint_and_resumes_bit_for_bit(
     data: dict[str, str], undisturbed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "training"
@@ -66,7 +65,7 @@ def test_terminating_one_rank_saves_on_all_and_resumes_bit_for_bit(
     assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
-def test_a_flipped_bit_and_a_torn_checkpoint_are_skipped_with_a_warning(
+def test_damaged_newest_checkpoints_are_skipped_on_resume(
     data: dict[str, str], undisturbed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "training"
@@ -87,7 +86,7 @@ def test_a_flipped_bit_and_a_torn_checkpoint_are_skipped_with_a_warning(
     assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
-def test_resuming_with_another_number_of_ranks_goes_on_at_the_same_sample(
+def test_resume_with_another_world_size_continues_at_the_same_sample(
     data: dict[str, str], undisturbed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "training"
@@ -102,7 +101,7 @@ def test_resuming_with_another_number_of_ranks_goes_on_at_the_same_sample(
         assert ours[step]["train/loss"] == pytest.approx(metrics["train/loss"], rel=0.05)
 
 
-def test_without_dropout_the_loss_does_not_depend_on_the_number_of_ranks(data: dict[str, str], tmp_path: Path) -> None:
+def test_loss_without_dropout_is_independent_of_world_size(data: dict[str, str], tmp_path: Path) -> None:
     overrides = {**SMALL_MODEL["overrides"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # type: ignore[dict-item]
     plain = configuration(data, model={"preset": "tiny", "overrides": overrides})
     for world_size, name in ((1, "one"), (2, "two")):
@@ -113,7 +112,7 @@ def test_without_dropout_the_loss_does_not_depend_on_the_number_of_ranks(data: d
         assert two[step]["train/loss"] == pytest.approx(metrics["train/loss"], rel=1e-4)
 
 
-def test_a_batch_that_the_ranks_cannot_share_is_refused_by_its_numbers(data: dict[str, str], tmp_path: Path) -> None:
+def test_batch_not_divisible_by_world_size_is_refused(data: dict[str, str], tmp_path: Path) -> None:
     odd = configuration(data)
     odd["phases"][1]["global_batch_size"] = 9
     codes, reports, _ = run_pretraining(odd, tmp_path / "training")
@@ -132,7 +131,7 @@ def stop_after(step: int) -> Any:
 
 
 @pytest.mark.parametrize("shapes", [[], [[32, 32], [64, 32]]])
-def test_resume_keeps_the_kernels_of_the_checkpoint_bit_for_bit(
+def test_resume_keeps_the_kernels_of_the_checkpoint(
     data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shapes: list[list[int]]
 ) -> None:
     monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: shapes)
@@ -148,7 +147,7 @@ def test_resume_keeps_the_kernels_of_the_checkpoint_bit_for_bit(
     assert load_manifest(stopped / "model").sha256 == load_manifest(whole / "model").sha256
 
 
-def test_resume_on_another_processor_chooses_anew_and_says_what_changes(
+def test_resume_on_another_processor_rechooses_kernels_and_warns(
     data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: [[32, 32]])
@@ -162,7 +161,7 @@ def test_resume_on_another_processor_chooses_anew_and_says_what_changes(
     assert "the weight shapes that oneDNN computes were [[32, 32]] and are []" in caplog.text
 
 
-def test_each_step_is_logged_with_its_losses_rates_and_utilization(undisturbed: Path) -> None:
+def test_every_step_logs_losses_rates_and_utilization(undisturbed: Path) -> None:
     events = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
     assert events[0]["event"] == "start"
     assert events[0]["matrix_product_rate"] > 1e9
@@ -179,16 +178,14 @@ def test_each_step_is_logged_with_its_losses_rates_and_utilization(undisturbed: 
 
 
 @pytest.mark.parametrize("upload", [True, False])
-def test_mlflow_gets_the_weights_of_checkpoints_or_their_path_alone(
-    data: dict[str, str], tmp_path: Path, upload: bool
-) -> None:
+def test_upload_checkpoints_is_passed_to_the_tracker(data: dict[str, str], tmp_path: Path, upload: bool) -> None:
     values = configuration(data, upload_checkpoints=upload)
     values["phases"] = [values["phases"][0] | {"steps": 1, "warmup_steps": 0}]
     pretrain(from_mapping(PretrainingConfig, values), tmp_path / "training", experiment="", device="cpu")
     assert json.loads((tmp_path / "training" / "tracking.json").read_text())["upload_checkpoints"] is upload
 
 
-def test_a_finished_training_is_left_alone(
+def test_finished_run_is_left_unchanged(
     data: dict[str, str], undisturbed: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
@@ -203,12 +200,12 @@ def test_a_finished_training_is_left_alone(
     assert changed <= {".lock"}
 
 
-def test_a_second_training_in_a_directory_is_refused_unless_it_resumes(data: dict[str, str], undisturbed: Path) -> None:
+def test_second_run_in_a_directory_requires_resume(data: dict[str, str], undisturbed: Path) -> None:
     with pytest.raises(UsageError, match="add --resume"):
         pretrain(single(data), undisturbed, experiment="", device="cpu")
 
 
-def test_resuming_with_a_changed_configuration_lists_the_keys(data: dict[str, str], undisturbed: Path) -> None:
+def test_resume_with_changed_configuration_lists_the_keys(data: dict[str, str], undisturbed: Path) -> None:
     changed = single(data, seed=1, micro_batch_size=4)
     with pytest.raises(ConfigurationError) as caught:
         pretrain(changed, undisturbed, resume=True, experiment="", device="cpu")
@@ -216,7 +213,7 @@ def test_resuming_with_a_changed_configuration_lists_the_keys(data: dict[str, st
     assert "configuration.seed: was 12345, is 1" in str(caught.value)
 
 
-def test_resuming_with_changed_data_names_the_hashes(data: dict[str, str], undisturbed: Path, tmp_path: Path) -> None:
+def test_resume_with_changed_data_names_the_hashes(data: dict[str, str], undisturbed: Path, tmp_path: Path) -> None:
     other = write_instances(tmp_path / "other", max_seq_length=32, shards=(40,), held_out=10, rows_per_write=16, seed=9)
     changed = configuration(data)
     changed["phases"][1]["instances"] = str(tmp_path / "other")
@@ -224,7 +221,7 @@ def test_resuming_with_changed_data_names_the_hashes(data: dict[str, str], undis
         pretrain(from_mapping(PretrainingConfig, changed), undisturbed, resume=True, experiment="", device="cpu")
 
 
-def test_watching_a_training_otherwise_does_not_make_it_another_one(data: dict[str, str]) -> None:
+def test_training_id_ignores_monitoring_keys(data: dict[str, str]) -> None:
     manifests = [load_manifest(path) for path in data.values()]
     name = training_id(single(data), manifests)
     assert name == training_id(single(data, checkpoint_interval_steps=7, keep_last=1), manifests)
@@ -232,18 +229,18 @@ def test_watching_a_training_otherwise_does_not_make_it_another_one(data: dict[s
     assert name != training_id(single(data), manifests[::-1])
 
 
-def test_the_lock_keeps_a_second_training_out(data: dict[str, str], tmp_path: Path) -> None:
-    with training_lock(tmp_path / "training"), pytest.raises(TrainingError, match=f"process {os.getpid()}"):
+def test_locked_run_directory_is_refused(data: dict[str, str], tmp_path: Path) -> None:
+    with run_lock(tmp_path / "training"), pytest.raises(TrainingError, match=f"process {os.getpid()}"):
         pretrain(single(data), tmp_path / "training", experiment="", device="cpu")
 
 
-def test_a_directory_of_someone_else_is_not_used(data: dict[str, str], tmp_path: Path) -> None:
+def test_directory_with_other_files_is_refused(data: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ArtefactError, match=r"notes\.txt"):
         pretrain(single(data), tmp_path, experiment="", device="cpu")
 
 
-def test_a_non_finite_loss_stops_before_the_update_and_names_the_step(
+def test_non_finite_loss_stops_before_the_update(
     data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = iter(range(1000))
@@ -256,7 +253,7 @@ def test_a_non_finite_loss_stops_before_the_update_and_names_the_step(
 
     monkeypatch.setattr(BertForPreTraining, "loss_sums", poisoned)
     config = single(data, checkpoint_interval_steps=4, evaluation_max_instances=1)
-    monkeypatch.setattr(Trainer, "evaluate", lambda self, phase: {})
+    monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {})
     with pytest.raises(TrainingError, match=r"step 4: .*not finite.*samples 64 to 79.*step-00000004"):
         pretrain(config, tmp_path / "training", experiment="", device="cpu")
     weights = load_file(tmp_path / "training" / "checkpoints" / "step-00000004" / "model.safetensors")
@@ -277,7 +274,7 @@ def test_static_masks_train_from_both_formats(tmp_path: Path, file_format: str) 
     assert result.metrics["held_out/instances"] == 30
 
 
-def test_training_goes_on_from_another_model_and_says_so(
+def test_run_continues_from_another_model_and_logs_it(
     data: dict[str, str], undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -292,9 +289,7 @@ def test_training_goes_on_from_another_model_and_says_so(
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_the_initial_model_is_looked_up_once_for_all_ranks(
-    data: dict[str, str], undisturbed: Path, tmp_path: Path
-) -> None:
+def test_initial_model_is_resolved_on_rank_0_only(data: dict[str, str], undisturbed: Path, tmp_path: Path) -> None:
     model = undisturbed / "model"
     config = configuration(data, initial_model=f"models:/{model}")
     config["phases"] = [config["phases"][1] | {"steps": 1, "warmup_steps": 0}]
@@ -310,7 +305,7 @@ def resolve_on_rank_0(reference: str) -> Path:
     return Path(reference.removeprefix("models:/"))
 
 
-def test_a_hub_model_of_another_architecture_is_continued_by_one_option(
+def test_from_option_continues_a_hub_model_of_another_architecture(
     data: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     transformers = pytest.importorskip("transformers")
@@ -348,7 +343,7 @@ def test_instances_longer_than_the_phase_are_refused(data: dict[str, str], tmp_p
     assert not (tmp_path / "training").exists()
 
 
-def test_configuration_files_take_overrides_and_name_unknown_keys(data: dict[str, str], tmp_path: Path) -> None:
+def test_configuration_file_takes_overrides_and_rejects_unknown_keys(data: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump({"pretraining": configuration(data)}))
     assert load_configuration(str(path), ["phases.0.steps=3", "seed=7"]).phases[0].steps == 3
@@ -358,7 +353,9 @@ def test_configuration_files_take_overrides_and_name_unknown_keys(data: dict[str
         load_configuration("no-such-preset")
 
 
-def test_the_command_line_prints_one_paragraph_and_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_error_is_one_paragraph_with_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--config", str(tmp_path / "absent.yaml"), "--output", str(tmp_path / "out")]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ")
@@ -367,7 +364,7 @@ def test_the_command_line_prints_one_paragraph_and_exits_2(tmp_path: Path, capsy
 
 
 @pytest.mark.slow
-def test_torchrun_trains_two_ranks_and_a_stopped_process_exits_with_75(data: dict[str, str], tmp_path: Path) -> None:
+def test_torchrun_trains_two_ranks_and_preempted_run_exits_with_75(data: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(configuration(data)))
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -1,9 +1,12 @@
 """A version served by MLflow answers like `bert predict` and refuses input outside its signature."""
 
+import ast
+import importlib
 import json
 import os
 import shutil
 import warnings
+from pathlib import Path
 
 import mlflow
 import pandas as pd
@@ -12,9 +15,9 @@ import tiny_tasks
 from starlette.testclient import TestClient
 
 from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import load_predictor, predict
-from bert_model.registry import registry
+from bert_model.registry import pyfunc, registry
 from bert_model.registry.resolve import resolve_model
 from bert_model.training.metrics_log import tracking_uri
 from bert_pipeline.manifest import load_manifest
@@ -25,6 +28,16 @@ INPUTS = {
     "swag": {"context": "anna lives .", "endings": ["the film was dull .", "the film was great ."]},
     "ner": {"text": "Anna lives in Oslo."},
 }
+
+STORED_IMPORTS = {
+    ("bert_model.prediction", "answer_records"),
+    ("bert_model.prediction", "load_predictor"),
+    ("bert_model.task_model", "read_task_facts"),
+    ("bert_model.inference.predict", "answer_records"),
+    ("bert_model.inference.predict", "load_predictor"),
+    ("bert_model.finetuning.task_model", "read_task_facts"),
+}
+"""What the model code of any revision imports. A registered version keeps its copy: names are added, never removed."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +51,7 @@ def served(empty_store, tmp_path_factory):
     shutil.copy(empty_store, root / "home" / "mlflow.db")
     base = tiny_tasks.make_model(root / "base")
     directories = {}
-    with TrialPool(num_workers=0) as pool:
+    with WorkerPool(num_workers=0) as pool:
         for name in INPUTS:
             config = tiny_tasks.configuration()
             finetune(tiny_tasks.task_data(name), base, root / name, config, pool=pool, experiment="")
@@ -90,7 +103,7 @@ def test_registered_model_predicts_and_is_fine_tuned_by_its_uri(served, tmp_path
     assert predict("sst2", [resolve_model(name)], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl")) == 1
     (expected,) = load_predictor("sst2", [served["sst2"]]).answer([INPUTS["sst2"]])
     assert json.loads((tmp_path / "out.jsonl").read_text()) == expected
-    with TrialPool(num_workers=0) as pool:
+    with WorkerPool(num_workers=0) as pool:
         config = tiny_tasks.configuration(epochs=[1.0])
         result = finetune(
             tiny_tasks.task_data("mrpc"), resolve_model(name), tmp_path / "mrpc", config, pool=pool, experiment=""
@@ -110,3 +123,11 @@ def test_loading_the_served_model_warns_of_no_type_hints(served):
         warnings.simplefilter("always")
         load("sst2").predict(pd.DataFrame([INPUTS["sst2"]]))
     assert [str(warning.message) for warning in caught if "type hint" in str(warning.message).lower()] == []
+
+
+def test_names_that_stored_model_code_imports_exist():
+    tree = ast.parse(Path(pyfunc.__file__).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    names = {(node.module, alias.name) for node in imports for alias in node.names}
+    assert {name for name in names if name[0].startswith("bert_model")} <= STORED_IMPORTS
+    assert all(hasattr(importlib.import_module(module), name) for module, name in STORED_IMPORTS)

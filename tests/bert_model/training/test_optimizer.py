@@ -1,4 +1,4 @@
-"""The optimizers make the updates of the papers, to the letter."""
+"""The optimizers compute the updates of the papers."""
 
 import math
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from bert_pipeline.errors import ArtefactError
 
 
 class Small(nn.Module):
-    """One decayed weight and two parameters that are not."""
+    """One parameter with weight decay, and three without."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def reference(kind: str, steps: int, rate: float) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("kind", ["bert_adam", "adamw", "lamb"])
-def test_ten_steps_equal_the_rule_written_out(kind: Literal["bert_adam", "adamw", "lamb"]) -> None:
+def test_ten_steps_equal_the_reference_update_rule(kind: Literal["bert_adam", "adamw", "lamb"]) -> None:
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(name=kind), learning_rate=1.0)
     set_learning_rate(optimizer, 0.01)
@@ -74,7 +74,7 @@ def test_ten_steps_equal_the_rule_written_out(kind: Literal["bert_adam", "adamw"
         torch.testing.assert_close(model.get_parameter(name).double(), expected, atol=2e-6, rtol=2e-6)
 
 
-def test_biases_and_layer_normalization_are_not_decayed() -> None:
+def test_biases_and_layer_normalization_have_no_weight_decay() -> None:
     model = new_model(BertForPreTraining, BertConfig.from_preset("tiny", vocab_size=60), seed=0)
     decayed = {name for name, _ in model.named_parameters() if is_decayed(name)}
     assert decayed == {name for name, p in model.named_parameters() if p.dim() == 2}
@@ -84,7 +84,7 @@ def test_biases_and_layer_normalization_are_not_decayed() -> None:
 
 
 @pytest.mark.parametrize(("largest", "scale"), [(1.0, 1 / 5), (10.0, 1.0), (0.0, 1.0)])
-def test_clipping_scales_to_the_global_norm_and_returns_the_norm_before(largest: float, scale: float) -> None:
+def test_clipping_scales_to_global_norm_and_returns_previous_norm(largest: float, scale: float) -> None:
     one, two = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))
     one.grad, two.grad = torch.tensor([3.0, 0.0]), torch.tensor([4.0])
     assert clip_gradients([one, two], largest).item() == pytest.approx(5.0)
@@ -92,14 +92,14 @@ def test_clipping_scales_to_the_global_norm_and_returns_the_norm_before(largest:
     assert two.grad.tolist() == pytest.approx([4.0 * scale])
 
 
-def test_the_norm_of_a_poisoned_gradient_is_not_finite() -> None:
+def test_norm_of_nan_gradient_is_not_finite() -> None:
     parameter = nn.Parameter(torch.zeros(2))
     parameter.grad = torch.tensor([1.0, math.nan])
     assert not math.isfinite(clip_gradients([parameter], 0.0).item())
 
 
 @pytest.mark.parametrize("kind", ["bert_adam", "adamw", "lamb"])
-def test_a_restored_optimizer_goes_on_bit_for_bit(kind: Any) -> None:
+def test_restored_optimizer_continues_bit_for_bit(kind: Any) -> None:
     def run(model: Small, optimizer: torch.optim.Optimizer, steps: range) -> None:
         for step in steps:
             for name, gradient in gradients(step, model).items():
@@ -120,7 +120,7 @@ def test_a_restored_optimizer_goes_on_bit_for_bit(kind: Any) -> None:
         assert torch.equal(parameter, other.get_parameter(name))
 
 
-def test_restored_state_of_an_optimizer_that_corrects_does_not_make_berts_adam_correct() -> None:
+def test_bert_adam_ignores_the_restored_step_of_adamw() -> None:
     model = Small()
     stored = build_optimizer(model, OptimizerConfig(name="adamw"), 0.01)
     for name, gradient in gradients(1, model).items():
@@ -138,7 +138,7 @@ def test_restored_state_of_an_optimizer_that_corrects_does_not_make_berts_adam_c
         torch.testing.assert_close(parameter, before[name] - 0.01 * mean / (square.sqrt() + 1e-6))
 
 
-def test_optimizer_state_of_another_model_is_refused_by_name() -> None:
+def test_optimizer_state_of_another_model_is_refused() -> None:
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(), 0.01)
     tensors = optimizer_tensors(model, optimizer)

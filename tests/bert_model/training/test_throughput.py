@@ -1,4 +1,4 @@
-"""The operations of a step are those that torch counts."""
+"""FLOPs of a step equal those that torch counts."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
-from bert_model.training.throughput import StepCounts, matrix_product_rate, training_flops
+from bert_model.training.throughput import StepCounts, peak_matmul_flops, training_flops
 
 
 @pytest.mark.parametrize("layers", [1, 3])
-def test_without_padding_the_operations_are_those_that_torch_counts(layers: int) -> None:
+def test_training_flops_equal_torchs_count_without_padding(layers: int) -> None:
     config = BertConfig.from_preset(
         "tiny", vocab_size=90, num_hidden_layers=layers, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
@@ -23,9 +23,9 @@ def test_without_padding_the_operations_are_those_that_torch_counts(layers: int)
             ids,
             None,
             None,
-            token_rows=None,
+            token_indices=None,
             masked_lm_positions=positions,
-            prediction_rows=torch.arange(20),
+            prediction_indices=torch.arange(20),
             labels=ids[:, 1:6],
             next_sentence_label=torch.zeros(4, dtype=torch.long),
         )
@@ -43,9 +43,9 @@ def test_padding_adds_no_operations() -> None:
     assert training_flops(config, one) == pytest.approx(sum(training_flops(config, part) for part in parts), rel=1e-3)
 
 
-def test_the_matrix_product_rate_is_measured_apart_from_dropouts_generator() -> None:
+def test_peak_flops_probe_leaves_the_generator_unchanged() -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    assert matrix_product_rate(torch.device("cpu"), "float32") > 1e8
+    assert peak_matmul_flops(torch.device("cpu"), "float32") > 1e8
     assert torch.equal(torch.rand(2), expected)

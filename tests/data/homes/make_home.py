@@ -3,7 +3,8 @@
     cd CHECKOUT && PYTHONPATH=. .venv/bin/python make_home.py TARGET.tar.xz
 
 The archive holds `backup/`, made by `python -m workflows.backup create` from a BERT_HOME with registered models, and
-`data/`: an artefact directory of each kind, a finished pre-training, one that was preempted, and a fine-tuned model.
+`data/`: an artefact directory of each kind, a finished and a preempted pre-training, a finished and an interrupted
+fine-tuning.
 """
 
 import os
@@ -29,7 +30,7 @@ evaluation_interval_steps: 10
 checkpoint_interval_steps: 10
 keep_last: 1
 """
-SETTINGS = ["max_seq_length=32", "learning_rates=[3e-3]", "batch_sizes=[8]", "epochs=[15]", "seeds=[1]"]
+SETTINGS = ["max_seq_length=32", "learning_rates=[3e-3]", "batch_sizes=[8]", "epochs=[15]"]
 
 
 def main(target: Path) -> None:
@@ -54,18 +55,19 @@ def make_data(rng: random.Random) -> None:
     for split, count in (("train", 64), ("dev", 20)):
         folder = Path("data/glue/SST-2")
         folder.mkdir(parents=True, exist_ok=True)
-        rows = [
-            f"the {rng.choice(NOUNS)} was {rng.choice((BAD, GOOD)[index % 2])} .\t{index % 2}" for index in range(count)
-        ]
-        (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "\n".join(rows) + "\n")
+        texts = [f"the {rng.choice(NOUNS)} was {rng.choice((BAD, GOOD)[index % 2])} ." for index in range(count)]
+        rows = [f"{text}\t{index % 2}\n" for index, text in enumerate(texts)]
+        (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
     bert("corpus", "text:prose.txt", "--output", "data/corpus")
     bert(*["vocab", "data/corpus", "--output", "data/vocabulary", "--vocab-size", "120", "--num-unused", "3"])
     instances = "instances data/corpus --vocab data/vocabulary --output data/instances --max-seq-length 32"
     bert(*instances.split(), "--dupe-factor", "1")
     preempted("data/preempted", step=7)
     bert("pretrain", "--config", "run.yaml", "--output", "data/pretraining", "--device", "cpu")
-    words = "finetune sst2 --data data/glue --model data/pretraining/model --output data/finetuned --workers 1"
-    bert(*words.split(), *SETTINGS)
+    inputs = ["--data", "data/glue", "--model", "data/pretraining/model", "--workers", "1"]
+    words = ["finetune", "sst2", *inputs, "--output"]
+    bert(*words, "data/finetuned", *SETTINGS, "seeds=[1]")
+    interrupted([*words, "data/interrupted", *SETTINGS, "seeds=[1,2]"])
 
 
 def sentence(rng: random.Random) -> str:
@@ -81,6 +83,18 @@ import os, signal
 from bert_model.pretraining import load_configuration, pretrain
 stop = lambda finished: os.kill(os.getpid(), signal.SIGTERM) if finished == {step} else None
 print(pretrain(load_configuration("run.yaml", []), "{output}", device="cpu", after_step=stop).status)
+"""
+    run_python("-c", code)
+
+
+def interrupted(words: list[str]) -> None:
+    """Fine-tune until the first trial is reported; the second one may end meanwhile."""
+    code = f"""
+from bert_model import cli
+def interrupt(*progress):
+    raise KeyboardInterrupt
+cli._show_trial = interrupt
+assert cli.main({words}) == 130
 """
     run_python("-c", code)
 

@@ -1,4 +1,4 @@
-"""A run's terminal: a line for each step, every warning, the time left; all the rest is in the file."""
+"""Console output of a run: a line for each step, every warning, the time left; the details are in a file."""
 
 import logging
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line.partition("  ")[2] for line in capsys.readouterr().err.splitlines()]
 
 
-def test_step_is_told_by_its_last_message_when_it_ends(terminal, capsys):
+def test_finished_step_prints_its_last_message(terminal, capsys):
     say(terminal, "corpus", "reading dump.xml")
     say(terminal, "corpus", "1,208 documents")
     say(terminal, "corpus", "check corpus_intact passed: 2 files")
@@ -47,7 +47,7 @@ def test_step_is_told_by_its_last_message_when_it_ends(terminal, capsys):
     assert lines(capsys) == ["corpus                        1,208 documents"]
 
 
-def test_warning_is_told_at_once(terminal, capsys):
+def test_warning_is_printed_at_once(terminal, capsys):
     say(terminal, "task_data", "skipped: swag: no folder is given", logging.WARNING)
     assert lines(capsys) == ["task_data                     warning: skipped: swag: no folder is given"]
 
@@ -58,7 +58,7 @@ def test_task_data_has_no_line_of_its_own(terminal, capsys):
     assert lines(capsys) == []
 
 
-def test_long_step_is_heard_now_and_then_with_the_time_left(terminal, clock, capsys):
+def test_long_step_prints_messages_with_time_left(terminal, clock, capsys):
     console.TIME_LEFT.enter("pretraining")
     for step in range(1, 8):
         clock[0] += QUIET_SECONDS / 2
@@ -72,14 +72,14 @@ def test_long_step_is_heard_now_and_then_with_the_time_left(terminal, clock, cap
     ]
 
 
-def test_message_that_was_told_is_not_repeated_at_the_end(terminal, clock, capsys):
+def test_printed_message_is_not_repeated_at_the_end(terminal, clock, capsys):
     clock[0] += QUIET_SECONDS
     say(terminal, "report", "14 tasks")
     say(terminal, "report", "Finished execution of step", logging.DEBUG, event="STEP_SUCCESS")
     assert lines(capsys) == ["report                        14 tasks"]
 
 
-def test_time_left_follows_the_shares_of_the_phases(clock):
+def test_time_left_follows_the_shares_of_the_stages(clock):
     left = TimeLeft()
     left.begin({"data": 0.25, "finetuning": 0.75})
     left.enter("data")

@@ -1,4 +1,4 @@
-"""Each check of the data passes on what the pipeline makes, and fails on a spoiled copy of it."""
+"""Each data check passes on the pipeline's artifacts and fails on a damaged copy."""
 
 import dataclasses
 import shutil
@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import miniature
 import pytest
+from miniature import DUMP
 from spoiled import flip_byte, refused, republish, write
 
 from bert_pipeline.corpus.parquet import read_documents, write_documents
-from workflows.defs.data import dump_sources
+from workflows.defs.data import _publish_sources
 from workflows.lib import data_checks
+from workflows.lib.resources import BertHome
+from workflows.lib.reuse import dump_sources
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
@@ -31,66 +33,60 @@ def first_file(directory: Path, pattern: str) -> Path:
 
 
 def test_dump_with_a_flipped_byte_is_refused(home):
-    directory = home.dump(miniature.DUMP)
-    sources = dump_sources(directory)
-    assert data_checks.dump_readable(directory, sources).passed
-    flip_byte(Path(sources[0].partition(":")[2]))
-    refused(data_checks.dump_readable(directory, sources), "changed or damaged")
+    assert data_checks.dump_readable(home, DUMP).passed
+    flip_byte(Path(dump_sources(home.dump(DUMP))[0].partition(":")[2]))
+    refused(data_checks.dump_readable(home, DUMP), "changed or damaged")
 
 
-def test_dump_whose_local_file_changed_or_went_away_is_refused(tmp_path):
-    from workflows.defs.data import _take_local_files
-
+def test_dump_with_changed_or_missing_local_file_is_refused(tmp_path):
     file = tmp_path / "wiki.xml"
     file.write_text("<mediawiki></mediawiki>", encoding="utf-8")
-    directory = tmp_path / "dump"
-    _take_local_files([str(file)], directory)
-    assert data_checks.dump_readable(directory, dump_sources(directory)).passed
+    home = BertHome(directory=str(tmp_path / "home"))
+    _publish_sources([str(file)], home.dump("enwiki-1"))
+    assert data_checks.dump_readable(home, "enwiki-1").passed
     file.write_text("<mediawiki> </mediawiki>", encoding="utf-8")
-    refused(data_checks.dump_readable(directory, dump_sources(directory)), "changed since")
+    refused(data_checks.dump_readable(home, "enwiki-1"), "changed since")
     file.unlink()
-    refused(data_checks.dump_readable(directory, dump_sources(directory)), "is gone")
+    refused(data_checks.dump_readable(home, "enwiki-1"), "is gone")
 
 
 def test_corpus_with_a_flipped_byte_is_refused(home):
-    directory = home.corpus(miniature.DUMP)
-    assert data_checks.intact(directory, "corpus").passed
+    directory = home.corpus(DUMP)
+    assert data_checks.corpus_intact(home, DUMP).passed
     flip_byte(directory / "documents-00000.parquet")
-    refused(data_checks.intact(directory, "corpus"), "changed or damaged")
+    refused(data_checks.corpus_intact(home, DUMP), "changed or damaged")
 
 
 def test_empty_corpus_is_refused(home):
-    directory = home.corpus(miniature.DUMP)
-    assert data_checks.corpus_not_empty(directory).passed
+    directory = home.corpus(DUMP)
+    assert data_checks.corpus_not_empty(home, DUMP).passed
     republish(directory, documents_changed(lambda documents: []))
-    refused(data_checks.corpus_not_empty(directory), "no training documents")
+    refused(data_checks.corpus_not_empty(home, DUMP), "no training documents")
 
 
 def test_corpus_without_held_out_documents_is_refused(home):
-    directory = home.corpus(miniature.DUMP)
+    directory = home.corpus(DUMP)
     republish(directory, documents_changed(lambda ds: [d for d in ds if d.split == "train"]))
-    refused(data_checks.corpus_not_empty(directory), "held out")
+    refused(data_checks.corpus_not_empty(home, DUMP), "held out")
 
 
-def test_corpus_that_holds_fewer_documents_than_it_counts_is_refused(home):
-    directory = home.corpus(miniature.DUMP)
+def test_corpus_with_fewer_documents_than_counted_is_refused(home):
+    directory = home.corpus(DUMP)
     republish(directory, documents_changed(lambda ds: [ds[0], *(d for d in ds[1:] if d.split == "held_out")]))
-    refused(data_checks.corpus_not_empty(directory), "the manifest counts")
+    refused(data_checks.corpus_not_empty(home, DUMP), "the manifest counts")
 
 
 def test_corpus_with_markup_is_refused_and_shown(home):
-    import dataclasses
-
     def spoil(documents):
         spoiled = [
             dataclasses.replace(d, sentences=("It stands [[Bern|in Bern]].", *d.sentences[1:])) for d in documents
         ]
         return [*spoiled[:20], *documents[20:]]
 
-    directory = home.corpus(miniature.DUMP)
-    assert data_checks.corpus_without_markup(directory).passed
+    directory = home.corpus(DUMP)
+    assert data_checks.corpus_without_markup(home, DUMP).passed
     republish(directory, documents_changed(spoil))
-    verdict = data_checks.corpus_without_markup(directory)
+    verdict = data_checks.corpus_without_markup(home, DUMP)
     refused(verdict, "with markup")
     assert "[[Bern" in verdict.metadata["examples"]
 
@@ -99,7 +95,7 @@ def test_corpus_with_markup_is_refused_and_shown(home):
     "residue",
     ["{{cite web}}", "[[link]]", "<ref name=x>", "'''bold'''", "{| class=x", "a&nbsp;b", "== Heading ==", "__NOTOC__"],
 )
-def test_markup_of_every_kind_is_noticed(residue):
+def test_markup_of_every_kind_is_found(residue):
     assert data_checks.MARKUP.search(f"Some prose {residue}" if not residue.startswith("=") else residue)
 
 
@@ -108,58 +104,55 @@ def test_prose_is_not_taken_for_markup(prose):
     assert not data_checks.MARKUP.search(prose)
 
 
-def test_held_out_text_that_stands_in_training_too_is_refused(home):
-    import dataclasses
-
+def test_held_out_text_in_training_data_is_refused(home):
     def spoil(documents):
         held_out = next(d for d in documents if d.split == "held_out")
         return [*documents, dataclasses.replace(held_out, document_id="samplewiki:999999", split="train")]
 
-    directory = home.corpus(miniature.DUMP)
-    assert data_checks.corpus_split_disjoint(directory).passed
+    directory = home.corpus(DUMP)
+    assert data_checks.corpus_split_disjoint(home, DUMP).passed
     republish(directory, documents_changed(spoil))
-    refused(data_checks.corpus_split_disjoint(directory), "has the text of")
+    refused(data_checks.corpus_split_disjoint(home, DUMP), "has the text of")
 
 
-def test_corpus_much_smaller_than_the_dump_before_is_refused_by_its_own_sentences(home):
-    data = home.path / "data"
+def test_corpus_much_smaller_than_its_predecessor_is_refused(home):
     for name in ("testwiki-20260101", "testwiki-20260201", "testwiki-20260301"):
-        shutil.copytree(home.corpus(miniature.DUMP), data / name / "corpus")
-    republish(data / "testwiki-20260301" / "corpus", documents_changed(lambda documents: documents[:10]))  # counts stay
-    assert data_checks.corpus_not_shrunken(data, "testwiki-20260101").passed
-    assert data_checks.corpus_not_shrunken(data, "testwiki-20260201").passed
-    refused(data_checks.corpus_not_shrunken(data, "testwiki-20260301"), "sentences of testwiki-20260201, expected")
+        shutil.copytree(home.corpus(DUMP), home.corpus(name))
+    republish(home.corpus("testwiki-20260301"), documents_changed(lambda documents: documents[:10]))  # counts stay
+    assert data_checks.corpus_not_shrunken(home, "testwiki-20260101").passed
+    assert data_checks.corpus_not_shrunken(home, "testwiki-20260201").passed
+    refused(data_checks.corpus_not_shrunken(home, "testwiki-20260301"), "sentences of testwiki-20260201, expected")
 
 
-def test_vocabulary_without_a_special_token_or_with_a_token_twice_is_refused(home):
-    directory = home.vocabulary(miniature.DUMP)
-    assert data_checks.vocabulary_layout(directory).passed
+def test_vocabulary_with_missing_or_duplicate_token_is_refused(home):
+    directory = home.vocabulary(DUMP)
+    assert data_checks.vocabulary_layout(home, DUMP).passed
     text = (directory / "vocab.txt").read_text(encoding="utf-8")
     republish(directory, lambda path: write(path / "vocab.txt", text.replace("[MASK]\n", "[NOTHING]\n")))
-    refused(data_checks.vocabulary_layout(directory), "[MASK]")
+    refused(data_checks.vocabulary_layout(home, DUMP), "[MASK]")
     republish(directory, lambda path: write(path / "vocab.txt", text + text.splitlines()[-1] + "\n"))
-    assert not data_checks.vocabulary_layout(directory).passed
+    assert not data_checks.vocabulary_layout(home, DUMP).passed
 
 
 def test_vocabulary_of_another_size_than_asked_for_is_refused(home):
-    directory = home.vocabulary(miniature.DUMP)
+    directory = home.vocabulary(DUMP)
     text = (directory / "vocab.txt").read_text(encoding="utf-8")
     republish(directory, lambda path: write(path / "vocab.txt", text + "onemoretoken\n"))
-    refused(data_checks.vocabulary_layout(directory), "asked for 600")
+    refused(data_checks.vocabulary_layout(home, DUMP), "asked for 600")
 
 
-def test_vocabulary_that_does_not_know_the_text_is_refused(home):
-    vocabulary, corpus = home.vocabulary(miniature.DUMP), home.corpus(miniature.DUMP)
-    assert data_checks.unknown_rate(vocabulary, corpus).passed
+def test_vocabulary_with_many_unknown_tokens_is_refused(home):
+    vocabulary = home.vocabulary(DUMP)
+    assert data_checks.vocabulary_unknown_rate(home, DUMP).passed
     tokens = (vocabulary / "vocab.txt").read_text(encoding="utf-8").splitlines()
     spoiled = [token if token.startswith("[") else f"ж{index}" for index, token in enumerate(tokens)]
     republish(vocabulary, lambda path: write(path / "vocab.txt", "\n".join(spoiled) + "\n"))
-    refused(data_checks.unknown_rate(vocabulary, corpus), "are [UNK]")
+    refused(data_checks.vocabulary_unknown_rate(home, DUMP), "are [UNK]")
 
 
 @pytest.mark.parametrize(("language", "passes"), [("en", False), ("bg", True)])
-def test_a_few_unknown_words_are_a_warning_in_english_alone(home, language, passes):
-    vocabulary, corpus = home.vocabulary(miniature.DUMP), home.corpus(miniature.DUMP)
+def test_few_unknown_words_are_a_warning_only_in_english(home, language, passes):
+    corpus = home.corpus(DUMP)
 
     def changed(documents: list[Any]) -> list[Any]:
         held_out = [d for d in documents if d.split == "held_out"]
@@ -173,7 +166,7 @@ def test_a_few_unknown_words_are_a_warning_in_english_alone(home, language, pass
         ]
 
     republish(corpus, documents_changed(changed))
-    verdict = data_checks.unknown_rate(vocabulary, corpus)
+    verdict = data_checks.vocabulary_unknown_rate(home, DUMP)
     assert verdict.passed == passes
     assert verdict.is_warning
     assert 0.001 < verdict.metadata["unknown_share"] < 0.02
@@ -190,14 +183,14 @@ def test_a_few_unknown_words_are_a_warning_in_english_alone(home, language, pass
         (lambda c: c.masked_lm_ids.__setitem__(0, 9999), "instance 0 has a masked token outside the vocabulary"),
     ],
 )
-def test_wrong_masks_are_refused_in_either_format(home, tmp_path, spoil, words):
+def test_wrong_static_masks_are_refused(home, spoil, words):
     from bert_pipeline.instances.job import build_instances
     from bert_pipeline.instances.pairs import InstancesConfig
     from bert_pipeline.instances.tfrecord import TfrecordWriter, open_tfrecords
 
-    directory = tmp_path / "instances"
+    directory = home.instances(DUMP, 32)
     config = InstancesConfig(max_seq_length=32, dupe_factor=1, format="tfrecord", max_predictions_per_seq=5)
-    build_instances(home.corpus(miniature.DUMP), home.vocabulary(miniature.DUMP), directory, config, ["--workers=1"])
+    build_instances(home.corpus(DUMP), home.vocabulary(DUMP), directory, config, ["--workers=1"])
 
     def change(path: Path) -> None:
         shard_path = first_file(path, "train/*.tfrecord")
@@ -208,17 +201,17 @@ def test_wrong_masks_are_refused_in_either_format(home, tmp_path, spoil, words):
             writer.write(columns)
 
     republish(directory, change)
-    verdict = data_checks.instances_well_formed(directory)
+    verdict = data_checks.instances_well_formed(home, DUMP)
     assert words in verdict.description
     assert verdict.passed == (not words)
-    assert data_checks.next_sentence_balance(directory).passed
+    assert data_checks.next_sentence_balance(home, DUMP).passed
 
 
 def test_instances_with_a_flipped_byte_are_refused(home):
-    directory = home.instances(miniature.DUMP, 32)
-    assert data_checks.instances_well_formed(directory).passed
+    directory = home.instances(DUMP, 32)
+    assert data_checks.instances_well_formed(home, DUMP).passed
     flip_byte(first_file(directory, "train/*.parquet"), offset=200)
-    refused(data_checks.instances_well_formed(directory), "changed or damaged")
+    refused(data_checks.instances_well_formed(home, DUMP), "changed or damaged")
 
 
 @pytest.mark.parametrize(
@@ -231,21 +224,21 @@ def test_instances_with_a_flipped_byte_are_refused(home):
     ],
 )
 def test_malformed_instances_are_refused(home, spoil, words):
-    directory = home.instances(miniature.DUMP, 32)
+    directory = home.instances(DUMP, 32)
     republish(directory, lambda path: rewrite_instances(first_file(path, "train/*.parquet"), spoil))
-    refused(data_checks.instances_well_formed(directory), words)
+    refused(data_checks.instances_well_formed(home, DUMP), words)
 
 
 def test_one_sided_next_sentence_labels_are_refused(home):
-    directory = home.instances(miniature.DUMP, 32)
-    assert data_checks.next_sentence_balance(directory).passed
+    directory = home.instances(DUMP, 32)
+    assert data_checks.next_sentence_balance(home, DUMP).passed
     republish(
         directory,
         lambda path: rewrite_instances(
             first_file(path, "train/*.parquet"), lambda c: c.is_random_next.__setitem__(slice(None), False)
         ),
     )
-    refused(data_checks.next_sentence_balance(directory), "0.0% of")
+    refused(data_checks.next_sentence_balance(home, DUMP), "0.0% of")
 
 
 def rewrite_instances(path: Path, spoil: Callable[[Any], None]) -> None:

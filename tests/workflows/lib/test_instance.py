@@ -1,5 +1,6 @@
-"""Dagster's storage below the home: made when missing, and cleaned of what killed processes left."""
+"""Dagster's storage below the home: created if missing, and cleaned up after killed processes and servers."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,11 +9,20 @@ import dagster as dg
 import pytest
 
 from workflows.defs.pretraining import TRAINING_POOL
-from workflows.lib.instance import PROCESS_TAG, add_dumps, end_abandoned_runs, open_instance, process_mark
+from workflows.lib.instance import (
+    GRPC_TAG,
+    PROCESS_TAG,
+    add_dumps,
+    end_abandoned_runs,
+    fail_runs,
+    open_instance,
+    process_mark,
+    unfinished_runs_of,
+)
 from workflows.lib.resources import dump_partitions
 
 
-def test_home_is_made_with_the_sample_as_its_first_partition(clean_environment):
+def test_new_home_has_the_sample_as_partition(clean_environment):
     with open_instance() as made:
         assert (clean_environment / "dagster" / "dagster.yaml").is_file()
         assert made.get_dynamic_partitions(str(dump_partitions.name)) == ["samplewiki-1"]
@@ -20,14 +30,14 @@ def test_home_is_made_with_the_sample_as_its_first_partition(clean_environment):
     os.environ.pop("DAGSTER_HOME", None)
 
 
-def test_settings_that_a_user_changed_stay(clean_environment, instance):
+def test_edited_settings_are_kept(clean_environment, instance):
     settings = clean_environment / "dagster" / "dagster.yaml"
     settings.write_text("telemetry:\n  enabled: false\n", encoding="utf-8")
     open_instance().dispose()
     assert settings.read_text(encoding="utf-8") == "telemetry:\n  enabled: false\n"
 
 
-def test_instance_trains_one_at_a_time_limits_every_run_and_retries_only_what_died(instance):
+def test_instance_limits_trainings_and_runs_and_retries_only_crashes(instance):
     assert instance.global_op_concurrency_default_limit == 1
     assert instance.run_monitoring_max_runtime_seconds > 0
     assert instance.run_retries_enabled
@@ -36,7 +46,7 @@ def test_instance_trains_one_at_a_time_limits_every_run_and_retries_only_what_di
     assert instance.freshness_enabled
 
 
-def test_number_of_trainings_at_once_is_a_setting_of_the_pool(instance):
+def test_pool_limit_sets_concurrent_trainings(instance):
     storage = instance.event_log_storage
     storage.initialize_concurrency_limit_to_default(TRAINING_POOL)  # as the first step of a pool does
     for run in ("a", "b"):
@@ -56,22 +66,24 @@ def test_partition_is_added_once(instance):
     assert sorted(instance.get_dynamic_partitions(str(dump_partitions.name))) == ["enwiki-1", "samplewiki-1"]
 
 
+@dg.op
+def nothing() -> None: ...
+
+
+@dg.job
+def empty_job() -> None:
+    nothing()
+
+
 def started_run(instance: dg.DagsterInstance, mark: str) -> str:
-    @dg.op
-    def nothing() -> None: ...
-
-    @dg.job
-    def job() -> None:
-        nothing()
-
-    run = instance.create_run_for_job(job, tags={PROCESS_TAG: mark}, status=dg.DagsterRunStatus.STARTED)
+    run = instance.create_run_for_job(empty_job, tags={PROCESS_TAG: mark}, status=dg.DagsterRunStatus.STARTED)
     instance.event_log_storage.set_concurrency_slots("training", 1)
     instance.event_log_storage.claim_concurrency_slot("training", run.run_id, "step")
     return run.run_id
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are known by /proc")
-def test_run_whose_process_was_killed_is_failed_and_gives_its_slot_back(instance):
+def test_run_of_killed_process_is_failed_and_frees_its_slot(instance):
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     run_id = started_run(instance, process_mark(process.pid))
     assert end_abandoned_runs(instance) == []
@@ -94,3 +106,27 @@ def test_run_of_another_machine_is_left_alone(instance):
     run_id = started_run(instance, "elsewhere:1:1")
     assert end_abandoned_runs(instance) == []
     assert instance.event_log_storage.get_concurrency_run_ids() == {run_id}
+
+
+def run_on(instance: dg.DagsterInstance, status: dg.DagsterRunStatus, **server: object) -> str:
+    tags = {GRPC_TAG: json.dumps(server)} if server else {}
+    return instance.create_run_for_job(empty_job, tags=tags, status=status).run_id
+
+
+def test_unfinished_runs_of_a_former_code_server_are_failed(instance):
+    started = run_on(instance, dg.DagsterRunStatus.STARTED, host="code", port=4000)
+    others = [
+        run_on(instance, dg.DagsterRunStatus.STARTED, host="elsewhere", port=4000),
+        run_on(instance, dg.DagsterRunStatus.STARTED, host="code", port=4001),
+        run_on(instance, dg.DagsterRunStatus.STARTED),
+        run_on(instance, dg.DagsterRunStatus.NOT_STARTED, host="code", port=4000),
+        run_on(instance, dg.DagsterRunStatus.SUCCESS, host="code", port=4000),
+    ]
+    before = [instance.get_run_by_id(run).status for run in others]
+    left = unfinished_runs_of(instance, "code", 4000)
+    assert left == [started]
+    assert fail_runs(instance, left, "its code server was ended") == [started]
+    assert instance.get_run_by_id(started).status == dg.DagsterRunStatus.FAILURE
+    assert [instance.get_run_by_id(run).status for run in others] == before
+    assert unfinished_runs_of(instance, "code", 4000) == []
+    assert fail_runs(instance, left, "its code server was ended") == []

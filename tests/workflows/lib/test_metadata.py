@@ -1,4 +1,4 @@
-"""Small pictures in asset pages, and the order of what stands there."""
+"""Previews on asset pages, and the order of metadata."""
 
 import random
 import urllib.parse
@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import dagster as dg
 import pytest
 
-from workflows.lib.metadata import INLINE_CHARACTERS, for_reading, loss_preview, picture, score_preview, table
+from workflows.lib.metadata import INLINE_CHARACTERS, loss_preview, order_metadata, picture, score_preview, table
 from workflows.lib.resources import TASK_NAMES
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -15,7 +15,7 @@ DIV = "{http://www.w3.org/1999/xhtml}div"
 
 
 def drawing(preview: dg.MetadataValue) -> ElementTree.Element:
-    """The SVG of a preview that is short enough to be shown without a click."""
+    """Return the SVG of a preview that is short enough to be shown inline."""
     text = str(preview.value)
     assert len(text) < INLINE_CHARACTERS
     assert " " not in text.partition("](")[2], "a blank ends a link's address in Markdown"
@@ -35,7 +35,7 @@ def events(num_steps: int, seed: int = 0) -> list[dict]:
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 50, 5000])
-def test_loss_preview_of_any_length_is_shown_without_a_click(num_steps):
+def test_loss_preview_of_any_length_fits_inline(num_steps):
     svg = drawing(loss_preview(events(num_steps)))
     assert len(svg.findall(f"{SVG}path")) == 2
 
@@ -50,29 +50,29 @@ def test_loss_preview_names_first_and_last_loss():
     assert text.text == "train 7.00 → 1.25"
 
 
-def test_loss_preview_of_a_training_without_finite_loss_says_so():
+def test_loss_preview_without_finite_loss_is_a_note():
     assert (
         loss_preview([{"event": "train", "step": 1, "metrics": {"train/mlm_loss": float("nan")}}]).value
         == "(no losses)"
     )
 
 
-def test_score_preview_of_every_task_is_shown_without_a_click_and_names_each():
+def test_score_preview_of_all_tasks_fits_inline_and_names_each():
     svg = drawing(score_preview([(task, 100.0, 99.0) for task in TASK_NAMES]))
     (labels,) = svg.iter(DIV)
     assert labels.text is not None
     assert labels.text.splitlines() == [f"{task} 100" for task in TASK_NAMES]
 
 
-def test_score_preview_draws_no_bar_below_zero_and_no_tick_without_a_baseline():
+def test_score_preview_omits_negative_bars_and_missing_baselines():
     svg = drawing(score_preview([("cola", -3.0, 0.0), ("a<b", 50.0, None)]))
     bars, ticks = svg.iter(f"{SVG}path")
     assert bars.get("d") == "M0,0h0M0,1h50"
     assert ticks.get("d") == ""
 
 
-def test_metadata_stand_in_the_order_in_which_people_look():
-    shown = for_reading(
+def test_metadata_is_ordered_by_kind():
+    shown = order_metadata(
         {
             "path": dg.MetadataValue.path("/data"),
             "32/sha256": "abc",

@@ -1,27 +1,28 @@
-"""Each check of models, task files, report and registry passes on what a run made, and fails on a spoiled copy."""
+"""Each check of models, task files, report and registry passes on a run's artifacts and fails on a damaged copy."""
 
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import miniature
 import pytest
+from miniature import DUMP
 from spoiled import flip_byte, refused, republish, write
 
 from bert_pipeline.manifest import load_manifest, publishing
-from workflows.defs.pretraining import current_model
 from workflows.lib import model_checks
-from workflows.lib.resources import BertHome
+from workflows.lib.resources import BertHome, dump_task_key
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
+
+SST2, STSB = (str(dump_task_key(DUMP, task)) for task in ("sst2", "stsb"))
 
 
 def test_model_with_a_flipped_byte_or_an_infinite_weight_is_refused(home):
     from safetensors.torch import load_file, save_file
 
-    directory = current_model(home, miniature.DUMP)
-    assert model_checks.pretrained_model_loads(directory).passed
+    directory = home.current_model(DUMP)
+    assert model_checks.pretrained_model_loads(home, DUMP).passed
 
     def spoil(path: Path) -> None:
         tensors = load_file(path / "model.safetensors")
@@ -29,9 +30,9 @@ def test_model_with_a_flipped_byte_or_an_infinite_weight_is_refused(home):
         save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
     republish(directory, spoil)
-    refused(model_checks.pretrained_model_loads(directory), "not finite: bert.pooler.dense.bias")
+    refused(model_checks.pretrained_model_loads(home, DUMP), "not finite: bert.pooler.dense.bias")
     flip_byte(directory / "model.safetensors")
-    refused(model_checks.pretrained_model_loads(directory), "changed or damaged")
+    refused(model_checks.pretrained_model_loads(home, DUMP), "changed or damaged")
 
 
 def test_model_that_lacks_a_tensor_is_refused(home):
@@ -42,9 +43,9 @@ def test_model_that_lacks_a_tensor_is_refused(home):
         del tensors["bert.encoder.layer.1.output.dense.weight"]
         save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
-    directory = current_model(home, miniature.DUMP)
+    directory = home.current_model(DUMP)
     republish(directory, spoil)
-    refused(model_checks.pretrained_model_loads(directory), "layer.1.output.dense.weight")
+    refused(model_checks.pretrained_model_loads(home, DUMP), "layer.1.output.dense.weight")
 
 
 @pytest.mark.parametrize(
@@ -57,8 +58,8 @@ def test_model_that_lacks_a_tensor_is_refused(home):
     ],
 )
 def test_loss_that_does_not_fall_is_refused(home, losses, words):
-    directory = current_model(home, miniature.DUMP)
-    assert model_checks.pretraining_loss_falls(directory).passed
+    directory = home.current_model(DUMP)
+    assert model_checks.pretraining_loss_falls(home, DUMP).passed
     manifest = load_manifest(directory)
     counts = {key: value for key, value in manifest.counts.items() if not key.startswith("held_out/")}
     with publishing(directory, kind=manifest.kind, configuration={}, inputs={}) as draft:
@@ -69,24 +70,24 @@ def test_loss_that_does_not_fall_is_refused(home, losses, words):
         for index, loss in enumerate(losses, start=1)
     ]
     write(directory.parent / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
-    refused(model_checks.pretraining_loss_falls(directory), words)
+    refused(model_checks.pretraining_loss_falls(home, DUMP), words)
 
 
 def test_model_whose_manifest_claims_another_loss_is_refused(home):
-    directory = current_model(home, miniature.DUMP)
+    directory = home.current_model(DUMP)
     manifest = load_manifest(directory)
     config = (directory / "config.json").read_text(encoding="utf-8")
     with publishing(directory, kind=manifest.kind, configuration={}, inputs={}) as draft:
         write(draft.path / "config.json", config)
         draft.counts = {**manifest.counts, "held_out/mlm_loss": 0.5}
-    refused(model_checks.pretraining_loss_falls(directory), "the model's manifest says 0.5")
+    refused(model_checks.pretraining_loss_falls(home, DUMP), "the model's manifest records 0.5")
 
 
-def test_exported_model_that_does_not_have_the_held_out_loss_of_its_training_is_refused(home):
+def test_model_with_another_held_out_loss_than_recorded_is_refused(home):
     from safetensors.torch import load_file, save_file
 
-    directory = current_model(home, miniature.DUMP)
-    assert model_checks.held_out_reproduces(directory).passed
+    directory = home.current_model(DUMP)
+    assert model_checks.held_out_reproduces(home, DUMP).passed
 
     def spoil(path: Path) -> None:
         tensors = load_file(path / "model.safetensors")
@@ -94,16 +95,16 @@ def test_exported_model_that_does_not_have_the_held_out_loss_of_its_training_is_
         save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
     republish(directory, spoil)
-    refused(model_checks.held_out_reproduces(directory), "held_out/mlm_loss: recorded")
+    refused(model_checks.held_out_reproduces(home, DUMP), "held_out/mlm_loss: recorded")
     (directory.parent / "configuration.json").unlink()
-    refused(model_checks.held_out_reproduces(directory), "configuration cannot be read")
+    refused(model_checks.held_out_reproduces(home, DUMP), "configuration cannot be read")
 
 
 def task_copy(home: BertHome, task: str, tmp_path: Path) -> Path:
-    """A task_data directory whose official files are a copy that may be spoiled."""
+    """Let task_data refer to a copy of the official files that the test may change; return its folder."""
     files = tmp_path / "glue"
-    shutil.copytree(home.dump(miniature.DUMP) / "glue", files)
-    directory = home.task_data(miniature.DUMP, task)
+    shutil.copytree(home.dump(DUMP) / "glue", files)
+    directory = home.task_data(DUMP, task)
     republish(
         directory,
         lambda path: write(path / "source.json", json.dumps({"path": str(files), "dev_fraction": 0.0})),
@@ -113,31 +114,29 @@ def task_copy(home: BertHome, task: str, tmp_path: Path) -> Path:
 
 def test_task_files_that_changed_are_refused(home, tmp_path):
     files = task_copy(home, "sst2", tmp_path)
-    directory = home.task_data(miniature.DUMP, "sst2")
-    assert model_checks.task_data_unchanged(directory).passed
-    assert model_checks.task_splits_disjoint(directory).passed
+    assert model_checks.task_data_unchanged(home, SST2).passed
+    assert model_checks.task_splits_disjoint(home, SST2).passed
     train = files / "SST-2" / "train.tsv"
     write(train, train.read_text(encoding="utf-8") + "one more\t1\n")
-    refused(model_checks.task_data_unchanged(directory), "train.tsv")
+    refused(model_checks.task_data_unchanged(home, SST2), "train.tsv")
 
 
-def test_dev_examples_that_stand_in_training_too_are_refused(home, tmp_path):
+def test_dev_examples_in_training_data_are_refused(home, tmp_path):
     from bert_pipeline.tasks.task import load_task_data
     from workflows.defs.finetuning import _publish_task_data
 
     files = task_copy(home, "sst2", tmp_path)
     shutil.copy(files / "SST-2" / "train.tsv", files / "SST-2" / "dev.tsv")
-    directory = home.task_data(miniature.DUMP, "sst2")
+    directory = home.task_data(DUMP, "sst2")
     _publish_task_data(directory, "sst2", files, 0.0, load_task_data("sst2", files))
-    refused(model_checks.task_splits_disjoint(directory), "stand in the training set too")
+    refused(model_checks.task_splits_disjoint(home, SST2), "are in the training set too")
 
 
-def test_fine_tuned_model_with_other_weights_does_not_reproduce_its_scores(home):
+def test_finetuned_model_with_other_weights_is_refused(home):
     from safetensors.torch import load_file, save_file
 
-    directory = home.finetuning(miniature.DUMP, "stsb")
-    task_directory = home.task_data(miniature.DUMP, "stsb")
-    assert model_checks.finetuned_scores_reproduce(directory, task_directory).passed
+    directory = home.finetuning(DUMP, "stsb")
+    assert model_checks.finetuned_scores_reproduce(home, STSB).passed
 
     def spoil(path: Path) -> None:
         tensors = load_file(path / "model.safetensors")
@@ -146,13 +145,13 @@ def test_fine_tuned_model_with_other_weights_does_not_reproduce_its_scores(home)
         save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
     republish(directory, spoil)
-    refused(model_checks.finetuned_scores_reproduce(directory, task_directory), "recorded")
+    refused(model_checks.finetuned_scores_reproduce(home, STSB), "recorded")
     flip_byte(directory / "model.safetensors")
-    refused(model_checks.finetuned_scores_reproduce(directory, task_directory), "changed or damaged")
+    refused(model_checks.finetuned_scores_reproduce(home, STSB), "changed or damaged")
 
 
-def test_model_that_says_the_same_of_everything_is_noticed(home):
-    directory = home.finetuning(miniature.DUMP, "sst2")
+def test_model_with_one_prediction_for_everything_is_refused(home):
+    directory = home.finetuning(DUMP, "sst2")
 
     def predictions(path: Path, answer: Callable[[int], str]) -> None:
         file = path / "predictions" / "dev.jsonl"
@@ -160,15 +159,14 @@ def test_model_that_says_the_same_of_everything_is_noticed(home):
         write(file, "".join(json.dumps({"id": str(i), "prediction": answer(i)}) + "\n" for i in range(count)))
 
     republish(directory, lambda path: predictions(path, lambda index: str(index % 2)))
-    assert model_checks.finetuned_not_degenerate(directory).passed
+    assert model_checks.finetuned_not_degenerate(home, SST2).passed
     republish(directory, lambda path: predictions(path, lambda index: "1"))
-    refused(model_checks.finetuned_not_degenerate(directory), "one prediction for everything on dev")
+    refused(model_checks.finetuned_not_degenerate(home, SST2), "one prediction for everything on dev")
 
 
 def test_report_whose_table_disagrees_with_the_models_is_refused(home):
-    directory = home.report(miniature.DUMP)
-    finetuning = home.finetuning(miniature.DUMP, "sst2").parent
-    assert model_checks.report_agrees(directory, finetuning).passed
+    directory = home.report(DUMP)
+    assert model_checks.report_intact(home, DUMP).passed
 
     def spoil(path: Path) -> None:
         document = json.loads((path / "results.json").read_text(encoding="utf-8"))
@@ -176,15 +174,15 @@ def test_report_whose_table_disagrees_with_the_models_is_refused(home):
         write(path / "results.json", json.dumps(document))
 
     republish(directory, spoil)
-    refused(model_checks.report_agrees(directory, finetuning), "sst2: says")
+    refused(model_checks.report_intact(home, DUMP), "sst2: the report has")
     republish(directory, lambda path: write(path / "scores.png", "not a picture"))
-    assert not model_checks.report_agrees(directory, finetuning).passed
+    assert not model_checks.report_intact(home, DUMP).passed
 
 
-def test_registry_that_lacks_the_model_or_holds_other_bytes_is_refused(finished_home, tmp_path, monkeypatch):
+def test_registry_without_the_model_or_with_other_bytes_is_refused(finished_home, tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    directory = current_model(finished_home, miniature.DUMP)
+    directory = finished_home.current_model(DUMP)
     assert model_checks.registered_consistent(directory, "bert-tiny").passed
     other = tmp_path / "model"
     shutil.copytree(directory, other)
@@ -202,7 +200,7 @@ def test_registry_whose_stored_files_changed_is_refused(home, empty_store, tmp_p
     shutil.copy(empty_store, tmp_path / "registry" / "mlflow.db")
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "registry"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    directory = home.finetuning(miniature.DUMP, "sst2")
+    directory = home.finetuning(DUMP, "sst2")
     version = register(directory, "bert-tiny-sst2")
     assert model_checks.registered_consistent(directory, "bert-tiny-sst2").passed
     shutil.rmtree(tmp_path / "registry" / "cache")

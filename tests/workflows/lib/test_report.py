@@ -1,4 +1,4 @@
-"""The table says what the results say: baselines, chance, own splits, and what was skipped."""
+"""The report's table: baselines, tasks at chance, own splits, and skipped tasks."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def of(*rows: dict[str, Any], dump: str = "enwiki-20261101", skipped: dict[str, 
     return Results(dump=dump, rows=rows, skipped=skipped or {}, inputs={})
 
 
-def test_row_holds_the_score_beside_every_baseline():
+def test_row_has_score_and_baselines():
     found = row()
     assert found["metric"] == "dev/accuracy"
     assert (found["score"], found["random"], found["random_longer"], found["majority"]) == (80.0, 60.0, 65.0, 50.0)
@@ -53,11 +53,11 @@ def test_row_holds_the_score_beside_every_baseline():
     assert found["note"] == ""
 
 
-def test_papers_figure_does_not_stand_beside_a_generated_samples_score():
+def test_paper_score_is_left_out_for_a_generated_sample():
     assert result_row(results(), generated=True, model_sha256="m")["paper"] is None
 
 
-def test_own_split_degenerate_and_older_model_are_said():
+def test_row_notes_own_split_degenerate_and_older_model():
     note = row(own_split=True, degenerate=True, model_sha256="another")["note"]
     assert note == "own split, degenerate, of an older pre-trained model"
 
@@ -70,7 +70,7 @@ def test_chance_is_within_one_standard_error_of_the_majority_baseline(score, maj
     assert is_at_chance(score, majority, count) is expected
 
 
-def test_task_without_a_baseline_is_not_called_at_chance():
+def test_task_without_baseline_is_not_at_chance():
     assert not is_at_chance(0.0, None, 300)
 
 
@@ -97,7 +97,7 @@ def test_column_without_a_value_is_left_out():
     assert "paper" not in text.splitlines()[1]
 
 
-def test_generated_sample_is_marked_in_every_form():
+def test_generated_sample_is_marked_in_every_format():
     table = of(row(), dump="samplewiki-1")
     assert "generated sample" in text_table(table)
     assert "generated sample" in markdown_report(table)

@@ -1,4 +1,4 @@
-"""Finished work is taken as it is, and made anew when anything that decides it has changed; a training is kept."""
+"""Artifacts are reused while code, settings and inputs are unchanged; a finished training is always kept."""
 
 import json
 from pathlib import Path
@@ -11,14 +11,14 @@ from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from workflows.defs import pretraining
 from workflows.defs.pretraining import PRETRAINING_CODE, describe_other_code
 from workflows.lib.resources import BertHome
-from workflows.lib.reuse import made_or_reused, recipe, recipe_path
+from workflows.lib.reuse import build_key_path, build_or_reuse
 
 SETTINGS = {"size": 1}
 INPUTS = {"dump": "abc"}
 
 
 class Maker:
-    """Makes an artefact and counts how often it did."""
+    """Callable that builds an artifact and counts its calls."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -32,8 +32,8 @@ class Maker:
 
 
 def get(maker: Maker, **changes: Any) -> Manifest:
-    wanted = recipe(**{"code_version": "1", "settings": SETTINGS, "inputs": INPUTS, **changes})
-    return made_or_reused(maker.directory, "thing", wanted, maker, lambda _: None)
+    build_key = {"code_version": "1", "settings": SETTINGS, "inputs": INPUTS, **changes}
+    return build_or_reuse(maker.directory, "thing", maker, **build_key, log=lambda _: None)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def maker(tmp_path: Path) -> Maker:
     return Maker(tmp_path / "thing")
 
 
-def test_same_recipe_is_made_once(maker):
+def test_same_build_key_is_built_once(maker):
     first, second = get(maker), get(maker)
     assert maker.times == 1
     assert first.sha256 == second.sha256
@@ -50,32 +50,32 @@ def test_same_recipe_is_made_once(maker):
 @pytest.mark.parametrize(
     "changes", [{"code_version": "2"}, {"settings": {"size": 2}}, {"inputs": {"dump": "abd"}}, {"inputs": {}}]
 )
-def test_other_code_settings_or_inputs_are_made_anew(maker, changes):
+def test_other_code_settings_or_inputs_are_built_again(maker, changes):
     get(maker)
     get(maker, **changes)
     assert maker.times == 2
 
 
-def test_damaged_or_replaced_artefact_is_made_anew(maker):
+def test_damaged_or_replaced_artifact_is_built_again(maker):
     get(maker)
     (maker.directory / "file.txt").write_text("shorter", encoding="utf-8")
     get(maker)
     assert maker.times == 2
-    maker()  # made by somebody else: the recipe beside it is not its own
+    maker()  # built by another program: the build key is not its own
     get(maker)
     assert maker.times == 4
 
 
-def test_unreadable_recipe_is_made_anew(maker):
+def test_artifact_with_unreadable_build_key_is_built_again(maker):
     get(maker)
-    recipe_path(maker.directory).write_text("{", encoding="utf-8")
+    build_key_path(maker.directory).write_text("{", encoding="utf-8")
     get(maker)
     assert maker.times == 2
 
 
-def test_recipe_is_readable_and_no_part_of_the_artefact(maker):
+def test_build_key_is_readable_and_outside_the_artifact(maker):
     manifest = get(maker)
-    document = json.loads(recipe_path(maker.directory).read_text(encoding="utf-8"))
+    document = json.loads(build_key_path(maker.directory).read_text(encoding="utf-8"))
     assert document["recipe"]["inputs"] == INPUTS
     assert list(manifest.files) == ["file.txt"]
 
@@ -95,20 +95,20 @@ def test_recipe_is_readable_and_no_part_of_the_artefact(maker):
         ([], "trained by code of unknown version, and"),
     ],
 )
-def test_other_code_than_todays_is_named_with_the_way_to_train_again(tmp_path, starts, named):
+def test_training_by_other_code_is_reported_with_a_remedy(tmp_path, starts, named):
     events = [{"event": kind, "step": 0, "code_version": version} for kind, version in starts]
     text = describe_other_code(events, tmp_path)
     assert (named or "") in text
     assert (f"today's is {PRETRAINING_CODE}" in text and f"delete {tmp_path} and materialize" in text) is bool(named)
 
 
-def test_finished_training_by_other_code_is_kept_and_its_materialization_says_so(tmp_path, monkeypatch):
+def test_finished_training_by_other_code_is_kept_and_reported(tmp_path, monkeypatch):
     output = tmp_path / "training"
     with publishing(output / "model", kind="pretrained_model", configuration={}, inputs={}) as draft:
         (draft.path / "file.txt").write_text("weights", encoding="utf-8")
     event = {"event": "start", "step": 0, "code_version": "old"}
     (output / "metrics.jsonl").write_text(json.dumps(event) + "\n", encoding="utf-8")
-    monkeypatch.setattr(pretraining, "_training_directory", lambda *_: (output, "training"))
+    monkeypatch.setattr(pretraining, "_training_directory", lambda *_: output)
     monkeypatch.setattr(pretraining, "training_curves", lambda *_: b"")
     for variable in ("BERT_HOME", "MLFLOW_TRACKING_URI"):
         monkeypatch.setenv(variable, "")  # the asset sets them; this puts them back

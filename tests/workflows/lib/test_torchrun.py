@@ -1,4 +1,4 @@
-"""Training processes: followed while they run, named when they fail, and never left behind."""
+"""Training processes: monitored while they run, named when they fail, and never left running."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlainLaunch(Launch):
-    """A launch of one plain program in torchrun's place, which starts at once."""
+    """Return a launch of one plain program in place of torchrun, which starts faster."""
 
     program: str = ""
 
@@ -60,19 +60,19 @@ WRITE_TWO_EVENTS = """
 
 def test_events_are_reported_once_and_in_order(tmp_path):
     events: list[dict] = []
-    run_training(plain(tmp_path, WRITE_TWO_EVENTS), report=events.append, say=lambda _: None, poll_seconds=0.02)
+    run_training(plain(tmp_path, WRITE_TWO_EVENTS), report=events.append, log=lambda _: None, poll_seconds=0.02)
     assert [event["step"] for event in events] == [10, 20]
 
 
 def test_resumed_training_reports_new_events_only(tmp_path):
     launch = plain(tmp_path, WRITE_TWO_EVENTS)
-    run_training(launch, report=lambda _: None, say=lambda _: None, poll_seconds=0.02)
+    run_training(launch, report=lambda _: None, log=lambda _: None, poll_seconds=0.02)
     events: list[dict] = []
-    run_training(launch, report=events.append, say=lambda _: None, poll_seconds=0.02)
+    run_training(launch, report=events.append, log=lambda _: None, poll_seconds=0.02)
     assert [event["step"] for event in events] == [10, 20]
 
 
-def test_line_in_the_making_waits_until_it_is_whole(tmp_path):
+def test_incomplete_line_is_reported_once_complete(tmp_path):
     path = tmp_path / "metrics.jsonl"
     follower = MetricsFollower(path)
     assert follower.new_events() == []
@@ -83,7 +83,7 @@ def test_line_in_the_making_waits_until_it_is_whole(tmp_path):
     assert [event["step"] for event in follower.new_events()] == [2]
 
 
-def test_lines_that_a_resume_superseded_are_not_read(tmp_path):
+def test_events_superseded_by_a_resume_are_left_out(tmp_path):
     path = tmp_path / "metrics.jsonl"
     lines = [("start", 0), ("train", 10), ("train", 20), ("train", 30), ("resume", 20), ("train", 30), ("end", 30)]
     path.write_text("".join(json.dumps({"event": e, "step": s}) + "\n" for e, s in lines), encoding="utf-8")
@@ -91,13 +91,13 @@ def test_lines_that_a_resume_superseded_are_not_read(tmp_path):
     assert kept == [("start", 0), ("train", 10), ("train", 20), ("resume", 20), ("train", 30), ("end", 30)]
 
 
-def test_failure_says_exit_code_last_words_and_that_there_is_no_checkpoint(tmp_path):
+def test_failure_before_first_checkpoint_reports_exit_code_and_last_line(tmp_path):
     launch = plain(tmp_path, "import sys; print('the disk is full', file=sys.stderr); sys.exit(3)")
     with pytest.raises(TrainingError, match=r"exit code 3.*the disk is full.*no checkpoint yet"):
-        run_training(launch, report=lambda _: None, say=lambda _: None, poll_seconds=0.02)
+        run_training(launch, report=lambda _: None, log=lambda _: None, poll_seconds=0.02)
 
 
-def test_failure_names_the_rank_that_failed_first_the_signal_and_the_checkpoint_that_is_intact(tmp_path):
+def test_failure_reports_first_rank_signal_and_checkpoint(tmp_path):
     launch = plain(tmp_path, "")
     launch.log_directory.mkdir()
     (launch.log_directory / "torchrun.log").write_text(
@@ -117,7 +117,7 @@ def test_failure_names_the_rank_that_failed_first_the_signal_and_the_checkpoint_
 
 
 @linux
-def test_process_that_ignores_term_is_killed_when_the_run_is_cancelled(tmp_path):
+def test_process_ignoring_term_is_killed_when_the_run_is_canceled(tmp_path):
     launch = plain(
         tmp_path,
         """
@@ -138,7 +138,7 @@ def test_process_that_ignores_term_is_killed_when_the_run_is_cancelled(tmp_path)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_training(launch, report=cancel, say=lambda _: None, poll_seconds=0.02, grace_seconds=0.5)
+        run_training(launch, report=cancel, log=lambda _: None, poll_seconds=0.02, grace_seconds=0.5)
     assert found
     assert all(launch_processes(launch_id) == [] for launch_id in found)
 
@@ -152,7 +152,7 @@ def test_training_ends_when_the_step_process_is_killed(tmp_path):
         from test_torchrun import plain
         from workflows.lib.torchrun import run_training
         launch = plain(Path({str(tmp_path)!r}), "import time; time.sleep(60)")
-        run_training(launch, report=print, say=print)
+        run_training(launch, report=print, log=print)
     """
     step = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
@@ -166,8 +166,8 @@ def test_training_ends_when_the_step_process_is_killed(tmp_path):
 
 @linux
 @pytest.mark.slow
-def test_torchrun_gives_the_rank_and_its_last_words(tmp_path):
-    """The real torchrun over ranks that do no more than die."""
+def test_torchrun_log_gives_rank_and_last_line(tmp_path):
+    """Run torchrun over ranks that only die."""
     module = tmp_path / "dying_rank.py"
     module.write_text(
         "import os, sys, time\n"
@@ -185,10 +185,10 @@ def test_torchrun_gives_the_rank_and_its_last_words(tmp_path):
         environment={"PYTHONPATH": str(tmp_path)},
     )
     with pytest.raises(TrainingError, match=r"rank 1 failed with exit code 1.*the loss is nan at step 12"):
-        run_training(launch, report=lambda _: None, say=lambda _: None)
+        run_training(launch, report=lambda _: None, log=lambda _: None)
 
 
-def test_several_nodes_meet_at_the_endpoint_and_restart_nothing_in_place(tmp_path):
+def test_multi_node_command_uses_rendezvous_without_restarts(tmp_path):
     launch = Launch(
         module="bert_model.pretraining",
         arguments=("--resume",),
@@ -205,7 +205,7 @@ def test_several_nodes_meet_at_the_endpoint_and_restart_nothing_in_place(tmp_pat
 
 
 def _launch_ids() -> set[str]:
-    """Marks of launches among this process's descendants."""
+    """Return the launch marks of this process's descendants."""
     return _children_marked(os.getpid())
 
 

@@ -1,4 +1,4 @@
-"""An asset's code version changes with every file that its code reaches, and with no other."""
+"""The code version of an asset changes with the files that its code reaches, and with no others."""
 
 import importlib
 import shutil
@@ -14,7 +14,7 @@ import pytest
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from workflows.definitions import defs
 from workflows.lib.resources import BertHome, dump_task_key
-from workflows.lib.reuse import FLOORS, ROOT, closure, code_version, made_or_reused, packages_version
+from workflows.lib.reuse import FLOORS, ROOT, build_or_reuse, closure, code_version, packages_version
 
 REGISTRY = {"registered_pretrained_model", "registered_task_model", "promotion_decision"}
 BEAM = {"corpus", "vocabulary", "instances"}
@@ -23,13 +23,13 @@ MODELS = {"pretrained_model", "finetuned_model", "predictions", *REGISTRY}
 
 @pytest.fixture(scope="module")
 def versions() -> dict[str, str]:
-    """The code versions that Dagster shows: asset -> version."""
+    """Asset -> code version in Dagster."""
     return {spec.key.to_user_string(): str(spec.code_version) for spec in defs().resolve_all_asset_specs()}
 
 
 @pytest.fixture(scope="module")
 def entries() -> dict[str, tuple[str, ...]]:
-    """Asset -> the functions that its definition takes its code version from."""
+    """Asset -> functions that its code version is computed from."""
     kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "workflows"}
     for name in kept:
         del sys.modules[name]
@@ -45,7 +45,7 @@ def entries() -> dict[str, tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the source; each test leaves it as it was."""
+    """A copy of the source; tests undo their changes."""
     root = tmp_path_factory.mktemp("tree")
     for floor in FLOORS:
         shutil.copytree(ROOT / floor, root / floor, ignore=shutil.ignore_patterns("__pycache__"))
@@ -99,7 +99,7 @@ def test_every_asset_has_the_version_of_what_its_functions_reach(versions, entri
         ("workflows/defs/finetuning.py", set()),
     ],
 )
-def test_edit_changes_the_versions_of_the_assets_that_reach_the_file(versions, entries, tree, edit, file, expected):
+def test_edit_changes_versions_of_assets_that_reach_the_file(versions, entries, tree, edit, file, expected):
     edit(file)
     found = {functions: code_version(*functions, root=tree) for functions in set(entries.values())}
     assert {name for name in versions if found[entries[name]] != versions[name]} == expected
@@ -114,48 +114,46 @@ def test_trainings_reach_neither_registry_nor_serving_nor_commands():
     assert ROOT / "bert_model/pretraining/__main__.py" not in found
 
 
-def test_fine_tuning_is_made_again_when_what_it_reaches_has_changed(
-    versions, entries, tree, edit, tmp_path, monkeypatch
-):
-    wanted = recipe_of_finetuning(tmp_path, monkeypatch)
-    assert wanted["code_version"] == versions["finetuned_model"]
-    made: list[str] = []
+def test_fine_tuning_is_built_again_when_its_code_has_changed(versions, entries, tree, edit, tmp_path, monkeypatch):
+    build_key = build_key_of_finetuning(tmp_path, monkeypatch)
+    assert build_key["code_version"] == versions["finetuned_model"]
+    built: list[str] = []
 
-    def make() -> Manifest:
-        made.append("once more")
+    def build() -> Manifest:
+        built.append("once more")
         with publishing(tmp_path / "thing", kind="thing", configuration={}, inputs={}) as draft:
-            (draft.path / "made.txt").write_text(str(len(made)), encoding="utf-8")
+            (draft.path / "made.txt").write_text(str(len(built)), encoding="utf-8")
         return load_manifest(tmp_path / "thing")
 
     for _ in range(2):
-        made_or_reused(tmp_path / "thing", "thing", wanted, make, print)
-    assert len(made) == 1
+        build_or_reuse(tmp_path / "thing", "thing", build, **build_key)
+    assert len(built) == 1
     edit("bert_model/finetuning/results.py")
-    wanted["code_version"] = code_version(*entries["finetuned_model"], root=tree)
-    made_or_reused(tmp_path / "thing", "thing", wanted, make, print)
-    assert len(made) == 2
+    build_key["code_version"] = code_version(*entries["finetuned_model"], root=tree)
+    build_or_reuse(tmp_path / "thing", "thing", build, **build_key)
+    assert len(built) == 2
 
 
 class Asked(Exception):
-    """Ends an asset where it asks whether its artefact is there."""
+    """Raised where an asset asks whether its artifact can be reused."""
 
 
-def recipe_of_finetuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The recipe by which `finetuned_model` looks for a finished fine-tuning."""
+def build_key_of_finetuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the build key by which `finetuned_model` looks for a finished fine-tuning."""
     from workflows.defs import finetuning
 
     asked: list[dict[str, Any]] = []
 
-    def ask(directory: Path, kind: str, wanted: dict[str, Any], *_: Any) -> Manifest:
-        asked.append(wanted)
+    def ask(*_: Any, **build_key: Any) -> Manifest:
+        asked.append(build_key)
         raise Asked
 
     monkeypatch.setitem(sys.modules, "bert_model.finetuning.finetune", types.SimpleNamespace(finetune=None))
     monkeypatch.setitem(sys.modules, "bert_model.finetuning.worker_pool", types.SimpleNamespace(shared_pool=None))
     monkeypatch.setattr(finetuning, "load_published_task", lambda *_: None)
-    monkeypatch.setattr(finetuning, "current_model", lambda *_: tmp_path)
+    monkeypatch.setattr(BertHome, "current_model", lambda *_: tmp_path)
     monkeypatch.setattr(finetuning, "load_manifest", lambda *_, **__: types.SimpleNamespace(sha256="0" * 64))
-    monkeypatch.setattr(finetuning, "made_or_reused", ask)
+    monkeypatch.setattr(finetuning, "build_or_reuse", ask)
     for variable in ("BERT_HOME", "MLFLOW_TRACKING_URI"):
         monkeypatch.setenv(variable, "")  # the asset sets them; this puts them back
     context = dg.build_asset_context(partition_key=dump_task_key("samplewiki-1", "sst2"))
@@ -213,7 +211,7 @@ def test_import_of_an_import_counts(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["words", "words/english.txt"])
-def test_data_count_for_the_modules_beside_them_that_name_them(tmp_path, name):
+def test_data_files_count_for_modules_that_name_them(tmp_path, name):
     write(
         tmp_path, training=f"WORDS = Path(__file__).parent / {name!r}\n\ndef train(): ...\n", trial="def run(): ...\n"
     )
@@ -222,7 +220,7 @@ def test_data_count_for_the_modules_beside_them_that_name_them(tmp_path, name):
     assert data not in closure("bert_model.trial.run", root=tmp_path)
 
 
-def test_every_data_file_is_named_by_a_module_beside_it():
+def test_every_data_file_is_named_by_a_module_next_to_it():
     folders = [path.parent for floor in FLOORS for path in (ROOT / floor).rglob("*.py")]
     data = [path for floor in FLOORS for path in (ROOT / floor).rglob("*") if path.is_file()]
     for path in (path for path in data if path.suffix not in (".py", ".pyc")):

@@ -1,11 +1,12 @@
-"""Whole-run presets: strict, and all of them readable."""
+"""Whole-run presets: strict validation, and all of them load."""
 
 from pathlib import Path
 
 import pytest
 import yaml
 
-from bert_model.presets import load_preset, preset_names, preset_to_mapping, with_phases_in
+from bert_model.presets import load_preset, preset_names, with_phases_in
+from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
 
 PHASE = {"max_seq_length": 64, "steps": 10, "warmup_steps": 1}
@@ -17,14 +18,14 @@ def write(path: Path, **sections) -> str:
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_every_preset_is_read_and_says_what_it_is_for(name):
+def test_every_preset_loads_with_a_description(name):
     preset = load_preset(name)
     assert preset.name == name
     assert preset.description.endswith(".")
     assert preset.sequence_lengths
 
 
-def test_paper_schedule_is_short_for_nine_tenths_of_the_steps():
+def test_paper_schedule_uses_short_sequences_for_90_percent_of_steps():
     short, long = load_preset("paper-base").pretraining.phases
     assert (short.max_seq_length, long.max_seq_length) == (128, 512)
     assert short.steps == 9 * long.steps
@@ -37,7 +38,7 @@ def test_unknown_preset_names_the_nearest():
         load_preset("demmo")
 
 
-def test_missing_file_is_said(tmp_path):
+def test_missing_preset_file_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no such file"):
         load_preset(str(tmp_path / "absent.yaml"))
 
@@ -59,7 +60,7 @@ def test_unknown_keys_and_bad_values_are_refused_by_name(tmp_path, sections, mes
         load_preset(write(tmp_path / "p.yaml", **sections))
 
 
-def test_settings_of_a_task_are_its_own_over_the_default_over_the_papers(tmp_path):
+def test_task_settings_override_default_and_paper(tmp_path):
     sections = {"finetuning": {"default": {"epochs": [2.0], "seeds": [5]}, "tasks": {"sst2": {"epochs": [9.0]}}}}
     runs = load_preset(write(tmp_path / "p.yaml", **sections)).finetuning
     assert runs.for_task("sst2").epochs == (9.0,)
@@ -69,10 +70,10 @@ def test_settings_of_a_task_are_its_own_over_the_default_over_the_papers(tmp_pat
     assert runs.for_task("cola").compare_starts
 
 
-def test_preset_survives_the_way_through_plain_values(tmp_path):
+def test_preset_round_trips_through_yaml(tmp_path):
     preset = load_preset("demo")
     path = tmp_path / "demo.yaml"
-    mapping = preset_to_mapping(preset)
+    mapping = to_mapping(preset)
     del mapping["name"]
     path.write_text(yaml.safe_dump(mapping), encoding="utf-8")
     assert load_preset(str(path)) == preset

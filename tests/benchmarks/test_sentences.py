@@ -1,4 +1,4 @@
-"""The comparison of sentence segmenters reads its cases and lives without its peers."""
+"""The comparison of sentence segmenters reads its cases and runs without its peers."""
 
 import types
 
@@ -7,13 +7,13 @@ from benchmarks.sentences import read_cases, render, run_ours
 CASES = "# comment\nOne here. Two here.\n---\nOne here.\nTwo here.\n===\nMr. X came.\n---\nMr. X came.\n===\nnone\n"
 
 
-def test_cases_are_read_with_their_sentences(tmp_path):
+def test_cases_are_read_with_expected_sentences(tmp_path):
     path = tmp_path / "en.txt"
     path.write_text(CASES)
     assert read_cases(path) == [("One here. Two here.", ["One here.", "Two here."]), ("Mr. X came.", ["Mr. X came."])]
 
 
-def test_ours_is_scored_where_the_peers_cannot_be_installed(tmp_path):
+def test_table_without_peers_has_our_row(tmp_path):
     path = tmp_path / "en.txt"
     path.write_text(CASES)
     peer = types.SimpleNamespace(problem="no network", versions={})
@@ -22,7 +22,7 @@ def test_ours_is_scored_where_the_peers_cannot_be_installed(tmp_path):
     assert "pysbd" not in table
 
 
-def test_every_text_is_split():
+def test_run_ours_splits_every_text():
     found, seconds = run_ours(["One here. Two here.", "Three."], ["A paragraph."])
     assert found == [["One here.", "Two here."], ["Three."]]
     assert seconds >= 0

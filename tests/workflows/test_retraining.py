@@ -1,4 +1,4 @@
-"""A month later: a new dump, trained on from the champion, judged by its fine-tunings, promoted, and undone."""
+"""Retraining on a new dump: continued from the champion, evaluated by fine-tunings, promoted, and rolled back."""
 
 import os
 import shutil
@@ -14,12 +14,11 @@ from bert_model.registry.registry import list_models, promote
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 from workflows.backup import relocate
 from workflows.definitions import defs
-from workflows.defs.pretraining import current_model
+from workflows.defs.automation import START_VARIABLE, retraining_run, starting_model
 from workflows.lib.instance import open_instance
 from workflows.lib.launchpad import asset_configs
 from workflows.lib.model_checks import held_out_reproduces
-from workflows.lib.resources import DUMP_ASSETS, PHASE_ASSETS, TASK_ASSETS, TASKS_VARIABLE, BertHome, dump_task_key
-from workflows.lib.retraining import START_VARIABLE, retraining_run, starting_model
+from workflows.lib.resources import DUMP_ASSETS, STAGE_ASSETS, TASK_ASSETS, TASKS_VARIABLE, BertHome, dump_task_key
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 
@@ -28,7 +27,7 @@ NEXT_DUMP = "samplewiki-2"
 
 @pytest.fixture
 def home(finished_home: BertHome, empty_dagster, tmp_path, monkeypatch) -> BertHome:
-    """A copy of the finished run's home, its registry included, with the tasks of the first dump as everyone's."""
+    """A copy of the finished run's home and registry, with the first dump's tasks as default task files."""
     copy = BertHome(directory=str(tmp_path / "home"))
     shutil.copytree(finished_home.path, copy.path, ignore=shutil.ignore_patterns("dagster", "cache"))
     shutil.copytree(empty_dagster, copy.path / "dagster")
@@ -43,7 +42,7 @@ def home(finished_home: BertHome, empty_dagster, tmp_path, monkeypatch) -> BertH
 
 
 def run_configuration(assets: tuple[str, ...], **changes: dict[str, Any]) -> dict[str, Any]:
-    """The miniature preset with fewer steps and one start, as a run's configuration."""
+    """Return the miniature preset with fewer steps and without comparison as run config."""
     mapping = miniature.preset()
     for phase, steps in zip(mapping["pretraining"]["phases"], (20, 5), strict=True):
         phase["steps"] = steps
@@ -52,7 +51,7 @@ def run_configuration(assets: tuple[str, ...], **changes: dict[str, Any]) -> dic
     return {"ops": {name: {"config": configs[name] | changes.get(name, {})} for name in assets if name in configs}}
 
 
-def test_new_dump_is_trained_on_from_the_champion_judged_promoted_and_undone(home, monkeypatch):
+def test_retraining_from_the_champion_is_promoted_and_rolled_back(home, monkeypatch):
     name = "bert-tiny"
     (first,) = list_models(name)
     assert promote(name, 1, config=GateConfig(max_degenerate_tasks=len(miniature.TASKS))).require().promoted
@@ -66,12 +65,12 @@ def test_new_dump_is_trained_on_from_the_champion_judged_promoted_and_undone(hom
     }
     job = defs().resolve_implicit_global_asset_job_def()
 
-    def run(assets: tuple[str, ...], partition: Any, **given: dict[str, Any]) -> dg.ExecuteInProcessResult:
+    def run(assets: tuple[str, ...], partition: Any, **changes: dict[str, Any]) -> dg.ExecuteInProcessResult:
         result = job.execute_in_process(
             instance=instance,
             partition_key=partition,
             asset_selection=[dg.AssetKey(asset) for asset in assets],
-            run_config=run_configuration(assets, **given),
+            run_config=run_configuration(assets, **changes),
         )
         assert result.success
         return result
@@ -86,39 +85,39 @@ def test_new_dump_is_trained_on_from_the_champion_judged_promoted_and_undone(hom
         assert second.tags["dump"] == NEXT_DUMP
         assert second.tags["corpus_sha256"] != first.tags["corpus_sha256"]
         assert "input.initial_model" in second.tags
-        assert held_out_reproduces(current_model(home, NEXT_DUMP)).passed
+        assert held_out_reproduces(home, NEXT_DUMP).passed
 
         for task in miniature.TASKS:
             run(TASK_ASSETS, dump_task_key(NEXT_DUMP, task))
         strict = {"margin": 100.0, "tolerance": 100.0, "max_degenerate_tasks": 2}
-        result = run(PHASE_ASSETS["report"], NEXT_DUMP, promotion_decision=strict)
+        result = run(STAGE_ASSETS["report"], NEXT_DUMP, promotion_decision=strict)
         decided = decision_of(result)
         assert decided["refused_by"].value == "better"  # and not for want of something to compare
         assert {row["task"] for row in rows(decided["tasks"])} == {*miniature.TASKS, "average"}
         lenient = strict | {"margin": -100.0}
-        assert decision_of(run(PHASE_ASSETS["report"], NEXT_DUMP, promotion_decision=lenient))["promoted"].value
+        assert decision_of(run(STAGE_ASSETS["report"], NEXT_DUMP, promotion_decision=lenient))["promoted"].value
         assert aliases(name) == {"candidate": 2, "champion": 2, "previous": 1}
 
         undone = (
             defs()
             .resolve_job_def("rollback")
             .execute_in_process(
-                instance=instance, run_config={"ops": {"give_champion_back": {"config": {"name": name}}}}
+                instance=instance, run_config={"ops": {"rollback_champion": {"config": {"name": name}}}}
             )
         )
         assert undone.success
         assert aliases(name) == {"candidate": 2, "champion": 1, "previous": 2}
         asked = {"name": name, "dry_run": True, **lenient}
-        run_config = {"ops": {"hold_against_gates": {"config": asked}}}
+        run_config = {"ops": {"evaluate_promotion": {"config": asked}}}
         assert defs().resolve_job_def("promote").execute_in_process(instance=instance, run_config=run_config).success
-        run_config["ops"]["hold_against_gates"]["config"] = asked | {"dry_run": False}
+        run_config["ops"]["evaluate_promotion"]["config"] = asked | {"dry_run": False}
         refused = (
             defs()
             .resolve_job_def("promote")
             .execute_in_process(instance=instance, run_config=run_config, raise_on_error=False)
         )
         assert not refused.success
-        assert "not_rolled_back" in refused.failure_data_for_node("hold_against_gates").user_failure_data.description
+        assert "not_rolled_back" in refused.failure_data_for_node("evaluate_promotion").user_failure_data.description
     os.environ.pop("DAGSTER_HOME", None)
 
 

@@ -1,0 +1,80 @@
+"""Phases of a run: each phase of the configuration with its instances and its position in the run."""
+
+import logging
+from dataclasses import dataclass
+
+from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
+from bert_model.pretraining.data import InstanceSplit
+from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.instances.masking import MaskingConfig
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A phase of the configuration with its data and its position in the run."""
+
+    index: int
+    config: PhaseConfig
+    masking: MaskingConfig
+    train: InstanceSplit
+    held_out: InstanceSplit
+    first_step: int
+    first_position: int
+    """Samples of the same instances that earlier phases have consumed; this phase continues after them."""
+
+    @property
+    def end_step(self) -> int:
+        return self.first_step + self.config.steps
+
+    def position_at(self, step: int) -> int:
+        """Return the position in the data before the update of `step`."""
+        return self.first_position + (step - self.first_step) * self.config.global_batch_size
+
+
+def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
+    """Open the instances of every phase; raise if they do not fit the phases or one another."""
+    phases: list[Phase] = []
+    consumed: dict[str, int] = {}  # samples of each instance directory that the phases so far consume
+    tokenizer: Tokenizer | None = None
+    first_step = 0
+    for index, phase in enumerate(config.phases):
+        where = f"phases.{index}"
+        if not phase.instances:
+            raise ConfigurationError(f"{where}.instances: not given; name an instance directory")
+        train, held_out = InstanceSplit(phase.instances, "train"), InstanceSplit(phase.instances, "held_out")
+        train.check_fits(max_seq_length=phase.max_seq_length, where=where)
+        if not held_out.num_instances:
+            logger.warning("%s: no held-out instances, so the phase is not evaluated", phase.instances)
+        # One vocabulary throughout: that of the first phase.
+        phase_tokenizer = Tokenizer.from_directory(phase.instances)
+        train.check_vocabulary(phase_tokenizer)
+        if tokenizer is None:
+            tokenizer = phase_tokenizer
+        elif tokenizer.sha256 != phase_tokenizer.sha256:
+            raise ConfigurationError(
+                f"{where}.instances: {describe_vocabularies('phase 0', tokenizer, where, phase_tokenizer)}"
+            )
+        key = train.manifest.sha256
+        phases.append(
+            Phase(
+                index=index,
+                config=phase,
+                masking=config.masking_of(phase),
+                train=train,
+                held_out=held_out,
+                first_step=first_step,
+                first_position=consumed.get(key, 0),
+            )
+        )
+        consumed[key] = consumed.get(key, 0) + phase.steps * phase.global_batch_size
+        first_step += phase.steps
+    assert tokenizer is not None
+    return phases, tokenizer
+
+
+def describe_vocabularies(one: str, tokenizer: Tokenizer, other: str, other_tokenizer: Tokenizer) -> str:
+    """Return the error text for two vocabularies that differ but must not."""
+    return f"two vocabularies: {one} has {tokenizer}, {other} has {other_tokenizer}; use one vocabulary throughout"

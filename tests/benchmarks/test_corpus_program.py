@@ -1,0 +1,32 @@
+"""The corpus benchmark prints its table with and without its peers."""
+
+import re
+
+import pytest
+
+from benchmarks import corpus
+
+
+@pytest.mark.slow
+def test_program_runs_without_its_peers(dump, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+
+    class NoPeers:
+        problem = "no registry"
+        versions: dict[str, str] = {}
+
+        def __init__(self, *_):
+            pass
+
+    monkeypatch.setattr(corpus, "PeerEnvironment", NoPeers)
+    monkeypatch.setattr(corpus.CorpusBenchmark, "_job_seconds", lambda self, path: 1.0)
+    assert corpus.main(["--dump", str(dump), "--megabytes", "0.02", "--rounds", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "The peers could not be installed: no registry" in printed
+    assert re.search(r"\| XML, one core +\| MB of XML/s +\| +[\d.]+ \| not available \| wikiextractor", printed)
+
+
+def test_missing_dump_is_a_one_line_error(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    assert corpus.main(["--dump", str(tmp_path / "none.xml")]) == 1
+    assert "none.xml" in capsys.readouterr().err

@@ -1,0 +1,74 @@
+"""The pre-training benchmarks measure both sides, ranks, growth and kernels on a tiny case."""
+
+import re
+
+import pytest
+import torch
+
+from benchmarks import kernels, pretraining
+from benchmarks.inputs import sample_instances
+from benchmarks.pretraining import growth_series, measure_growth, measure_ranks, render_growth
+from benchmarks.training import TrainingCase
+from bert_model.model import bert
+from bert_model.model.cpu_kernels import fast_dropout
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    instances = sample_instances(
+        tmp_path_factory.mktemp("sample"), vocab_size=2000, max_seq_length=32, num_articles=100
+    )
+    return TrainingCase(
+        size="tiny",
+        vocab_size=2000,
+        max_seq_length=32,
+        global_batch_size=8,
+        micro_batch_size=4,
+        precision="float32",
+        dropout=0.1,
+        device=torch.device("cpu"),
+        instances=instances,
+    )
+
+
+@pytest.mark.slow
+def test_program_measures_both_sides(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    settings = ["--quick", "--vocab-sizes", "2000", "--lengths", "32", "--global-batch-size", "8", "--articles", "100"]
+    assert pretraining.main([*settings, "--micro-batch-size", "4"]) == 0
+    printed = capsys.readouterr().out
+    rows = [line for line in printed.splitlines() if line.startswith("| tiny")]
+    assert len(rows) == 2
+    assert all(re.search(r"transformers, (like lengths|reading order) +\| +\d+\.\d\d", row) for row in rows)
+
+
+def test_growth_covers_batch_length_and_size(case):
+    found = list(growth_series(case, lambda length: case.instances if length == 32 else None, (32, 64)))
+    assert [[what for what, _ in cases] for cases in found] == [
+        ["batch 4", "batch 8", "batch 16", "batch 32"],
+        ["length 32"],
+        ["tiny", "mini", "small"],
+    ]
+    rows = measure_growth(found[0][:2], seconds=0.0, rate=1e11)
+    assert rows[0].times == 1.0
+    assert 1.5 < rows[1].operations < 2.5  # twice the instances, of lengths that differ
+    assert all(row.utilization > 0 and 0 <= row.waiting < 1 for row in rows)
+    assert render_growth(rows).count("\n| batch") == 2
+
+
+def test_two_ranks_and_two_processes_are_compared_with_one(case, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    rows = measure_ranks(case, rounds=1, seconds=0.0)
+    assert [row.what.rpartition(": ")[2] for row in rows] == ["2 gloo ranks", "2 processes apart"]
+    assert all(row.ratio is not None and row.ratio > 0 for row in rows)
+    assert "batches of 16" in rows[0].note
+
+
+def test_kernels_program_compares_all_variants(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    words = ["--sizes", "tiny", "--vocab-sizes", "1000", "--turns", "1", "--articles", "60", "--threads", "1"]
+    assert kernels.main(words) == 0
+    cells = [cell.strip() for cell in capsys.readouterr().out.splitlines()[-1].strip("|").split("|")]
+    assert cells[0] == "tiny, vocabulary 1,000"
+    assert all(float(cell.replace(",", "")) > 0 for cell in cells[1:6])
+    assert bert.fast_dropout is fast_dropout  # what was taken out for a variant is back

@@ -1,0 +1,63 @@
+"""Held-out evaluation: one function measures a model in training and its published copy."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_training import configuration
+
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.evaluation import evaluate, measure_held_out
+from bert_model.pretraining.phases import load_phases
+from bert_model.training.distributed import Group
+from bert_pipeline.configuration import from_mapping
+from bert_pipeline.errors import ArtefactError
+from bert_pipeline.manifest import load_manifest
+
+
+def metrics_of(data: dict[str, str], **changes: Any) -> tuple[dict[str, float], int]:
+    """The metrics of a new model on the first phase, and the number of micro-batches."""
+    config = from_mapping(PretrainingConfig, configuration(data, **changes))
+    phases, tokenizer = load_phases(config)
+    model = new_model(BertForPreTraining, config.model.resolve(vocab_size=tokenizer.vocab_size), seed=1)
+    group = Group(rank=0, world_size=1, device=torch.device("cpu"))
+    batches: list[None] = []
+    metrics = evaluate(model, phases[0], config, tokenizer, group, after_batch=lambda: batches.append(None))
+    assert not model.training
+    return metrics, len(batches)
+
+
+def test_evaluation_does_not_depend_on_micro_batches(data: dict[str, str]) -> None:
+    one, num_batches = metrics_of(data, micro_batch_size=3)
+    other, num_other_batches = metrics_of(data, micro_batch_size=32)
+    assert num_batches > num_other_batches > 0
+    assert one == pytest.approx(other, rel=1e-5)
+    assert one["held_out/instances"] == 21
+
+
+def test_evaluation_takes_at_most_max_instances(data: dict[str, str]) -> None:
+    assert metrics_of(data, evaluation_max_instances=4)[0]["held_out/instances"] == 4
+
+
+def test_objective_without_nsp_has_no_nsp_metrics(data: dict[str, str]) -> None:
+    metrics, _ = metrics_of(data, objective="mlm")
+    assert set(metrics) == {f"held_out/{name}" for name in ("mlm_loss", "mlm_accuracy", "perplexity", "instances")}
+
+
+def test_published_model_has_the_metrics_of_its_run(undisturbed: Path) -> None:
+    recorded = load_manifest(undisturbed / "model").counts
+    found = measure_held_out(undisturbed / "model")
+    assert found.keys() == {key for key in recorded if key.startswith("held_out/")}
+    assert found == pytest.approx({key: recorded[key] for key in found}, rel=1e-5)
+
+
+def test_model_without_its_run_directory_is_refused(undisturbed: Path, tmp_path: Path) -> None:
+    (tmp_path / "model").symlink_to(undisturbed / "model")
+    with pytest.raises(ArtefactError, match="configuration cannot be read"):
+        measure_held_out(tmp_path / "model")
+    (tmp_path / "configuration.json").write_text(json.dumps([]))
+    with pytest.raises(ArtefactError, match="configuration cannot be read"):
+        measure_held_out(tmp_path / "model")

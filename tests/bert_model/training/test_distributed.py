@@ -1,0 +1,55 @@
+"""Two gloo ranks: gradients summed during the backward pass equal those summed after it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from two_ranks import run_ranks
+
+from bert_model.training import distributed
+from bert_model.training.distributed import GradientBuffer, Group, Watchdog, process_group
+
+
+def reduce_gradients(output: Path, overlaps: bool) -> None:
+    """Accumulate the gradients of two micro-batches on each rank, sum them, and store the sums."""
+    distributed.BUCKET_BYTES = 256  # several buckets
+    with process_group(60, "cpu") as group:
+        model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+        with torch.no_grad():
+            for index, parameter in enumerate(model.parameters()):
+                parameter.fill_(0.1 * (index + 1))
+        buffer = GradientBuffer(model.parameters(), group, num_numbers=2)
+        assert len(buffer._buckets) > 1
+        if overlaps:  # as on GPUs
+            buffer._overlaps = True
+            buffer._install_hooks()
+        for step in range(2):
+            buffer.zero()
+            for micro_batch in range(2):
+                if micro_batch == 1:
+                    buffer.expect_last_backward()
+                inputs = torch.linspace(-1, 1 + group.rank + micro_batch + step, 20).view(4, 5)
+                buffer.numbers += torch.tensor([1.0, group.rank])
+                model(inputs).square().sum().backward()
+            buffer.all_reduce()
+        assert buffer.numbers.tolist() == [4.0, 2.0]
+        torch.save(buffer.flat, output / f"{overlaps}-{group.rank}.pt")
+
+
+def test_overlapping_all_reduce_equals_one_at_the_end(tmp_path: Path) -> None:
+    for overlaps in (False, True):
+        assert run_ranks(2, reduce_gradients, tmp_path, overlaps) == [0, 0]
+    paths = [tmp_path / f"{overlaps}-{rank}.pt" for overlaps in (False, True) for rank in (0, 1)]
+    expected, *others = (torch.load(path) for path in paths)
+    assert expected.count_nonzero() > 50
+    assert all(torch.equal(expected, other) for other in others)
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_watchdog_without_a_store_counts_steps_only(world_size: int) -> None:
+    watchdog = Watchdog(Group(rank=0, world_size=world_size, device=torch.device("cpu")), 60)
+    with watchdog:
+        watchdog.report_step(3)
+    assert watchdog.step == 3
+    assert watchdog.stalled_ranks(is_lost=True) == ""

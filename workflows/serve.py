@@ -1,0 +1,155 @@
+"""`python -m workflows.serve ui|code-server`: the Dagster and MLflow UIs of one home, or Dagster's code server."""
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from workflows.lib.instance import fail_runs, open_instance, unfinished_runs_of
+from workflows.lib.resources import MLFLOW_ADDRESS_VARIABLE, BertHome
+from workflows.lib.torchrun import ending_with_parent
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE_HOST_VARIABLE = "DAGSTER_CODE_HOST"
+"""Host name of the code server, as webserver and daemon know it; see deploy/workspace.yaml."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until interrupted; return the exit code of what was served."""
+    arguments = build_parser().parse_args(argv)
+    return serve_ui(arguments) if arguments.command == "ui" else serve_code(arguments)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m workflows.serve",
+        description="Serve the Dagster and MLflow UIs of one home, or run Dagster's code server.",
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True)
+
+    ui = subparsers.add_parser("ui", help="the UIs, on loopback", description=serve_ui.__doc__)
+    ui.add_argument("--host", default="127.0.0.1", help="address to bind (default: %(default)s, this machine only)")
+    ui.add_argument("--port", type=int, default=3000, help="port of the Dagster UI (default: %(default)s)")
+    ui.add_argument("--mlflow-port", type=int, default=5000, help="port of the MLflow UI (default: %(default)s)")
+
+    code = subparsers.add_parser("code-server", help="Dagster's code server", description=serve_code.__doc__)
+    code.add_argument("--host", default="127.0.0.1", help="address to bind (default: %(default)s, this machine only)")
+    code.add_argument("--port", type=int, default=4000, help="port (default: %(default)s)")
+    code.add_argument(
+        "--settling-seconds",
+        type=float,
+        default=75.0,
+        help="how long after its start the runs of the former server are marked as failed: the daemon, which may try "
+        "them again, looks for a server that was away once a minute (default: %(default)s)",
+    )
+    return parser
+
+
+def serve_ui(arguments: argparse.Namespace) -> int:
+    """Start the Dagster and MLflow UIs of one home; if either ends, the other is ended too.
+
+    With MLFLOW_TRACKING_URI set to a server, start Dagster's alone.
+    """
+    home = BertHome()
+    open_instance(home).dispose()
+    home.apply_environment()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # A shell's background job ignores SIGINT and its children inherit that: Dagster could not be stopped then.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    commands = [dagster_command(arguments)]
+    if not home.is_served:
+        os.environ.setdefault(MLFLOW_ADDRESS_VARIABLE, f"http://{arguments.host}:{arguments.mlflow_port}")
+        os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+        # Every user of the machine can read a command line, and the URI of a database may hold a password.
+        os.environ["MLFLOW_BACKEND_STORE_URI"] = home.tracking_uri
+        commands.append(mlflow_command(home, arguments))
+    processes = [subprocess.Popen(command, cwd=ROOT, start_new_session=True) for command in commands]
+    print(f"Dagster: http://{arguments.host}:{arguments.port}   MLflow: {home.mlflow_address}")
+    print("Ctrl-C ends what was started here.", flush=True)
+    try:
+        while all(process.poll() is None for process in processes):
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        _stop(processes)
+    return max(0, *(process.returncode for process in processes))  # a negative code is the signal that was sent
+
+
+def dagster_command(arguments: argparse.Namespace) -> list[str]:
+    """Return the command line of Dagster's webserver and daemon: `dagster dev` starts both."""
+    return [
+        *(sys.executable, "-W", "ignore::UserWarning", "-m", "dagster", "dev"),
+        *("-w", str(ROOT / "workspace.yaml"), "--host", arguments.host, "--port", str(arguments.port)),
+    ]
+
+
+def mlflow_command(home: BertHome, arguments: argparse.Namespace) -> list[str]:
+    """Return the command line of MLflow's server; the environment names its database."""
+    return [
+        *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
+        *("--default-artifact-root", home.artifacts.as_uri()),
+        *("--host", arguments.host, "--port", str(arguments.mlflow_port)),
+    ]
+
+
+def serve_code(arguments: argparse.Namespace) -> int:
+    """Run Dagster's code server, for an instance whose webserver and daemon run elsewhere.
+
+    Runs are processes of the code server and end with it, for example when its container restarts. Dagster would show
+    them as running, and keep their slot of the pool, until their time limit. The next server marks them as failed;
+    jobs with retries start them again.
+    """
+    home = BertHome()
+    with open_instance(home) as instance:
+        left = unfinished_runs_of(instance, os.environ.get(CODE_HOST_VARIABLE) or "localhost", arguments.port)
+    home.apply_environment()
+    command = [
+        *(sys.executable, "-m", "dagster", "api", "grpc", "--module-name", "workflows.definitions"),
+        *("--host", arguments.host, "--port", str(arguments.port), "--location-name", "bert"),
+    ]
+    server = subprocess.Popen(ending_with_parent(command))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, _: server.send_signal(received))
+    if left and _has_settled(server, arguments.port, arguments.settling_seconds):
+        with open_instance(home) as instance:
+            for run_id in fail_runs(instance, left, "the code server that executed this run was ended"):
+                print(f"run {run_id} had ended with the code server that executed it: marked as failed", flush=True)
+    return server.wait()
+
+
+def _stop(processes: Sequence["subprocess.Popen[bytes]"], grace_seconds: float = 15.0) -> None:
+    """Interrupt each process group, and kill what remains after the grace period."""
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+    deadline = time.monotonic() + grace_seconds
+    for process in processes:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _has_settled(server: "subprocess.Popen[bytes]", port: int, seconds: float) -> bool:
+    """Wait until the server has listened for `seconds`; return False if it ends first."""
+    since = None
+    while server.poll() is None:
+        if since is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+                since = time.monotonic()
+        elif time.monotonic() > since + seconds:
+            return True
+        time.sleep(0.5)
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())
