@@ -34,9 +34,10 @@ from benchmarks.inputs import sample_instances
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import evaluate
-from bert_model.finetuning.encode import EncodingConfig, encode_examples
+from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.predict_logits import predict_logits
-from bert_model.finetuning.trial import Trial, starting_model, train_model
+from bert_model.finetuning.search import Initialization, Setting, Trial
+from bert_model.finetuning.trial import TrialJob, initial_model, task_overrides, train_model
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
@@ -87,29 +88,28 @@ class OurFinetuning:
 
     def __init__(self, case: FinetuningCase) -> None:
         self.case = case
-        self.trial = Trial(
-            kind="classification",
+        config = FinetuningConfig(precision=case.precision)  # type: ignore[arg-type]
+        setting = Setting(case.learning_rate, case.batch_size, case.epochs)
+        overrides = task_overrides(config, case.task.kind, case.task.labels)
+        self.job = TrialJob(
+            trial=Trial(Initialization("pretrained", "pretrained"), setting, seed=1),
+            kind=case.task.kind,
             labels=case.task.labels,
-            data="",
-            dev_splits=(),
-            model=str(case.model),
-            start="pretrained",
-            learning_rate=case.learning_rate,
-            batch_size=case.batch_size,
-            epochs=case.epochs,
-            seed=1,
-            config=FinetuningConfig(precision=case.precision),  # type: ignore[arg-type]
+            config=config,
+            model=case.model,
+            model_config=BertConfig.from_directory(case.model, **overrides),
             pad_id=case.tokenizer.pad_id,
         )
-        self.model = starting_model(self.trial).to(case.device)
+        self.model = initial_model(self.job).to(case.device)
         self.scores: list[float] = []
 
     def train(self) -> float:
         """Train from the initial weights with the next seed, and score; return examples per second of the training."""
-        trial = dataclasses.replace(self.trial, seed=1 + len(self.scores))
-        torch.manual_seed(trial.seed)
-        self.model = starting_model(trial).to(self.case.device)
-        _, _, seconds = train_model(self.model, trial, self.case.train, None)
+        seed = 1 + len(self.scores)
+        job = dataclasses.replace(self.job, trial=dataclasses.replace(self.job.trial, seed=seed))
+        torch.manual_seed(seed)
+        self.model = initial_model(job).to(self.case.device)
+        _, _, seconds = train_model(self.model, job, self.case.train, None)
         self.scores.append(self.case.score(self._logits()))
         return self.case.epochs * self.case.train.num_examples / seconds
 
@@ -189,7 +189,7 @@ def _mean_and_deviation(scores: Sequence[float]) -> str:
 
 def encoding_rate(examples: Sequence[Any], tokenizer: Tokenizer, task_name: str) -> float:
     """Encode questions once in this thread; return windows per second."""
-    config = EncodingConfig(max_seq_length=384, doc_stride=128)
+    config = FinetuningConfig(max_seq_length=384, doc_stride=128)
     started = time.perf_counter()
     encoded = encode_examples(get_task(task_name), examples, tokenizer, config)
     return encoded.num_rows / (time.perf_counter() - started)
@@ -211,7 +211,7 @@ def case_of(args: argparse.Namespace, device: str) -> FinetuningCase:
     for name in (task.train_file, next(iter(task.dev_files.values()))):
         examples = read_examples(task, folder / name)
         chosen.append([examples[index] for index in rng.permutation(len(examples))[: args.examples]])
-    train, dev = (encode_examples(task, examples, tokenizer, config.encoding) for examples in chosen)
+    train, dev = (encode_examples(task, examples, tokenizer, config) for examples in chosen)
     shape = BertConfig.from_directory(model)
     size = f"{shape.num_hidden_layers} layers of {shape.hidden_size}"
     return FinetuningCase(

@@ -74,7 +74,7 @@ def make_case(size: str, num_texts: int) -> ServingCase:
     """Fine-tune a model of random weights briefly, and make it the champion of a separate registry."""
     from bert_model.finetuning.config import task_configuration
     from bert_model.finetuning.finetune import finetune
-    from bert_model.finetuning.worker_pool import TrialPool
+    from bert_model.finetuning.worker_pool import WorkerPool
     from bert_model.registry.client import model_name
     from bert_model.registry.promotion import GateConfig
     from bert_model.registry.registry import promote, register
@@ -90,7 +90,7 @@ def make_case(size: str, num_texts: int) -> ServingCase:
         few = dataclasses.replace(data, train=data.train[:64], test={})
         settings = {"epochs": [1.0], "seeds": [1], "learning_rates": [5e-5], "batch_sizes": [32]}
         config = task_configuration(TASK, {**settings, "compare_starts": False})
-        with TrialPool(num_workers=0) as pool:
+        with WorkerPool(num_workers=0) as pool:
             finetune(few, fresh_model(size), directory, config, pool=pool, experiment="")
     with mock.patch.dict(os.environ, case.environment()):
         version = register(directory, name, tags={"licence": "Apache-2.0"})

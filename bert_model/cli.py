@@ -244,14 +244,14 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     get_task(arguments.task)  # reports an unknown task before torch is loaded
     from bert_model.finetuning.config import task_configuration
     from bert_model.finetuning.finetune import finetune
-    from bert_model.finetuning.worker_pool import TrialPool
+    from bert_model.finetuning.worker_pool import WorkerPool
     from bert_model.registry.resolve import resolve_model
 
     config = task_configuration(arguments.task, override({}, arguments.assignments))
     data = load_task_data(arguments.task, arguments.data, arguments.dev_fraction)
     for name in data.absent:
         print(f"{arguments.task}: {name} is absent and left out", file=sys.stderr)
-    with TrialPool(num_workers=arguments.workers) as pool:
+    with WorkerPool(num_workers=arguments.workers) as pool:
         result = finetune(
             data, resolve_model(arguments.model), arguments.output, config, pool=pool, progress=_show_trial
         )

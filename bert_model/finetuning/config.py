@@ -1,10 +1,9 @@
 """Configuration of fine-tuning."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from bert_model.finetuning.encode import EncodingConfig
 from bert_pipeline.configuration import Share, configuration, from_mapping
 from bert_pipeline.errors import ConfigurationError
 
@@ -17,11 +16,11 @@ FeatureInput = Literal[
 class FinetuningConfig:
     """Everything that decides what a fine-tuning computes. Defaults are those of the paper's GLUE runs (4.1, A.3)."""
 
-    max_seq_length: int = 128
+    max_seq_length: Annotated[int, Field(ge=8)] = 128
     """Tokens to a row, special tokens included."""
-    doc_stride: int = 128
+    doc_stride: PositiveInt = 128
     """Tokens from the start of one window of a SQuAD context to the start of the next."""
-    max_query_length: int = 64
+    max_query_length: PositiveInt = 64
     """Tokens of a SQuAD question that are kept."""
     max_answer_length: PositiveInt = 30
     """Longest SQuAD answer in tokens."""
@@ -72,7 +71,6 @@ class FinetuningConfig:
     """Learning rates of the grid for a feature-based tagger, whose BiLSTM always starts from random weights."""
 
     def __post_init__(self) -> None:
-        _ = self.encoding
         for key in ("learning_rates", "batch_sizes", "epochs", "seeds", "lstm_learning_rates", "feature_inputs"):
             values = getattr(self, key)
             if not values or len(set(values)) < len(values):
@@ -83,15 +81,6 @@ class FinetuningConfig:
                     f"gradient_accumulation: found {self.gradient_accumulation}, expected a divisor of the batch size "
                     f"{size}"
                 )
-
-    @property
-    def encoding(self) -> EncodingConfig:
-        """The part that decides how examples become rows."""
-        return EncodingConfig(
-            max_seq_length=self.max_seq_length,
-            doc_stride=self.doc_stride,
-            max_query_length=self.max_query_length,
-        )
 
 
 PAPER_SETTINGS: dict[str, dict[str, Any]] = {

@@ -1,7 +1,10 @@
 """Encoded examples as flat arrays, and batches of rows of similar length.
 
-Rows are stored end to end without padding, so that a set costs what its tokens cost, travels between processes as a
-handful of arrays, and can be mapped from disk. Rows of similar length share a batch, so that little is padded.
+Rows are stored end to end without padding, so that a set takes no more memory than its tokens and can be mapped from
+disk. Rows of similar length share a batch, so that little is padded.
+
+Shapes: T tokens of all rows, R rows, N examples, C rows to an example (multiple choice), B units of a batch,
+S positions.
 """
 
 import dataclasses
@@ -14,12 +17,15 @@ import numpy as np
 
 from bert_model.model.config import IGNORED_LABEL
 
+POOL_BATCHES = 16
+"""Training sorts by length within pools of so many batches: wide enough to save padding, narrow enough to mix."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class EncodedSet:
     """All rows of one split, in the order of its examples.
 
-    A legend: T tokens of all rows, R rows, N examples, C rows to an example (multiple choice), S tokens to a row.
+    A unit is what batches are counted in: a row, or for multiple choice the C rows of an example.
     """
 
     kind: str
@@ -38,7 +44,7 @@ class EncodedSet:
     row_columns: Mapping[str, np.ndarray]
     """(R,) or, for multiple choice, (N,) arrays, such as labels, start_positions and end_positions."""
     token_columns: Mapping[str, np.ndarray]
-    """(T,) arrays: labels of tokens, character offsets, marks."""
+    """(T,) arrays, such as labels of tokens and character offsets."""
 
     @property
     def num_rows(self) -> int:
@@ -46,41 +52,45 @@ class EncodedSet:
 
     @property
     def num_units(self) -> int:
-        """How many units a batch is counted in: rows, or groups of C rows for multiple choice."""
         return self.num_rows // self.rows_per_example
 
     def lengths(self) -> np.ndarray:
-        """(R,) tokens to a row."""
+        """Return the number of tokens of each row, (R,)."""
         return np.diff(self.offsets)
 
     def unit_lengths(self) -> np.ndarray:
-        """(units,) the longest row of each unit."""
-        return self.lengths().reshape(self.num_units, self.rows_per_example).max(axis=1)
+        """Return the length of the longest row of each unit, (units,)."""
+        return np.asarray(self.lengths().reshape(self.num_units, self.rows_per_example).max(axis=1))
+
+    def token_indices(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return where a padded batch of rows has tokens, bool (rows, S), and the indices of these in (T,) arrays."""
+        lengths = self.lengths()[rows]
+        columns = np.arange(int(lengths.max()))
+        inside = columns < lengths[:, None]  # (rows, S)
+        return inside, (self.offsets[rows][:, None] + columns)[inside]
 
     def padded(self, units: np.ndarray, *, pad_id: int) -> dict[str, np.ndarray]:
         """Gather units into a padded batch under Hugging Face's names.
 
-        Shapes are (B, S), or (B, C, S) for multiple choice; the row columns come along as (B,), token labels as
-        (B, S). int64 throughout but for float32 labels of a regression.
+        Shapes are (B, S), or (B, C, S) for multiple choice; row columns become (B,), token labels (B, S). All are
+        int64 except the float32 labels of a regression.
         """
         count = self.rows_per_example
         rows = (units[:, None] * count + np.arange(count)).reshape(-1)  # (B*C,)
-        lengths = self.lengths()[rows]
-        width = int(lengths.max())
-        columns = np.arange(width)
-        mask = columns < lengths[:, None]  # (B*C, S)
-        source = (self.offsets[rows][:, None] + columns)[mask]  # (tokens,)
+        inside, tokens = self.token_indices(rows)
+        width = inside.shape[1]
         shape = (len(units), count, width) if count > 1 else (len(units), width)
 
         def gather(flat: np.ndarray, fill: int) -> np.ndarray:
-            padded = np.full(mask.shape, fill, dtype=np.int64)
-            padded[mask] = flat[source]
+            padded = np.full(inside.shape, fill, dtype=np.int64)
+            padded[inside] = flat[tokens]
             return padded.reshape(shape)
 
+        in_segment_b = inside & (np.arange(width) >= self.segment_b_start[rows][:, None])
         batch = {
             "input_ids": gather(self.input_ids, pad_id),
-            "attention_mask": mask.astype(np.int64).reshape(shape),
-            "token_type_ids": ((columns >= self.segment_b_start[rows][:, None]) & mask).astype(np.int64).reshape(shape),
+            "attention_mask": inside.astype(np.int64).reshape(shape),
+            "token_type_ids": in_segment_b.astype(np.int64).reshape(shape),
         }
         for name, values in self.row_columns.items():
             chosen = values[units]
@@ -99,7 +109,7 @@ class EncodedSet:
 
     @classmethod
     def load(cls, directory: Path) -> "EncodedSet":
-        """Map a saved set from disk."""
+        """Load a saved set; arrays larger than a megabyte are mapped."""
         facts = json.loads((directory / "set.json").read_text(encoding="utf-8"))
         arrays = {
             path.stem: np.load(path, mmap_mode="r" if path.stat().st_size > 1 << 20 else None, allow_pickle=False)
@@ -122,7 +132,7 @@ class EncodedSet:
 
 
 class RowCollector:
-    """Gathers rows one by one and closes them into an `EncodedSet`."""
+    """Builder of an `EncodedSet`, row by row."""
 
     def __init__(self) -> None:
         self._rows: list[np.ndarray] = []
@@ -133,7 +143,7 @@ class RowCollector:
     def add(
         self, input_ids: list[int] | np.ndarray, segment_b_start: int, example_index: int, **token_columns: Any
     ) -> None:
-        """Add a row; each token column holds one value for each token of it."""
+        """Add a row; each token column has one value for each of its tokens."""
         row = np.asarray(input_ids, dtype=np.int32)
         self._rows.append(row)
         self._segment_b_start.append(segment_b_start)
@@ -145,6 +155,7 @@ class RowCollector:
     def close(
         self, kind: str, num_examples: int, row_columns: Mapping[str, np.ndarray], *, rows_per_example: int = 1
     ) -> EncodedSet:
+        """Return the set of all rows added."""
         lengths = [len(row) for row in self._rows]
         return EncodedSet(
             kind=kind,
@@ -163,16 +174,12 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)
 
 
-POOL_BATCHES = 16
-"""Training sorts by length within pools of so many batches: wide enough to save padding, narrow enough to mix."""
-
-
 def training_batches(lengths: np.ndarray, batch_size: int, *, seed: int, epoch: int) -> list[np.ndarray]:
     """Return the batches of one epoch, each an array of unit indices: every unit exactly once.
 
     The order is a function of (seed, epoch): a permutation is cut into pools, each pool is sorted by length and cut
-    into batches, and the batches are shuffled. The incomplete batch falls on no particular length, because it is cut
-    off before the sorting.
+    into batches, and the batches are shuffled. The incomplete batch is cut off before sorting, so that it does not
+    always hold the longest rows.
     """
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(lengths))
@@ -191,7 +198,7 @@ def training_batches(lengths: np.ndarray, batch_size: int, *, seed: int, epoch: 
 
 def prediction_batches(lengths: np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
     """Return batches of unit indices sorted by length, each of at most `tokens_per_batch` padded tokens."""
-    order = np.argsort(lengths, kind="stable")[::-1]  # the longest first: the largest batch meets memory limits at once
+    order = np.argsort(lengths, kind="stable")[::-1]  # the longest first, so that a lack of memory shows at once
     batches = []
     start = 0
     while start < len(order):

@@ -1,46 +1,27 @@
-"""Convert the examples of every kind of task to rows of token ids (BERT paper, section 4 and figure 4).
+"""Encode the examples of every kind of task as rows of token ids (paper, section 4 and figure 4).
 
-Texts longer than a row become several windows: with a stride for SQuAD, at word limits and with context for tagging.
+Texts longer than a row become several windows: with a stride for SQuAD, at word boundaries and with context for
+tagging.
 """
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.dataset import EncodedSet, RowCollector
 from bert_model.model.config import IGNORED_LABEL
-from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
+from bert_pipeline.errors import InputError, UsageError, suggest
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EncodingConfig:
-    """How long rows are and how longer texts are cut into windows."""
+def encode_examples(task: Task, examples: Sequence[Any], tokenizer: Tokenizer, config: FinetuningConfig) -> EncodedSet:
+    """Encode a split of any task. Labels, answers and tags are encoded if every example has them.
 
-    max_seq_length: int = 128
-    """Tokens to a row, special tokens included (google's run_classifier: 128, run_squad: 384)."""
-    doc_stride: int = 128
-    """Tokens from the start of one window of a SQuAD context to the start of the next."""
-    max_query_length: int = 64
-    """Tokens of a SQuAD question that are kept."""
-
-    def __post_init__(self) -> None:
-        if self.max_seq_length < 8:
-            raise ConfigurationError(f"max_seq_length: found {self.max_seq_length}, expected at least 8")
-        if self.doc_stride < 1:
-            raise ConfigurationError(f"doc_stride: found {self.doc_stride}, expected at least 1")
-        if not self.max_query_length >= 1:
-            raise ConfigurationError(f"max_query_length: found {self.max_query_length}, expected at least 1")
-
-
-def encode_examples(task: Task, examples: Sequence[Any], tokenizer: Tokenizer, config: EncodingConfig) -> EncodedSet:
-    """Encode a split of any task. Labels, answers and tags are encoded when every example has them.
-
-    InputError when a label is not one of the task's, ConfigurationError when the lengths leave no room.
+    InputError if the split is empty or a label is not one of the task's.
     """
     if not examples:
         raise InputError(f"{task.name}: a split without examples; check the file")
@@ -55,6 +36,49 @@ def encode_texts(
 ) -> EncodedSet:
     """Encode texts or pairs of texts without labels: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`."""
     return _encode_pairs(pairs, tokenizer, max_seq_length).close(kind, len(pairs), {})
+
+
+def _encode_text(
+    task: Task, examples: Sequence[TextExample], tokenizer: Tokenizer, config: FinetuningConfig
+) -> EncodedSet:
+    collector = _encode_pairs([(e.text_a, e.text_b) for e in examples], tokenizer, config.max_seq_length)
+    columns: dict[str, np.ndarray] = {}
+    if all(example.label is not None for example in examples):
+        if task.kind == "regression":
+            columns["labels"] = np.asarray([float(e.label) for e in examples], dtype=np.float32)  # type: ignore[arg-type]
+        else:
+            columns["labels"] = _class_labels(task, examples)
+    return collector.close(task.kind, len(examples), columns)
+
+
+def _class_labels(task: Task, examples: Sequence[TextExample]) -> np.ndarray:
+    index = {label: number for number, label in enumerate(task.labels)}
+    labels = []
+    for example in examples:
+        label = str(example.label)
+        if label not in index:
+            allowed = ", ".join(task.labels)
+            raise InputError(f"{task.name}: example {example.example_id} has the label {label!r}, expected {allowed}")
+        labels.append(index[label])
+    return np.asarray(labels, dtype=np.int64)
+
+
+def _encode_choice(
+    task: Task, examples: Sequence[ChoiceExample], tokenizer: Tokenizer, config: FinetuningConfig
+) -> EncodedSet:
+    count = len(examples[0].endings)
+    for example in examples:
+        if len(example.endings) != count:
+            raise InputError(
+                f"{task.name}: example {example.example_id} has {len(example.endings)} endings, expected {count} as "
+                f"the first example has"
+            )
+    pairs: list[tuple[str, str | None]] = [(e.context, ending) for e in examples for ending in e.endings]
+    collector = _encode_pairs(pairs, tokenizer, config.max_seq_length, rows_per_example=count)
+    columns: dict[str, np.ndarray] = {}
+    if all(example.label is not None for example in examples):
+        columns["labels"] = np.asarray([example.label for example in examples], dtype=np.int64)
+    return collector.close("choice", len(examples), columns, rows_per_example=count)
 
 
 def _encode_pairs(
@@ -79,9 +103,9 @@ def _encode_pairs(
 
 
 def truncated_pair(length_a: int, length_b: int, budget: int) -> tuple[int, int]:
-    """Return the lengths that are kept of a pair: tokens come off the end of the longer side, ties off B.
+    """Return the lengths to keep of a pair: tokens are cut off the end of the longer side, of B on a tie.
 
-    The closed form of `_truncate_seq_pair` in google's run_classifier.py.
+    This is the closed form of `_truncate_seq_pair` in google's run_classifier.py.
     """
     excess = max(0, length_a + length_b - budget)
     difference = length_a - length_b
@@ -94,60 +118,18 @@ def truncated_pair(length_a: int, length_b: int, budget: int) -> tuple[int, int]
     return length_a - excess // 2, length_b - (excess + 1) // 2
 
 
-def _class_labels(task: Task, examples: Sequence[TextExample]) -> np.ndarray:
-    index = {label: number for number, label in enumerate(task.labels)}
-    labels = []
-    for example in examples:
-        label = str(example.label)
-        if label not in index:
-            allowed = ", ".join(task.labels)
-            raise InputError(f"{task.name}: example {example.example_id} has the label {label!r}, expected {allowed}")
-        labels.append(index[label])
-    return np.asarray(labels, dtype=np.int64)
-
-
-def _encode_text(
-    task: Task, examples: Sequence[TextExample], tokenizer: Tokenizer, config: EncodingConfig
-) -> EncodedSet:
-    collector = _encode_pairs([(e.text_a, e.text_b) for e in examples], tokenizer, config.max_seq_length)
-    columns: dict[str, np.ndarray] = {}
-    if all(example.label is not None for example in examples):
-        if task.kind == "regression":
-            columns["labels"] = np.asarray([float(e.label) for e in examples], dtype=np.float32)  # type: ignore[arg-type]
-        else:
-            columns["labels"] = _class_labels(task, examples)
-    return collector.close(task.kind, len(examples), columns)
-
-
-def _encode_choice(
-    task: Task, examples: Sequence[ChoiceExample], tokenizer: Tokenizer, config: EncodingConfig
-) -> EncodedSet:
-    count = len(examples[0].endings)
-    for example in examples:
-        if len(example.endings) != count:
-            raise InputError(
-                f"{task.name}: example {example.example_id} has {len(example.endings)} endings, expected {count} as "
-                f"the first example has"
-            )
-    pairs: list[tuple[str, str | None]] = [(e.context, ending) for e in examples for ending in e.endings]
-    collector = _encode_pairs(pairs, tokenizer, config.max_seq_length, rows_per_example=count)
-    columns: dict[str, np.ndarray] = {}
-    if all(example.label is not None for example in examples):
-        columns["labels"] = np.asarray([example.label for example in examples], dtype=np.int64)
-    return collector.close("choice", len(examples), columns, rows_per_example=count)
-
-
 def _encode_span(
-    task: Task, examples: Sequence[SpanExample], tokenizer: Tokenizer, config: EncodingConfig
+    task: Task, examples: Sequence[SpanExample], tokenizer: Tokenizer, config: FinetuningConfig
 ) -> EncodedSet:
     """Encode questions over windows of their contexts: `[CLS] question [SEP] window [SEP]`.
 
-    In training a window that does not hold the whole first answer has both positions at [CLS], as in google's
-    run_squad.py; so have the windows of a question without an answer.
+    In training, a window without the whole first answer has both positions at [CLS], as in google's run_squad.py; so
+    do the windows of a question without an answer.
     """
     query_room = min(config.max_query_length, config.max_seq_length - 4)
     questions = [ids[:query_room] for ids in tokenizer.encode_batch([e.question for e in examples])]
-    contexts = list(dict.fromkeys(e.context for e in examples))  # a paragraph has many questions: tokenize it once
+    # A paragraph has several questions: tokenize it once.
+    contexts = list(dict.fromkeys(e.context for e in examples))
     encoded = dict(zip(contexts, tokenizer.encode_batch_with_offsets(contexts)))
     arrays = {
         context: (np.asarray(e.ids, dtype=np.int32), np.asarray(e.offsets, dtype=np.int32).reshape(-1, 2))
@@ -163,18 +145,22 @@ def _encode_span(
         room = config.max_seq_length - len(head) - 1
         windows = span_windows(len(ids), room, config.doc_stride)
         answer = _answer_tokens(example, characters) if labelled else None
-        for (first, last), is_max in zip(windows, maximum_context(windows)):
-            row = np.concatenate([head, ids[first:last], [tokenizer.sep_id]])
-            inside = slice(len(head), len(head) + last - first)
+        for (first, end), is_max in zip(windows, maximum_context(windows)):
+            # Token columns: the characters that each context token covers, and whether it may start an answer here.
+            row = np.concatenate([head, ids[first:end], [tokenizer.sep_id]])
+            inside = slice(len(head), len(head) + end - first)
             columns = {name: np.full(len(row), -1, dtype=np.int32) for name in ("character_start", "character_end")}
-            columns["character_start"][inside] = characters[first:last, 0]
-            columns["character_end"][inside] = characters[first:last, 1]
+            columns["character_start"][inside] = characters[first:end, 0]
+            columns["character_end"][inside] = characters[first:end, 1]
             columns["is_max_context"] = np.zeros(len(row), dtype=np.int32)
             columns["is_max_context"][inside] = is_max
             collector.add(row, len(head), index, **columns)
-            whole = answer is not None and first <= answer[0] and answer[1] < last
-            starts.append(len(head) + answer[0] - first if answer is not None and whole else 0)
-            ends.append(len(head) + answer[1] - first if answer is not None and whole else 0)
+            if answer is not None and first <= answer[0] and answer[1] < end:
+                starts.append(len(head) + answer[0] - first)
+                ends.append(len(head) + answer[1] - first)
+            else:
+                starts.append(0)
+                ends.append(0)
     positions: dict[str, np.ndarray] = {}
     if labelled:
         positions = {"start_positions": np.asarray(starts), "end_positions": np.asarray(ends)}
@@ -182,32 +168,66 @@ def _encode_span(
 
 
 def _answer_tokens(example: SpanExample, characters: np.ndarray) -> tuple[int, int] | None:
-    """Return the indices of the first and last token that the first answer touches.
+    """Return the indices of the first and last token that overlap the first answer.
 
-    None without an answer, and for one whose place in the context is not known.
+    None without an answer, and for an answer of unknown place in the context.
     """
     if example.is_impossible or not example.answers or example.answers[0].start < 0:
         return None
     answer = example.answers[0]
     start, end = answer.start, answer.start + len(answer.text)
-    touched = np.flatnonzero((characters[:, 0] < end) & (characters[:, 1] > start))
-    return (int(touched[0]), int(touched[-1])) if len(touched) else None
+    overlapping = np.flatnonzero((characters[:, 0] < end) & (characters[:, 1] > start))
+    return (int(overlapping[0]), int(overlapping[-1])) if len(overlapping) else None
+
+
+def span_windows(num_tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """Return (first, end) of the windows over a context, as in google's run_squad.py.
+
+    A stride longer than the window would skip tokens, so it is at most the window's length.
+    """
+    windows = []
+    first = 0
+    while True:
+        end = min(first + room, num_tokens)
+        windows.append((first, end))
+        if end == num_tokens:
+            return windows
+        first += min(stride, end - first)
+
+
+def maximum_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+    """Return for each window a bool array of the tokens that have their maximum context there.
+
+    The score is that of google's `_check_is_max_context`: the smaller of the contexts left and right, plus a hundredth
+    of the window's length; the first window wins ties.
+    """
+    if len(windows) == 1:
+        first, end = windows[0]
+        return [np.ones(end - first, dtype=bool)]
+    num_tokens = windows[-1][1]
+    scores = np.full((len(windows), num_tokens), -1.0)
+    for row, (first, end) in zip(scores, windows):
+        position = np.arange(end - first)
+        row[first:end] = np.minimum(position, position[::-1]) + 0.01 * (end - first)
+    best = scores.argmax(axis=0)
+    return [best[first:end] == number for number, (first, end) in enumerate(windows)]
 
 
 def _encode_tagging(
-    task: Task, examples: Sequence[TaggedExample], tokenizer: Tokenizer, config: EncodingConfig
+    task: Task, examples: Sequence[TaggedExample], tokenizer: Tokenizer, config: FinetuningConfig
 ) -> EncodedSet:
     """Encode sentences with the context of their document; each word is scored in exactly one window.
 
-    The first piece of a word carries its label (paper, section 5.3); the other pieces and the words that stand in a
-    window as context only are ignored.
+    The first piece of a word carries its label (paper, section 5.3). The other pieces, and words that are only context
+    in a window, are ignored.
     """
     index = {label: number for number, label in enumerate(task.labels)}
     labelled = all(example.tags is not None for example in examples)
     room = config.max_seq_length - 2
-    longest_word = max(1, room // 4)  # a word of more pieces keeps its first ones, so no word is ever lost
+    max_pieces = max(1, room // 4)  # a longer word keeps its first pieces, so that no word is lost
     collector = RowCollector()
     for members in _documents(examples):
+        # The words of the document: pieces, (example, word index) and label.
         pieces: list[list[int]] = []
         owners: list[tuple[int, int]] = []
         labels: list[int] = []
@@ -216,34 +236,37 @@ def _encode_tagging(
             ids, words = tokenizer.encode_words(example.words)
             own: list[list[int]] = [[] for _ in example.words]
             for piece, word in zip(ids, words):
-                if len(own[word]) < longest_word:
+                if len(own[word]) < max_pieces:
                     own[word].append(piece)
             pieces.extend(own)
             owners.extend((number, word) for word in range(len(own)))
             if labelled:
                 labels.extend(_tag_labels(task, example, index))
+
+        # One row for each window; -1 and IGNORED_LABEL where nothing is scored.
         lengths = np.asarray([len(own) for own in pieces], dtype=np.int64)
-        for first, last, scored in document_windows(lengths, room):
+        for first, end, (scored_first, scored_end) in document_windows(lengths, room):
             row = [tokenizer.cls_id]
             columns: dict[str, list[int]] = {"example": [-1], "word": [-1], "labels": [IGNORED_LABEL]}
-            for word in range(first, last):
+            for word in range(first, end):
                 row.extend(pieces[word])
-                mine = scored[0] <= word < scored[1]
+                is_scored = scored_first <= word < scored_end
                 rest = len(pieces[word]) - 1
-                columns["example"] += [owners[word][0] if mine else -1, *[-1] * rest]
-                columns["word"] += [owners[word][1] if mine else -1, *[-1] * rest]
-                columns["labels"] += [labels[word] if mine and labelled else IGNORED_LABEL, *[IGNORED_LABEL] * rest]
+                columns["example"] += [owners[word][0] if is_scored else -1, *[-1] * rest]
+                columns["word"] += [owners[word][1] if is_scored else -1, *[-1] * rest]
+                label = labels[word] if is_scored and labelled else IGNORED_LABEL
+                columns["labels"] += [label, *[IGNORED_LABEL] * rest]
             row.append(tokenizer.sep_id)
             for name, values in columns.items():
                 values.append(IGNORED_LABEL if name == "labels" else -1)
             if not labelled:
                 del columns["labels"]
-            collector.add(row, len(row), owners[scored[0]][0], **columns)
+            collector.add(row, len(row), owners[scored_first][0], **columns)
     return collector.close("tagging", len(examples), {})
 
 
 def _documents(examples: Sequence[TaggedExample]) -> list[list[int]]:
-    """Group the indices of neighbouring examples of the same document; sentences without words are left out."""
+    """Group the indices of adjacent examples of the same document, without sentences that have no words."""
     groups: list[list[int]] = []
     document: int | None = None
     for number, example in enumerate(examples):
@@ -270,54 +293,12 @@ def _tag_labels(task: Task, example: TaggedExample, index: dict[str, int]) -> li
     return [index[tag] for tag in tags]
 
 
-_ENCODERS: dict[str, Any] = {
-    "classification": _encode_text,
-    "regression": _encode_text,
-    "choice": _encode_choice,
-    "span": _encode_span,
-    "tagging": _encode_tagging,
-}
-
-
-def span_windows(num_tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Return (first, end) of the windows over a context, as google's run_squad.py lays them.
-
-    A stride longer than the window would skip tokens, so it is never more than the window holds.
-    """
-    windows = []
-    first = 0
-    while True:
-        end = min(first + room, num_tokens)
-        windows.append((first, end))
-        if end == num_tokens:
-            return windows
-        first += min(stride, end - first)
-
-
-def maximum_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
-    """For each window, mark (bool) the tokens that have their maximum context there.
-
-    The score is google's `_check_is_max_context`: the lesser of the contexts left and right, plus a hundredth of the
-    window's length; the first window wins ties.
-    """
-    if len(windows) == 1:
-        first, end = windows[0]
-        return [np.ones(end - first, dtype=bool)]
-    num_tokens = windows[-1][1]
-    scores = np.full((len(windows), num_tokens), -1.0)
-    for row, (first, end) in zip(scores, windows):
-        position = np.arange(end - first)
-        row[first:end] = np.minimum(position, position[::-1]) + 0.01 * (end - first)
-    best = scores.argmax(axis=0)
-    return [best[first:end] == number for number, (first, end) in enumerate(windows)]
-
-
 def document_windows(piece_counts: np.ndarray, room: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
     """Yield (first word, end word, (first scored, end scored)) over the words of one document.
 
-    A document that fits is one window. A longer one is cut into runs of words of about half the room, each scored in
-    a window of its own that is filled with as many neighbouring words as fit, evenly left and right. Cuts fall
-    between words only, and the scored runs partition the words: every word is scored exactly once.
+    A document that fits is one window. A longer one is cut between words into runs of about half the room; each run is
+    scored in a window of its own, which is filled with as many adjacent words as fit, evenly left and right. The runs
+    partition the words, so every word is scored exactly once.
     """
     num_words = len(piece_counts)
     ends = np.cumsum(piece_counts)  # pieces up to and including word w
@@ -327,19 +308,29 @@ def document_windows(piece_counts: np.ndarray, room: int) -> Iterator[tuple[int,
         return
     starts = ends - piece_counts
     num_runs = -(-total // max(1, room // 2))
-    target = total / num_runs  # runs of even length, so that the last one is no stub
+    target = total / num_runs  # runs of equal length, so that the last one is not short
     scored_first = 0
     while scored_first < num_words:
         limit = starts[scored_first] + target
         scored_end = max(scored_first + 1, int(np.searchsorted(ends, limit, side="right")))
         used = int(ends[scored_end - 1] - starts[scored_first])
+        # Half of the free room goes to the left, the rest to the right, and what the right does not need to the left.
         first, end = scored_first, scored_end
         left_room = (room - used) // 2
         while first > 0 and ends[scored_first - 1] - starts[first - 1] <= left_room:
             first -= 1
         while end < num_words and ends[end] - starts[first] <= room:
             end += 1
-        while first > 0 and ends[end - 1] - starts[first - 1] <= room:  # the right side may have run out of words
+        while first > 0 and ends[end - 1] - starts[first - 1] <= room:
             first -= 1
         yield first, end, (scored_first, scored_end)
         scored_first = scored_end
+
+
+_ENCODERS: dict[str, Callable[[Task, Sequence[Any], Tokenizer, FinetuningConfig], EncodedSet]] = {
+    "classification": _encode_text,
+    "regression": _encode_text,
+    "choice": _encode_choice,
+    "span": _encode_span,
+    "tagging": _encode_tagging,
+}

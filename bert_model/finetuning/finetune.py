@@ -1,4 +1,4 @@
-"""Fine-tuning a task: encode, search, compare the starts, and publish the best model with its scores."""
+"""Fine-tuning on a task: encode, search, compare initializations, and publish the best model with its scores."""
 
 import contextlib
 import dataclasses
@@ -6,16 +6,17 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
-from bert_model.finetuning.decode import Evaluation, evaluate
+from bert_model.finetuning.decode import evaluate
 from bert_model.finetuning.encode import encode_examples
-from bert_model.finetuning.results import FinetuningRecord, results_document
-from bert_model.finetuning.search import ArmResult, arms_of, search
-from bert_model.finetuning.task_model import TaskModel, write_predictions, write_task_model
-from bert_model.finetuning.trial_runner import OUTPUT_SUFFIX, Progress, Session, trial_directory
-from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.finetuning.results import SearchLog, results_document
+from bert_model.finetuning.search import SearchResult, initializations_of, search
+from bert_model.finetuning.task_model import write_predictions, write_task_model
+from bert_model.finetuning.trial import OUTPUT_SUFFIX
+from bert_model.finetuning.trial_runner import Progress, TrialRunner, trial_directory
+from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import onednn_choice, processor
 from bert_model.model.weights import weight_files
@@ -46,19 +47,19 @@ class FinetuningResult:
     path: Path
     manifest: Manifest
     results: dict[str, Any]
-    """What results.json holds."""
+    """Content of results.json."""
     seconds: float
     """Wall time of the whole fine-tuning."""
 
     @property
     def main_key(self) -> str:
-        """The metric that is chosen by: "sst2/dev/accuracy"."""
-        return self.results["main_key"]
+        """Key of the metric that decides the search, such as "sst2/dev/accuracy"."""
+        return cast(str, self.results["main_key"])
 
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """ "<task>/<split>/<metric>" -> N, values, mean, sd, best, median, random, majority, paper and so on."""
-        return self.results["metrics"]
+        return cast(dict[str, dict[str, Any]], self.results["metrics"])
 
 
 def finetune(
@@ -67,18 +68,19 @@ def finetune(
     output: Path,
     config: FinetuningConfig,
     *,
-    pool: TrialPool | None = None,
+    pool: WorkerPool | None = None,
     progress: Progress | None = None,
     experiment: str = "finetuning",
 ) -> FinetuningResult:
-    """Fine-tune `model` on a task's data and publish the best run in `output`, a "finetuned_model" directory.
+    """Fine-tune `model` on a task's data and publish the best trial in `output`, a "finetuned_model" directory.
 
-    With `config.compare_starts` random weights of the same shape are trained beside it. `pool` lets many
-    fine-tunings share their worker processes. The trials are recorded beside `output` and, where MLflow is
-    installed, as a run of `experiment` with children; an empty `experiment` records nothing. A fine-tuning that was
-    killed goes on when it is started again: trials that had ended are not trained anew. UsageError when model and
-    data do not fit, TrainingError when every run diverged; nothing is left behind then.
+    With `config.compare_starts`, random weights of the same shape are trained for comparison. `pool` lets several
+    fine-tunings share their worker processes. The search is logged beside `output` and, if MLflow is installed, as a
+    run of `experiment` with a child for each trial; an empty `experiment` logs nothing. An interrupted fine-tuning
+    resumes when it is started again, without repeating finished trials. UsageError if model and data do not fit,
+    TrainingError if every trial diverged; neither leaves anything behind.
     """
+    # Check that everything fits, and name what decides the results.
     task = data.task
     tokenizer = Tokenizer.from_directory(model)
     model_config = BertConfig.from_directory(model)
@@ -93,15 +95,16 @@ def finetune(
         "model_sha256": identity.get("content_sha256") or identity["sha256"],
     }
     with contextlib.ExitStack() as stack:
-        pool = pool or stack.enter_context(TrialPool())
+        # Resume from the trials of an interrupted search only on a machine that computes alike.
+        pool = pool or stack.enter_context(WorkerPool())
         device = pool.devices[0].partition(":")[0]
         onednn = onednn_choice(model_config, device=device)
         machine = {"device": device, "threads": pool.threads_per_worker, "processor": processor(), "onednn": onednn}
         trials_identity = content_sha256({**hashes, **machine, "task": to_mapping(task)})
         scratch = stack.enter_context(trial_directory(Path(output), trials_identity))
-        record: FinetuningRecord | None = None
+        log: SearchLog | None = None
         if experiment:
-            record = FinetuningRecord(
+            log = SearchLog(
                 Path(output),
                 experiment=experiment,
                 task=task.name,
@@ -110,77 +113,91 @@ def finetune(
                 params=configuration,
                 resumed=any(scratch.glob(f"*{OUTPUT_SUFFIX}")),
             )
-            stack.callback(record.fail)  # unless it is finished by then
+            stack.callback(log.fail)  # unless it is finished by then
+
+        # Search, and publish the best trial from the pre-trained weights.
         with publishing(output, kind=KIND, configuration=configuration, inputs=inputs) as draft:
-            session = Session(data, model, tokenizer, config, pool, onednn, scratch, progress, record)
-            arms = search(config, arms_of(config), session.learning_rates, session.run_trials, session.variants)
-            results = results_document(data, config, arms, hashes=hashes)
-            _write(draft, data, session, arms, {**hashes, "main_key": results["main_key"]})
+            runner = TrialRunner(
+                data, model, model_config, tokenizer, config, pool, onednn, scratch, progress=progress, log=log
+            )
+            searches = search(
+                config, initializations_of(config), runner.learning_rates, runner.run_trials, runner.feature_inputs
+            )
+            results = results_document(data, config, searches, hashes=hashes)
+            _write(draft, runner, searches, {**hashes, "main_key": results["main_key"]})
             text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
             (draft.path / "results.json").write_text(text, encoding="utf-8")
-            if record is not None:
-                draft.provenance["mlflow_run_id"] = record.run_id
+            if log is not None:
+                draft.provenance["mlflow_run_id"] = log.run_id
         manifest = load_manifest(output, kind=KIND)
-        if record is not None:
-            record.finish(arms, results, manifest.path)
+        if log is not None:
+            log.finish(searches, results, manifest.path)
     return FinetuningResult(
         path=Path(output), manifest=manifest, results=results, seconds=float(manifest.provenance["seconds"])
     )
 
 
-def _write(draft: Draft, data: TaskData, session: Session, arms: Sequence[ArmResult], facts: Mapping[str, Any]) -> None:
-    """Write the winner of the given weights: the model, its answers to dev and test, and what the search took."""
-    task, config, pool, given = data.task, session.config, session.pool, arms[0]
-    winner = session.winner(given.best)
+def _write(draft: Draft, runner: TrialRunner, searches: Sequence[SearchResult], facts: Mapping[str, Any]) -> None:
+    """Write the best model, its predictions for dev and test, and the counts and times of the search."""
+    data, config, pool = runner.data, runner.config, runner.pool
+    task, best = data.task, searches[0].best
+    saved = runner.best_of(searches[0].setting)
+    null_threshold = saved.evaluations[runner.main_split].null_threshold
     model = write_task_model(
         draft.path,
-        trial=winner.trial,
+        job=saved.job,
         task=task,
-        tokenizer=session.tokenizer,
+        tokenizer=runner.tokenizer,
         facts={
             **facts,
             "own_split": data.own_split,
-            "null_threshold": winner.evaluations[session.main_split].null_threshold,
-            "degenerate": given.degenerate,
-            "seed": given.best.seed,
-            "setting": given.setting.describe(),
+            "null_threshold": null_threshold,
+            "degenerate": searches[0].degenerate,
+            "seed": best.trial.seed,
+            "setting": best.trial.setting.describe(),
             "scores": {
                 f"{task.name}/{split}/{metric}": value
-                for split, values in given.best.scores.items()
+                for split, values in best.scores.items()
                 for metric, value in values.items()
             },
         },
     )
     for split, examples in data.dev.items():
-        draft.rows |= write_predictions(draft.path, split, examples, winner.evaluations[split])
+        draft.rows |= write_predictions(draft.path, split, examples, saved.evaluations[split])
+
+    # Predict the test splits, which have no labels, with as many threads as a trial has.
     model.to(pool.devices[0])
     for split, examples in data.test.items():
-        evaluation = predict_split(model, task, examples, session.tokenizer, config, pool)
+        encoded = encode_examples(task, examples, runner.tokenizer, config)
+        logits = model.logits(encoded, num_threads=pool.threads_per_worker)
+        evaluation = evaluate(task, examples, encoded, logits, config, null_threshold=null_threshold, labelled=False)
         draft.rows |= write_predictions(draft.path, split, examples, evaluation)
+
+    results = [result for search in searches for result in search.trials]
     draft.counts |= {
         "train_examples": len(data.train),
         **{f"{split}_examples": len(examples) for split, examples in data.dev.items()},
-        "train_rows": session.train.num_rows,
-        "train_tokens": len(session.train.input_ids),
-        "runs": sum(len(arm.runs) for arm in arms),
-        "collapsed_runs": sum(run.collapsed for arm in arms for run in arm.runs),
-        "diverged_runs": sum(run.diverged for arm in arms for run in arm.runs),
+        "train_rows": runner.train.num_rows,
+        "train_tokens": len(runner.train.input_ids),
+        "runs": len(results),
+        "collapsed_runs": sum(result.collapsed for result in results),
+        "diverged_runs": sum(result.diverged for result in results),
         "defects": dict(data.counts),
     }
     draft.provenance |= {
         "workers": pool.num_workers,
-        "training_seconds": round(session.training_seconds, 3),
-        "training_tokens": session.training_tokens,
+        "training_seconds": round(runner.training_seconds, 3),
+        "training_tokens": runner.training_tokens,
         "processor": processor(),
-        "onednn": session.onednn,
-        "resumed_trials": session.resumed_trials,
+        "onednn": runner.onednn,
+        "resumed_trials": runner.resumed_trials,
     }
 
 
 def check_fit(
     task: Task, data: TaskData, tokenizer: Tokenizer, model_config: BertConfig, config: FinetuningConfig, model: Path
 ) -> None:
-    """Raise when model, configuration and data do not go together."""
+    """Raise an error if model, configuration and data do not fit together."""
     if tokenizer.vocab_size > model_config.vocab_size:
         raise UsageError(
             f"{model}: its vocabulary has {tokenizer.vocab_size} tokens, its embeddings only "
@@ -191,43 +208,27 @@ def check_fit(
             f"max_seq_length: found {config.max_seq_length}, expected at most the model's "
             f"{model_config.max_position_embeddings} positions"
         )
-    for name, examples in (("training", data.train), *((f"{split}", part) for split, part in data.dev.items())):
+    for name, examples in (("training", data.train), *data.dev.items()):
         if not examples:
             raise UsageError(f"{task.name}: no {name} examples; check the files, or give a larger dev_fraction")
 
 
 def model_identity(model: Path) -> dict[str, str]:
-    """Name a model as an input: by its manifest when it is ours, else by name and the hash of its files."""
+    """Identify a model as an input: by its manifest, or without one by its name and the hash of its files."""
     if (model / MANIFEST_NAME).is_file():
         manifest = load_manifest(model)
         return {"kind": manifest.kind, "content_sha256": manifest.sha256}
-    beside = (model / name for name in ("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"))
-    files = [*weight_files(model), *(path for path in beside if path.is_file())]
+    others = (model / name for name in ("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"))
+    files = [*weight_files(model), *(path for path in others if path.is_file())]
     hashes = {path.name: file_sha256(path) for path in files}
     return {"name": model.name, "sha256": content_sha256(hashes)}
 
 
 def examples_sha256(splits: Mapping[str, Sequence[Any]]) -> str:
-    """Hash examples with their labels, whatever files they came from: equal hashes mean the same questions."""
+    """Hash examples with their labels, whatever files they came from."""
     digest = hashlib.sha256()
     for split in sorted(splits):
         digest.update(f"\n{split}\n".encode())
         for example in splits[split]:
             digest.update(repr(example).encode())
     return digest.hexdigest()
-
-
-def predict_split(
-    model: TaskModel,
-    task: Task,
-    examples: Sequence[Any],
-    tokenizer: Tokenizer,
-    config: FinetuningConfig,
-    pool: TrialPool,
-) -> Evaluation:
-    """Predict a split without labels, with as many threads as a trial has."""
-    encoded = encode_examples(task, examples, tokenizer, config.encoding)
-    logits = model.logits(encoded, num_threads=pool.threads_per_worker)
-    return evaluate(
-        task, examples, encoded, logits, config, null_threshold=model.facts.get("null_threshold"), labelled=False
-    )

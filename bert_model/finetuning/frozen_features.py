@@ -6,6 +6,7 @@ Shapes: T tokens of all rows, B rows, S positions, K chosen hidden states, H hid
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from numpy.typing import DTypeLike
 from bert_model.finetuning.dataset import EncodedSet, prediction_batches
 from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import BertConfig
-from bert_model.model.cpu_kernels import cpu_settings
+from bert_model.model.cpu_kernels import Shape, cpu_settings
 from bert_model.model.weights import load_model
 
 TOKENS_PER_BATCH = 4096
@@ -37,19 +38,20 @@ class Activations:
 
     def padded(self, encoded: EncodedSet, rows: np.ndarray) -> np.ndarray:
         """Gather (B, S, K, H) float32."""
-        lengths = encoded.lengths()[rows]
-        columns = np.arange(int(lengths.max()))
-        inside = columns < lengths[:, None]
-        source = (encoded.offsets[rows][:, None] + columns)[inside]
+        inside, tokens = encoded.token_indices(rows)
         padded = np.zeros((*inside.shape, *self.shape), dtype=np.float32)
         for index, state in enumerate(self.states):
-            padded[inside, index] = state[source]
+            padded[inside, index] = state[tokens]
         return padded
 
     @classmethod
     def load(cls, directory: Path, states: Sequence[int]) -> "Activations":
         """Map hidden states that `compute_activations` wrote."""
         return cls(tuple(np.load(_file(directory, state), mmap_mode="r", allow_pickle=False) for state in states))
+
+
+def _file(directory: Path, state: int) -> Path:
+    return directory / f"state-{state:02}.npy"
 
 
 @torch.inference_mode()
@@ -78,8 +80,7 @@ def compute_activations(
         ]
     else:
         arrays = [np.empty(shape, dtype=dtype) for _ in states]
-    lengths = encoded.lengths()
-    for rows in prediction_batches(lengths, TOKENS_PER_BATCH):
+    for rows in prediction_batches(encoded.lengths(), TOKENS_PER_BATCH):
         batch = {
             name: torch.from_numpy(array).to(device) for name, array in encoded.padded(rows, pad_id=pad_id).items()
         }
@@ -87,56 +88,51 @@ def compute_activations(
             batch["input_ids"], batch["attention_mask"], batch["token_type_ids"], output_hidden_states=True
         )
         assert output.hidden_states is not None
-        columns = np.arange(batch["input_ids"].shape[1])
-        inside = columns < lengths[rows][:, None]
-        target = (encoded.offsets[rows][:, None] + columns)[inside]
+        inside, tokens = encoded.token_indices(rows)
         for array, state in zip(arrays, states):
-            array[target] = output.hidden_states[state].cpu().numpy()[inside]
+            array[tokens] = output.hidden_states[state].cpu().numpy()[inside]
     return Activations(tuple(arrays))
 
 
-def _file(directory: Path, state: int) -> Path:
-    return directory / f"state-{state:02}.npy"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Extraction:
-    """Which activations to compute; plain values, so that it travels to a worker."""
+class FeatureJob:
+    """The activations that one initialization of the encoder needs, with all that a worker needs to compute them."""
 
-    data: str
+    weights: Literal["pretrained", "random"]
+    seed: int
+    """Decides random weights."""
+    states: tuple[int, ...]
+    """The hidden states to store."""
+    model: Path
+    """Directory of the model."""
+    model_config: BertConfig
+    """Its configuration."""
+    data: Path
     """Directory with the encoded sets."""
     sets: tuple[str, ...]
-    """Their names: train, and every dev split."""
-    model: str
-    """Directory of the model."""
-    start: str
-    """pretrained: the model's weights; random: fresh weights of the same shape, drawn by the seed."""
-    seed: int
-    states: tuple[int, ...]
-    """The hidden states to keep."""
+    """Their names: "train", and every dev split."""
     pad_id: int
-    output: str
-    """Directory to make: one directory for each set in it."""
-    onednn: tuple[tuple[int, int], ...] = ()
+    output: Path
+    """Directory to create, with one directory for each set."""
+    onednn: tuple[Shape, ...] = ()
     """Weight shapes that oneDNN computes."""
 
+    def run(self, *, device: str, num_threads: int) -> None:
+        """Compute and store the activations."""
+        with cpu_settings(onednn=self.onednn, num_threads=num_threads):
+            encoder = initial_encoder(self.model, self.model_config, self.weights, self.seed).to(torch.device(device))
+            for name in self.sets:
+                compute_activations(
+                    encoder,
+                    EncodedSet.load(self.data / name),
+                    pad_id=self.pad_id,
+                    states=self.states,
+                    directory=self.output / name,
+                )
 
-def run_extraction(extraction: Extraction, *, device: str, num_threads: int) -> None:
-    """Compute and store the activations."""
-    with cpu_settings(onednn=extraction.onednn, num_threads=num_threads):
-        encoder = starting_encoder(extraction.model, extraction.start, extraction.seed).to(torch.device(device))
-        for name in extraction.sets:
-            compute_activations(
-                encoder,
-                EncodedSet.load(Path(extraction.data) / name),
-                pad_id=extraction.pad_id,
-                states=extraction.states,
-                directory=Path(extraction.output) / name,
-            )
 
-
-def starting_encoder(model: str, start: str, seed: int) -> BertModel:
-    """Make the encoder that a feature-based training reads."""
-    if start == "random":
-        return new_model(BertModel, BertConfig.from_directory(model), seed=seed)
-    return load_model(BertModel, model)[0]
+def initial_encoder(model: Path, config: BertConfig, weights: str, seed: int) -> BertModel:
+    """Return the frozen encoder of a feature-based training: pre-trained, or random weights drawn by the seed."""
+    if weights == "random":
+        return new_model(BertModel, config, seed=seed)
+    return load_model(BertModel, model, config=config)[0]

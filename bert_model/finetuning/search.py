@@ -1,220 +1,229 @@
-"""The search over settings and seeds, chosen on dev, and what is reported of it (paper, section 4 and A.3).
+"""Search over settings and seeds, decided on dev (paper, section 4 and A.3).
 
-Nothing here trains: the functions take a way to run trials and to score them, so that every start of a comparison is
-searched by the same code.
+Nothing here trains: `search` takes a function that runs trials, so that every initialization is searched alike.
 """
 
 import dataclasses
 import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from bert_model.finetuning.config import FinetuningConfig
 from bert_pipeline.errors import TrainingError
 
 
-@dataclasses.dataclass(frozen=True, order=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
     """One point of the grid."""
 
     learning_rate: float
     batch_size: int
     epochs: float
-    variant: str = ""
-    """What of the model a feature-based tagger reads; empty for every other task."""
+    feature_input: str = ""
+    """Hidden states that a feature-based tagger reads; empty for every other task."""
 
     def describe(self) -> dict[str, Any]:
-        """As JSON, the variant under the name of what it is."""
-        document = dataclasses.asdict(self)
-        variant = document.pop("variant")
-        return {**document, "feature_input": variant} if variant else document
+        """Return the setting as JSON, without an empty `feature_input`."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if value != ""}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Initialization:
+    """Initial weights and training length being compared."""
+
+    name: str
+    """"pretrained", "random" or, for random weights that train four times as long, "random_x4"."""
+    weights: Literal["pretrained", "random"]
+    epoch_multiple: int = 1
+    """Factor on the epochs of the grid."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trial:
+    """One training of a search."""
+
+    initialization: Initialization
+    setting: Setting
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Setting and seed as a file name, such as "5e-05-32-3-1"."""
+        setting = self.setting
+        prefix = f"{setting.feature_input}-" if setting.feature_input else ""
+        return f"{prefix}{setting.learning_rate:g}-{setting.batch_size}-{setting.epochs:g}-{self.seed}"
+
+    @property
+    def name(self) -> str:
+        """Unique file name within a search, such as "pretrained-5e-05-32-3-1"."""
+        return f"{self.initialization.name}-{self.key}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
-    """One finished trial: a setting with a seed, and its scores on dev."""
+class TrialResult:
+    """Dev scores of a finished trial."""
 
-    start: str
-    setting: Setting
-    seed: int
+    trial: Trial
     scores: Mapping[str, Mapping[str, float]]
-    """Split -> metric -> score on the scale of 0 to 100; empty when the training diverged."""
+    """Split -> metric -> score from 0 to 100; empty if the training diverged."""
     main_score: float
-    """The score that is chosen by; -inf when the training diverged."""
+    """The score that decides; -inf if the training diverged."""
     collapsed: bool
-    """Whether the model says the same of every dev example."""
+    """True if every dev example gets the same prediction."""
     diverged: bool
-    """Whether the loss stopped being finite."""
+    """True if the loss stopped being finite."""
     steps: int
-    details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Tuned τ, losses and the like."""
+    losses: tuple[float, ...] = ()
+    """Mean training loss of equal stretches of the training."""
+    null_threshold: float | None = None
+    """SQuAD 2.0's τ, tuned on dev."""
 
     @property
     def usable(self) -> bool:
         return not (self.collapsed or self.diverged)
 
     def describe(self) -> dict[str, Any]:
-        """As JSON; a diverged run has no scores."""
+        """Return the result as it appears in results.json."""
         return {
-            "start": self.start,
-            **self.setting.describe(),
-            "seed": self.seed,
+            "start": self.trial.initialization.name,
+            **self.trial.setting.describe(),
+            "seed": self.trial.seed,
             "steps": self.steps,
             "scores": {split: dict(values) for split, values in self.scores.items()},
             "collapsed": self.collapsed,
             "diverged": self.diverged,
-            **self.details,
+            "losses": list(self.losses),
+            **({} if self.null_threshold is None else {"null_threshold": self.null_threshold}),
         }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Arm:
-    """One start of a comparison: the weights that training starts from, and how long it trains."""
+class SearchResult:
+    """All trials of one initialization, and the choice among them."""
 
-    name: str
-    """pretrained, random or random_x4."""
-    start: str
-    """pretrained or random."""
-    epoch_multiple: int = 1
-    """How many times the epochs of the grid."""
+    initialization: Initialization
+    trials: tuple[TrialResult, ...]
+    by_feature_input: Mapping[str, tuple[TrialResult, ...]]
+    """Feature input ("" where there is none) -> the trials of its chosen setting."""
+    chosen: tuple[TrialResult, ...]
+    """The trials of the chosen setting in the order of the seeds: these are reported."""
+    best: TrialResult
+    """The best chosen trial; a usable one if there is any."""
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ArmResult:
-    """All runs of an arm, the chosen setting of each variant, the best of these, and its best run."""
-
-    arm: Arm
-    runs: tuple[Run, ...]
-    setting: Setting
-    chosen: tuple[Run, ...]
-    """The runs of the chosen setting, in the order of the seeds: what is reported."""
-    variants: Mapping[str, tuple[Run, ...]]
-    """Variant -> the runs of its chosen setting."""
-    best: Run
-    """The best run of the chosen setting that neither collapsed nor diverged, where there is one."""
+    @property
+    def setting(self) -> Setting:
+        """The chosen setting."""
+        return self.best.trial.setting
 
     @property
     def degenerate(self) -> bool:
-        """Whether no run of the chosen setting is usable."""
+        """True if no trial of the chosen setting is usable."""
         return not self.best.usable
 
     def values(self, split: str, metric: str) -> list[float]:
-        """The metric of every run of the chosen setting; diverged runs have none."""
-        return [run.scores[split][metric] for run in self.chosen if not run.diverged]
+        """Return a metric of the chosen trials, without the diverged ones."""
+        return [result.scores[split][metric] for result in self.chosen if not result.diverged]
 
 
-RunTrials = Callable[[Sequence[tuple[Arm, Setting, int]]], list[Run]]
-"""Runs (arm, setting, seed) triples, in any order, and returns their runs in the order asked for."""
+RunTrials = Callable[[Sequence[Trial]], list[TrialResult]]
+"""Runs trials in any order and returns their results in the order of its argument."""
 
 
-def arms_of(config: FinetuningConfig) -> list[Arm]:
-    """The starts that a configuration asks for."""
-    arms = [Arm(name="pretrained", start="pretrained")]
+def initializations_of(config: FinetuningConfig) -> list[Initialization]:
+    """Return the initializations that a configuration compares; the pre-trained weights come first."""
+    initializations = [Initialization("pretrained", "pretrained")]
     if config.compare_starts:
-        arms.append(Arm(name="random", start="random"))
+        initializations.append(Initialization("random", "random"))
         if multiple := config.random_step_multiple:
-            arms.append(Arm(name=f"random_x{multiple}", start="random", epoch_multiple=multiple))
-    return arms
-
-
-def grid_of(
-    config: FinetuningConfig, learning_rates: Sequence[float], variants: Sequence[str] = ("",)
-) -> list[Setting]:
-    """The settings of the grid, in the order of the configuration."""
-    return [
-        Setting(learning_rate, batch_size, epochs, variant)
-        for variant, learning_rate, batch_size, epochs in itertools.product(
-            variants, learning_rates, config.batch_sizes, config.epochs
-        )
-    ]
+            initializations.append(Initialization(f"random_x{multiple}", "random", multiple))
+    return initializations
 
 
 def search(
     config: FinetuningConfig,
-    arms: Sequence[Arm],
+    initializations: Sequence[Initialization],
     learning_rates: Sequence[float],
     run_trials: RunTrials,
-    variants: Sequence[str] = ("",),
-) -> list[ArmResult]:
-    """Search the grid from every start in the same way and return each arm's runs and choice.
+    feature_inputs: Sequence[str] = ("",),
+) -> list[SearchResult]:
+    """Search the grid from every initialization in the same way; return one result for each.
 
     `search: grid` runs every setting with every seed. `search: first_seed` runs every setting with the first seed,
-    chooses, and runs the chosen setting with the other seeds. An arm of more epochs is not searched: it runs the
-    setting chosen for its start with every seed. With several variants each is searched so, and the best of their
-    chosen settings is the arm's. TrainingError when every run of an arm's choice diverged.
+    chooses, and runs the chosen setting with the other seeds. An initialization with an epoch multiple is not
+    searched: it runs the setting chosen for its weights with every seed. Each feature input is searched by itself, and
+    the best of their chosen settings is reported. TrainingError if every trial of a chosen setting diverged.
     """
+    # Train the grid.
     first_seeds = config.seeds if config.search == "grid" else config.seeds[:1]
-    asked = [
-        (arm, setting, seed)
-        for arm in arms
-        if arm.epoch_multiple == 1
-        for setting in grid_of(config, learning_rates, variants)
-        for seed in first_seeds
-    ]
-    runs = list(zip(asked, run_trials(asked)))
-    chosen = {
-        arm.start: [
-            choose_setting([run for (a, _, _), run in runs if a == arm and run.setting.variant == variant])
-            for variant in variants
+    results = run_trials(
+        [
+            Trial(initialization, Setting(rate, batch_size, epochs, feature_input), seed)
+            for initialization in initializations
+            if initialization.epoch_multiple == 1
+            for feature_input, rate, batch_size, epochs in itertools.product(
+                feature_inputs, learning_rates, config.batch_sizes, config.epochs
+            )
+            for seed in first_seeds
         ]
-        for arm in arms
-        if arm.epoch_multiple == 1
-    }
-    settings = {
-        arm.name: [
-            dataclasses.replace(setting, epochs=setting.epochs * arm.epoch_multiple) for setting in chosen[arm.start]
+    )
+
+    # Choose a setting for the weights of each initialization and for each feature input.
+    chosen: dict[Initialization, list[Setting]] = {}
+    for initialization in initializations:
+        searched = [result for result in results if result.trial.initialization.weights == initialization.weights]
+        settings = [
+            choose_setting([result for result in searched if result.trial.setting.feature_input == feature_input])
+            for feature_input in feature_inputs
         ]
-        for arm in arms
-    }
-    rest = [
-        (arm, setting, seed)
-        for arm in arms
-        for setting in settings[arm.name]
+        multiple = initialization.epoch_multiple
+        chosen[initialization] = [
+            dataclasses.replace(setting, epochs=setting.epochs * multiple) for setting in settings
+        ]
+
+    # Train the chosen settings with the remaining seeds, and the longer trainings.
+    remaining = [
+        Trial(initialization, setting, seed)
+        for initialization, settings in chosen.items()
+        for setting in settings
         for seed in config.seeds
-        if arm.epoch_multiple > 1 or seed not in first_seeds
+        if initialization.epoch_multiple > 1 or seed not in first_seeds
     ]
-    if rest:
-        runs += zip(rest, run_trials(rest))
-    return [
-        _result_of(arm, [run for (asked_arm, _, _), run in runs if asked_arm == arm], settings[arm.name])
-        for arm in arms
-    ]
+    results = [*results, *(run_trials(remaining) if remaining else ())]
+    return [_search_result(initialization, results, settings) for initialization, settings in chosen.items()]
 
 
-def choose_setting(runs: Sequence[Run]) -> Setting:
-    """Return the setting with the best mean score over its runs; the earlier one on a tie.
+def choose_setting(results: Sequence[TrialResult]) -> Setting:
+    """Return the setting with the best mean score over its trials; the first one on a tie.
 
-    A setting all of whose runs collapsed or diverged is chosen only when there is no other.
+    A setting without a usable trial is chosen only if no setting has one.
     """
-    settings = list(dict.fromkeys(run.setting for run in runs))
+    settings = list(dict.fromkeys(result.trial.setting for result in results))
 
     def merit(setting: Setting) -> tuple[bool, float]:
-        own = [run for run in runs if run.setting == setting]
-        return any(run.usable for run in own), statistics.fmean(run.main_score for run in own)
+        own = [result for result in results if result.trial.setting == setting]
+        return any(result.usable for result in own), statistics.fmean(result.main_score for result in own)
 
     return max(settings, key=merit)
 
 
-def _result_of(arm: Arm, runs: Sequence[Run], settings: Sequence[Setting]) -> ArmResult:
-    variants = {setting.variant: tuple(run for run in runs if run.setting == setting) for setting in settings}
-    setting = choose_setting([run for chosen in variants.values() for run in chosen])
-    chosen = variants[setting.variant]
-    best = max(chosen, key=lambda run: (run.usable, not run.diverged, run.main_score))
+def _search_result(
+    initialization: Initialization, results: Sequence[TrialResult], settings: Sequence[Setting]
+) -> SearchResult:
+    """Collect the trials of one initialization; `settings` has the chosen one of each feature input."""
+    own = tuple(result for result in results if result.trial.initialization == initialization)
+    by_feature_input = {
+        setting.feature_input: tuple(result for result in own if result.trial.setting == setting)
+        for setting in settings
+    }
+    setting = choose_setting([result for trials in by_feature_input.values() for result in trials])
+    chosen = by_feature_input[setting.feature_input]
+    best = max(chosen, key=lambda result: (result.usable, not result.diverged, result.main_score))
     if best.diverged:
         raise TrainingError(
-            f"{arm.name}: the loss stopped being finite in every run at learning rate {setting.learning_rate:g}; "
-            "give lower learning rates"
+            f"{initialization.name}: the loss stopped being finite in every trial at learning rate "
+            f"{setting.learning_rate:g}; give lower learning rates"
         )
-    return ArmResult(arm=arm, runs=tuple(runs), setting=setting, chosen=chosen, variants=variants, best=best)
-
-
-def summary(values: Sequence[float]) -> dict[str, Any]:
-    """Return values, mean, standard deviation (of a sample; 0 for one value), best and median."""
-    return {
-        "values": [round(value, 6) for value in values],
-        "mean": round(statistics.fmean(values), 6),
-        "sd": round(statistics.stdev(values), 6) if len(values) > 1 else 0.0,
-        "best": round(max(values), 6),
-        "median": round(statistics.median(values), 6),
-    }
+    return SearchResult(
+        initialization=initialization, trials=own, by_feature_input=by_feature_input, chosen=chosen, best=best
+    )

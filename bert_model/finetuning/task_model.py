@@ -1,10 +1,10 @@
-"""A fine-tuned model on disk: a Hugging Face directory with task.json beside it; written, loaded and applied."""
+"""Fine-tuned models on disk: Hugging Face directories with a task.json; written, loaded and applied."""
 
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,14 +13,14 @@ from torch import nn
 
 from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.dataset import EncodedSet
-from bert_model.finetuning.decode import Evaluation, SpanAnswer, SpanCandidate, softmax
-from bert_model.finetuning.frozen_features import compute_activations, starting_encoder
+from bert_model.finetuning.decode import Evaluation, official_n_best
+from bert_model.finetuning.frozen_features import compute_activations
 from bert_model.finetuning.predict_logits import predict_logits
-from bert_model.finetuning.trial import Trial, head_labels, model_overrides
+from bert_model.finetuning.trial import TrialJob, names_head_class
 from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
-from bert_model.model.heads import MODEL_CLASSES, BertForTask, Tagger, chosen_states
+from bert_model.model.heads import HEAD_CLASSES, BertForTask, Tagger, chosen_states
 from bert_model.model.weights import load_model, save_model
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import InputError, UsageError
@@ -39,9 +39,9 @@ class TaskModel:
 
     task: Task
     facts: dict[str, Any]
-    """What task.json holds."""
+    """Content of task.json; empty for a model of another author."""
     config: FinetuningConfig
-    """How inputs are encoded and outputs decoded."""
+    """Decides how inputs are encoded and outputs decoded."""
     model: nn.Module
     """The encoder with its head, or the tagger of a feature-based model."""
     encoder: BertModel | None
@@ -56,7 +56,7 @@ class TaskModel:
         return self
 
     def logits(self, encoded: EncodedSet, *, num_threads: int | None = None) -> np.ndarray:
-        """Compute the outputs as `decode` takes them, on `num_threads` CPU threads where given."""
+        """Compute the outputs that `decode` takes, on `num_threads` CPU threads or the current number."""
         encoder = self.model.bert if isinstance(self.model, BertForTask) else self.encoder
         assert encoder is not None, "a tagger reads a frozen encoder"
         onednn = onednn_choice(encoder.config, device=next(self.model.parameters()).device)
@@ -75,22 +75,22 @@ class TaskModel:
 
 
 def write_task_model(
-    directory: Path, *, trial: Trial, task: Task, tokenizer: Tokenizer, facts: Mapping[str, Any]
+    directory: Path, *, job: TrialJob, task: Task, tokenizer: Tokenizer, facts: Mapping[str, Any]
 ) -> TaskModel:
     """Write the model whose weights a trial saved, with its tokenizer and task.json, and return it."""
-    tensors = load_file(trial.weights)
+    assert job.weights is not None, "the trial saved its weights"
+    tensors = load_file(job.weights)
+    feature_input = job.trial.setting.feature_input
     encoder: BertModel | None = None
     model: nn.Module
-    if trial.feature_input:
-        encoder = starting_encoder(trial.model, trial.start, trial.seed)
+    if feature_input:
+        # The encoder is the pre-trained one, without the dropouts and labels of a task.
+        encoder, _ = load_model(BertModel, job.model)
         save_model(encoder, directory, tokenizer)
         save_file(tensors, directory / TAGGER_NAME)
-        model = _tagger(tensors, trial.feature_input, trial.config, len(task.labels), encoder)
+        model = _tagger(tensors, feature_input, job.config, len(task.labels), encoder)
     else:
-        config = BertConfig.from_directory(
-            trial.model, **{**model_overrides(trial.config), "labels": head_labels(trial)}
-        )
-        model = new_model(MODEL_CLASSES[task.kind], config, seed=trial.seed)
+        model = new_model(HEAD_CLASSES[task.kind], job.model_config, seed=job.trial.seed)
         model.load_state_dict(tensors)
         save_model(model, directory, tokenizer)
     document = {
@@ -98,26 +98,26 @@ def write_task_model(
         **({} if TASKS.get(task.name) == task else {"description": to_mapping(task)}),
         "kind": task.kind,
         "labels": list(task.labels),
-        **({"feature_input": trial.feature_input} if trial.feature_input else {}),
+        **({"feature_input": feature_input} if feature_input else {}),
         **facts,
-        "configuration": to_mapping(trial.config),
+        "configuration": to_mapping(job.config),
     }
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     (directory / TASK_NAME).write_text(text, encoding="utf-8")
     return TaskModel(
-        task=task, facts=document, config=trial.config, model=model.eval(), encoder=encoder, tokenizer=tokenizer
+        task=task, facts=document, config=job.config, model=model.eval(), encoder=encoder, tokenizer=tokenizer
     )
 
 
 def prediction_device() -> str:
-    """The device that predictions are made on: the first GPU where there is one."""
+    """Return the device for predictions: the first GPU, or the CPU without one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def load_task_model(directory: Path | str, task_name: str | None = None) -> TaskModel:
-    """Load a fine-tuned model of ours, or any Hugging Face directory whose head fits the task.
+    """Load a directory that `write_task_model` wrote, or any Hugging Face directory whose head fits the task.
 
-    UsageError when the model was fine-tuned for another task, InputError when its files don't fit together.
+    UsageError if the model was fine-tuned for another task, InputError if its files do not fit together.
     """
     directory = Path(directory)
     facts = read_task_facts(directory)
@@ -128,10 +128,10 @@ def load_task_model(directory: Path | str, task_name: str | None = None) -> Task
             )
         task, config, facts = get_task(task_name), FinetuningConfig(), {}
     else:
-        asked = facts["task"] if task_name is None else get_task(task_name).name
-        if asked != facts["task"]:
+        expected = facts["task"] if task_name is None else get_task(task_name).name
+        if expected != facts["task"]:
             raise UsageError(
-                f"{directory}: was fine-tuned for {facts['task']}, not for {asked}; give a model of that task"
+                f"{directory}: was fine-tuned for {facts['task']}, not for {expected}; give a model of that task"
             )
         described = facts.get("description")
         task = from_mapping(Task, described, where=str(directory / TASK_NAME)) if described else get_task(facts["task"])
@@ -145,8 +145,8 @@ def load_task_model(directory: Path | str, task_name: str | None = None) -> Task
             task=task, facts=facts, config=config, model=model.eval(), encoder=encoder.eval(), tokenizer=tokenizer
         )
     if task.kind in ("classification", "tagging") and not facts:
-        task = dataclasses.replace(task, labels=labels_of_head(directory, task))
-    model, report = load_model(MODEL_CLASSES[task.kind], directory)
+        task = dataclasses.replace(task, labels=_labels_of_head(directory, task))
+    model, report = load_model(HEAD_CLASSES[task.kind], directory)
     head = [name for name in report.created if not name.startswith("bert.pooler")]
     if head:
         raise UsageError(
@@ -156,16 +156,15 @@ def load_task_model(directory: Path | str, task_name: str | None = None) -> Task
     return TaskModel(task=task, facts=facts, config=config, model=model.eval(), encoder=None, tokenizer=tokenizer)
 
 
-def labels_of_head(directory: Path, task: Task) -> tuple[str, ...]:
-    """Return the task's labels in the order of a foreign head's outputs: other authors order them otherwise.
+def _labels_of_head(directory: Path, task: Task) -> tuple[str, ...]:
+    """Return the task's labels in the order of a foreign head's outputs, which other authors order differently.
 
-    A head whose outputs have no names, or a task whose labels are numbers, is taken in the task's order. InputError
-    when the head has another number of outputs, or names that are not the task's.
+    If the outputs have no names, or the task's labels are numbers, the task's order is assumed. InputError if the head
+    has another number of outputs, or names that are not the task's.
     """
     config = BertConfig.from_directory(directory)
-    document = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    if MODEL_CLASSES[task.kind].__name__ not in (document.get("architectures") or []):
-        return task.labels  # it has no such head, which loading will say
+    if not names_head_class(directory, task.kind):
+        return task.labels  # loading will raise that the head is missing
     if config.num_labels != len(task.labels):
         raise InputError(
             f"{directory}: its head has {config.num_labels} outputs, {task.name} has {len(task.labels)} labels"
@@ -184,7 +183,7 @@ def labels_of_head(directory: Path, task: Task) -> tuple[str, ...]:
 
 
 def read_task_facts(directory: Path) -> dict[str, Any] | None:
-    """Return what task.json says, None where there is none; InputError when it is damaged."""
+    """Return the content of task.json, None without one; InputError if it is damaged."""
     path = directory / TASK_NAME
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -195,13 +194,14 @@ def read_task_facts(directory: Path) -> dict[str, Any] | None:
     missing = {"task", "kind", "labels", "configuration"} - set(document if isinstance(document, dict) else ())
     if missing:
         raise InputError(f"{path}: lacks {', '.join(sorted(missing))}; fine-tune the model again")
-    return document
+    return cast(dict[str, Any], document)
 
 
 def write_predictions(directory: Path, split: str, examples: Sequence[Any], evaluation: Evaluation) -> dict[str, int]:
     """Write a split's predictions below `predictions/` and return the rows of each file.
 
-    JSON lines of id and prediction; for SQuAD the official tools' three JSON objects: predictions, n best, null odds.
+    JSON lines of id and prediction; for SQuAD the three JSON objects of the official tools: predictions, n best and
+    null odds.
     """
     folder = directory / PREDICTIONS
     folder.mkdir(exist_ok=True)
@@ -225,35 +225,6 @@ def write_predictions(directory: Path, split: str, examples: Sequence[Any], eval
     for name, document in documents.items():
         (folder / name).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return {f"{PREDICTIONS}/{name}": len(examples) for name in documents}
-
-
-def n_best(answer: SpanAnswer) -> list[dict[str, Any]]:
-    """Return the candidates with their probabilities among each other and where they stand, best first."""
-    return [
-        {"text": c.text, "probability": probability, "score": round(c.score, 6), "start": c.start}
-        for c, probability in _with_probabilities(answer.candidates)
-    ]
-
-
-def official_n_best(answer: SpanAnswer, *, with_null: bool) -> list[dict[str, Any]]:
-    """Return the candidates as google's run_squad.py writes them, for SQuAD 2.0 with "no answer" among them."""
-    candidates = list(answer.candidates)
-    if with_null and all(candidate.text for candidate in candidates):
-        candidates = sorted([*candidates, answer.null], key=lambda candidate: -candidate.score)
-    return [
-        {
-            "text": c.text,
-            "probability": probability,
-            "start_logit": round(c.start_logit, 6),
-            "end_logit": round(c.end_logit, 6),
-        }
-        for c, probability in _with_probabilities(candidates)
-    ]
-
-
-def _with_probabilities(candidates: Sequence[SpanCandidate]) -> list[tuple[SpanCandidate, float]]:
-    probabilities = softmax(np.asarray([candidate.score for candidate in candidates]))
-    return [(candidate, round(float(value), 6)) for candidate, value in zip(candidates, probabilities)]
 
 
 def _tagger(

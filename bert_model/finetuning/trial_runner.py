@@ -1,22 +1,28 @@
-"""The trials of one fine-tuning: data and outputs in a directory of their own, trained on the pool, scored here."""
+"""Trials of one search: run on the worker pool, scored here, resumed from their stored outputs."""
 
 import contextlib
 import dataclasses
-import fcntl
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from filelock import FileLock, Timeout
 
 from bert_model.finetuning.config import FinetuningConfig
-from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import Evaluation, evaluate
 from bert_model.finetuning.encode import encode_examples
-from bert_model.finetuning.frozen_features import Extraction
-from bert_model.finetuning.results import FinetuningRecord
-from bert_model.finetuning.search import Arm, Run, Setting
-from bert_model.finetuning.trial import Trial, TrialOutput, read_output
-from bert_model.finetuning.worker_pool import TrialPool, WorkerDied
+from bert_model.finetuning.frozen_features import FeatureJob
+from bert_model.finetuning.results import SearchLog
+from bert_model.finetuning.search import Setting, Trial, TrialResult
+from bert_model.finetuning.trial import (
+    OUTPUT_SUFFIX,
+    TrialJob,
+    TrialOutput,
+    names_head_class,
+    read_output,
+    task_overrides,
+)
+from bert_model.finetuning.worker_pool import WorkerDiedError, WorkerPool
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Shape
 from bert_model.model.heads import states_of
@@ -26,196 +32,182 @@ from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 Progress = Callable[[int, int, str], None]
-"""Called with (trials done, trials of this stage, one line about the last one)."""
-
-OUTPUT_SUFFIX = ".npz"
+"""Called with (finished trials, trials of this stage, one line about the last one)."""
 
 
 @contextlib.contextmanager
 def trial_directory(output: Path, identity: str) -> Iterator[Path]:
-    """Hold the directory beside `output` in which the trials of one fine-tuning leave what they made.
+    """Create and lock the scratch directory of a search, beside `output`; yield its path.
 
-    `identity` is a hash of all that decides on the trials. When the block ends well, or by an error that would come
-    again, the directory goes; when the process is killed or interrupted, or a worker dies, it stays if any trial is
-    finished, and the same fine-tuning goes on from it. Directories of other, abandoned identities are removed.
-    UsageError when another process holds it.
+    It is removed on success or on a deterministic error, and kept after a kill or a worker crash if any trial is
+    finished, so that the search can resume. `identity` is a hash of all that decides the trials; unlocked directories
+    of other identities are removed. UsageError if another process has the lock.
     """
     prefix = f".trials-{output.name}-"
     directory = output.parent / f"{prefix}{identity[:16]}"
     output.parent.mkdir(parents=True, exist_ok=True)
     for other in output.parent.glob(f"{prefix}{'[0-9a-f]' * 16}"):
         if other != directory:
-            with _locked(other) as free:
-                if free:
-                    shutil.rmtree(other, ignore_errors=True)
+            with contextlib.suppress(Timeout), _lock(other):
+                shutil.rmtree(other, ignore_errors=True)
     directory.mkdir(exist_ok=True)
-    with _locked(directory) as free:
-        if not free:
-            raise UsageError(f"{output}: another process is fine-tuning this very model; wait for it, or end it")
+    try:
+        lock = _lock(directory).acquire()
+    except Timeout as error:
+        raise UsageError(f"{output}: another process is fine-tuning this very model; wait for it, or end it") from error
+    with lock:
         try:
             yield directory
         except BaseException as error:
-            comes_again = isinstance(error, BertError) and not isinstance(error, WorkerDied)
-            if comes_again or not any(directory.glob(f"*{OUTPUT_SUFFIX}")):
+            deterministic = isinstance(error, BertError) and not isinstance(error, WorkerDiedError)
+            if deterministic or not any(directory.glob(f"*{OUTPUT_SUFFIX}")):
                 shutil.rmtree(directory, ignore_errors=True)
             raise
         shutil.rmtree(directory, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[bool]:
-    """Lock a directory for this process as long as it lives; False when another one has it."""
-    with open(directory / "lock", "a", encoding="utf-8") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+def _lock(directory: Path) -> FileLock:
+    """Return a lock that raises Timeout at once if another process has it."""
+    return FileLock(directory / "lock", timeout=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Kept:
-    """A trial whose weights are on disk, and what they score."""
+class SavedTrial:
+    """A trial whose weights are on the scratch disk."""
 
-    trial: Trial
-    evaluations: dict[str, Evaluation]
-    """Dev split -> its predictions and scores."""
-
-
-Key = tuple[Setting, int]
-"""A setting and a seed."""
+    job: TrialJob
+    result: TrialResult
+    evaluations: Mapping[str, Evaluation]
+    """Dev split -> predictions and scores."""
 
 
-def _key(run: Run) -> Key:
-    return run.setting, run.seed
-
-
-class Session:
-    """All trials of one fine-tuning. A trial that `scratch` holds the output of is not run again."""
+class TrialRunner:
+    """Runs and scores the trials of one search. A trial whose output is in `scratch` already is not repeated."""
 
     def __init__(
         self,
         data: TaskData,
         model: Path,
+        model_config: BertConfig,
         tokenizer: Tokenizer,
         config: FinetuningConfig,
-        pool: TrialPool,
+        pool: WorkerPool,
         onednn: tuple[Shape, ...],
         scratch: Path,
-        progress: Progress | None,
-        record: FinetuningRecord | None,
+        *,
+        progress: Progress | None = None,
+        log: SearchLog | None = None,
     ) -> None:
         """`onednn` are the weight shapes that every trial computes by oneDNN."""
-        self.data, self.model, self.tokenizer, self.config = data, model, tokenizer, config
-        self.pool, self.scratch, self.progress = pool, scratch, progress
-        self.record = record
-        feature_based = data.task.feature_based
-        self.learning_rates = config.lstm_learning_rates if feature_based else config.learning_rates
-        self.variants: tuple[str, ...] = config.feature_inputs if feature_based else ("",)
-        self.onednn = onednn
+        self.data, self.model, self.model_config, self.tokenizer = data, model, model_config, tokenizer
+        self.config, self.pool, self.onednn, self.scratch = config, pool, onednn, scratch
+        self.progress, self.log = progress, log
+        task = data.task
+        self.learning_rates = config.lstm_learning_rates if task.feature_based else config.learning_rates
+        self.feature_inputs: tuple[str, ...] = config.feature_inputs if task.feature_based else ("",)
         self.main_split = next(iter(data.dev))
-        self.kept: dict[Key, Kept] = {}
-        """The best run of each setting of the given weights: its weights are on the scratch disk."""
+        self.saved: dict[Setting, SavedTrial] = {}
+        """The best trial of each setting from pre-trained weights."""
         self.training_seconds = 0.0
         self.training_tokens = 0
-        self.train = encode_examples(data.task, data.train, tokenizer, config.encoding)
-        self.dev: dict[str, EncodedSet] = {
-            split: encode_examples(data.task, examples, tokenizer, config.encoding)
-            for split, examples in data.dev.items()
-        }
-        self.sets = scratch / "sets"
-        shutil.rmtree(self.sets, ignore_errors=True)  # an interrupted process may have left them half-written
-        shutil.rmtree(scratch / "activations", ignore_errors=True)
-        self.train.save(self.sets / "train")
-        for split, encoded in self.dev.items():
-            encoded.save(self.sets / split)
         self.resumed_trials = 0
 
-    def run_trials(self, asked: Sequence[tuple[Arm, Setting, int]]) -> list[Run]:
-        """Run trials, the longest first so that the workers end together, and score them."""
-        trials = [self._trial(arm, setting, seed) for arm, setting, seed in asked]
-        outputs = [read_output(Path(trial.record)) for trial in trials]
-        runs: dict[int, Run] = {}
+        # What trials start from; a head is kept only where outputs and shape are the task's.
+        overrides = task_overrides(config, task.kind, task.labels)
+        self.task_config = dataclasses.replace(model_config, **overrides)
+        same_shape = (model_config.labels, model_config.head) == (self.task_config.labels, self.task_config.head)
+        self.keeps_head = same_shape and names_head_class(model, task.kind)
 
-        def finished(index: int, output: TrialOutput) -> None:
-            runs[index] = self._score(asked[index], trials[index], output)
-            if self.record is not None:
-                self.record.trial(Path(trials[index].record).stem, runs[index])
+        # Trials read encoded examples from disk. An interrupted process may have left sets half-written.
+        self.sets = scratch / "sets"
+        shutil.rmtree(self.sets, ignore_errors=True)
+        shutil.rmtree(scratch / "activations", ignore_errors=True)
+        self.train = encode_examples(task, data.train, tokenizer, config)
+        self.dev = {split: encode_examples(task, examples, tokenizer, config) for split, examples in data.dev.items()}
+        for name, encoded in {"train": self.train, **self.dev}.items():
+            encoded.save(self.sets / name)
+
+    def run_trials(self, trials: Sequence[Trial]) -> list[TrialResult]:
+        """Run and score trials, the longest first so that the workers end together."""
+        results: dict[Trial, TrialResult] = {}
+
+        def finish(job: TrialJob, output: TrialOutput) -> None:
+            result = results[job.trial] = self._score(job, output)
+            if self.log is not None:
+                self.log.add(result)
             if self.progress is not None:
-                self.progress(len(runs), len(trials), _one_line(self.data.task, runs[index]))
+                self.progress(len(results), len(trials), _one_line(self.data.task, result))
 
-        for index, output in enumerate(outputs):
-            if output is not None:
+        waiting = []
+        for job in map(self._job, trials):
+            output = read_output(job.output) if job.output is not None else None
+            if output is None:
+                waiting.append(job)
+            else:
                 self.resumed_trials += 1
-                finished(index, output)
-        waiting = [index for index, output in enumerate(outputs) if output is None]
-        order = sorted(waiting, key=lambda index: -trials[index].epochs)
-        self._extract([trials[index] for index in order])
-        for position, output in self.pool.run([trials[index] for index in order]):
-            finished(order[position], output)
-        return [runs[index] for index in range(len(asked))]
+                finish(job, output)
+        waiting.sort(key=lambda job: -job.trial.setting.epochs)
+        self._compute_features(waiting)
+        for job, output in zip(waiting, self.pool.run(waiting)):
+            finish(job, output)
+        return [results[trial] for trial in trials]
 
-    def winner(self, run: Run) -> Kept:
-        """Return the kept weights of a run."""
-        kept = self.kept[_key(run)]
-        if not Path(kept.trial.weights).is_file():  # lost with the process that was to keep them
-            self._extract([kept.trial])
-            for _ in self.pool.run([kept.trial]):
-                pass
-        return kept
+    def best_of(self, setting: Setting) -> SavedTrial:
+        """Return the best trial of a setting from pre-trained weights."""
+        saved = self.saved[setting]
+        if saved.job.weights is not None and not saved.job.weights.is_file():  # lost with an interrupted process
+            self._compute_features([saved.job])
+            list(self.pool.run([saved.job]))
+        return saved
 
-    def _extract(self, trials: Sequence[Trial]) -> None:
-        """Compute the activations that feature-based trials read and that are not there yet, all inputs at once."""
-        wanted = {trial.activations: trial for trial in trials if trial.activations}
-        num_states = BertConfig.from_directory(self.model).num_hidden_layers + 1
-        self.pool.extract(
-            [
-                Extraction(
-                    data=str(self.sets),
-                    sets=("train", *self.dev),
-                    model=str(self.model),
-                    start=trial.start,
-                    seed=trial.seed,
-                    states=tuple(states_of(self.config.feature_inputs, num_states)),
-                    pad_id=self.tokenizer.pad_id,
-                    output=directory,
-                    onednn=self.onednn,
-                )
-                for directory, trial in wanted.items()
-                if not Path(directory).is_dir()
-            ]
-        )
-
-    def _trial(self, arm: Arm, setting: Setting, seed: int) -> Trial:
-        rate, variant = f"{setting.learning_rate:g}", f"-{setting.variant}" if setting.variant else ""
-        name = f"{arm.name}{variant}-{rate}-{setting.batch_size}-{setting.epochs:g}-{seed}"
-        activations = ""
-        if setting.variant:  # the given weights are the same whatever the seed
-            encoder = arm.start if arm.start == "pretrained" else f"{arm.start}-{seed}"
-            activations = str(self.scratch / "activations" / encoder)
-        return Trial(
-            kind=self.data.task.kind,
-            labels=self.data.task.labels,
-            data=str(self.sets),
-            dev_splits=tuple(self.dev),
-            model=str(self.model),
-            start=arm.start,
-            learning_rate=setting.learning_rate,
-            batch_size=setting.batch_size,
-            epochs=setting.epochs,
-            seed=seed,
+    def _job(self, trial: Trial) -> TrialJob:
+        task, initialization = self.data.task, trial.initialization
+        activations = None
+        if task.feature_based:
+            # Pre-trained weights are the same whatever the seed.
+            seed = "" if initialization.weights == "pretrained" else f"-{trial.seed}"
+            activations = self.scratch / "activations" / f"{initialization.weights}{seed}"
+        saves_weights = initialization.weights == "pretrained"
+        return TrialJob(
+            trial=trial,
+            kind=task.kind,
+            labels=task.labels,
             config=self.config,
-            feature_input=setting.variant,
+            model=self.model,
+            model_config=self.task_config,
+            keeps_head=self.keeps_head,
+            data=self.sets,
+            dev_splits=tuple(self.dev),
             activations=activations,
             pad_id=self.tokenizer.pad_id,
             onednn=self.onednn,
-            weights=str(self.scratch / f"{name}.safetensors") if arm.start == "pretrained" else "",
-            record=str(self.scratch / f"{name}{OUTPUT_SUFFIX}"),
+            weights=self.scratch / f"{trial.name}.safetensors" if saves_weights else None,
+            output=self.scratch / f"{trial.name}{OUTPUT_SUFFIX}",
         )
 
-    def _score(self, asked: tuple[Arm, Setting, int], trial: Trial, output: TrialOutput) -> Run:
-        arm, setting, seed = asked
+    def _compute_features(self, jobs: Sequence[TrialJob]) -> None:
+        """Compute the activations that feature-based trials read and that are missing, for all inputs at once."""
+        states = tuple(states_of(self.config.feature_inputs, self.model_config.num_hidden_layers + 1))
+        trials = {job.activations: job.trial for job in jobs if job.activations is not None}
+        feature_jobs = [
+            FeatureJob(
+                weights=trial.initialization.weights,
+                seed=trial.seed,
+                states=states,
+                model=self.model,
+                model_config=self.model_config,
+                data=self.sets,
+                sets=("train", *self.dev),
+                pad_id=self.tokenizer.pad_id,
+                output=directory,
+                onednn=self.onednn,
+            )
+            for directory, trial in trials.items()
+            if not directory.is_dir()
+        ]
+        list(self.pool.run(feature_jobs))
+
+    def _score(self, job: TrialJob, output: TrialOutput) -> TrialResult:
         task = self.data.task
         self.training_seconds += output.training_seconds
         self.training_tokens += output.training_tokens
@@ -223,49 +215,44 @@ class Session:
             split: evaluate(task, self.data.dev[split], self.dev[split], logits, self.config)
             for split, logits in output.logits.items()
         }
-        main = evaluations.get(self.main_split)
-        details: dict[str, Any] = {"losses": list(output.losses)}
-        if main is not None and main.null_threshold is not None:
-            details["null_threshold"] = main.null_threshold
-        run = Run(
-            start=arm.name,
-            setting=setting,
-            seed=seed,
+        main = evaluations.get(self.main_split)  # None if the training diverged
+        result = TrialResult(
+            trial=job.trial,
             scores={split: evaluation.scores for split, evaluation in evaluations.items()},
             main_score=main.scores[task.main_metric] if main is not None else float("-inf"),
             collapsed=main is not None and main.collapsed,
             diverged=output.diverged,
             steps=output.steps,
-            details=details,
+            losses=output.losses,
+            null_threshold=main.null_threshold if main is not None else None,
         )
-        if trial.weights and not run.diverged:
-            self._keep_better(run, Kept(trial=trial, evaluations=evaluations))
-        return run
+        if job.weights is not None and not result.diverged:
+            self._save_if_best(SavedTrial(job=job, result=result, evaluations=evaluations))
+        return result
 
-    def _keep_better(self, run: Run, kept: Kept) -> None:
-        """Keep the weights of the best run of each setting only: the others are not needed any more."""
-        for key, other in list(self.kept.items()):
-            if key[0] != run.setting:
-                continue
-            if self._merit(other) > self._merit(kept) or (
-                self._merit(other) == self._merit(kept) and key[1] < run.seed
-            ):
-                Path(kept.trial.weights).unlink(missing_ok=True)
-                return
-            Path(other.trial.weights).unlink(missing_ok=True)
-            del self.kept[key]
-        self.kept[_key(run)] = kept
+    def _save_if_best(self, new: SavedTrial) -> None:
+        """Keep the weights of the best trial of each setting, of the first seed on a tie; remove the others."""
 
-    def _merit(self, kept: Kept) -> tuple[bool, float]:
-        evaluation = kept.evaluations[self.main_split]
-        return not evaluation.collapsed, evaluation.scores[self.data.task.main_metric]
+        def merit(saved: SavedTrial) -> tuple[bool, float, int]:
+            result = saved.result
+            return result.usable, result.main_score, -self.config.seeds.index(result.trial.seed)
+
+        setting = new.job.trial.setting
+        best = self.saved.setdefault(setting, new)
+        if best is new:
+            return
+        better, worse = (new, best) if merit(new) > merit(best) else (best, new)
+        self.saved[setting] = better
+        if worse.job.weights is not None:
+            worse.job.weights.unlink(missing_ok=True)
 
 
-def _one_line(task: Task, run: Run) -> str:
-    outcome = "diverged" if run.diverged else f"{task.main_metric} {run.main_score:.1f}"
-    note = " (collapsed)" if run.collapsed else ""
-    rate = f"{run.setting.learning_rate:g}"
-    variant = f" {run.setting.variant}" if run.setting.variant else ""
+def _one_line(task: Task, result: TrialResult) -> str:
+    trial, setting = result.trial, result.trial.setting
+    outcome = "diverged" if result.diverged else f"{task.main_metric} {result.main_score:.1f}"
+    note = " (collapsed)" if result.collapsed else ""
+    feature_input = f" {setting.feature_input}" if setting.feature_input else ""
     return (
-        f"{task.name} {run.start}{variant}: learning rate {rate}, seed {run.seed}, {run.steps} steps: {outcome}{note}"
+        f"{task.name} {trial.initialization.name}{feature_input}: learning rate {setting.learning_rate:g}, "
+        f"seed {trial.seed}, {result.steps} steps: {outcome}{note}"
     )

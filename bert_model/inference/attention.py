@@ -1,4 +1,4 @@
-"""The attention of every layer and head between the tokens of one or two texts, as one HTML page without a network.
+"""Attention of every layer and head between the tokens of one or two texts, as one self-contained HTML page.
 
 Shapes: L layers, A heads, S tokens.
 """
@@ -19,19 +19,20 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 TEMPLATE = Path(__file__).with_name("attention.html")
-PLACE_OF_DATA = "/*DATA*/null"
+DATA_PLACEHOLDER = "/*DATA*/null"
 MAX_TOKENS = 192
-"""More tokens can't be told apart on a page, and BERT-large's 384 heads would make it larger than 20 MB."""
+"""More tokens are illegible, and with BERT-large's 384 heads the page would exceed 20 MB."""
 LEVELS = 255
+"""A weight is stored in one byte."""
 
 
 def write_attention(
     directory: Path, text_a: str, text_b: str | None, output: Path | str, *, model_name: str = ""
 ) -> int:
-    """Write the page for a text or a pair, and return how many tokens it shows.
+    """Write the page for a text or a pair; return the number of tokens.
 
-    The model in `directory` is pre-trained or fine-tuned; the page calls it `model_name`, or by its directory.
-    InputError when a text has no token or both together have more than the page (or the model) takes.
+    The model in `directory` is pre-trained or fine-tuned; its name on the page is `model_name` or the directory.
+    InputError if a text has no token, or both together have too many for the page or the model.
     """
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
@@ -48,7 +49,7 @@ def attention_weights(
 ) -> tuple[list[str], int, np.ndarray]:
     """Return the tokens, the index of B's first token (S without B) and the weights (L, A, S, S) float32.
 
-    weights[l, a, i, j] is how much of what position i reads comes from position j: each row sums to 1.
+    weights[l, a, i, j] is the share of position j in what position i reads: each row sums to 1.
     """
     limit = min(MAX_TOKENS, encoder.config.max_position_embeddings)
     for name, text in (("TEXT_A", text_a), ("TEXT_B", text_b)):
@@ -64,16 +65,16 @@ def attention_weights(
     }
     with torch.inference_mode():
         attentions = encoder.eval()(**batch, output_attentions=True).attentions
-    assert attentions is not None, "they were asked for"
+    assert attentions is not None, "output_attentions was set"
     weights = torch.stack([layer[0] for layer in attentions]).float().numpy()  # (L, A, S, S)
     tokens = [tokenizer.tokens[index] for index in encoded.input_ids]
     return tokens, int(encoded.segment_b_start[0]), weights
 
 
 def page_data(model: str, tokens: list[str], segment_b_start: int, weights: np.ndarray) -> dict[str, Any]:
-    """Return what the page shows, as JSON.
+    """Return the data of the page as JSON.
 
-    The weights are written as the square root in 255 levels, a byte each: to within 0.002 at 0.5, finer where small.
+    A weight is stored as its square root in 255 levels: accurate to 0.003 at 0.5, and finer for small weights.
     """
     levels = np.rint(np.sqrt(np.clip(weights, 0.0, 1.0)) * LEVELS).astype(np.uint8)
     return {
@@ -87,8 +88,8 @@ def page_data(model: str, tokens: list[str], segment_b_start: int, weights: np.n
 
 
 def render(data: dict[str, Any]) -> str:
-    """Return the page. The data stand in a script, so what could end that script is escaped."""
+    """Return the page. The data are embedded in a script, so characters that could end the script are escaped."""
     text = json.dumps(data, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     template = TEMPLATE.read_text(encoding="utf-8")
-    assert template.count(PLACE_OF_DATA) == 1, f"{TEMPLATE}: the data have one place"
-    return template.replace(PLACE_OF_DATA, text)
+    assert template.count(DATA_PLACEHOLDER) == 1, f"{TEMPLATE}: expected one {DATA_PLACEHOLDER}"
+    return template.replace(DATA_PLACEHOLDER, text)

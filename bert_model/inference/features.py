@@ -1,8 +1,7 @@
-"""Activations of chosen layers for every token of plain text, as Parquet (the feature-based use of BERT, paper 5.3)."""
+"""Hidden states of chosen layers for every token of plain text, as Parquet (feature-based use of BERT, paper 5.3)."""
 
 import itertools
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,24 +12,25 @@ from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.encode import encode_texts
 from bert_model.finetuning.frozen_features import Activations, compute_activations
 from bert_model.finetuning.task_model import prediction_device
-from bert_model.inference.inputs import Record, read_records, reading
+from bert_model.inference.inputs import read_texts, reading
 from bert_model.model.bert import BertModel
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.weights import load_model
 from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.manifest import atomic_write
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 CHUNK = 256
-"""Texts whose activations are held and written together: one row group."""
+"""Number of texts in a row group."""
 
 
 def write_features(
     directory: Path, input_path: str, output_path: Path | str, *, layers: Sequence[int] = (-1, -2, -3, -4)
 ) -> int:
-    """Write one row for each text of a file (a text a line, or "A<TAB>B" for a pair); return how many.
+    """Write one row for each text of a file (one text a line, or "A<TAB>B" for a pair); return the number of rows.
 
     Columns: `text` and `text_b`, `tokens` list<string> with [CLS] and [SEP], and `layer_<n>` list<list<float32>>, a
-    vector for each token. Layers count from 0 for the embeddings and from -1 for the top block. ConfigurationError
+    vector for each token. Layers count from 0 for the embeddings, or from -1 for the top block. ConfigurationError
     for a layer that the model does not have.
     """
     tokenizer = Tokenizer.from_directory(directory)
@@ -39,31 +39,30 @@ def write_features(
     onednn = onednn_choice(encoder.config, device=prediction_device())
     numbers = layer_numbers(layers, encoder.config.num_hidden_layers)
     output = Path(output_path)
-    temporary = output.with_name(f".{output.name}.partial-{os.getpid()}")
     output.parent.mkdir(parents=True, exist_ok=True)
     count = 0
-    try:
-        with reading(input_path) as (lines, where), pq.ParquetWriter(temporary, _schema(numbers)) as writer:
-            records = _records(lines, where)
-            while chunk := list(itertools.islice(records, CHUNK)):
-                pairs = [(record["text"], record.get("text_b")) for record in chunk]
-                encoded = encode_texts(pairs, tokenizer, encoder.config.max_position_embeddings)
-                with cpu_settings(onednn=onednn):
-                    activations = compute_activations(
-                        encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
-                    )
-                writer.write_table(_table(pairs, encoded, activations, numbers, tokenizer))
-                count += len(chunk)
+    with (
+        reading(input_path) as (lines, where),
+        atomic_write(output) as temporary,
+        pq.ParquetWriter(temporary, _schema(numbers)) as writer,
+    ):
+        inputs = read_texts(lines, where)
+        while chunk := list(itertools.islice(inputs, CHUNK)):
+            pairs = [(item["text"], item.get("text_b")) for item in chunk]
+            encoded = encode_texts(pairs, tokenizer, encoder.config.max_position_embeddings)
+            with cpu_settings(onednn=onednn):
+                activations = compute_activations(
+                    encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
+                )
+            writer.write_table(_table(pairs, encoded, activations, numbers, tokenizer))
+            count += len(chunk)
         if not count:
             raise InputError(f"{where}: no text in it, so there are no features to write")
-        os.replace(temporary, output)
-    finally:
-        temporary.unlink(missing_ok=True)
     return count
 
 
 def layer_numbers(layers: Sequence[int], num_hidden_layers: int) -> list[int]:
-    """Turn layers into indices of the hidden states; ConfigurationError names one that is not there."""
+    """Return the layers as indices of hidden states; ConfigurationError names one that the model does not have."""
     numbers = []
     for layer in layers:
         number = layer if layer >= 0 else num_hidden_layers + 1 + layer
@@ -76,12 +75,6 @@ def layer_numbers(layers: Sequence[int], num_hidden_layers: int) -> list[int]:
     if not numbers or len(set(numbers)) < len(numbers):
         raise ConfigurationError(f"layers: found {list(layers)}, expected one or more different layers")
     return numbers
-
-
-def _records(lines: Iterator[str], where: str) -> Iterator[Record]:
-    for line in lines:
-        form = "pair" if "\t" in line or '"text_b"' in line else "text"
-        yield from read_records([line], form, where)
 
 
 def _schema(numbers: Sequence[int]) -> pa.Schema:

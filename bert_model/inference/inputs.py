@@ -1,19 +1,21 @@
-"""Inputs of predictions: text lines, tab-separated fields, JSON lines or CoNLL, from files or standard input."""
+"""Inputs of predictions: text lines, tab-separated fields, JSON lines or CoNLL columns, from a file or stdin."""
 
 import contextlib
+import itertools
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.manifest import atomic_write
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
+from bert_pipeline.tasks.ner import DOCUMENT_MARK
 from bert_pipeline.vocabulary.tokenizer import pre_tokenizer
 
-Record = dict[str, Any]
-"""One input: the fields of its kind, as `FIELDS` names them."""
+PredictionInput = dict[str, Any]
+"""One input: the fields of its form, as `FIELDS` names them."""
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -22,119 +24,12 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "choice": ("context", "endings"),
     "tagging": ("text",),
 }
-"""What a record of each form has; a tagging record may have "words" in place of "text"."""
-
-
-def read_records(lines: Iterable[str], form: str, where: str) -> Iterator[Record]:
-    """Read inputs: JSON objects or tab-separated fields, one a line; for tagging also sentences and CoNLL columns.
-
-    Blank lines are skipped. InputError names the line, what was found and what was expected.
-    """
-    numbered: Iterator[tuple[int, str]] = (
-        (number, line.removesuffix("\n").removesuffix("\r")) for number, line in enumerate(lines, start=1)
-    )
-    if form == "tagging":
-        listed = list(numbered)
-        if any(line.startswith("-DOCSTART-") for _, line in listed):
-            yield from _conll_records(line for _, line in listed)
-            return
-        numbered = iter(listed)
-    for number, line in numbered:
-        if number == 1:
-            line = line.removeprefix("\ufeff")
-        if not line.strip():
-            continue
-        yield _record(line, form, f"{where}:{number}")
-
-
-def check_record(record: Mapping[str, Any], form: str, where: str) -> Record:
-    """Return the fields of a record; InputError names what is missing or not text."""
-    fields = FIELDS[form]
-    if form == "tagging" and "words" in record:
-        words = record["words"]
-        if not isinstance(words, Sequence) or isinstance(words, str) or not all(isinstance(w, str) for w in words):
-            raise InputError(f'{where}: "words" is {words!r}, expected a list of texts')
-        return {"words": tuple(words), "document": record.get("document")}
-    missing = [field for field in fields if record.get(field) is None]
-    if missing:
-        found = ", ".join(map(str, record)) or "nothing"
-        raise InputError(f"{where}: found {found}, expected {' and '.join(fields)}; {missing[0]} is missing")
-    checked: Record = {}
-    for field in fields:
-        value = record[field]
-        if field == "endings":
-            value = tuple(value) if not isinstance(value, str) else ()
-            if len(value) < 2 or not all(isinstance(ending, str) for ending in value):
-                raise InputError(f"{where}: endings is {record[field]!r}, expected a list of two or more texts")
-        elif not isinstance(value, str):
-            raise InputError(f"{where}: {field} is {value!r}, expected a text")
-        checked[field] = value
-    return checked
-
-
-def to_examples(records: Sequence[Record], form: str) -> list[Any]:
-    """Make unlabelled examples of records; their ids are their numbers from 0."""
-    examples: list[Any] = []
-    for index, record in enumerate(records):
-        key = str(index)
-        if form in ("text", "pair"):
-            examples.append(TextExample(key, record["text"], record.get("text_b")))
-        elif form == "span":
-            examples.append(SpanExample(key, "", record["context"], record["question"]))
-        elif form == "choice":
-            examples.append(ChoiceExample(key, record["context"], record["endings"]))
-        else:
-            words = record["words"] if "words" in record else split_words(record["text"])
-            document = record.get("document")
-            examples.append(TaggedExample(key, -1 - index if document is None else document, tuple(words)))
-    return examples
-
-
-def split_words(text: str) -> tuple[str, ...]:
-    """Split a sentence at white space and around punctuation, as BERT's own tokenizer begins."""
-    return tuple(word for word, _ in pre_tokenizer().pre_tokenize_str(text))
-
-
-def _record(line: str, form: str, where: str) -> Record:
-    if line.lstrip().startswith("{"):
-        try:
-            document = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{where}: not valid JSON ({error})") from error
-        return check_record(document, form, where)
-    fields = line.split("\t")
-    if form in ("text", "tagging"):
-        return check_record({"text": line}, form, where)
-    names = FIELDS[form]
-    if form == "choice":
-        if len(fields) < 3:
-            raise InputError(f"{where}: {len(fields)} tab-separated fields, expected a context and two or more endings")
-        return check_record({"context": fields[0], "endings": fields[1:]}, form, where)
-    if len(fields) != len(names):
-        raise InputError(f"{where}: {len(fields)} tab-separated fields, expected {' and '.join(names)}")
-    return check_record(dict(zip(names, fields)), form, where)
-
-
-def _conll_records(lines: Iterable[str]) -> Iterator[Record]:
-    """Read sentences of CoNLL columns, the word first, with the number of their document."""
-    document = -1
-    words: list[str] = []
-    for line in lines:
-        if line.startswith("-DOCSTART-"):
-            document += 1
-        elif line.strip():
-            words.append(line.split()[0])
-            continue
-        if words:
-            yield {"words": tuple(words), "document": max(document, 0)}
-            words = []
-    if words:
-        yield {"words": tuple(words), "document": max(document, 0)}
+"""Fields of an input of each form; an input to tag may have "words" instead of "text"."""
 
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[tuple[IO[str], str]]:
-    """Open a file, or standard input for "-": yields (lines, what to call it). InputError when it cannot be read."""
+    """Open a file, or standard input for "-"; yield its lines and its name. InputError if it cannot be read."""
     if path == "-":
         yield sys.stdin, "standard input"
         return
@@ -149,18 +44,127 @@ def reading(path: str) -> Iterator[tuple[IO[str], str]]:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 
 
+def read_inputs(lines: Iterable[str], form: str, where: str) -> Iterator[PredictionInput]:
+    """Read inputs: JSON objects or tab-separated fields, one a line; for tagging also sentences and CoNLL columns.
+
+    Blank lines are skipped. InputError names the line, what was found and what was expected.
+    """
+    if form == "tagging":
+        # Columns are recognized by their document marks, the first of which need not be on the first line.
+        lines = list(lines)
+        if any(line.startswith(DOCUMENT_MARK) for line in lines):
+            yield from _read_columns(lines)
+            return
+    for number, line in _filled_lines(lines):
+        yield _read_line(line, form, f"{where}:{number}")
+
+
+def read_texts(lines: Iterable[str], where: str) -> Iterator[PredictionInput]:
+    """Read inputs that are each a text or a pair, in the formats of `read_inputs`."""
+    for number, line in _filled_lines(lines):
+        form = "pair" if "\t" in line or '"text_b"' in line else "text"
+        yield _read_line(line, form, f"{where}:{number}")
+
+
+def _filled_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not blank with their numbers, without line ends and byte order mark."""
+    for number, line in enumerate(lines, start=1):
+        text = line.removesuffix("\n").removesuffix("\r")
+        if number == 1:
+            text = text.removeprefix("\ufeff")
+        if text.strip():
+            yield number, text
+
+
+def _read_line(line: str, form: str, where: str) -> PredictionInput:
+    if line.lstrip().startswith("{"):
+        try:
+            document = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{where}: not valid JSON ({error})") from error
+        return check_input(document, form, where)
+    if form in ("text", "tagging"):
+        return check_input({"text": line}, form, where)
+    names, values = FIELDS[form], line.split("\t")
+    if form == "choice":
+        if len(values) < 3:
+            raise InputError(f"{where}: {len(values)} tab-separated fields, expected a context and two or more endings")
+        return check_input({"context": values[0], "endings": values[1:]}, form, where)
+    if len(values) != len(names):
+        raise InputError(f"{where}: {len(values)} tab-separated fields, expected {' and '.join(names)}")
+    return check_input(dict(zip(names, values)), form, where)
+
+
+def _read_columns(lines: Iterable[str]) -> Iterator[PredictionInput]:
+    """Read sentences of CoNLL columns, the word first, with the number of their document."""
+    document = -1
+    words: list[str] = []
+    for line in itertools.chain(lines, [""]):
+        is_mark = line.startswith(DOCUMENT_MARK)
+        if line.strip() and not is_mark:
+            words.append(line.split()[0])
+            continue
+        if words:
+            yield {"words": tuple(words), "document": max(document, 0)}
+            words = []
+        document += is_mark
+
+
+def check_input(fields: Mapping[str, Any], form: str, where: str) -> PredictionInput:
+    """Return the fields that a form has; InputError names one that is missing or of the wrong type."""
+    if form == "tagging" and "words" in fields:
+        words = fields["words"]
+        if not isinstance(words, Sequence) or isinstance(words, str) or not all(isinstance(w, str) for w in words):
+            raise InputError(f'{where}: "words" is {words!r}, expected a list of texts')
+        return {"words": tuple(words), "document": fields.get("document")}
+    names = FIELDS[form]
+    missing = [name for name in names if fields.get(name) is None]
+    if missing:
+        found = ", ".join(map(str, fields)) or "nothing"
+        raise InputError(f"{where}: found {found}, expected {' and '.join(names)}; {missing[0]} is missing")
+    checked: PredictionInput = {}
+    for name in names:
+        value = fields[name]
+        if name == "endings":
+            value = tuple(value) if not isinstance(value, str) else ()
+            if len(value) < 2 or not all(isinstance(ending, str) for ending in value):
+                raise InputError(f"{where}: endings is {fields[name]!r}, expected a list of two or more texts")
+        elif not isinstance(value, str):
+            raise InputError(f"{where}: {name} is {value!r}, expected a text")
+        checked[name] = value
+    return checked
+
+
+def to_examples(inputs: Sequence[PredictionInput], form: str) -> list[Any]:
+    """Convert inputs to unlabelled examples; their ids are their numbers from 0."""
+    examples: list[Any] = []
+    for index, item in enumerate(inputs):
+        key = str(index)
+        if form in ("text", "pair"):
+            examples.append(TextExample(key, item["text"], item.get("text_b")))
+        elif form == "span":
+            examples.append(SpanExample(key, "", item["context"], item["question"]))
+        elif form == "choice":
+            examples.append(ChoiceExample(key, item["context"], item["endings"]))
+        else:
+            words = item["words"] if "words" in item else split_words(item["text"])
+            document = item.get("document")
+            # Without a document every input is one of its own: a negative number occurs in no file.
+            examples.append(TaggedExample(key, -1 - index if document is None else document, tuple(words)))
+    return examples
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Split a sentence at white space and around punctuation, as BERT's tokenizer does before WordPiece."""
+    return tuple(word for word, _ in pre_tokenizer().pre_tokenize_str(text))
+
+
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[IO[str]]:
-    """Open a file that appears whole when the block ends well, or standard output for "-"."""
+    """Open a file that is written atomically, or standard output for "-"."""
     if path == "-":
         yield sys.stdout
         return
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with open(temporary, "w", encoding="utf-8") as stream:
-            yield stream
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(Path(path)) as temporary, open(temporary, "w", encoding="utf-8") as stream:
+        yield stream

@@ -1,4 +1,4 @@
-"""Answers to plain input: every task, masked words and next sentences; one model or several together."""
+"""Predictors for plain input: every task, masked words and next sentences; one model or an ensemble."""
 
 import itertools
 import json
@@ -10,10 +10,17 @@ import numpy as np
 import torch
 
 from bert_model.finetuning.dataset import EncodedSet, prediction_batches
-from bert_model.finetuning.decode import NULL_LOGIT_DIFFERENCE, choose_answers, scored_words, softmax, span_answers
+from bert_model.finetuning.decode import (
+    NULL_LOGIT_DIFFERENCE,
+    choose_answers,
+    n_best,
+    scored_words,
+    softmax,
+    span_answers,
+)
 from bert_model.finetuning.encode import encode_examples, encode_texts
-from bert_model.finetuning.task_model import TaskModel, load_task_model, n_best, prediction_device
-from bert_model.inference.inputs import Record, check_record, read_records, reading, to_examples, writing
+from bert_model.finetuning.task_model import TaskModel, load_task_model, prediction_device
+from bert_model.inference.inputs import PredictionInput, check_input, read_inputs, reading, to_examples, writing
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.weights import load_model
@@ -22,43 +29,33 @@ from bert_pipeline.vocabulary.tokenizer import MASK, Tokenizer
 
 PRETRAINING_TASKS = ("mlm", "nsp")
 CHUNK = 512
-"""Inputs that are read, answered and written together."""
+"""Number of inputs that are read, answered and written together."""
 NUM_CANDIDATES = 5
+NEXT_SENTENCE_TOKENS = 4096
+"""Padded tokens of a batch of sentence pairs."""
 
 
 class Predictor(Protocol):
-    """Answers records of one form."""
+    """Answers inputs of one form."""
 
     form: str
+    """A key of `FIELDS`."""
 
-    def answer(self, records: Sequence[Record]) -> list[dict[str, Any]]:
-        """Return a JSON-compatible answer for each record."""
+    def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
+        """Return a JSON-compatible answer to each input."""
         ...
 
 
 def predict(task: str, directories: Sequence[Path], input_path: str = "-", output_path: str = "-") -> int:
-    """Answer every input of a file or of standard input as JSON lines; return how many were answered.
+    """Answer every input of a file or of standard input as JSON lines; return the number of answers.
 
-    Several models answer together, by the mean of their probabilities. A file of output appears whole or not at all.
+    Several models answer as an ensemble, by the mean of their probabilities. An output file is written atomically.
     """
     return answer_file(load_predictor(task, directories), input_path, output_path)
 
 
-def answer_file(predictor: Predictor, input_path: str, output_path: str) -> int:
-    """Answer every input of a file with models that are loaded already; the same file, and count, as of `predict`."""
-    count = 0
-    with reading(input_path) as (lines, where), writing(output_path) as output:
-        records = read_records(lines, predictor.form, where)
-        while chunk := list(itertools.islice(records, CHUNK if predictor.form != "tagging" else None)):
-            for answer in predictor.answer(chunk):
-                output.write(json.dumps(answer, ensure_ascii=False) + "\n")
-            output.flush()
-            count += len(chunk)
-    return count
-
-
 def load_predictor(task: str, directories: Sequence[Path]) -> Predictor:
-    """Load the models of one task onto the GPU where there is one; UsageError when they do not belong together."""
+    """Load the models of one task onto the GPU, or the CPU without one; UsageError if they do not fit together."""
     device = prediction_device()
     if task in PRETRAINING_TASKS:
         if len(directories) != 1:
@@ -67,16 +64,28 @@ def load_predictor(task: str, directories: Sequence[Path]) -> Predictor:
     return TaskPredictor([load_task_model(directory, task).to(device) for directory in directories])
 
 
-def answer_records(predictor: Predictor, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Check and answer records that come from elsewhere than a file."""
-    checked = [
-        check_record(record, predictor.form, f"input {number}") for number, record in enumerate(records, start=1)
-    ]
+def answer_file(predictor: Predictor, input_path: str, output_path: str) -> int:
+    """Answer every input of a file with loaded models; return the number of answers."""
+    count = 0
+    with reading(input_path) as (lines, where), writing(output_path) as output:
+        inputs = read_inputs(lines, predictor.form, where)
+        # Sentences to tag are answered all at once, since the sentences of a document are each other's context.
+        while chunk := list(itertools.islice(inputs, CHUNK if predictor.form != "tagging" else None)):
+            for answer in predictor.answer(chunk):
+                output.write(json.dumps(answer, ensure_ascii=False) + "\n")
+            output.flush()
+            count += len(chunk)
+    return count
+
+
+def answer_inputs(predictor: Predictor, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Check and answer inputs that do not come from a file."""
+    checked = [check_input(item, predictor.form, f"input {number}") for number, item in enumerate(inputs, start=1)]
     return predictor.answer(checked) if checked else []
 
 
 class TaskPredictor:
-    """One fine-tuned model, or an ensemble of models of the same task."""
+    """A fine-tuned model, or an ensemble of models of the same task."""
 
     def __init__(self, models: Sequence[TaskModel]) -> None:
         first = models[0]
@@ -84,29 +93,30 @@ class TaskPredictor:
         self.task = first.task
         kind = self.task.kind
         self.form: str = kind if kind in ("span", "choice", "tagging") else "pair" if self.task.pair else "text"
-        self.null_threshold = _mean_threshold(models) if self.task.has_impossible else None
+        self.null_threshold: float | None = None
+        if self.task.has_impossible:
+            thresholds = [model.facts.get("null_threshold") for model in models]
+            known = [NULL_LOGIT_DIFFERENCE if threshold is None else threshold for threshold in thresholds]
+            self.null_threshold = float(np.mean(known))
         for model in models[1:]:
             if model.task != first.task:
                 raise UsageError(f"an ensemble of {first.task.name} and {model.task.name}: give models of one task")
-            if kind == "span" and (model.tokenizer.sha256, model.config.encoding) != (
-                first.tokenizer.sha256,
-                first.config.encoding,
-            ):
+            if kind == "span" and _rows_key(model) != _rows_key(first):
                 raise UsageError(
                     f"{self.task.name}: an ensemble averages start and end logits, so its models must share "
                     "vocabulary, max_seq_length, doc_stride and max_query_length; these do not"
                 )
 
-    def answer(self, records: Sequence[Record]) -> list[dict[str, Any]]:
-        """Answer records; probabilities are means over the models."""
-        examples = to_examples(records, self.form)
+    def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
+        """Answer inputs; probabilities are means over the models."""
+        examples = to_examples(inputs, self.form)
         if self.form == "choice":
-            return [self._choice([example]) for example in examples] if _mixed(examples) else self._choices(examples)
+            return self._choices(examples)
         if self.form == "span":
             return self._spans(examples)
         if self.form == "tagging":
             return self._tags(examples)
-        outputs = [self._logits(model, examples)[1] for model in self.models]
+        outputs = [self._encode_and_run(model, examples)[1] for model in self.models]
         if self.task.kind == "regression":
             return [{"score": round(float(value), 6)} for value in np.mean(outputs, axis=0)[:, 0]]
         probabilities = np.mean([softmax(logits) for logits in outputs], axis=0)
@@ -118,15 +128,15 @@ class TaskPredictor:
             for row in probabilities
         ]
 
-    def _logits(self, model: TaskModel, examples: Sequence[Any]) -> tuple[EncodedSet, np.ndarray]:
-        encoded = encode_examples(self.task, examples, model.tokenizer, model.config.encoding)
+    def _encode_and_run(self, model: TaskModel, examples: Sequence[Any]) -> tuple[EncodedSet, np.ndarray]:
+        encoded = encode_examples(self.task, examples, model.tokenizer, model.config)
         return encoded, model.logits(encoded)
 
-    def _choice(self, examples: Sequence[Any]) -> dict[str, Any]:
-        return self._choices(examples)[0]
-
     def _choices(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
-        probabilities = np.mean([softmax(self._logits(model, examples)[1]) for model in self.models], axis=0)
+        if len({len(example.endings) for example in examples}) > 1:
+            return [self._choices([example])[0] for example in examples]  # a batch has one number of endings
+        outputs = [self._encode_and_run(model, examples)[1] for model in self.models]
+        probabilities = np.mean([softmax(logits) for logits in outputs], axis=0)
         return [
             {
                 "ending": int(row.argmax()),
@@ -138,7 +148,8 @@ class TaskPredictor:
 
     def _spans(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
         config = self.models[0].config
-        outputs = [self._logits(model, examples) for model in self.models]
+        # The models share vocabulary and windows, so their start and end logits are averaged token by token.
+        outputs = [self._encode_and_run(model, examples) for model in self.models]
         encoded, logits = outputs[0][0], np.mean([output for _, output in outputs], axis=0)
         found = span_answers(
             examples, encoded, logits, n_best_size=config.n_best_size, max_answer_length=config.max_answer_length
@@ -148,10 +159,10 @@ class TaskPredictor:
         for example in examples:
             answer = found[example.example_id]
             candidates = n_best(answer)
-            start = candidates[0]["start"]
+            text = texts[example.example_id]
             document: dict[str, Any] = {
-                "answer": texts[example.example_id],
-                "start": start if texts[example.example_id] else None,
+                "answer": text,
+                "start": candidates[0]["start"] if text else None,
                 "probability": candidates[0]["probability"],
                 "n_best": candidates[:NUM_CANDIDATES],
             }
@@ -161,16 +172,17 @@ class TaskPredictor:
         return answers
 
     def _tags(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
+        # Models may cut documents into different windows, so their probabilities are averaged word by word.
         labels = self.task.labels
-        sums = [np.zeros((len(example.words), len(labels))) for example in examples]
+        means = [np.zeros((len(example.words), len(labels))) for example in examples]
         if any(len(example.words) for example in examples):
             for model in self.models:
-                encoded, logits = self._logits(model, examples)
+                encoded, logits = self._encode_and_run(model, examples)
                 probabilities = softmax(logits)
-                for position, example, word in scored_words(encoded):
-                    sums[example][word] += probabilities[position] / len(self.models)
+                for position, index, word in scored_words(encoded):
+                    means[index][word] += probabilities[position] / len(self.models)
         answers = []
-        for example, rows in zip(examples, sums):
+        for example, rows in zip(examples, means):
             tags = [labels[index] for index in rows.argmax(axis=1)]
             answers.append(
                 {
@@ -184,7 +196,7 @@ class TaskPredictor:
 
 
 class PretrainingPredictor:
-    """Fills [MASK], or says whether one text follows another, with a pre-trained model."""
+    """A pre-trained model that fills [MASK], or tells whether one text follows another."""
 
     def __init__(self, directory: Path, task: str, device: str = "cpu") -> None:
         self.task = task
@@ -200,30 +212,31 @@ class PretrainingPredictor:
         self.model.to(self.device).eval()
         self.max_seq_length = self.model.config.max_position_embeddings
 
-    def answer(self, records: Sequence[Record]) -> list[dict[str, Any]]:
-        """Answer records of {"text"} with [MASK] in it, or of {"text", "text_b"}."""
+    def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
+        """Answer inputs of {"text"} with [MASK] in it, or of {"text", "text_b"}."""
         with cpu_settings(onednn=onednn_choice(self.model.config, device=self.device)):
-            return self._fill(records) if self.task == "mlm" else self._next(records)
+            return self._fill(inputs) if self.task == "mlm" else self._classify_pairs(inputs)
 
     @torch.inference_mode()
-    def _fill(self, records: Sequence[Record]) -> list[dict[str, Any]]:
+    def _fill(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
         answers = []
-        for record in records:
-            ids, positions = self._masked_ids(record["text"])
-            inputs = torch.tensor([ids], device=self.device)
-            output = self.model(inputs, masked_lm_positions=torch.tensor([positions], device=self.device))
-            rows = softmax(output.prediction_logits[0].float().cpu().numpy())
-            words = record["text"]
+        for item in inputs:
+            ids, positions = self._masked_ids(item["text"])
+            output = self.model(
+                torch.tensor([ids], device=self.device),
+                masked_lm_positions=torch.tensor([positions], device=self.device),
+            )
+            text = item["text"]
             masks = []
-            for row in rows:
+            for row in softmax(output.prediction_logits[0].float().cpu().numpy()):
                 best = np.argsort(-row, kind="stable")[:NUM_CANDIDATES]
                 masks.append([{"token": self.tokenizer.tokens[i], "probability": _rounded(row[i])} for i in best])
-                words = words.replace(MASK, masks[-1][0]["token"].removeprefix("##"), 1)
-            answers.append({"text": words, "masks": masks})
+                text = text.replace(MASK, self.tokenizer.tokens[best[0]].removeprefix("##"), 1)
+            answers.append({"text": text, "masks": masks})
         return answers
 
     def _masked_ids(self, text: str) -> tuple[list[int], list[int]]:
-        """Encode a text whose [MASK] stand for words to be filled in, the one place where they are not plain text."""
+        """Encode a text with [MASK] as the special token, which the tokenizer itself reads as plain text."""
         ids = [self.tokenizer.cls_id]
         positions = []
         for number, part in enumerate(text.split(MASK)):
@@ -241,18 +254,18 @@ class PretrainingPredictor:
         return ids, positions
 
     @torch.inference_mode()
-    def _next(self, records: Sequence[Record]) -> list[dict[str, Any]]:
-        pairs = [(record["text"], record["text_b"]) for record in records]
+    def _classify_pairs(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
+        pairs = [(item["text"], item["text_b"]) for item in inputs]
         encoded = encode_texts(pairs, self.tokenizer, self.max_seq_length)
         probabilities = np.zeros((len(pairs), 2))
-        for units in prediction_batches(encoded.unit_lengths(), 4096):
+        for units in prediction_batches(encoded.unit_lengths(), NEXT_SENTENCE_TOKENS):
             batch = {
                 name: torch.from_numpy(array).to(self.device)
                 for name, array in encoded.padded(units, pad_id=self.tokenizer.pad_id).items()
             }
-            first = torch.zeros(len(units), 0, dtype=torch.long, device=self.device)
+            no_position = torch.zeros(len(units), 0, dtype=torch.long, device=self.device)  # skips the vocabulary
             output = self.model(
-                batch["input_ids"], batch["attention_mask"], batch["token_type_ids"], masked_lm_positions=first
+                batch["input_ids"], batch["attention_mask"], batch["token_type_ids"], masked_lm_positions=no_position
             )
             probabilities[units] = softmax(output.seq_relationship_logits.float().cpu().numpy())
         return [
@@ -264,13 +277,10 @@ class PretrainingPredictor:
         ]
 
 
-def _mean_threshold(models: Sequence[TaskModel]) -> float:
-    thresholds = [model.facts.get("null_threshold") for model in models]
-    return float(np.mean([NULL_LOGIT_DIFFERENCE if value is None else value for value in thresholds]))
-
-
-def _mixed(examples: Sequence[Any]) -> bool:
-    return len({len(example.endings) for example in examples}) > 1
+def _rows_key(model: TaskModel) -> tuple[Any, ...]:
+    """Return what decides the rows that a model encodes questions as."""
+    config = model.config
+    return model.tokenizer.sha256, config.max_seq_length, config.doc_stride, config.max_query_length
 
 
 def _rounded(value: float) -> float:
@@ -278,7 +288,7 @@ def _rounded(value: float) -> float:
 
 
 def _entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]:
-    """Collect the entities of IOB2 tags; an I- without a B- of its type before it opens one, as conlleval reads it."""
+    """Return the entities of IOB2 tags; as in conlleval, an I- that continues no entity of its type begins one."""
     entities: list[dict[str, Any]] = []
     inside = ""
     for index, tag in enumerate(tags):

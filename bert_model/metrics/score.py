@@ -1,6 +1,5 @@
-"""Score predictions by a task's official metric, beside its trivial baseline; read prediction files."""
+"""Scores of predictions by a task's official metric, its trivial baseline, and prediction files."""
 
-import functools
 import json
 import statistics
 from collections import Counter
@@ -18,6 +17,15 @@ from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, to_iob2
 from bert_pipeline.tasks.swag import SWAG_COLUMNS
 from bert_pipeline.tasks.task import get_task, read_examples
 
+METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
+    "accuracy": glue.accuracy,
+    "macro_f1": glue.macro_f1,
+    "matthews": glue.matthews,
+    "pearson": glue.pearson,
+    "spearman": glue.spearman,
+}
+"""Metrics of a sequence of labels; "f1" needs the positive class as well."""
+
 BASELINES = {
     "classification": "the class that scores best throughout (for accuracy, the majority)",
     "regression": "mean of the training set",
@@ -26,7 +34,7 @@ BASELINES = {
     "span": "sentence that shares most words with the question",
     "span with unanswerable": "no answer",
 }
-"""What the trivial baseline of each kind of task predicts."""
+"""Prediction of the trivial baseline for each kind of task."""
 
 
 def score(
@@ -39,10 +47,10 @@ def score(
     """Return the task's metrics over exactly `examples`, on the scale of 0 to 100.
 
     `predictions` maps example ids to a label, a number, an answer text ("" = no answer), the index of an ending, or
-    a sequence of tags; predictions for other ids are not looked at. With `na_probs`, SQuAD 2.0 counts questions whose
-    null odds are above `na_threshold` as unanswered, and reports its best thresholds.
-    InputError when there are no examples, an example has no label, or a prediction is missing (but SQuAD 1.1's
-    official script scores a missing answer as 0, and so does this) or of the wrong form.
+    a sequence of tags; predictions for other ids are ignored. With `na_probs`, SQuAD 2.0 counts questions whose null
+    odds are above `na_threshold` as unanswered, and reports its best thresholds. InputError if there are no examples,
+    an example has no label, or a prediction is missing or of the wrong form; a missing answer to SQuAD 1.1 scores 0,
+    as in the official script.
     """
     task = task if isinstance(task, Task) else get_task(task)
     if not examples:
@@ -59,38 +67,6 @@ def score(
         scores = ner.score_tags(gold, predicted)
         return {metric: scores[metric] for metric in task.metrics}
     return {metric: _metric(task, metric, gold, predicted) for metric in task.metrics}
-
-
-def trivial_predictions(task: str | Task, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, Any]:
-    """Return for every example of `dev` what one would say without reading it (`BASELINES` says what that is)."""
-    task = task if isinstance(task, Task) else get_task(task)
-    if task.kind == "span":
-        return {
-            example.example_id: ""
-            if task.has_impossible
-            else squad.overlapping_sentence(example.context, example.question)
-            for example in dev
-        }
-    if task.kind == "tagging":
-        return {example.example_id: ("O",) * len(example.words) for example in dev}
-    if not train:
-        raise InputError(f"{task.name}: no training examples, so no baseline can be learned")
-    labels = [_gold(task, example) for example in train]
-    if task.kind == "regression":
-        constant: Any = statistics.fmean(labels)
-    else:
-        counts = Counter(labels)
-        # by accuracy the best constant is the majority class; by F1 it is the positive class, however rare
-        constant = max(
-            sorted(counts),
-            key=lambda label: (_metric(task, task.main_metric, labels, [label] * len(labels)), counts[label]),
-        )
-    return {example.example_id: constant for example in dev}
-
-
-def trivial_baseline(task: str | Task, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, float]:
-    """Return the metrics of `trivial_predictions` on `dev`."""
-    return score(task, dev, trivial_predictions(task, train, dev))
 
 
 def _gold(task: Task, example: Any) -> Any:
@@ -118,13 +94,36 @@ def _metric(task: Task, metric: str, gold: Sequence[Any], predicted: Sequence[An
     return METRICS[metric](gold, predicted)
 
 
-METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
-    "accuracy": glue.accuracy,
-    "macro_f1": glue.macro_f1,
-    "matthews": glue.matthews,
-    "pearson": glue.pearson,
-    "spearman": glue.spearman,
-}
+def trivial_predictions(task: str | Task, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, Any]:
+    """Return the prediction of the trivial baseline (`BASELINES`) for every example of `dev`."""
+    task = task if isinstance(task, Task) else get_task(task)
+    if task.kind == "span":
+        return {
+            example.example_id: ""
+            if task.has_impossible
+            else squad.overlapping_sentence(example.context, example.question)
+            for example in dev
+        }
+    if task.kind == "tagging":
+        return {example.example_id: ("O",) * len(example.words) for example in dev}
+    if not train:
+        raise InputError(f"{task.name}: no training examples, so no baseline can be learned")
+    labels = [_gold(task, example) for example in train]
+    if task.kind == "regression":
+        constant: Any = statistics.fmean(labels)
+    else:
+        counts = Counter(labels)
+        # By accuracy the best constant is the majority class, by F1 the positive class, however rare.
+        constant = max(
+            sorted(counts),
+            key=lambda label: (_metric(task, task.main_metric, labels, [label] * len(labels)), counts[label]),
+        )
+    return {example.example_id: constant for example in dev}
+
+
+def trivial_baseline(task: str | Task, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, float]:
+    """Return the metrics of `trivial_predictions` on `dev`."""
+    return score(task, dev, trivial_predictions(task, train, dev))
 
 
 def score_files(
@@ -139,9 +138,9 @@ def score_files(
     Predictions: JSON lines of {"id", "prediction"} for every task; a table `index<TAB>prediction` for GLUE and SWAG;
     the official JSON object of id and answer for SQuAD, with `na_prob_file` and `na_threshold` as the official
     script's --na-prob-file and --na-prob-thresh; for NER conlleval's columns (word, gold tag, predicted tag), or word
-    and predicted tag. Returns the metrics, `examples` (how many were scored), `unknown` (predictions for other
-    examples), both files' hashes, and for SQuAD 1.1 `unanswered`. In conlleval's columns -DOCSTART- lines count as
-    words, as conlleval has it. InputError names file and line, what was found and what was expected.
+    and predicted tag. Returns the metrics, `examples` (the number scored), `unknown` (predictions for other examples),
+    both files' hashes, and for SQuAD 1.1 `unanswered`. In conlleval's columns -DOCSTART- lines count as words, as in
+    conlleval itself. InputError names file and line, what was found and what was expected.
     """
     task = task if isinstance(task, Task) else get_task(task)
     data_file, predictions_file = Path(data_file), Path(predictions_file)
@@ -183,18 +182,26 @@ def read_predictions(task: Task, path: Path) -> dict[str, Any]:
     """Read predictions as JSON lines, as SQuAD's JSON object, or as a table of index and prediction."""
     if task.kind == "span" and not _is_json_lines(path):
         return _read_object(path, _text)
-    ending = functools.partial(_ending, len((task.columns if task.columns.endings else SWAG_COLUMNS).endings))
-    checks: dict[str, Callable[[str, Any], Any]] = {"regression": _number, "choice": ending, "tagging": _tags}
-    check = checks.get(task.kind, _text)
     result: dict[str, Any] = {}
     for number, key, value in _read_json_lines(path) if _is_json(path) else _read_table(path):
         where = f"{path}:{number}"
         if key in result:
-            raise InputError(f"{where}: the id {key!r} stands twice, expected each once")
-        result[key] = check(where, value)
-        if task.kind == "classification" and result[key] not in task.labels:
-            raise InputError(f"{where}: prediction {value!r}, expected one of {', '.join(task.labels)}")
+            raise InputError(f"{where}: the id {key!r} occurs twice, expected each once")
+        result[key] = _checked(task, where, value)
     return result
+
+
+def _checked(task: Task, where: str, value: Any) -> Any:
+    """Return a prediction read from a file in the form that `score` takes."""
+    if task.kind == "regression":
+        return _number(where, value)
+    if task.kind == "choice":
+        return _ending(where, value, len((task.columns if task.columns.endings else SWAG_COLUMNS).endings))
+    if task.kind == "tagging":
+        return _tags(where, value)
+    if task.kind == "classification" and _text(where, value) not in task.labels:
+        raise InputError(f"{where}: prediction {value!r}, expected one of {', '.join(task.labels)}")
+    return _text(where, value)
 
 
 def _read_json_lines(path: Path) -> Iterator[tuple[int, str, Any]]:
@@ -239,7 +246,7 @@ def _is_json(path: Path) -> bool:
 
 
 def _is_json_lines(path: Path) -> bool:
-    """Tell lines of objects from one object: only the former's first line is an object with "prediction"."""
+    """Return whether a file has JSON lines rather than one object: whether its first line is a whole prediction."""
     try:
         record = json.loads(next(read_lines(path), (1, ""))[1])
     except ValueError:
@@ -263,7 +270,7 @@ def _number(where: str, value: Any) -> float:
     return number
 
 
-def _ending(count: int, where: str, value: Any) -> int:
+def _ending(where: str, value: Any, count: int) -> int:
     if str(value) not in map(str, range(count)):
         raise InputError(f"{where}: prediction {value!r}, expected the index of an ending, 0 to {count - 1}")
     return int(value)
@@ -277,6 +284,7 @@ def _tags(where: str, value: Any) -> tuple[str, ...]:
 
 def _score_columns(task: Task, examples: Sequence[TaggedExample], path: Path) -> dict[str, float]:
     """Score conlleval's columns: all lines of the file, whose words and gold tags must be those of `examples`."""
+    # Collect the tags of each sentence while comparing the words with the data file's.
     gold: list[list[str]] = [[]]
     predicted: list[list[str]] = [[]]
     expected = ((word, tag) for example in examples for word, tag in zip(example.words, example.tags or ()))
@@ -299,9 +307,13 @@ def _score_columns(task: Task, examples: Sequence[TaggedExample], path: Path) ->
             raise InputError(f"{path}:{number}: word {fields[0]!r}, expected {word!r} as in the data file")
         gold[-1].append(fields[-2] if has_gold else tag)
         predicted[-1].append(fields[-1])
-    rest = sum(1 for _ in expected)
-    if rest:
-        raise InputError(f"{path}: ends {rest} words before the data file does, expected a prediction for every word")
+    num_missing = sum(1 for _ in expected)
+    if num_missing:
+        raise InputError(
+            f"{path}: ends {num_missing} words before the data file does, expected a prediction for every word"
+        )
+
+    # A file without gold tags may be in another scheme than the data file.
     if has_gold:
         _require_same_gold(path, examples, gold)
     else:
@@ -311,7 +323,7 @@ def _score_columns(task: Task, examples: Sequence[TaggedExample], path: Path) ->
 
 
 def _require_same_gold(path: Path, examples: Sequence[TaggedExample], gold: Sequence[Sequence[str]]) -> None:
-    """Compare the gold tags of the predictions' file with the data file's, whichever scheme each is in."""
+    """Raise InputError if the gold tags are not those of the data file, whichever scheme either is in."""
     found = [tag for sentence in gold for tag in to_iob2(sentence)]
     expected = [tag for example in examples for tag in example.tags or ()]
     if [tag for tag in found if tag != "O"] != [tag for tag in expected if tag != "O"]:

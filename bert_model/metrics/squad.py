@@ -1,4 +1,7 @@
-"""Exact match and F1 of answers as the official SQuAD scripts 1.1 and 2.0 compute them, on the scale of 0 to 100."""
+"""Exact match and F1 of answers as the official SQuAD scripts 1.1 and 2.0 compute them, on the scale of 0 to 100.
+
+Implemented here because the official scripts are stand-alone programs and no runtime dependency has a port of them.
+"""
 
 import re
 import string
@@ -13,24 +16,24 @@ WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Lower-case, take out ASCII punctuation and articles, squeeze white space."""
+    """Return the text in lower case, without ASCII punctuation and articles, with single spaces."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(WITHOUT_PUNCTUATION)).split())
 
 
 def exact_match(gold: str, predicted: str) -> float:
-    """Return 1 when both texts are equal after normalization, else 0."""
+    """Return 1 if both texts are equal after normalization, else 0."""
     return float(normalize_answer(gold) == normalize_answer(predicted))
 
 
 def token_f1(gold: str, predicted: str) -> float:
-    """Return the F1 (0 to 1) of the words of two answers, as bags; 0 when they share none."""
+    """Return the F1 (0 to 1) of the words of two answers, as bags; 0 if they share none."""
     gold_words, predicted_words = normalize_answer(gold).split(), normalize_answer(predicted).split()
     shared = sum((Counter(gold_words) & Counter(predicted_words)).values())
     return 2 * shared / (len(gold_words) + len(predicted_words)) if shared else 0.0
 
 
 def score_squad1(examples: Sequence[SpanExample], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Score answers as evaluate-v1.1.py: the best over each question's answers; a question left out scores 0."""
+    """Score answers as evaluate-v1.1.py: the best over each question's answers; a missing prediction scores 0."""
     exact, f1 = 0.0, 0.0
     for example in examples:
         answers = [answer.text for answer in example.answers]
@@ -48,11 +51,11 @@ def score_squad2(
     na_probs: Mapping[str, float] | None = None,
     na_threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Score answers as evaluate-v2.0.py: "" says that there is none, and so does a null odds above `na_threshold`.
+    """Score answers as evaluate-v2.0.py: "no answer" is predicted by "", or by null odds above `na_threshold`.
 
-    `exact_match` and `f1` over all questions, the same for the questions with and without an answer
-    (`has_answer_…`, `no_answer_…`), and, with `na_probs`, the best that a threshold could reach
-    (`best_exact_match`, `best_f1`) and where (`…_threshold`). InputError when a question has no prediction.
+    Returns `exact_match` and `f1` over all questions, the same for the questions with and without an answer
+    (`has_answer_…`, `no_answer_…`), and with `na_probs` the best that a threshold could reach (`best_exact_match`,
+    `best_f1`) and that threshold (`…_threshold`). InputError if a question has no prediction.
     """
     raw_exact, raw_f1 = raw_scores(examples, predictions)
     has_answer = {example.example_id: bool(example.answers) for example in examples}
@@ -64,8 +67,8 @@ def score_squad2(
 
     exact, f1 = applied(raw_exact), applied(raw_f1)
     result = _means(exact, f1, list(has_answer), "")
-    for prefix, wanted in (("has_answer_", True), ("no_answer_", False)):
-        chosen = [key for key, value in has_answer.items() if value == wanted]
+    for prefix, answerable in (("has_answer_", True), ("no_answer_", False)):
+        chosen = [key for key, value in has_answer.items() if value == answerable]
         if chosen:
             result |= _means(exact, f1, chosen, prefix)
     if na_probs is not None:
@@ -78,7 +81,7 @@ def score_squad2(
 def raw_scores(
     examples: Sequence[SpanExample], predictions: Mapping[str, str]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return exact match and F1 (0 to 1) of each question by evaluate-v2.0.py; InputError when one is missing."""
+    """Return exact match and F1 (0 to 1) of each question by evaluate-v2.0.py; InputError if one has no prediction."""
     _require_all(examples, predictions, "prediction")
     exact: dict[str, float] = {}
     f1: dict[str, float] = {}
@@ -98,9 +101,10 @@ def best_threshold(
 ) -> tuple[float, float]:
     """Return (best mean score, threshold of null odds that reaches it) as evaluate-v2.0.py searches for it.
 
-    `scores` hold each question's raw score (0 to 1). Questions with null odds up to the threshold keep their
-    prediction, the others count as unanswered. Between equal odds the script counts as if they could be parted.
+    `scores` has each question's raw score (0 to 1). Questions with null odds up to the threshold keep their
+    prediction, the others count as unanswered.
     """
+    # Like the script, count after every question, even between two of equal odds, which no threshold can separate.
     current = best = float(sum(not value for value in has_answer.values()))
     threshold = 0.0
     for key in sorted(na_probs, key=lambda key: na_probs[key]):
@@ -117,9 +121,9 @@ def best_threshold(
 
 def overlapping_sentence(context: str, question: str) -> str:
     """Return the sentence of `context` that shares most words with `question`: the trivial baseline of SQuAD 1.1."""
-    wanted = set(normalize_answer(question).split())
+    words = set(normalize_answer(question).split())
     sentences = [sentence for sentence in re.split(r"(?<=[.!?])\s+", context) if sentence.strip()] or [context]
-    return max(sentences, key=lambda sentence: len(wanted & set(normalize_answer(sentence).split())))
+    return max(sentences, key=lambda sentence: len(words & set(normalize_answer(sentence).split())))
 
 
 def _token_f1_or_both_empty(gold: str, predicted: str) -> float:
@@ -139,8 +143,8 @@ def _means(exact: Mapping[str, float], f1: Mapping[str, float], chosen: Sequence
     }
 
 
-def _require_all(examples: Sequence[SpanExample], given: Mapping[str, object], what: str) -> None:
-    missing = [example.example_id for example in examples if example.example_id not in given]
+def _require_all(examples: Sequence[SpanExample], values: Mapping[str, object], what: str) -> None:
+    missing = [example.example_id for example in examples if example.example_id not in values]
     if missing:
         raise InputError(
             f"{len(missing)} of {len(examples)} questions have no {what}, the first {missing[0]!r}; "

@@ -255,7 +255,7 @@ def states_of(feature_inputs: Iterable[str], num_states: int) -> list[int]:
     return sorted({state for name in feature_inputs for state in chosen_states(name, num_states)})
 
 
-MODEL_CLASSES: dict[str, type[nn.Module]] = {
+HEAD_CLASSES: dict[str, type[nn.Module]] = {
     "classification": BertForSequenceClassification,
     "regression": BertForSequenceClassification,
     "choice": BertForMultipleChoice,

@@ -69,6 +69,7 @@ def load_model(
     model_class: type[Model],
     directory: Path | str,
     *,
+    config: BertConfig | None = None,
     num_labels: int | None = None,
     seed: int = 0,
     **config_overrides: Any,
@@ -76,14 +77,17 @@ def load_model(
     """Load a Hugging Face directory into one of the model classes here, in float32 on the CPU.
 
     Heads that only one of the two architectures has are created (from `seed`) or dropped, and reported. Any other
-    missing or unexpected tensor, or wrong shape, raises InputError with its name.
+    missing or unexpected tensor, or wrong shape, raises InputError with its name. The configuration is the directory's
+    with `num_labels` and overrides, or `config` if the caller has read it already.
     """
     directory = Path(directory)
     if num_labels is not None:
         config_overrides.setdefault("labels", tuple(f"LABEL_{index}" for index in range(num_labels)))
-    config = BertConfig.from_directory(directory, **config_overrides)
+    assert config is None or not config_overrides, "overrides are in `config` already"
+    config = config or BertConfig.from_directory(directory, **config_overrides)
+    stored = json.loads((directory / CONFIG_NAME).read_text(encoding="utf-8"))
     tensors = _canonical(read_tensors(directory), directory)
-    source, target = _architecture(directory, tensors), model_class.__name__
+    source, target = _architecture(directory, stored, tensors), model_class.__name__
     if target not in HEADS:
         raise UsageError(f"{target}: not a model class that weights are loaded into (known: {', '.join(HEADS)})")
     model = empty_model(model_class, config)
@@ -91,7 +95,7 @@ def load_model(
     parameters = {prefix + name: parameter for name, parameter in model.named_parameters()}
 
     # Which heads are kept, created and dropped; everything else must match exactly.
-    target_heads, source_heads = _heads(target, config.head), _heads(source, BertConfig.from_directory(directory).head)
+    target_heads, source_heads = _heads(target, config.head), _heads(source, stored.get("head", "linear"))
     kept = {head for head in source_heads & target_heads if head in SHARED_HEADS or source == target}
     created = {name for name in parameters if _starts(name, target_heads - kept)}
     dropped = {name for name in tensors if _starts(name, source_heads - kept)}
@@ -215,8 +219,8 @@ def _canonical(tensors: Mapping[str, Tensor], directory: Path) -> dict[str, Tens
     return renamed
 
 
-def _architecture(directory: Path, tensors: Iterable[str]) -> str:
-    named: list[str] = json.loads((directory / CONFIG_NAME).read_text(encoding="utf-8")).get("architectures") or []
+def _architecture(directory: Path, stored: Mapping[str, Any], tensors: Iterable[str]) -> str:
+    named: list[str] = stored.get("architectures") or []
     for architecture in named:
         if architecture in HEADS:
             return architecture

@@ -21,7 +21,7 @@ import torch
 
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.task_model import load_task_model, read_task_facts
-from bert_model.inference.inputs import check_record, to_examples
+from bert_model.inference.inputs import check_input, to_examples
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.weights import load_model
@@ -69,13 +69,13 @@ def upload(
     """
     import mlflow
 
-    from bert_model.inference.predict import answer_records, load_predictor
+    from bert_model.inference.predict import answer_inputs, load_predictor
     from bert_model.registry import pyfunc
 
     task = tags.get("task", "mlm")
     predictor = load_predictor(task, [manifest.path])
     example = EXAMPLE_INPUTS[task if task == "mlm" else predictor.form]
-    signature = _signature(example, answer_records(predictor, [example]))
+    signature = _signature(example, answer_inputs(predictor, [example]))
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "served"
         with silence_mlflow():
@@ -197,8 +197,8 @@ def _task_logits(directory: Path) -> npt.NDArray[np.float64]:
     model = load_task_model(directory)
     kind = model.task.kind
     form = kind if kind in EXAMPLE_INPUTS else "pair" if model.task.pair else "text"
-    examples = to_examples([check_record(EXAMPLE_INPUTS[form], form, "reference input")], form)
-    encoded = encode_examples(model.task, examples, model.tokenizer, model.config.encoding)
+    examples = to_examples([check_input(EXAMPLE_INPUTS[form], form, "reference input")], form)
+    encoded = encode_examples(model.task, examples, model.tokenizer, model.config)
     return np.asarray(model.logits(encoded, num_threads=1), dtype=np.float64).ravel()
 
 

@@ -32,10 +32,10 @@ class ServedModel(PythonModel):
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> list[dict[str, Any]]:
         """Answer the rows of a table whose columns MLflow has checked against the signature."""
-        from bert_model.inference.predict import answer_records
+        from bert_model.inference.predict import answer_inputs
 
         rows = model_input.to_dict("records")
-        return answer_records(self.predictor, [{str(key): _plain(value) for key, value in row.items()} for row in rows])
+        return answer_inputs(self.predictor, [{str(key): _plain(value) for key, value in row.items()} for row in rows])
 
 
 def _plain(value: Any) -> Any:

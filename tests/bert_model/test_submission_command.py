@@ -9,7 +9,7 @@ import tiny_tasks
 
 from bert_model.cli import main
 from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.finetuning.worker_pool import WorkerPool
 from bert_pipeline.tasks.submission import OFFICIAL_ROWS
 
 NUM_TEST = 7
@@ -19,7 +19,7 @@ NUM_TEST = 7
 def finetuned(tmp_path_factory):
     root = tmp_path_factory.mktemp("submission")
     base = tiny_tasks.make_model(root / "base")
-    with TrialPool(num_workers=0) as pool:
+    with WorkerPool(num_workers=0) as pool:
         for name in ("mnli", "stsb"):
             data = tiny_tasks.task_data(name)
             unlabelled = [dataclasses.replace(tiny_tasks.example(name, index), label=None) for index in range(NUM_TEST)]

@@ -1,4 +1,4 @@
-"""Hand-made data for every kind of task, and a one-layer model that learns them in a moment."""
+"""Hand-made data for every kind of task, and a one-layer model that learns them in a second."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ from bert_model.finetuning.config import FinetuningConfig
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
+from bert_pipeline.configuration import from_mapping
 from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.task import TaskData, get_task
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -64,8 +65,6 @@ def make_model(directory: Path, **overrides: Any) -> Path:
 
 
 def configuration(**overrides: Any) -> FinetuningConfig:
-    from bert_pipeline.configuration import from_mapping
-
     return from_mapping(FinetuningConfig, {**QUICK, **overrides})
 
 

@@ -21,7 +21,7 @@ from processes import process_ids
 from stack import Stack
 
 from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.presets import preset_from_mapping
 from bert_model.registry import registry
 from bert_model.training.metrics_log import METRICS_NAME, metric_key, read_lines, read_state
@@ -59,7 +59,7 @@ def registered(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERT_HOME", str(root / "home"))
         patch.setenv("MLFLOW_TRACKING_URI", stack.mlflow)
-        with TrialPool(num_workers=0) as pool:
+        with WorkerPool(num_workers=0) as pool:
             for kind, epochs in (("weak", 1.0), ("strong", 8.0)):
                 settings = tiny_tasks.configuration(epochs=[epochs])
                 finetune(tiny_tasks.task_data("stsb"), base, root / kind, settings, pool=pool, experiment="")

@@ -139,7 +139,7 @@ def answers_name(path: Path) -> str:
 
 def sample_answers(manifest: Manifest, files: Sequence[Path]) -> list[dict[str, Any]]:
     """Return the first inputs with their answers as table rows."""
-    from bert_model.inference.inputs import read_records
+    from bert_model.inference.inputs import read_inputs
 
     def cell(value: Any) -> str:
         return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 240)
@@ -147,7 +147,7 @@ def sample_answers(manifest: Manifest, files: Sequence[Path]) -> list[dict[str, 
     rows: list[dict[str, Any]] = []
     for path in files:
         with open(path, encoding="utf-8", newline="\n") as lines, open(manifest.path / answers_name(path)) as answers:
-            for record, answer in zip(read_records(lines, manifest.configuration["form"], str(path)), answers):
+            for record, answer in zip(read_inputs(lines, manifest.configuration["form"], str(path)), answers):
                 fields = {key: cell(value) for key, value in record.items() if value is not None}
                 rows.append({"file": path.name, **fields, "answer": cell(json.loads(answer))})
                 if len(rows) == NUM_SAMPLES:

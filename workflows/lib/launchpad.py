@@ -76,7 +76,8 @@ def from_launchpad(settings_class: type[Settings], config: dg.Config) -> Setting
 
 
 def _fields(settings_class: type) -> dict[str, FieldInfo]:
-    return typing.cast(Any, settings_class).__pydantic_fields__  # type: ignore[no-any-return]
+    fields: dict[str, FieldInfo] = typing.cast(Any, settings_class).__pydantic_fields__
+    return fields
 
 
 def _config_type(hint: Any, default: Any) -> Any:

@@ -142,7 +142,7 @@ def finetuned_scores_reproduce(home: BertHome, partition: str) -> Verdict:
     model = load_task_model(directory)
     differences, scores = [], {}
     for split, examples in load_published_task(home, dump, task).dev.items():
-        encoded = encode_examples(model.task, examples, model.tokenizer, model.config.encoding)
+        encoded = encode_examples(model.task, examples, model.tokenizer, model.config)
         evaluation = evaluate(
             model.task,
             examples,

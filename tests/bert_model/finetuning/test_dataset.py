@@ -1,11 +1,11 @@
-"""Batches of fine-tuning and of predicting: every row once, like lengths together."""
+"""Batches of training and prediction: every row once, similar lengths together."""
 
 import numpy as np
 
 from bert_model.finetuning.dataset import num_training_steps, prediction_batches, training_batches
 
 
-def test_training_batches_hold_every_row_once_and_depend_on_seed_and_epoch_only():
+def test_training_batches_have_every_row_once_and_depend_on_seed_and_epoch():
     lengths = np.random.default_rng(0).integers(5, 60, 103)
     batches = training_batches(lengths, 8, seed=1, epoch=0)
     assert sorted(np.concatenate(batches).tolist()) == list(range(103))
@@ -26,7 +26,7 @@ def test_length_bucketing_pads_far_less_than_chance():
     assert bucketed < 1.1 * lengths.sum() < shuffled
 
 
-def test_prediction_batches_hold_every_row_once_within_the_budget_of_tokens():
+def test_prediction_batches_have_every_row_once_within_the_token_budget():
     lengths = np.random.default_rng(0).integers(1, 60, 200)
     batches = prediction_batches(lengths, 128)
     assert sorted(np.concatenate(batches).tolist()) == list(range(200))

@@ -1,8 +1,9 @@
-"""Answers from logits: the threshold of no answer, maximum context, and collapse."""
+"""Decoding of logits: null threshold, maximum context, collapse."""
 
 import numpy as np
 import tiny_tasks
 
+from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.decode import (
     SpanAnswer,
     SpanCandidate,
@@ -11,7 +12,7 @@ from bert_model.finetuning.decode import (
     span_answers,
     tune_threshold,
 )
-from bert_model.finetuning.encode import EncodingConfig, encode_examples
+from bert_model.finetuning.encode import encode_examples
 from bert_pipeline.tasks.example import Answer, SpanExample
 from bert_pipeline.tasks.task import get_task
 
@@ -27,7 +28,7 @@ def _answers(odds_and_texts):
     }
 
 
-def test_threshold_is_the_one_that_no_other_beats():
+def test_tuned_threshold_is_optimal():
     rng = np.random.default_rng(3)
     examples = [
         SpanExample(str(i), "t", "x y", "q", () if rng.random() < 0.5 else (Answer("x", 0),)) for i in range(60)
@@ -43,11 +44,11 @@ def test_threshold_is_the_one_that_no_other_beats():
     assert best == max(mean_at(t) for t in [-9.0, *(a.null_odds + d for a in answers.values() for d in (-1e-9, 1e-9))])
 
 
-def test_answer_is_taken_where_it_has_its_maximum_context_and_is_no_longer_than_allowed():
+def test_span_answers_require_maximum_context_and_maximum_length():
     context = "anna lives in rome and boris lives in oslo and clara lives in lima"
     example = SpanExample("0", "t", context, "who ?", (Answer("rome", context.index("rome")),))
     tokenizer = tiny_tasks.tokenizer()
-    config = EncodingConfig(max_seq_length=14, doc_stride=4, max_query_length=4)
+    config = FinetuningConfig(max_seq_length=14, doc_stride=4, max_query_length=4)
     encoded = encode_examples(get_task("squad1"), [example], tokenizer, config)
     logits = np.zeros((len(encoded.input_ids), 2), dtype=np.float32)
     start = encoded.token_columns["character_start"] == context.index("oslo")
@@ -60,7 +61,7 @@ def test_answer_is_taken_where_it_has_its_maximum_context_and_is_no_longer_than_
     assert (answer.best.start_logit, answer.best.end_logit) == (9.0, 9.0)
 
 
-def test_collapse_is_the_same_answer_to_everything():
+def test_equal_predictions_count_as_collapsed():
     task = get_task("sst2")
     assert is_collapsed(task, {"0": "1", "1": "1", "2": "1"})
     assert not is_collapsed(task, {"0": "1", "1": "1", "2": "0"})

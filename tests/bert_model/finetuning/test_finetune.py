@@ -1,4 +1,4 @@
-"""Every task is fine-tuned, scored and published; the same inputs give the same model, and a failure leaves nothing."""
+"""Fine-tuning of every task: scores, reproducibility, resumption, and nothing left behind on failure."""
 
 import dataclasses
 import json
@@ -15,12 +15,15 @@ from bert_model.finetuning.config import task_configuration
 from bert_model.finetuning.decode import evaluate
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.finetune import finetune
+from bert_model.finetuning.frozen_features import FeatureJob
 from bert_model.finetuning.task_model import load_task_model
+from bert_model.finetuning.trial import TrialOutput
 from bert_model.finetuning.trial_runner import trial_directory
-from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
 from bert_model.metrics import score
 from bert_model.metrics.score import read_predictions
+from bert_model.model.config import BertConfig
 from bert_model.training.mlflow_sync import open_client
 from bert_pipeline.errors import ConfigurationError, InputError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
@@ -35,7 +38,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pool():
-    with TrialPool(num_workers=0) as pool:
+    with WorkerPool(num_workers=0) as pool:
         yield pool
 
 
@@ -49,7 +52,7 @@ def home(empty_store, tmp_path_factory):
 
 @pytest.fixture
 def recorded(home, monkeypatch):
-    """What a fine-tuning of this test records goes to the store."""
+    """Let the fine-tunings of this test log to the store."""
     monkeypatch.setenv("BERT_HOME", str(home))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
@@ -61,7 +64,7 @@ def tune(name, model, output, pool, data=None, **overrides):
 
 @pytest.fixture(scope="module")
 def tuned(model, pool, tmp_path_factory):
-    """Fine-tunings with the settings of `tune`, each made once: the result by the task's name."""
+    """Return a function from the name of a task to its fine-tuning with the settings of `tune`, made once."""
     results = {}
 
     def result_of(name):
@@ -73,7 +76,7 @@ def tuned(model, pool, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))
-def test_task_is_finetuned_and_its_stored_predictions_give_the_reported_scores(name, tuned):
+def test_stored_predictions_of_a_task_reproduce_its_reported_scores(name, tuned):
     data = tiny_tasks.task_data(name)
     result = tuned(name)
     manifest = load_manifest(result.path, kind="finetuned_model", verify="sha256")
@@ -93,14 +96,14 @@ def test_task_is_finetuned_and_its_stored_predictions_give_the_reported_scores(n
 
 
 @pytest.mark.parametrize("name", ["sst2", "squad1", "swag", "ner"])
-def test_model_learns_what_the_data_teach(name, tuned):
+def test_model_learns_the_task(name, tuned):
     result = tuned(name)
     entry = result.metrics[result.main_key]
     assert entry["mean"] > entry["majority"] + 25
     assert not result.results["degenerate"]
 
 
-def test_features_of_a_frozen_encoder_are_learned_from_and_the_encoder_stays_as_it_was(model, tmp_path, pool):
+def test_feature_based_tagger_learns_and_leaves_the_encoder_unchanged(model, tmp_path, pool):
     data = tiny_tasks.task_data("ner_features", num_train=96)
     result = tune("ner_features", model, tmp_path / "out", pool, data, epochs=[20.0], batch_sizes=[4])
     assert result.metrics[result.main_key]["mean"] > 50
@@ -110,19 +113,19 @@ def test_features_of_a_frozen_encoder_are_learned_from_and_the_encoder_stays_as_
         torch.testing.assert_close(value, before[key])
 
 
-def test_six_rows_of_table_7_come_from_one_stored_set_of_activations(model, tmp_path, pool, monkeypatch):
-    extractions = []
-    extract = TrialPool.extract
+def test_feature_inputs_of_table_7_share_one_set_of_activations(model, tmp_path, pool, monkeypatch):
+    feature_jobs = []
+    run = WorkerPool.run
 
     def counted(self, jobs):
-        extractions.extend(jobs)
-        extract(self, jobs)
+        feature_jobs.extend(job for job in jobs if isinstance(job, FeatureJob))
+        return run(self, jobs)
 
-    monkeypatch.setattr(TrialPool, "extract", counted)
+    monkeypatch.setattr(WorkerPool, "run", counted)
     inputs = ["embeddings", "second_to_last", "last", "weighted_sum_last_four", "concat_last_four", "weighted_sum_all"]
     result = tune("ner_features", model, tmp_path / "out", pool, feature_inputs=inputs, seeds=[1, 2], epochs=[4.0])
-    (extraction,) = extractions
-    assert extraction.states == (0, 1)  # all that a model of one block has
+    (feature_job,) = feature_jobs
+    assert feature_job.states == (0, 1)  # all that a model of one block has
     rows = result.results["feature_inputs"]
     assert [row["feature_input"] for row in rows] == inputs
     assert [row["paper"] for row in rows] == [91.0, 95.6, 94.9, 95.9, 96.1, 95.5]
@@ -133,7 +136,7 @@ def test_six_rows_of_table_7_come_from_one_stored_set_of_activations(model, tmp_
     assert len(result.results["starts"]["pretrained"]["runs"]) == 12
 
 
-def test_comparison_reports_both_random_starts_beside_the_given_one(model, tmp_path, pool):
+def test_comparison_reports_both_random_initializations(model, tmp_path, pool):
     result = tune("sst2", model, tmp_path / "out", pool, compare_starts=True, seeds=[1, 2], epochs=[2.0])
     entry = result.metrics["sst2/dev/accuracy"]
     assert len(entry["values"]) == len(entry["random_values"]) == len(entry["random_x4_values"]) == 2
@@ -142,13 +145,13 @@ def test_comparison_reports_both_random_starts_beside_the_given_one(model, tmp_p
     assert starts["random_x4"]["steps"] == 48
 
 
-def test_weights_of_the_published_model_are_the_winners_and_load_in_transformers(model, tmp_path, pool):
+def test_published_weights_load_in_transformers(model, tmp_path, pool):
     data = tiny_tasks.task_data("sst2")
     tune("sst2", model, tmp_path / "out", pool, data, seeds=[1, 2])
     theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "out").eval()
     examples = data.dev["dev"]
     ours = load_task_model(tmp_path / "out")
-    encoded = encode_examples(ours.task, examples, ours.tokenizer, ours.config.encoding)
+    encoded = encode_examples(ours.task, examples, ours.tokenizer, ours.config)
     batch = encoded.padded(np.arange(len(examples)), pad_id=0)
     with torch.no_grad():
         logits = theirs(**{key: torch.from_numpy(value) for key, value in batch.items()}).logits.numpy()
@@ -160,7 +163,7 @@ def test_weights_of_the_published_model_are_the_winners_and_load_in_transformers
 def test_one_process_and_two_workers_publish_the_same_content(model, tmp_path):
     hashes = []
     for workers in (0, 2):  # 0 runs the trials in this process
-        with TrialPool(num_workers=workers) as pool:
+        with WorkerPool(num_workers=workers) as pool:
             for name in ("mnli", "ner_features"):
                 data = tiny_tasks.task_data(name, num_dev=23)  # 23 rows fill no batch evenly
                 output = tmp_path / f"{name}-{workers}"
@@ -170,23 +173,23 @@ def test_one_process_and_two_workers_publish_the_same_content(model, tmp_path):
     assert len(set(hashes)) == 2
 
 
-class Interrupted(TrialPool):
-    """A pool whose process is interrupted when so many trials have ended."""
+class Interrupted(WorkerPool):
+    """A pool whose process is interrupted when so many trials have finished."""
 
     def __init__(self, after):
         super().__init__(num_workers=0)
         self.after, self.ran = after, 0
 
-    def run(self, trials):
-        for item in super().run(trials):
+    def run(self, jobs):
+        for output in super().run(jobs):
             if self.ran == self.after:
                 raise KeyboardInterrupt
-            self.ran += 1
-            yield item
+            self.ran += isinstance(output, TrialOutput)
+            yield output
 
 
 @pytest.mark.parametrize("name", ["sst2", "ner_features"])
-def test_half_done_search_goes_on_where_it_was_interrupted_and_publishes_the_same(name, model, tmp_path):
+def test_interrupted_search_resumes_and_publishes_the_same_content(name, model, tmp_path):
     settings = {"learning_rates": [1e-3, 2e-3], "lstm_learning_rates": [1e-2, 2e-2], "seeds": [1, 2], "epochs": [1.0]}
     with pytest.raises(KeyboardInterrupt):
         tune(name, model, tmp_path / "out", Interrupted(after=2), **settings)
@@ -194,8 +197,8 @@ def test_half_done_search_goes_on_where_it_was_interrupted_and_publishes_the_sam
     (held,) = tmp_path.iterdir()
     assert held.name.startswith(".trials-out-")
     outputs = sorted(held.glob("*.npz"))
-    assert len(outputs) == 3  # a trial that had ended when the interruption came is not lost either
-    outputs[0].write_bytes(outputs[0].read_bytes()[:100])  # torn by a power cut: made again
+    assert len(outputs) == 3  # with the trial that had finished when the interruption came
+    outputs[0].write_bytes(outputs[0].read_bytes()[:100])  # torn by a power cut: repeated
     rest = Interrupted(after=99)
     result = tune(name, model, tmp_path / "out", rest, **settings)
     assert rest.ran == 2
@@ -205,7 +208,7 @@ def test_half_done_search_goes_on_where_it_was_interrupted_and_publishes_the_sam
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
 
 
-def test_trials_of_another_configuration_are_not_taken_over(model, tmp_path):
+def test_trials_of_another_configuration_are_not_reused(model, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         tune("sst2", model, tmp_path / "out", Interrupted(after=1), seeds=[1, 2])
     fresh = Interrupted(after=99)
@@ -214,7 +217,29 @@ def test_trials_of_another_configuration_are_not_taken_over(model, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_same_fine_tuning_twice_at_a_time_is_refused(tmp_path):
+def test_first_of_tied_seeds_wins_in_any_order(model, tmp_path, pool):
+    fine_tuned = tune("squad1", model, tmp_path / "a", pool)  # its head is kept, whatever the seed
+    still = {"learning_rates": [1e-12], "epochs": [1.0], "hidden_dropout": 0.0, "classifier_dropout": 0.0}
+    result = tune("squad1", fine_tuned.path, tmp_path / "b", pool, seeds=[2, 1], **still)
+    trials = result.results["starts"]["pretrained"]["runs"]
+    assert trials[0]["scores"] == trials[1]["scores"]
+    assert result.results["winner"]["seed"] == 2
+
+
+def test_search_reads_model_configuration_once(model, tmp_path, pool, monkeypatch):
+    reads = []
+    read = BertConfig.from_directory
+
+    def counted(directory, **overrides):
+        reads.append(directory)
+        return read(directory, **overrides)
+
+    monkeypatch.setattr(BertConfig, "from_directory", counted)
+    tune("sst2", model, tmp_path / "out", pool, seeds=[1, 2, 3], epochs=[1.0])
+    assert len(reads) == 1
+
+
+def test_concurrent_fine_tuning_of_one_output_is_refused(tmp_path):
     with (
         trial_directory(tmp_path / "out", "0" * 64),
         pytest.raises(UsageError, match="another process is fine-tuning"),
@@ -243,7 +268,7 @@ def test_resumed_search_is_one_mlflow_run_with_every_trial_once(model, tmp_path,
     ]
 
 
-def test_inputs_and_configuration_are_in_the_manifest_and_times_are_not(model, tuned, tmp_path, pool):
+def test_manifest_identity_covers_inputs_and_configuration_not_times(model, tuned, tmp_path, pool):
     first = tuned("rte")
     second = tune("rte", model, tmp_path / "b", pool)
     assert first.manifest.sha256 == second.manifest.sha256
@@ -292,9 +317,9 @@ def test_corrected_adam_begins_with_smaller_steps_than_the_papers(model, tmp_pat
     assert moved[0] > 1.2 * moved[1] > 0
 
 
-def test_a_worker_for_each_gpu(monkeypatch):
+def test_pool_has_one_worker_for_each_gpu(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
-    pool = TrialPool()
+    pool = WorkerPool()
     assert (pool.num_workers, pool.devices) == (3, ["cuda:0", "cuda:1", "cuda:2"])
 
 
@@ -305,14 +330,14 @@ def test_causal_model_stays_causal(tmp_path, pool):
 
 
 @pytest.mark.parametrize("name", ["sst2", "squad1", "swag", "ner"])
-def test_bilstm_head_of_table_5_is_trained_and_comes_back_with_the_model(name, tmp_path, pool):
+def test_bilstm_head_of_table_5_is_trained_stored_and_loaded(name, tmp_path, pool):
     causal = tiny_tasks.make_model(tmp_path / "causal", attention="causal")
     data = tiny_tasks.task_data(name)
     result = tune(name, causal, tmp_path / "out", pool, data, head="bilstm", epochs=[2.0])
     loaded = load_task_model(tmp_path / "out")
     assert (loaded.model.config.head, loaded.model.config.attention) == ("bilstm", "causal")
     examples = data.dev["dev"]
-    encoded = encode_examples(loaded.task, examples, loaded.tokenizer, loaded.config.encoding)
+    encoded = encode_examples(loaded.task, examples, loaded.tokenizer, loaded.config)
     evaluation = evaluate(loaded.task, examples, encoded, loaded.logits(encoded, num_threads=1), loaded.config)
     assert evaluation.scores[loaded.task.main_metric] == pytest.approx(
         result.metrics[result.main_key]["best"], abs=1e-5
@@ -356,7 +381,7 @@ def test_label_that_the_head_does_not_know_is_named_before_any_training(model, t
         tune("sst2", model, tmp_path / "out", pool, dataclasses.replace(data, train=spoiled))
 
 
-def test_papers_settings_are_the_default_of_each_task():
+def test_task_defaults_are_the_papers_settings():
     assert task_configuration("squad2").batch_sizes == (48,)
     assert task_configuration("squad2").epochs == (2.0,)
     assert task_configuration("squad1").max_seq_length == 384
@@ -389,7 +414,7 @@ def _labels(directory):
     return [json.loads(line)["prediction"] for line in lines]
 
 
-def test_official_files_of_squad2_give_the_official_script_the_score_that_is_reported(model, tmp_path, pool):
+def test_squad2_files_reproduce_the_reported_scores(model, tmp_path, pool):
     data = tiny_tasks.task_data("squad2")
     result = tune("squad2", model, tmp_path / "out", pool, data, epochs=[2.0])
     folder = tmp_path / "out" / "predictions"

@@ -1,4 +1,4 @@
-"""A task of one's own is a YAML file and data files: each kind is fine-tuned, asked and scored without code."""
+"""A custom task is a YAML file and data files: each kind is fine-tuned, predicted and scored without code."""
 
 import csv
 import json
@@ -127,7 +127,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("write", ASKED, ids=lambda write: write.__name__.removeprefix("write_"))
-def test_task_of_ones_own_is_fine_tuned_asked_and_scored(write, empty_store, tmp_path, monkeypatch, capsys):
+def test_custom_task_is_fine_tuned_predicted_and_scored(write, empty_store, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     shutil.copy(empty_store, tmp_path / "home" / "mlflow.db")
@@ -158,7 +158,7 @@ def test_task_of_ones_own_is_fine_tuned_asked_and_scored(write, empty_store, tmp
     assert json.loads(capsys.readouterr().out)[description["main_metric"]] == pytest.approx(entry["mean"], abs=1e-5)
 
 
-def test_the_example_in_the_documentation_is_a_task():
+def test_example_in_the_documentation_is_a_valid_task():
     text = (Path(__file__).parents[3] / "docs" / "finetuning.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
     task = from_mapping(Task, yaml.safe_load(block), where="docs/finetuning.md")

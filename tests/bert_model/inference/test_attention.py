@@ -1,4 +1,4 @@
-"""The attention page shows the weights that transformers computes, stands alone, and refuses what it can't show."""
+"""Attention page: the weights equal those of transformers, the page is self-contained, bad texts are refused."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ def data_of(page):
     return data, (levels.reshape(data["layers"], data["heads"], size, size) / LEVELS) ** 2
 
 
-def test_page_holds_the_attention_of_every_layer_and_head_that_transformers_computes(model, tmp_path, capsys):
+def test_page_has_the_attention_that_transformers_computes(model, tmp_path, capsys):
     page = tmp_path / "page.html"
     assert main(["attention", "--model", str(model), A, B, "--output", str(page)]) == 0
     data, weights = data_of(page)
@@ -63,7 +63,7 @@ def test_page_loads_nothing_from_elsewhere(model, tmp_path):
     )
 
 
-def test_text_that_spells_the_end_of_a_script_stays_data():
+def test_script_end_tag_in_a_text_is_escaped():
     page = render({"tokens": ["</script><script>alert(1)</script>"]})
     assert page.count("</script>") == 1
 

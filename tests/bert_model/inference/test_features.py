@@ -1,4 +1,4 @@
-"""Activations are those of the model, token by token, and the six inputs of the paper's Table 7 are made of them."""
+"""Features equal the hidden states of transformers; the tagger reads the six inputs of the paper's Table 7."""
 
 import json
 
@@ -19,7 +19,7 @@ def model(tmp_path_factory):
     return tiny_tasks.make_model(tmp_path_factory.mktemp("model") / "tiny", num_hidden_layers=3)
 
 
-def test_parquet_holds_the_hidden_states_that_transformers_computes(model, tmp_path):
+def test_parquet_has_the_hidden_states_that_transformers_computes(model, tmp_path):
     (tmp_path / "in.txt").write_text("the film was fine .\na song\tthe meal was sour .\n")
     assert write_features(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1, 0, 2)) == 2
     rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
@@ -42,9 +42,13 @@ def test_layer_that_the_model_does_not_have_is_named(model, tmp_path):
     assert not (tmp_path / "out.parquet").exists()
 
 
-def test_empty_input_leaves_no_file(model, tmp_path):
-    (tmp_path / "in.txt").write_text("\n")
-    with pytest.raises(InputError, match="no text in it"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("\n", "no text in it"), ("a song\n\na\tb\tc\n", r"in.txt:3: 3 tab-separated fields, expected text and text_b")],
+)
+def test_bad_input_names_its_line_and_leaves_no_file(text, message, model, tmp_path):
+    (tmp_path / "in.txt").write_text(text)
+    with pytest.raises(InputError, match=message):
         write_features(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1,))
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 

@@ -1,4 +1,4 @@
-"""Plain input is answered for every task, by one model or several, and bad input is named by its line."""
+"""Predictions for plain input of every task, by one model or an ensemble; errors name the line of bad input."""
 
 import dataclasses
 import io
@@ -15,8 +15,8 @@ from bert_model.finetuning.decode import span_answers
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.task_model import load_task_model
-from bert_model.finetuning.worker_pool import TrialPool
-from bert_model.inference.inputs import read_records
+from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.inference.inputs import read_inputs
 from bert_model.inference.predict import TaskPredictor, load_predictor, predict
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.tasks.task import get_task
@@ -37,7 +37,7 @@ def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     base = tiny_tasks.make_model(root / "base")
     found = {"base": base}
-    with TrialPool(num_workers=0) as pool:
+    with WorkerPool(num_workers=0) as pool:
         for name in INPUTS:
             config = tiny_tasks.configuration()
             finetune(tiny_tasks.task_data(name), base, root / name, config, pool=pool, experiment="")
@@ -79,7 +79,7 @@ def test_answers_are_right_and_their_probabilities_sum_to_one(models, tmp_path):
     assert sum(good["probabilities"].values()) == pytest.approx(1, abs=1e-5)
 
 
-def test_answer_text_stands_where_it_says_in_the_context(models, tmp_path):
+def test_answer_text_is_at_its_offset_in_the_context(models, tmp_path):
     (answer,) = answers_to("squad2", [models["squad2"]], INPUTS["squad2"], tmp_path)
     context = INPUTS["squad2"].split("\t")[1]
     best = answer["n_best"][0]
@@ -98,6 +98,12 @@ def test_conll_columns_are_read_as_documents(models, tmp_path):
     assert [answer["words"] for answer in answers] == [["Anna", "lives"], ["Boris"]]
 
 
+def test_conll_sentence_belongs_to_the_document_mark_before_it():
+    lines = ["-DOCSTART- O", "Anna O", "-DOCSTART- O", "", "Boris O"]  # the first sentence ends without a blank line
+    found = list(read_inputs(lines, "tagging", "here"))
+    assert found == [{"words": ("Anna",), "document": 0}, {"words": ("Boris",), "document": 1}]
+
+
 def test_ensemble_averages_probabilities(models, tmp_path):
     one, two, both = (
         answers_to("sst2", chosen, INPUTS["sst2"], tmp_path)[0]["probabilities"]["0"]
@@ -107,11 +113,11 @@ def test_ensemble_averages_probabilities(models, tmp_path):
     assert both == pytest.approx((one + two) / 2, abs=2e-6)
 
 
-def test_ensemble_of_squad_models_averages_start_and_end_logits_and_thresholds(models, tmp_path):
+def test_squad_ensemble_averages_logits_and_thresholds(models, tmp_path):
     pair = [load_task_model(models[name], "squad2") for name in ("squad2", "squad2 again")]
     thresholds = [model.facts["null_threshold"] for model in pair]
     examples = tiny_tasks.task_data("squad2").dev["dev"]
-    encoded = encode_examples(pair[0].task, examples, pair[0].tokenizer, pair[0].config.encoding)
+    encoded = encode_examples(pair[0].task, examples, pair[0].tokenizer, pair[0].config)
     one, other = (model.logits(encoded) for model in pair)
     assert not np.allclose(one, other, atol=0.1)
     expected = span_answers(examples, encoded, (one + other) / 2)
@@ -124,14 +130,14 @@ def test_ensemble_of_squad_models_averages_start_and_end_logits_and_thresholds(m
         assert answer["answer"] == (mean.best.text if mean.null_odds <= np.mean(thresholds) else "")
 
 
-def test_ensemble_of_models_that_cut_windows_otherwise_is_refused(models):
+def test_squad_ensemble_of_different_windows_is_refused(models):
     model = load_task_model(models["squad2"], "squad2")
     other = dataclasses.replace(model, config=dataclasses.replace(model.config, doc_stride=8))
     with pytest.raises(UsageError, match="must share vocabulary, max_seq_length, doc_stride"):
         TaskPredictor([model, other])
 
 
-def test_model_of_the_hub_is_taken_from_the_cache_without_network(models, tmp_path, monkeypatch, capsys):
+def test_hub_model_is_loaded_from_the_cache_without_network(models, tmp_path, monkeypatch, capsys):
     cached = tmp_path / "cache" / "models--someone--sentiment"
     commit = "0123456789abcdef0123456789abcdef01234567"
     shutil.copytree(models["sst2"], cached / "snapshots" / commit)
@@ -154,7 +160,7 @@ def test_ensemble_of_a_model_with_itself_answers_as_the_model_alone(name, models
     assert alone == twice
 
 
-def test_masked_words_are_filled_only_where_the_text_says_mask(models, tmp_path):
+def test_mlm_fills_every_mask_with_ranked_candidates(models, tmp_path):
     (answer,) = answers_to("mlm", [models["base"]], "the [MASK] was [MASK] .\n", tmp_path)
     assert len(answer["masks"]) == 2
     for candidates in answer["masks"]:
@@ -175,7 +181,7 @@ def test_standard_streams_are_read_and_written(models, monkeypatch, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-def test_batch_gives_what_each_input_alone_gives(models):
+def test_batching_does_not_change_answers(models):
     predictor = load_predictor("sst2", [models["sst2"]])
     records = [{"text": f"the {noun} was {word} ."} for noun in tiny_tasks.NOUNS for word in ("fine", "dull and sour")]
     alone = [predictor.answer([record])[0]["probabilities"]["0"] for record in records]
@@ -194,10 +200,10 @@ def test_models_are_put_on_the_gpu_where_there_is_one(task, models, monkeypatch)
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @pytest.mark.parametrize("task", ["sst2", "squad2", "ner", "ner_features", "mlm", "nsp"])
-def test_gpu_answers_as_the_cpu_does(task, models, monkeypatch):
+def test_gpu_and_cpu_give_the_same_answers(task, models, monkeypatch):
     record = {"nsp": {"text": "the film .", "text_b": "it was fine ."}, "mlm": {"text": "the [MASK] ."}}.get(task)
     if record is None:
-        record = next(read_records([INPUTS[task]], load_predictor(task, [models[task]]).form, "here"))
+        record = next(read_inputs([INPUTS[task]], load_predictor(task, [models[task]]).form, "here"))
     directory = models.get(task, models["base"])
     (on_gpu,) = load_predictor(task, [directory]).answer([record])
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

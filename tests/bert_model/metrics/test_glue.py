@@ -98,7 +98,7 @@ def test_trivial_baseline_of_each_kind():
         trivial_baseline("rte", [], texts("entailment"))
 
 
-def test_trivial_baseline_by_f1_is_the_positive_class_even_where_it_is_rare():
+def test_trivial_baseline_by_f1_is_the_positive_class_even_if_rare():
     assert trivial_predictions("qqp", texts("0", "0", "1"), texts("0")) == {"0": "1"}
     assert trivial_predictions("cola", texts("0", "0", "1"), texts("1")) == {"0": "0"}
 
@@ -136,7 +136,7 @@ def test_prediction_files_are_scored_against_a_data_file(tmp_path, dev_file, con
     ("content", "message"),
     [
         ("index\tprediction\n5\tyes\n", r"predictions:2: prediction 'yes', expected one of entailment"),
-        ("index\tprediction\n5\tentailment\n5\tentailment\n", r"predictions:3: the id '5' stands twice"),
+        ("index\tprediction\n5\tentailment\n5\tentailment\n", r"predictions:3: the id '5' occurs twice"),
         ("index\tprediction\n5\n", r"predictions:2: 1 columns, expected 2"),
         ("5\tentailment\n", r"predictions:1: header '5.tentailment', expected 'index<TAB>prediction'|:1: header"),
         ("index\tprediction\n5\tentailment\n", r"predictions: rte: no prediction for example '6'"),

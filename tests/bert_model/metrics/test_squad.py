@@ -59,7 +59,7 @@ def test_squad2_scores_empty_answers_and_halves():
     )
 
 
-def test_squad2_passes_over_answers_that_normalize_to_nothing():
+def test_squad2_ignores_answers_that_normalize_to_nothing():
     examples = [question("a", "the", "red")]
     assert score("squad2", examples, {"a": ""})["exact_match"] == 0.0
     assert score("squad2", examples, {"a": "red"})["exact_match"] == 100.0

@@ -15,7 +15,7 @@ import tiny_tasks
 from starlette.testclient import TestClient
 
 from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import load_predictor, predict
 from bert_model.registry import pyfunc, registry
 from bert_model.registry.resolve import resolve_model
@@ -51,7 +51,7 @@ def served(empty_store, tmp_path_factory):
     shutil.copy(empty_store, root / "home" / "mlflow.db")
     base = tiny_tasks.make_model(root / "base")
     directories = {}
-    with TrialPool(num_workers=0) as pool:
+    with WorkerPool(num_workers=0) as pool:
         for name in INPUTS:
             config = tiny_tasks.configuration()
             finetune(tiny_tasks.task_data(name), base, root / name, config, pool=pool, experiment="")
@@ -103,7 +103,7 @@ def test_registered_model_predicts_and_is_fine_tuned_by_its_uri(served, tmp_path
     assert predict("sst2", [resolve_model(name)], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl")) == 1
     (expected,) = load_predictor("sst2", [served["sst2"]]).answer([INPUTS["sst2"]])
     assert json.loads((tmp_path / "out.jsonl").read_text()) == expected
-    with TrialPool(num_workers=0) as pool:
+    with WorkerPool(num_workers=0) as pool:
         config = tiny_tasks.configuration(epochs=[1.0])
         result = finetune(
             tiny_tasks.task_data("mrpc"), resolve_model(name), tmp_path / "mrpc", config, pool=pool, experiment=""

@@ -12,7 +12,7 @@ import tiny_tasks
 
 from bert_model.cli import main
 from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.worker_pool import TrialPool
+from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.registry import artifacts, registry
 from bert_model.registry.model_card import card_problem, description_of
 from bert_model.registry.promotion import GateConfig
@@ -45,7 +45,7 @@ def trained(tmp_path_factory, base):
     """A weak and a strong model of the same task, scored on the same data."""
     root = tmp_path_factory.mktemp("trained")
     data = tiny_tasks.task_data("stsb")
-    with TrialPool(num_workers=0) as pool:
+    with WorkerPool(num_workers=0) as pool:
         for name, epochs in (("weak", 1.0), ("strong", 8.0)):
             finetune(data, base, root / name, tiny_tasks.configuration(epochs=[epochs]), pool=pool, experiment="")
     scores = [
@@ -230,7 +230,7 @@ def two_pretrained(home, tmp_path_factory):
     for number, epochs in ((1, 1.0), (2, 8.0)):
         start = tiny_tasks.make_model(root / f"weights-{number}")
         model = _pretrained(root / f"model-{number}", start, 5.0 - number, data=str(number))
-        with TrialPool(num_workers=0) as pool:
+        with WorkerPool(num_workers=0) as pool:
             configuration = tiny_tasks.configuration(epochs=[epochs])
             finetune(data, model, root / f"stsb-{number}", configuration, pool=pool, experiment="")
     return root
