@@ -65,7 +65,7 @@ def from_mapping(config_class: type[Config], mapping: Mapping[str, Any], where: 
 
 def to_mapping(config: Any) -> dict[str, Any]:
     """Turn a configuration dataclass into plain YAML and JSON values: tuples become lists."""
-    return _plain(dataclasses.asdict(config))
+    return dict(_plain(dataclasses.asdict(config)))
 
 
 def documentation_of(config_class: type) -> dict[str, str]:
@@ -107,7 +107,7 @@ def override(mapping: Mapping[str, Any], assignments: Sequence[str]) -> dict[str
             target[_list_index(target, last, key)] = yaml.load(text, _Loader)
         else:
             target[last] = yaml.load(text, _Loader)
-    return result
+    return dict(result)
 
 
 class _Loader(yaml.SafeLoader):

@@ -34,3 +34,4 @@ beam: Any = apache_beam  # its functions have no types
 
 if (_logger := logging.getLogger("apache_beam")).level == logging.NOTSET:
     _logger.setLevel(logging.WARNING)  # whatever level the program has for its own messages
+logging.getLogger("apache_beam.runners.common").setLevel(logging.CRITICAL)  # logs each error that it raises, too

@@ -23,7 +23,7 @@ def pipeline_options(beam_options: Sequence[str] = ()) -> PipelineOptions:
     """Return Beam's options from the arguments after `--` on the command line.
 
     By default Beam runs in this process and spreads the expensive steps over one worker process per core, or over
-    `--workers N`. A runner that is named, or an option of the direct runner, is passed to Beam as it is. UsageError
+    `--workers N`. A runner that is named, or an option of the direct runner, is passed to Beam unchanged. UsageError
     for an option that would be ignored.
     """
     arguments = list(beam_options)

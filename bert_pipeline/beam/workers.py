@@ -2,12 +2,13 @@
 
 Beam runs in this process; `ParallelFlatMap` hands the elements of a step to a pool of processes, in which each worker
 takes the next element when it is done. Beam's own `--direct_running_mode=multi_processing` deals out all elements in
-advance, waits forever for a worker that was killed, and repeats every log record of its workers (docs/decisions/0014).
+advance, keeps waiting for a worker that was killed, and repeats every log record of its workers (docs/decisions/0015).
 """
 
 import contextlib
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -37,18 +38,20 @@ def worker_processes(options: PipelineOptions, *, preload: str) -> Iterator[None
     `preload` is the module of the steps' functions: it is imported once, and the workers are forked from there.
     """
     global _pool
-    if num_processes(options) < 2:
-        yield
-        return
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([preload])
-    executor = ProcessPoolExecutor(num_processes(options), mp_context=context, initializer=_start_worker)
+    executor = None
+    if num_processes(options) > 1:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([preload])
+        executor = ProcessPoolExecutor(num_processes(options), mp_context=context, initializer=_start_worker)
     _pool = executor
     try:
         yield
     except Exception as error:
-        # Beam raises the exception of a step as another one with the step's name in its message.
-        if any(isinstance(cause, BrokenProcessPool) for cause in _causes(error)):
+        # Beam turns an exception of a step into another one, with the step's name in its message.
+        causes = {type(cause) for cause in _causes(error)}
+        if KeyboardInterrupt in causes:
+            raise KeyboardInterrupt from error
+        if BrokenProcessPool in causes:
             raise BertError(
                 "a worker process of the job exited unexpectedly, most likely out of memory; free memory or give fewer "
                 "workers"
@@ -56,7 +59,8 @@ def worker_processes(options: PipelineOptions, *, preload: str) -> Iterator[None
         raise
     finally:
         _pool = None
-        executor.shutdown(cancel_futures=True)
+        if executor is not None:
+            executor.shutdown(cancel_futures=True)
 
 
 class ParallelFlatMap(DoFn):
@@ -85,7 +89,8 @@ def _call(function: Callable[[Any], Iterable[Any]], element: Any) -> list[Any]:
 
 
 def _start_worker() -> None:
-    """End the worker with the process that started it, however that one ends."""
+    """Make the worker exit without a traceback on Ctrl-C, and with the process that started it, however that ends."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_exit_after, args=(parent.sentinel,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""A generated encyclopaedia in the MediaWiki export format, and every task of the paper over the same invented world."""
+"""A generated encyclopedia in the MediaWiki export format, and all tasks of the paper about the same invented world."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def generate_sample(output: Path, *, seed: int = 1, num_articles: int = 1200) ->
     """Write the sample dump and its task files to `output` as an artefact of kind "sample".
 
     The content depends on `seed` and `num_articles` alone, to the byte. Raises ConfigurationError for fewer than 100
-    articles, ArtefactError when `output` holds files that are not ours.
+    articles, ArtefactError if `output` holds files without a manifest.
     """
     if num_articles < MIN_ARTICLES:
         raise ConfigurationError(f"num_articles: found {num_articles}, expected at least {MIN_ARTICLES}")

@@ -1,4 +1,4 @@
-"""Articles as text: sections of paragraphs of sentences, drawn from the facts by the grammar."""
+"""Articles as text: the grammar draws sentences from facts, arranged in paragraphs and sections."""
 
 import dataclasses
 import random
@@ -34,7 +34,7 @@ class Section:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Article:
-    """The prose of one article with its kind and the entity behind it."""
+    """The prose of one article, its kind and its entity."""
 
     title: str
     kind: str
@@ -149,7 +149,7 @@ class Writer:
         }
 
     def reception_slots(self, praised: bool) -> Slots:
-        """Slots whose words follow from how a work was received."""
+        """Slots of the reception of a work."""
         pick = self.grammar.pick
         return {
             "quality": lambda: pick(PRAISE if praised else BLAME),
@@ -178,12 +178,12 @@ class Writer:
         }
 
     def sentences(self, pool: Sequence[str], count: int, slots: Slots) -> list[str]:
-        """`count` sentences from different templates of the pool, in random order."""
+        """Return `count` sentences from different templates of the pool, in random order."""
         chosen = self.rng.sample(pool, min(count, len(pool)))
         return [self.grammar.fill(template, slots) for template in chosen]
 
     def write(self, plan: Plan, slots: Slots) -> tuple[Section, ...]:
-        """Sections by the plan. The lead is one paragraph; each entry of the other sections is one."""
+        """Return the sections of the plan: one paragraph for the lead, one per entry in the other sections."""
         sections = []
         for heading, entries in plan:
             paragraphs = [tuple(self.sentences(pool, count, slots)) for pool, count in entries]

@@ -1,4 +1,4 @@
-"""The encyclopaedia as a MediaWiki XML export, schema 0.11, as `dumpBackup` writes it."""
+"""The encyclopedia as a MediaWiki XML export, schema 0.11, as `dumpBackup` writes it."""
 
 import bz2
 import hashlib
@@ -36,7 +36,7 @@ class ExportPage(NamedTuple):
 
 
 def export_pages(world: World, articles: list[Article]) -> list[ExportPage]:
-    """Every page of the wiki: articles, redirects, a disambiguation page, a talk page, and the pages behind them."""
+    """Return all pages of the wiki: articles, redirects, a disambiguation page, a talk page and project pages."""
     titles = frozenset(article.title for article in articles)
     pages = [ExportPage("Samplewiki:About", 4, main_page_wikitext(world))]
     for article in articles:
@@ -57,7 +57,7 @@ def export_pages(world: World, articles: list[Article]) -> list[ExportPage]:
 
 
 def write_export(path: Path, pages: list[ExportPage]) -> None:
-    """Write a bz2 export. The bytes depend on the pages alone: identifiers and times are counted, not taken."""
+    """Write a bz2 export. The bytes depend on the pages alone: identifiers and times are counters."""
     with bz2.open(path, "wt", encoding="utf-8", newline="\n", compresslevel=9) as stream:
         stream.writelines(_export_lines(pages))
 
@@ -99,7 +99,7 @@ def _page_xml(number: int, page: ExportPage) -> str:
 
 
 def base36_sha1(data: bytes) -> str:
-    """sha1 as MediaWiki stores it: base 36, 31 digits."""
+    """Return the sha1 as MediaWiki stores it: base 36, 31 digits."""
     number = int.from_bytes(hashlib.sha1(data).digest())
     digits = ""
     while number:

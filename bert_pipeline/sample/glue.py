@@ -21,7 +21,7 @@ Row = Sequence[object]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskFiles:
-    """How one GLUE task draws its examples and lays out its columns."""
+    """Examples and columns of one GLUE task."""
 
     folder: str
     draw: Callable[[Split, int], Iterable[Row]]

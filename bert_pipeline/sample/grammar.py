@@ -1,4 +1,4 @@
-"""Templates to sentences, with every name marked for what it is.
+"""Templates to sentences, with the kind of every name marked.
 
 A template is a sentence with slots in braces and alternatives in brackets: "[In {year} , |]{he} joined the {org}."
 `a~` is the indefinite article. A name is carried as `⟦KIND|surface|target⟧` until the sentence is rendered as plain
@@ -34,7 +34,7 @@ def mark(kind: str, surface: str, target: str = "") -> str:
 
 
 def plain(sentence: str) -> str:
-    """The sentence without marks."""
+    """Return the sentence without marks."""
     return _MARK.sub(r"\2", sentence)
 
 
@@ -44,7 +44,7 @@ def with_marks(sentence: str, render: Callable[[str, str, str], str]) -> str:
 
 
 def tagged(sentence: str) -> list[tuple[str, str]]:
-    """Words of the sentence with their entity kinds ("" outside names)."""
+    """Return the words of the sentence with their entity kinds ("" outside names)."""
     words: list[tuple[str, str]] = []
     position = 0
     for match in _MARK.finditer(sentence):

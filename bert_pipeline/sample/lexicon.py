@@ -1,4 +1,4 @@
-"""The words of the invented encyclopaedia: trades, traits, praise and blame.
+"""The words of the invented encyclopedia: trades, traits, praise and blame.
 
 Every cluster (the tools of one trade, one pole of a trait, the words of praise …) holds words that the articles use in
 the same places. The first half of a cluster may occur in training sets of the tasks, the second half occurs in their
@@ -65,7 +65,7 @@ def seen(words: Sequence[Item]) -> tuple[Item, ...]:
 
 
 def unseen(words: Sequence[Item]) -> tuple[Item, ...]:
-    """The second half of a cluster: words that only dev and test sets use (and the encyclopaedia)."""
+    """The second half of a cluster: words that only dev and test sets use (and the encyclopedia)."""
     return tuple(words[(len(words) + 1) // 2 :])
 
 

@@ -16,7 +16,7 @@ _LAND_ENDINGS = ("or", "un", "ast", "id")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Names:
-    """The stock of names of one world; no name serves twice, but for the surnames that are also towns."""
+    """The names of one world, all different except for surnames that are also towns."""
 
     male: tuple[str, ...]
     female: tuple[str, ...]
@@ -27,7 +27,7 @@ class Names:
 
 
 def make_names(rng: random.Random) -> Names:
-    """Draw the stock of names of a world."""
+    """Draw the names of a world."""
     taken: set[str] = set()
 
     def draw(count: int, endings: Sequence[str]) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ _OPEN = _open_class()
 
 
 def documents(split: Split, num_sentences: int) -> list[list[list[Token]]]:
-    """Documents of a few sentences about one entity, about `num_sentences` in all, as tokens of four columns."""
+    """Return documents of a few sentences about one entity, about `num_sentences` in total, as tokens of four columns."""
     result: list[list[list[Token]]] = []
     written = 0
     while written < num_sentences:

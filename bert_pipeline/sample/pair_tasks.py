@@ -18,7 +18,7 @@ _TRAITS_OF = {
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """What a sentence says: who, of which character, did what to which thing. Words are drawn when it is said."""
+    """The meaning of a sentence: who, of which character, did what to which thing. Words are drawn at writing."""
 
     trade: Trade
     trait: str
@@ -73,7 +73,7 @@ def _other_trade(split: Split, trade: Trade, choices: tuple[Trade, ...] = TRADES
 
 
 def _change(split: Split, statement: Statement, what: str) -> Statement:
-    """The same statement with another character ("pole"), agent, deed, or agent and deed ("event")."""
+    """Return the statement with another character ("pole"), agent, deed, or agent and deed ("event")."""
     if what == "pole":
         return dataclasses.replace(statement, pole=1 - statement.pole)
     other = _other_trade(split, statement.trade, split.trades)
@@ -86,7 +86,7 @@ def _change(split: Split, statement: Statement, what: str) -> Statement:
 
 
 def paraphrases(split: Split, count: int) -> list[tuple[int, str, str]]:
-    """MRPC: (1 or 0, sentence, sentence): the same statement said twice, or with one thing changed."""
+    """MRPC: (1 or 0, sentence, sentence): one statement in two wordings, or with one part changed."""
     rows = []
     for index in range(count):
         label = index % 2
@@ -99,7 +99,7 @@ def paraphrases(split: Split, count: int) -> list[tuple[int, str, str]]:
 
 
 def duplicates(split: Split, count: int) -> list[tuple[str, str, int]]:
-    """QQP: (question, question, 1 or 0): the same question asked twice, or about another thing, or another question."""
+    """QQP: (question, question, 1 or 0): one question in two wordings, or about another thing, or another question."""
     rows = []
     for index in range(count):
         label = index % 2
@@ -136,7 +136,7 @@ def similarities(split: Split, count: int) -> list[tuple[str, str, float]]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Genre:
-    """What can be said of one kind of entity: premises by what they tell, and hypotheses."""
+    """Premises by topic, and hypotheses, for one kind of entity."""
 
     kind: str
     trade: tuple[str, ...]

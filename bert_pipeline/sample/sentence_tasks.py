@@ -54,7 +54,7 @@ _OPINIONS: tuple[str, ...] = (
 
 
 def acceptability(split: Split, count: int) -> list[tuple[int, str]]:
-    """(1 acceptable or 0 not, sentence). A broken sentence is never there beside its whole one."""
+    """(1 acceptable or 0 not, sentence). A broken sentence and its original are never both included."""
     rows = []
     for index in range(count):
         label = index % 2
@@ -67,7 +67,7 @@ def acceptability(split: Split, count: int) -> list[tuple[int, str]]:
 
 
 def sentiment(split: Split, count: int) -> list[tuple[str, int]]:
-    """(sentence in lower case, 1 praise or 0 blame): the words of judgement decide, nothing else differs."""
+    """(sentence in lower case, 1 praise or 0 blame): only the words of judgment differ."""
     rows = []
     for index in range(count):
         label = index % 2

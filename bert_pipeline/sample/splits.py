@@ -1,4 +1,4 @@
-"""Which words and names each split of a task may use."""
+"""The words and names of each split of a task."""
 
 import dataclasses
 import random

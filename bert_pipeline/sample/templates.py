@@ -1,4 +1,4 @@
-"""The sentences that the encyclopaedia is written in, by the kind of article and of section.
+"""The sentences that the encyclopedia is written in, by the kind of article and of section.
 
 Nearly every sentence says something that belongs to the article's trade or to one of its traits, so that any two
 neighbours have something in common which two sentences of different articles have not.

@@ -51,7 +51,7 @@ def talk_wikitext(title: str) -> str:
 
 
 def main_page_wikitext(world: World) -> str:
-    """The project page that says what the encyclopaedia is."""
+    """The project page that says what the encyclopedia is."""
     return (
         f"'''Samplewiki''' is an invented encyclopaedia. {GENERATED_NOTICE}\n\n"
         f"It was drawn with the seed {world.seed} and tells of {len(world.persons)} persons, {len(world.towns)} towns, "
@@ -128,7 +128,7 @@ def _hatnote(article: Article, rng: random.Random) -> str:
 
 
 def _furniture(article: Article, heading: str, rng: random.Random) -> str:
-    """What stands in an article beside its prose, under some headings."""
+    """Return the parts of an article other than prose, under some headings."""
     entity = article.entity
     if isinstance(entity, Town) and heading == "Character":
         rows = "".join(f"|-\n| {year} || {rng.randrange(2, 90) * 100:,}\n" for year in range(1700, 1901, 50))

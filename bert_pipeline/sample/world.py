@@ -69,7 +69,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class World:
-    """Everything that the encyclopaedia knows."""
+    """Everything that the encyclopedia knows."""
 
     seed: int
     names: Names

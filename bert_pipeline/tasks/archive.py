@@ -1,4 +1,4 @@
-"""Unpacking the archives that task data are published in, without trusting them."""
+"""Safe unpacking of task archives from untrusted sources."""
 
 import bz2
 import gzip
@@ -19,14 +19,14 @@ from bert_pipeline.manifest import atomic_directory
 
 CHUNK_BYTES = 1 << 20
 MAX_BYTES = 32 << 30
-"""No task of ours unpacks to more (MNLI, the largest with its parse trees, to about 1 GB)."""
+"""More than any task needs (MNLI with its parse trees, the largest, unpacks to about 1 GB)."""
 MAX_MEMBERS = 100_000
 MAX_RATIO = 150
 """Text compresses 3- to 20-fold; a bomb of zeros about 1,000-fold."""
 RATIO_FLOOR_BYTES = 16 << 20
 """Below this size a high ratio does no harm."""
 MAX_HEADER_BYTES = 1 << 20
-"""What a tar archive may spend on one long name or extended header."""
+"""Maximum size of a long name or extended header in a tar archive."""
 DECOMPRESSORS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 DRIVE = re.compile(r"[A-Za-z]:")
 
@@ -35,7 +35,7 @@ def extract_archive(archive: Path | str, output: Path | str, *, max_bytes: int =
     """Unpack a zip or tar archive (gzip, bzip2, xz or plain) into the new directory `output`; return the file names.
 
     Every member is checked before the first is written. InputError names the member when it is absolute or leaves the
-    directory ("..", a drive, a backslash), is a link, a device or encrypted, stands twice, or when the archive unpacks
+    directory ("..", a drive, a backslash), is a link, a device or encrypted, is repeated, or if the archive unpacks
     to more than `max_bytes` or more than 150 times its own size; also when the archive is damaged. Then nothing is
     left behind. InputError too when `output` exists and is not empty.
     """
@@ -117,7 +117,7 @@ def _write(source: IO[bytes], path: Path, expected: int, check: "_Check") -> Non
 
 
 class _Check:
-    """What has been seen of one archive so far; refuses the member that must not be unpacked."""
+    """Running checks over the members of one archive."""
 
     def __init__(self, archive: Path, allowed: int) -> None:
         self.archive = archive
@@ -136,7 +136,7 @@ class _Check:
         normal = posixpath.normpath(name)
         if not is_directory:
             if normal in self.seen or normal == ".":
-                self.refuse(name, "stands twice or is no file name")
+                self.refuse(name, "is repeated or is not a file name")
             self.seen.add(normal)
         self.total += size
         self.members += 1

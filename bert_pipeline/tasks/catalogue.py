@@ -73,7 +73,7 @@ class Task:
     paper: dict[str, float] = dataclasses.field(default_factory=dict, hash=False)
     """Published figures of BERT: "<model>/<split>/<metric>" -> value on the scale of 0 to 100."""
     paper_source: str = ""
-    """Where they stand."""
+    """Source of the published figures."""
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.name):

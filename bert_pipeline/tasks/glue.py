@@ -1,4 +1,4 @@
-"""GLUE's tab-separated files: a header or none, labels or none, and quotes that are plain text."""
+"""GLUE's tab-separated files, with or without header and labels; quotes are plain text."""
 
 import math
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import Reading, TextExample
 
 NO_CONSENSUS = "-"
-"""The gold label of MNLI and SNLI pairs that the annotators did not agree on."""
+"""The gold label of MNLI and SNLI pairs without agreement of the annotators."""
 
 
 @configuration
@@ -41,7 +41,7 @@ def read_text_examples(
 ) -> Reading:
     """Read a tab-separated file of texts or pairs, with classes (`labels` given) or numbers in `label_range`.
 
-    Fields are what stands between tabs, quotes included. Without `require_labels` a file may lack the label column.
+    Fields are the text between tabs, quotes included. Without `require_labels` a file may lack the label column.
     Up to `incomplete_rows` rows with too few columns are counted and left out; beyond, and for every other defect,
     InputError names file and line, what was found and what was expected.
     """
@@ -84,7 +84,7 @@ def read_text_examples(
         example_id = fields[position[columns.index]] if columns.index in position else str(len(examples))
         if example_id in lines_by_id:
             raise InputError(
-                f"{path}:{number}: the index {example_id!r} stands in line {lines_by_id[example_id]} already; "
+                f"{path}:{number}: the index {example_id!r} is in line {lines_by_id[example_id]} already; "
                 "expected each once"
             )
         lines_by_id[example_id] = number
@@ -98,8 +98,8 @@ def read_text_examples(
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, line without its end) of a UTF-8 file.
 
-    Only line feeds end a line (str.splitlines would also cut at U+2028 and others, which stand inside real fields).
-    A byte-order mark is taken off, a missing final line feed is fine, blank lines at the end are left out.
+    Only line feeds end a line (str.splitlines would also cut at U+2028 and others, which occur inside of fields).
+    A byte-order mark and blank lines at the end are removed, and the final line feed may be missing.
     InputError when the file cannot be read or is not UTF-8.
     """
     try:
@@ -119,7 +119,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _header(path: Path, first: tuple[int, str], columns: Columns) -> list[str] | None:
-    """Return the names of the first line, or None when it is a row of a file without a header."""
+    """Return the column names of the first line, or None if it is a row of a file without a header."""
     names = first[1].split("\t")
     if columns.text_a in names:
         return names

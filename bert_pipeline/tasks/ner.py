@@ -1,4 +1,4 @@
-"""CoNLL-2003's columns: a word and its tag to a line, blank lines between sentences, -DOCSTART- between documents."""
+"""CoNLL-2003's columns: one word and its tag per line, blank lines between sentences, -DOCSTART- between documents."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,13 +10,13 @@ from bert_pipeline.tasks.glue import read_lines
 
 DOCUMENT_MARK = "-DOCSTART-"
 COLUMN_SEPARATOR = re.compile(r"[ \t]+")
-"""Blanks and tabs only: other white space, such as the no-break space, may stand inside a word."""
+"""Spaces and tabs only: other white space, such as the no-break space, may be part of a word."""
 
 
 def read_tagged_examples(path: Path, *, labels: tuple[str, ...], require_tags: bool = True) -> Reading:
     """Read a column file: the first column is the word, the last the tag, in the IOB1 or the IOB2 scheme.
 
-    Tags are returned as IOB2. A -DOCSTART- line ends one document and opens the next; it is no word. Without
+    Tags are returned as IOB2. A -DOCSTART- line ends one document and starts the next; it is not a word. Without
     `require_tags` a file of one column gives words without tags. InputError names file and line of a row with
     another number of columns, or with a tag that is not among `labels` (in either scheme).
     """
@@ -62,7 +62,7 @@ def read_tagged_examples(path: Path, *, labels: tuple[str, ...], require_tags: b
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
-    """Return the tags of one sentence with B- on the first word of every entity; IOB1 and IOB2 are both understood."""
+    """Convert the tags of one sentence from IOB1 or IOB2 to IOB2: B- on the first word of every entity."""
     result: list[str] = []
     previous = "O"
     for tag in tags:
@@ -76,7 +76,7 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
 
 
 def documents(examples: Sequence[TaggedExample]) -> Iterator[list[TaggedExample]]:
-    """Yield the sentences of each document in turn."""
+    """Yield the sentences of each document."""
     current: list[TaggedExample] = []
     for example in examples:
         if current and example.document != current[0].document:

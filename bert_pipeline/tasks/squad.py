@@ -11,15 +11,15 @@ MOVED = "answers moved from a wrong offset to their only occurrence"
 MISPLACED = "answers that do not stand at their offset"
 WITHOUT_ANSWER = "questions without a usable answer"
 NO_OFFSET = -1
-"""The start of an answer that can be scored but not trained on, because its place is unknown."""
+"""The start of an answer with unknown position, which can be scored but not trained on."""
 
 
 def read_span_examples(
     path: Path, *, has_impossible: bool, for_training: bool = False, require_answers: bool = True
 ) -> Reading:
-    """Read a SQuAD file, version 2.0 when `has_impossible`.
+    """Read a SQuAD file, version 2.0 if `has_impossible`.
 
-    An answer whose text does not stand at its offset is counted and, where the text occurs in the context exactly
+    An answer whose text is not at its offset is counted and, if the text occurs in the context exactly
     once, moved there. Other misplaced answers are counted too; `for_training` they are left out, while for scoring,
     which goes by the text alone, they stay with the start `NO_OFFSET`. With `require_answers`, questions that have
     no answer left (and are not marked impossible) are counted and left out. InputError names the file and the
@@ -45,7 +45,7 @@ def read_span_examples(
                     path, question, title, context, f"{where}.qas[{question_number}]", counts, for_training
                 )
                 if example.example_id in seen:
-                    raise InputError(f"{path}: question id {example.example_id!r} stands twice, expected each once")
+                    raise InputError(f"{path}: question id {example.example_id!r} is repeated, expected unique ids")
                 seen.add(example.example_id)
                 if require_answers and not (example.answers or (has_impossible and example.is_impossible)):
                     counts[WITHOUT_ANSWER] = counts.get(WITHOUT_ANSWER, 0) + 1
@@ -57,7 +57,7 @@ def read_span_examples(
 
 
 def is_version_2(path: Path) -> bool:
-    """Tell from its content whether a file is SQuAD 2.0; InputError when it is not SQuAD's JSON."""
+    """Return True if the content of a file is SQuAD 2.0. InputError if it is not SQuAD's JSON."""
     return _has_impossible(_load(path))
 
 

@@ -1,4 +1,4 @@
-"""Multiple choice in comma-separated files with real quoting: SWAG's own columns, or others that a task names."""
+"""Multiple choice in comma-separated files with quoting: SWAG's columns, or those of a task's description."""
 
 import csv
 import io
@@ -10,12 +10,12 @@ from bert_pipeline.tasks.glue import Columns
 
 SWAG_COLUMNS = Columns(text_a="sent1", label="label", index="", endings=("ending0", "ending1", "ending2", "ending3"))
 OPENING = "sent2"
-"""SWAG's column with the words that every ending begins with."""
+"""SWAG's column with the common start of all endings."""
 MAX_FIELD_CHARACTERS = 16 * 1024 * 1024
 
 
 def read_choice_examples(path: Path, *, columns: Columns = SWAG_COLUMNS, require_labels: bool = True) -> Reading:
-    """Read a file of contexts and endings; the label is the number of the right ending, from 0.
+    """Read a file of contexts and endings; the label is the index of the correct ending.
 
     SWAG's context is `sent1`, an ending is `sent2` and one of `ending0` to `ending3`. Where `columns` names endings
     of its own, its `text_a` is the context. Ids are those of the index column, in SWAG the first, nameless one, or
@@ -59,7 +59,7 @@ def _read(path: Path, text: str, columns: Columns, require_labels: bool) -> Read
                 fields = dict(zip(header, row))
                 example_id = str(len(examples)) if index is None else row[index]
                 if example_id in seen:
-                    raise InputError(f"{path}:{line}: the number {example_id!r} stands twice, expected each once")
+                    raise InputError(f"{path}:{line}: the number {example_id!r} is repeated, expected unique numbers")
                 seen.add(example_id)
                 labels = len(columns.endings)
                 examples.append(

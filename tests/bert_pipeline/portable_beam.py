@@ -1,4 +1,4 @@
-"""Beam's portable mode with its parts as processes of their own, as on a cluster: a job server and a worker pool."""
+"""Beam's portable mode as on a cluster: job server and worker pool in separate processes."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ _START_SECONDS = 240
 
 @contextlib.contextmanager
 def portable_beam(directory: Path) -> Iterator[list[str]]:
-    """Start both, yield the Beam options that run a job on them, and end them with all that they started."""
+    """Start both, yield the Beam options of a job on them, and kill both process groups."""
     job_port, pool_port = directory / "job-port", _free_port()
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(_running(directory, _JOB_SERVER, f"--port_file={job_port}"))

@@ -1,4 +1,4 @@
-"""A small corpus of made-up sentences in our own form, and a vocabulary that fits it, for the tests of the jobs."""
+"""A small generated corpus and a vocabulary for it, for tests of the jobs."""
 
 import random
 from collections.abc import Sequence

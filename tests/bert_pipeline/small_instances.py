@@ -1,4 +1,4 @@
-"""Random instances for tests of their files."""
+"""Random instances for tests of file formats."""
 
 import numpy as np
 

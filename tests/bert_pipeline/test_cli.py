@@ -1,4 +1,4 @@
-"""The commands of the data floor do what their functions do, and refuse what would be ignored."""
+"""Data commands: equal to their functions; options that would be ignored raise."""
 
 import argparse
 import subprocess

@@ -1,4 +1,4 @@
-"""Dumps are downloaded whole or not at all, whatever the network does. The server is our own, on loopback."""
+"""Dumps are downloaded completely or not at all, with network faults from a local server."""
 
 import hashlib
 import http.server
@@ -42,9 +42,9 @@ class Site:
             f"/testwiki/20260101/{NAME}": DATA,
         }
         self.break_after: list[int] = []
-        """For each coming request of a dump file: after how many bytes the connection breaks."""
+        """Number of bytes after which the connection breaks, for each of the next requests of a dump file."""
         self.busy = 0
-        """How many coming requests are turned away, each with the wish to come back in 17 seconds."""
+        """Number of the next requests to reject, with `Retry-After: 17`."""
         self.has_ranges = True
         self.requests: list[tuple[str, str, str]] = []
         site = self

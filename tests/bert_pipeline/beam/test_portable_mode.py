@@ -1,4 +1,4 @@
-"""All three jobs in Beam's portable mode make what the local runner makes: code and data cross process borders."""
+"""In Beam's portable mode all jobs give the content of the local mode, across process boundaries."""
 
 from pathlib import Path
 
@@ -37,8 +37,8 @@ def sources(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_corpus_vocabulary_and_instances_are_those_of_the_local_runner(portable, sources, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # the workers stand elsewhere: a relative path is ours to resolve
+def test_portable_mode_gives_content_of_local_mode(portable, sources, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # workers run in another directory, so relative paths must be resolved first
     made = {}
     for name, options in (("local", LOCAL), ("portable", portable)):
         home = Path(name)
@@ -55,7 +55,7 @@ def test_corpus_vocabulary_and_instances_are_those_of_the_local_runner(portable,
 
 
 @pytest.mark.slow
-def test_a_damaged_shard_is_one_sentence_there_too(portable, sources, tmp_path):
+def test_damaged_shard_raises_one_sentence_in_portable_mode(portable, sources, tmp_path):
     build_corpus(sources, tmp_path / "corpus", CORPUS, LOCAL)
     shard = tmp_path / "corpus" / "documents-00001.parquet"
     data = bytearray(shard.read_bytes())

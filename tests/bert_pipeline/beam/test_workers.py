@@ -49,6 +49,10 @@ def fail_on_odd_numbers(number, directory):
     return ()
 
 
+def interrupt(number):
+    raise KeyboardInterrupt
+
+
 def exit_at_once(number):
     os._exit(9)
 
@@ -86,3 +90,10 @@ def test_first_failed_shard_is_raised_with_its_type(tmp_path, workers):
 def test_killed_worker_fails_job_with_a_sentence():
     with pytest.raises(BertError, match="worker process of the job exited unexpectedly, most likely out of memory"):
         run(exit_at_once, range(4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_interrupted_step_raises_keyboard_interrupt(workers):
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupt, range(4), ["--workers", workers])

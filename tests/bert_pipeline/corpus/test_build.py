@@ -1,4 +1,4 @@
-"""Sources become a corpus directory: the same one for any number of workers, or none at all."""
+"""Building corpus directories: equal for any number of workers, complete or absent."""
 
 import bz2
 import gzip
@@ -76,7 +76,7 @@ def write(path: Path, text: str | bytes) -> str:
 
 @pytest.fixture
 def output(tmp_path: Path) -> Iterator[Path]:
-    """Where a corpus goes; nothing but it may be left beside it."""
+    """The path of a corpus; the test fails if other files remain next to it."""
     path = tmp_path / "made" / "corpus"
     path.parent.mkdir()
     yield path

@@ -1,4 +1,4 @@
-"""Documents, their sources other than Wikipedia, and the numbers that decide splits and duplicates."""
+"""Documents, their readers, and the hashes that decide splits and duplicates."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What lies in a corpus directory and is not in its manifest is not read."""
+"""Files in a corpus directory that are missing from its manifest are not read."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the words on the command line name."""
+"""Sources on the command line."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Instance directories: our own by their manifest, and a user's TFRecord files as they are."""
+"""Instance directories with a manifest, and directories of other TFRecord files."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""The vocabulary and instance jobs: the same content from any number of workers, and errors as one sentence."""
+"""The vocabulary and instance jobs: equal content for any number of workers, and errors of one sentence."""
 
 import collections
 import dataclasses
@@ -68,7 +68,7 @@ def test_content_does_not_depend_on_number_of_workers(vocabulary, tmp_path):
 
 
 def test_repeated_shard_has_equal_bytes(corpus, static_both, vocabulary, tmp_path, monkeypatch):
-    """A runner may run failed work again, and slow work a second time beside the first."""
+    """A runner may run failed work again, and start slow work a second time."""
     make, attempts = jobs_instances.make_shard, []
 
     def interrupted(index, shard, output, encoder, config):

@@ -1,4 +1,4 @@
-"""Masked-LM choices: their budget, their mix, and that an instance's mask is a function of its key alone."""
+"""Masked-LM choices: budget, shares, and independence of the batch."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Sentence pairs: their promises one by one, and their distributions against a plain reference algorithm."""
+"""Sentence pairs: invariants, and distributions against a plain reference algorithm."""
 
 import dataclasses
 import random
@@ -28,7 +28,7 @@ VOCABULARY = Tokenizer.from_tokens([*SPECIAL_TOKENS, *(f"t{index}" for index in 
 
 
 def make_documents(sentence_lengths, names=None):
-    """Documents whose every token is a number of its own, so that a span says where it is from."""
+    """Documents of unique tokens, so that the origin of a span is known."""
     flat = [length for document in sentence_lengths for length in document]
     names = names or [f"d{index}" for index in range(len(sentence_lengths))]
     return TokenizedDocuments(

@@ -1,4 +1,4 @@
-"""Documents and instances come back from Parquet as they were written, and other files are refused."""
+"""Documents and instances in Parquet round-trip, and other files raise."""
 
 import numpy as np
 import pyarrow as pa

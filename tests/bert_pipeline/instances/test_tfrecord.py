@@ -1,4 +1,4 @@
-"""TFRecord files: google's read back whole, ours read by others, and damage found."""
+"""TFRecord files: google's are read, protobuf reads the written ones, and damage raises."""
 
 import gzip
 import itertools

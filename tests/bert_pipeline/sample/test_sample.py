@@ -1,4 +1,4 @@
-"""The generated encyclopaedia and its task files: genuine formats, honest labels, the same bytes each time."""
+"""The generated encyclopedia and its task files: real formats, correct labels, reproducible bytes."""
 
 import bz2
 import csv

@@ -1,4 +1,4 @@
-"""Archives are unpacked whole and harmlessly, or not at all."""
+"""Archives are unpacked completely and safely, or not at all."""
 
 import io
 import stat
@@ -55,7 +55,7 @@ def test_archive_is_unpacked_whole(tmp_path, make):
 
 
 def refuses(archive: Path, message: str, **options: int) -> None:
-    """The archive is refused with `message`; nothing is left of it, and nothing stands outside its directory."""
+    """Assert that unpacking raises `message` and writes nothing, inside or outside of the directory."""
     folder = archive.parent
     before = files_below(folder)
     with pytest.raises(InputError, match=message):
@@ -134,7 +134,7 @@ def test_repeated_member_name_raises(tmp_path):
     with tarfile.open(tmp_path / "archive", "w") as container:
         for name in ("a/b.txt", "a/./b.txt"):
             container.addfile(tarfile.TarInfo(name))
-    refuses(tmp_path / "archive", "stands twice")
+    refuses(tmp_path / "archive", "is repeated")
 
 
 def test_file_and_directory_of_one_name_leave_nothing_behind(tmp_path):

@@ -131,7 +131,7 @@ def test_rows_with_one_and_with_five_annotators_may_mix(tmp_path):
         ("1\ta\tb", r"train.tsv:3: 3 columns, expected 4"),
         ("1\ta\tb\t0\tmore", r"train.tsv:3: 5 columns, expected 4"),
         ("1\ta\tb\t2", r"train.tsv:3: label '2', expected one of 0, 1"),
-        ("0\ta\tb\t1", r"train.tsv:3: the index '0' stands in line 2 already"),
+        ("0\ta\tb\t1", r"train.tsv:3: the index '0' is in line 2 already"),
         ("", r"train.tsv:3: 1 columns, expected 4"),
     ],
 )

@@ -92,7 +92,7 @@ def test_version_is_told_by_content(tmp_path, version, questions, expected):
 @pytest.mark.parametrize(
     ("questions", "message"),
     [
-        ([question("q", ("red", 13)), question("q", ("red", 13))], r"question id 'q' stands twice"),
+        ([question("q", ("red", 13)), question("q", ("red", 13))], r"question id 'q' is repeated"),
         ([{"id": "q", "question": "?", "answers": [{"text": "red"}]}], r"question 'q'.*answer_start is None"),
         ([{"id": "q", "question": "?", "answers": [{"text": 3, "answer_start": 1}]}], r"'text' is a int"),
         ([{"id": 7, "question": "?", "answers": []}], r"data\[0\].paragraphs\[0\].qas\[0\]: 'id' is a int"),

@@ -46,7 +46,7 @@ def test_rows_are_numbered_where_the_index_column_is_absent(tmp_path):
     [
         ("0,v,1,s,A.,B,gold,a,b,c,d\n", r"train.csv:4: 11 columns, expected 12"),
         ("0,v,1,s,A.,B,gold,a,b,c,d,4\n", r"train.csv:4: label '4', expected one of 0, 1, 2, 3"),
-        ("5,v,1,s,A.,B,gold,a,b,c,d,1\n", r"train.csv:4: the number '5' stands twice"),
+        ("5,v,1,s,A.,B,gold,a,b,c,d,1\n", r"train.csv:4: the number '5' is repeated"),
         ('0,v,1,s,A.,B,gold,a,b,c,d,"1\n', r"train.csv:4: not valid CSV"),
     ],
 )

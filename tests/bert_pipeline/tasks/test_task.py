@@ -1,4 +1,4 @@
-"""Tasks by name, their files, and splits of one's own."""
+"""Tasks by name, their files, and splits of single files."""
 
 import dataclasses
 import json

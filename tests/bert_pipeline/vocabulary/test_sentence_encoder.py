@@ -1,4 +1,4 @@
-"""Tokenizing many sentences at once gives what tokenizing each of them gives."""
+"""SentenceEncoder equals Tokenizer on each sentence."""
 
 import json
 

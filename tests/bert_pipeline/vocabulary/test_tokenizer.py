@@ -1,4 +1,4 @@
-"""Tokenization agrees with google's, and a directory that does not say what it is, is refused."""
+"""Tokenization equals google's, and incomplete directories raise."""
 
 import json
 import pickle
