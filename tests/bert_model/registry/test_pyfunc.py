@@ -33,7 +33,7 @@ STORED_IMPORTS = {
     ("bert_model.prediction", "answer_records"),
     ("bert_model.prediction", "load_predictor"),
     ("bert_model.task_model", "read_task_facts"),
-    ("bert_model.inference.predict", "answer_records"),
+    ("bert_model.inference.predict", "answer_inputs"),
     ("bert_model.inference.predict", "load_predictor"),
     ("bert_model.finetuning.task_model", "read_task_facts"),
 }
