@@ -9,7 +9,7 @@ import resource
 from multiprocessing import forkserver
 from pathlib import Path
 
-from bert_pipeline.corpus.build import CorpusConfig, plan_shards, plan_splits, read_batches, write_shard
+from bert_pipeline.corpus.steps import CorpusConfig, plan_shards, plan_splits, read_batches, write_shard
 
 
 def extract_dump(dump: Path, output: Path) -> int:

@@ -76,8 +76,8 @@ def make_case(size: str, num_texts: int) -> ServingCase:
     from bert_model.finetuning.finetune import finetune
     from bert_model.finetuning.worker_pool import WorkerPool
     from bert_model.registry.client import model_name
+    from bert_model.registry.operations import promote, register
     from bert_model.registry.promotion import GateConfig
-    from bert_model.registry.registry import promote, register
     from bert_pipeline.tasks.task import load_task_data
 
     scratch = working_directory("serving") / "home"

@@ -335,15 +335,15 @@ def run_attention(arguments: argparse.Namespace) -> int:
 
 
 def run_models(arguments: argparse.Namespace) -> int:
-    from bert_model.registry.registry import list_models, models_table
+    from bert_model.registry.operations import list_models, models_table
 
     print(models_table(list_models()))
     return 0
 
 
 def run_promote(arguments: argparse.Namespace) -> int:
+    from bert_model.registry.operations import promote
     from bert_model.registry.promotion import GateConfig
-    from bert_model.registry.registry import promote
 
     gates = from_mapping(GateConfig, override({}, arguments.assignments))
     decision = promote(arguments.name, arguments.version, arguments.dry_run, config=gates)
@@ -352,7 +352,7 @@ def run_promote(arguments: argparse.Namespace) -> int:
 
 
 def run_rollback(arguments: argparse.Namespace) -> int:
-    from bert_model.registry.registry import rollback
+    from bert_model.registry.operations import rollback
 
     version = rollback(arguments.name)
     print(f"{version.name} version {version.version} is champion again")

@@ -89,9 +89,9 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--output DIR is missing: give a directory for the corpus (or --show TITLE to print an article)"
         )
-    from bert_pipeline.corpus.build import CorpusConfig
     from bert_pipeline.corpus.job import build_corpus
     from bert_pipeline.corpus.quality import describe_corpus
+    from bert_pipeline.corpus.steps import CorpusConfig
 
     config = CorpusConfig(**given, strict=arguments.strict)
     with _shown("pages") as progress:

@@ -21,6 +21,16 @@ from typing import Any, Literal, cast
 
 from bert_pipeline.errors import ArtefactError, InputError
 
+
+def check_shard(path: str, sha256: str) -> None:
+    """Raise ArtefactError if the shard's sha256 differs from the one in its manifest."""
+    found = file_sha256(Path(path))
+    if found != sha256:
+        raise ArtefactError(
+            f"{path}: sha256 is {found[:12]}…, expected {sha256[:12]}…; the file was changed or damaged, make it again"
+        )
+
+
 MANIFEST_NAME = "manifest.json"
 FORMAT_VERSION = 1
 

@@ -11,7 +11,7 @@ import pytest
 
 from bert_model.cli import main
 from bert_model.inference.predict import load_predictor
-from bert_model.registry import registry
+from bert_model.registry import operations
 from bert_model.training.metrics_log import read_lines, tracking_uri
 from bert_model.training.mlflow_sync import open_client
 from bert_pipeline.manifest import load_manifest
@@ -60,7 +60,7 @@ def test_versions_are_listed_with_score_and_alias(data, capsys):
 
 @pytest.mark.parametrize(("name", "source"), [("bert-tiny", "pretraining/model"), ("bert-tiny-sst2", "finetuned")])
 def test_downloaded_version_is_the_registered_directory(data, name, source):
-    local = registry.download(f"models:/{name}@candidate")
+    local = operations.download(f"models:/{name}@candidate")
     assert load_manifest(local, verify="sha256").sha256 == load_manifest(data / source).sha256
 
 
@@ -84,14 +84,14 @@ def test_registered_version_passes_the_gates(data, capsys):
 
 
 def test_registering_the_same_directory_keeps_its_version(data):
-    assert registry.register(data / "finetuned", "bert-tiny-sst2").version == 1
+    assert operations.register(data / "finetuned", "bert-tiny-sst2").version == 1
 
 
 def test_versions_lead_to_their_runs_and_metrics(data):
     client = open_client()
     experiments = {experiment.name: experiment.experiment_id for experiment in client.search_experiments()}
     assert {"bert", "finetuning", "pretraining"} <= set(experiments)
-    run_id = registry.get_version("models:/bert-tiny/1").run_id
+    run_id = operations.get_version("models:/bert-tiny/1").run_id
     assert client.get_run(run_id).info.experiment_id == experiments["pretraining"]
     assert [metric.step for metric in client.get_metric_history(run_id, "held_out/mlm_loss")] == [10, 20]
 

@@ -24,7 +24,7 @@ ONLY_IN = {
     ),
     "mlflow": (
         "bert_model/training/mlflow_sync.py",
-        "bert_model/registry/registry.py",
+        "bert_model/registry/operations.py",
         "bert_model/registry/client.py",
         "bert_model/registry/artifacts.py",
         "bert_model/registry/pyfunc.py",

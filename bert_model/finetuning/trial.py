@@ -32,9 +32,9 @@ from bert_model.model.config import CONFIG_NAME, IGNORED_LABEL, BertConfig
 from bert_model.model.cpu_kernels import Shape, cpu_settings
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.weights import load_model
-from bert_model.training.config import OptimizerConfig, learning_rate_at
 from bert_model.training.distributed import autocast
 from bert_model.training.optimizer import build_optimizer, clip_gradients, set_learning_rate
+from bert_model.training.schedule import OptimizerConfig, learning_rate_at
 from bert_pipeline.manifest import atomic_write
 
 MAX_REPORTED_LOSSES = 20

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from bert_model.model.config import BertConfig
-from bert_model.training.config import OptimizerConfig, learning_rate_at
+from bert_model.training.schedule import OptimizerConfig, learning_rate_at
 from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig

@@ -13,9 +13,9 @@ from bert_pipeline.errors import UsageError
 def resolve_model(reference: str) -> Path:
     """Return the local directory of a model, downloaded if the reference is a `models:/` URI or a hub id."""
     if reference.startswith("models:/"):
-        from bert_model.registry import registry  # imports torch and the models, which a directory does not need
+        from bert_model.registry import operations  # imports torch and the models, which a directory does not need
 
-        return registry.download(reference)
+        return operations.download(reference)
     if Path(reference).is_dir():
         return Path(reference)
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", reference) or Path(reference).exists():

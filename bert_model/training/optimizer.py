@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from bert_model.training.config import OptimizerConfig
+from bert_model.training.schedule import OptimizerConfig
 from bert_pipeline.errors import ArtefactError
 
 # Adam's bias corrections are 1 - beta ** step: with a step this large both are exactly 1 in double precision, so

@@ -1,4 +1,4 @@
-"""The corpus job: a Beam graph around the steps of `bert_pipeline.corpus.build`.
+"""The corpus job: a Beam graph around the steps of `bert_pipeline.corpus.steps`.
 
 Documents never travel between workers: a worker writes them to files in the scratch directory, and Beam carries names,
 counts and one byte per document. So memory stays flat, and any runner that shares a file system with this process
@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from bert_pipeline.beam import PipelineOptions, beam
+from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.shards import call_periodically, has_failed, raise_failure, record_failure
+from bert_pipeline.beam.progress import call_periodically
 from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.batches import PageBatch
-from bert_pipeline.corpus.build import (
+from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
+from bert_pipeline.corpus.steps import (
     CorpusConfig,
     Shard,
     Split,
@@ -34,7 +36,6 @@ from bert_pipeline.corpus.build import (
     read_batches,
     write_shard,
 )
-from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, atomic_write, foreign_input, load_manifest, publishing
 

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from bert_pipeline.beam import beam
+from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.shards import Progress, check_shard, has_failed, raise_failure, record_failure, report_shards
+from bert_pipeline.beam.progress import Progress, report_shards
 from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.parquet import read_sentences
@@ -35,7 +36,7 @@ from bert_pipeline.instances.pairs import (
 )
 from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter
 from bert_pipeline.instances.tfrecord import TfrecordWriter
-from bert_pipeline.manifest import Manifest, atomic_write, file_sha256, input_of, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, atomic_write, check_shard, file_sha256, input_of, load_manifest, publishing
 from bert_pipeline.randomness import key_of_text
 from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer
 

@@ -21,13 +21,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bert_pipeline.beam import beam
+from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.shards import Progress, check_shard, has_failed, raise_failure, record_failure, report_shards
+from bert_pipeline.beam.progress import Progress, report_shards
 from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.manifest import Manifest, atomic_write, file_sha256, input_of, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, atomic_write, check_shard, file_sha256, input_of, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary
 from bert_pipeline.vocabulary.wordpiece import (
     VocabularyConfig,

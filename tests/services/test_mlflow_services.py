@@ -23,7 +23,7 @@ from stack import Stack
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.presets import preset_from_mapping
-from bert_model.registry import registry
+from bert_model.registry import operations
 from bert_model.training.metrics_log import METRICS_NAME, metric_key, read_lines, read_state
 from bert_model.training.mlflow_sync import open_client
 from workflows.lib.launchpad import asset_configs
@@ -63,7 +63,7 @@ def registered(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             for kind, epochs in (("weak", 1.0), ("strong", 8.0)):
                 settings = tiny_tasks.configuration(epochs=[epochs])
                 finetune(tiny_tasks.task_data("stsb"), base, root / kind, settings, pool=pool, experiment="")
-                registry.register(root / kind, name, tags={"licence": "Apache-2.0"})
+                operations.register(root / kind, name, tags={"licence": "Apache-2.0"})
         yield name
 
 
@@ -99,17 +99,17 @@ def test_concurrent_promotions_keep_the_better_version(stack: Stack, registered:
         for client in clients:
             client.kill()
             client.wait()
-    held = {alias: version.version for version in registry.list_models(registered) for alias in version.aliases}
+    held = {alias: version.version for version in operations.list_models(registered) for alias in version.aliases}
     # Either version 1 was champion for a moment and is the former one, or it met a better champion and was refused.
     assert second == "promoted"
     assert held == {"candidate": 2, "champion": 2} | ({"previous": 1} if first == "promoted" else {})
-    decisions = [json.loads(version.tags["promotion"]) for version in registry.list_models(registered)]
+    decisions = [json.loads(version.tags["promotion"]) for version in operations.list_models(registered)]
     assert [decision["promoted"] for decision in decisions] == [first == "promoted", True]
 
 
 def test_artifacts_go_through_the_server_to_its_own_folder(stack: Stack, registered: str, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "another-machine"))
-    fetched = registry.download(f"models:/{registered}/2")
+    fetched = operations.download(f"models:/{registered}/2")
     weights = (fetched / "model.safetensors").read_bytes()
     stored = [path.read_bytes() for path in (stack.base / "mlflow" / "artifacts").rglob("model.safetensors")]
     assert weights in stored

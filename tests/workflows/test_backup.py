@@ -11,7 +11,7 @@ import miniature
 import pytest
 from spoiled import flip_byte
 
-from bert_model.registry import registry
+from bert_model.registry import operations
 from bert_model.training.mlflow_sync import open_client
 from bert_pipeline.errors import ArtefactError
 from bert_pipeline.manifest import load_manifest
@@ -36,9 +36,9 @@ def first(finished_home: BertHome, clean_environment: Path, tmp_path: Path, monk
 
 
 def test_restored_home_has_runs_versions_aliases_and_artifacts(first, tmp_path, monkeypatch):
-    with registry.registry_client() as client:
-        client.set_registered_model_alias(MODEL, registry.CHAMPION, "1")
-    versions = registry.list_models()
+    with operations.registry_client() as client:
+        client.set_registered_model_alias(MODEL, operations.CHAMPION, "1")
+    versions = operations.list_models()
     with contextlib.closing(sqlite3.connect(first.path / "mlflow.db")) as writer:
         writer.execute("insert into experiments (name, lifecycle_stage) values ('half-written', 'active')")
         manifest = create_backup(first, tmp_path / "backup")  # while another process is in a transaction
@@ -49,10 +49,10 @@ def test_restored_home_has_runs_versions_aliases_and_artifacts(first, tmp_path, 
     second = BertHome(directory=str(tmp_path / "a second home"))
     monkeypatch.setenv("BERT_HOME", str(second.path))
     restore_backup(tmp_path / "backup", second)
-    assert registry.list_models() == versions
-    assert registry.get_version(f"models:/{MODEL}@champion").version == 1
+    assert operations.list_models() == versions
+    assert operations.get_version(f"models:/{MODEL}@champion").version == 1
     for version in versions:
-        local = registry.download(f"models:/{version.name}/{version.version}")
+        local = operations.download(f"models:/{version.name}/{version.version}")
         assert load_manifest(local, verify="sha256").sha256 == version.content_sha256
 
     client = open_client(second.tracking_uri)
@@ -81,7 +81,7 @@ def test_version_registered_during_backup_is_whole_or_absent(first, tmp_path, mo
 
     def register_between(source: Path, target: Path) -> None:
         if source == first.artifacts:
-            registry.register(first.finetuning(miniature.DUMP, "sst2"), "bert-small-sst2")
+            operations.register(first.finetuning(miniature.DUMP, "sst2"), "bert-small-sst2")
         copy_tree(source, target)
 
     monkeypatch.setattr(backup, "copy_tree", register_between)
@@ -90,8 +90,8 @@ def test_version_registered_during_backup_is_whole_or_absent(first, tmp_path, mo
     restore_backup(tmp_path / "backup", second)
     monkeypatch.setenv("BERT_HOME", str(second.path))
     shutil.rmtree(first.path)
-    for version in registry.list_models():
-        assert registry.download(f"models:/{version.name}/{version.version}").is_dir()
+    for version in operations.list_models():
+        assert operations.download(f"models:/{version.name}/{version.version}").is_dir()
 
 
 def test_database_copy_is_a_snapshot_between_transactions(tmp_path):

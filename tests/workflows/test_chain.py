@@ -189,7 +189,7 @@ def test_losses_are_in_the_event_log_of_the_training_run(instance):
 
 
 def test_registered_versions_carry_lineage(finished_home, monkeypatch):
-    from bert_model.registry.registry import list_models
+    from bert_model.registry.operations import list_models
 
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -205,7 +205,7 @@ def test_registered_versions_carry_lineage(finished_home, monkeypatch):
 
 
 def test_promotion_decision_is_shown_and_stored_with_the_version(finished_home, instance, finished_log):
-    from bert_model.registry.registry import list_models
+    from bert_model.registry.operations import list_models
 
     event = instance.get_latest_materialization_event(dg.AssetKey("promotion_decision")).asset_materialization
     (version,) = list_models("bert-tiny")

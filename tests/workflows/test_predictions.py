@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 from spoiled import refused, republish
 
+from bert_model.registry.operations import promote
 from bert_model.registry.promotion import GateConfig
-from bert_model.registry.registry import promote
 from bert_pipeline.manifest import file_sha256, load_manifest
 from workflows.backup import relocate
 from workflows.definitions import defs

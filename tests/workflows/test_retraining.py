@@ -9,8 +9,8 @@ import miniature
 import pytest
 
 from bert_model.presets import preset_from_mapping
+from bert_model.registry.operations import list_models, promote
 from bert_model.registry.promotion import GateConfig
-from bert_model.registry.registry import list_models, promote
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 from workflows.backup import relocate
 from workflows.definitions import defs

@@ -13,7 +13,7 @@ import planted
 import pytest
 
 from bert_model.presets import preset_from_mapping
-from bert_model.registry.registry import list_models
+from bert_model.registry.operations import list_models
 from bert_model.training.metrics_log import tracking_uri
 from bert_model.training.mlflow_sync import open_client
 from workflows.definitions import defs

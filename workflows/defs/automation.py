@@ -126,7 +126,7 @@ def starting_model(home: BertHome) -> str:
         raise ConfigurationError(f"{START_VARIABLE}: found {start!r}, expected {' or '.join(STARTS)}")
     if start == "scratch":
         return ""
-    from bert_model.registry.registry import CHAMPION, list_models
+    from bert_model.registry.operations import CHAMPION, list_models
 
     home.apply_environment()
     name = launchpad_preset().model_name

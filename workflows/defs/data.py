@@ -15,7 +15,7 @@ from pydantic import Field
 
 from bert_model.presets import SampleConfig
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.corpus.build import CorpusConfig
+from bert_pipeline.corpus.steps import CorpusConfig
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import (
@@ -29,9 +29,10 @@ from bert_pipeline.manifest import (
 )
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
+from workflows.lib.lineage import SOURCES_NAME, dump_sources
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, shortened, table
 from workflows.lib.resources import BertHome, dump_partitions, job_tags, sample_seed
-from workflows.lib.reuse import SOURCES_NAME, build_or_reuse, code_version, dump_sources
+from workflows.lib.reuse import build_or_reuse, code_version
 
 OWNERS = ["team:data"]
 BEAM_OPTIONS = (

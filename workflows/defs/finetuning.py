@@ -17,6 +17,7 @@ from workflows.defs.data import OWNERS as DATA_OWNERS
 from workflows.defs.data import dump
 from workflows.defs.pretraining import OWNERS, TRAINING_POOL, pretrained_model
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
+from workflows.lib.lineage import TASK_SOURCE_NAME, load_published_task
 from workflows.lib.metadata import (
     as_dagster_failures,
     manifest_metadata,
@@ -28,7 +29,7 @@ from workflows.lib.metadata import (
     table,
 )
 from workflows.lib.resources import BertHome, dump_and_task, dump_label, dump_task_partitions, job_tags, sample_seed
-from workflows.lib.reuse import TASK_SOURCE_NAME, build_or_reuse, code_version, load_published_task
+from workflows.lib.reuse import build_or_reuse, code_version
 
 # --- task_data ---
 

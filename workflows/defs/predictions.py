@@ -61,7 +61,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
     The champion is resolved when the run starts; manifest and metadata name its version. The same files are not
     answered twice by the same version. Without any file nothing is materialized.
     """
-    from bert_model.registry.registry import download, get_version
+    from bert_model.registry.operations import download, get_version
 
     task = context.partition_key
     home.apply_environment()

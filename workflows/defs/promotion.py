@@ -15,10 +15,11 @@ from workflows.defs.automation import AFTER_INPUTS, MONTHLY, after_last_of
 from workflows.defs.finetuning import finetuned_model
 from workflows.defs.pretraining import OWNERS, pretrained_model, training_picture
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
+from workflows.lib.lineage import lineage_tags, registered_name, text_licence
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, score_preview, table
 from workflows.lib.report import REPORT_NAME, SCORES_PLOT, TRAINING_PLOT, collect_results, write_report
 from workflows.lib.resources import BertHome, dump_and_task, dump_partitions, dump_task_partitions, job_tags
-from workflows.lib.reuse import code_version, lineage_tags, registered_name, text_licence
+from workflows.lib.reuse import code_version
 from workflows.lib.torchrun import read_metrics
 
 # --- registration ---
@@ -29,7 +30,7 @@ REGISTRY_POOL = "registry"
 REGISTRY_RETRIES = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EXPONENTIAL)
 """For a registry that does not answer; a promotion that is refused is not tried again."""
 
-REGISTRY_CODE = code_version("bert_model.registry.registry.register", "bert_model.registry.registry.promote")
+REGISTRY_CODE = code_version("bert_model.registry.operations.register", "bert_model.registry.operations.promote")
 
 LICENCE = Field(
     default="",
@@ -110,7 +111,7 @@ def _register(
     context: dg.AssetExecutionContext, licence: str, home: BertHome, dump: str, task: str | None = None
 ) -> Any:
     """Register the pre-trained model of a dump, or with `task` its fine-tuned one."""
-    from bert_model.registry.registry import register
+    from bert_model.registry.operations import register
 
     home.apply_environment()
     pretrained = home.current_model(dump)
@@ -218,7 +219,7 @@ def promotion_decision(
     The table of tasks and gates is printed and stored with the version; where every gate passes the alias moves and
     the former champion stays as `previous`. The job `rollback` undoes it.
     """
-    from bert_model.registry.registry import list_models
+    from bert_model.registry.operations import list_models
 
     home.apply_environment()
     with as_dagster_failures():
@@ -241,7 +242,7 @@ def promotion_decision(
 
 def _decide(context: dg.AssetExecutionContext, config: Any, version: Any) -> Decision:
     """Evaluate the promotion gates for a version, and promote it if they pass and it is not champion already."""
-    from bert_model.registry.registry import CHAMPION, promote
+    from bert_model.registry.operations import CHAMPION, promote
 
     already = CHAMPION in version.aliases
     gates = from_launchpad(GateConfig, config)
@@ -293,7 +294,7 @@ class RollbackLaunchpad(dg.Config):
 @dg.op(pool=REGISTRY_POOL)
 def evaluate_promotion(context: dg.OpExecutionContext, config: DecisionLaunchpad, home: BertHome) -> None:
     """Evaluate the promotion gates for a version, and promote it unless this is a dry run."""
-    from bert_model.registry.registry import promote
+    from bert_model.registry.operations import promote
 
     home.apply_environment()
     with as_dagster_failures():
@@ -307,7 +308,7 @@ def evaluate_promotion(context: dg.OpExecutionContext, config: DecisionLaunchpad
 @dg.op(pool=REGISTRY_POOL)
 def rollback_champion(context: dg.OpExecutionContext, config: RollbackLaunchpad, home: BertHome) -> None:
     """Restore the previous champion."""
-    from bert_model.registry.registry import rollback
+    from bert_model.registry.operations import rollback
 
     home.apply_environment()
     with as_dagster_failures():

@@ -17,8 +17,8 @@ import numpy as np
 
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest
+from workflows.lib.lineage import dump_sources
 from workflows.lib.resources import BertHome, sample_seed
-from workflows.lib.reuse import dump_sources
 
 MARKUP = re.compile(
     r"\{\{|\}\}|\[\[|\]\]|\{\||\|\}|'''|<\s*/?\s*(?:ref|nowiki|math|gallery|table|div|span|br|small|sub|sup|blockquote)\b"

@@ -7,8 +7,8 @@ from typing import Any
 
 from bert_pipeline.manifest import load_manifest
 from workflows.lib.data_checks import Verdict, failed, fails_if_unreadable
+from workflows.lib.lineage import load_published_task, registered_name
 from workflows.lib.resources import BertHome, dump_and_task
-from workflows.lib.reuse import load_published_task, registered_name
 from workflows.lib.torchrun import read_metrics
 
 HELD_OUT_LOSS = "held_out/mlm_loss"
@@ -218,7 +218,7 @@ def registered_task_consistent(home: BertHome, partition: str) -> Verdict:
 def registered_consistent(directory: Path, name: str) -> Verdict:
     """Check that a version of `name` has the directory's content and downloads intact; the champion as well, if any."""
     from bert_model.registry.artifacts import check_outputs
-    from bert_model.registry.registry import CANDIDATE, CHAMPION, download, list_models
+    from bert_model.registry.operations import CANDIDATE, CHAMPION, download, list_models
 
     expected = load_manifest(directory, verify="sha256").sha256
     versions = list_models(name)

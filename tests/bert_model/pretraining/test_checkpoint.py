@@ -16,8 +16,8 @@ from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model
 from bert_model.pretraining import checkpoint
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, Snapshot, restore, take_snapshot
-from bert_model.training.config import OptimizerConfig
 from bert_model.training.optimizer import build_optimizer, optimizer_tensors
+from bert_model.training.schedule import OptimizerConfig
 from bert_pipeline.errors import ArtefactError, TrainingError
 
 CONFIG = BertConfig.from_preset("tiny", vocab_size=60, hidden_size=16, max_position_embeddings=16)

@@ -10,7 +10,7 @@ import torch
 from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.pretraining.config import ModelConfig, PhaseConfig, PretrainingConfig
-from bert_model.training.config import learning_rate_at
+from bert_model.training.schedule import learning_rate_at
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError
 

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import load_predictor, predict
-from bert_model.registry import pyfunc, registry
+from bert_model.registry import operations, pyfunc
 from bert_model.registry.resolve import resolve_model
 from bert_model.training.metrics_log import tracking_uri
 from bert_pipeline.manifest import load_manifest
@@ -55,7 +55,7 @@ def served(empty_store, tmp_path_factory):
         for name in INPUTS:
             config = tiny_tasks.configuration()
             finetune(tiny_tasks.task_data(name), base, root / name, config, pool=pool, experiment="")
-            registry.register(root / name, registry.model_name("tiny", name))
+            operations.register(root / name, operations.model_name("tiny", name))
             directories[name] = root / name
     yield directories
     for name, value in before.items():
@@ -66,7 +66,7 @@ def served(empty_store, tmp_path_factory):
 
 def load(name):
     mlflow.set_tracking_uri(tracking_uri())  # the registry restores MLflow's own default
-    return mlflow.pyfunc.load_model(f"models:/{registry.model_name('tiny', name)}@candidate")
+    return mlflow.pyfunc.load_model(f"models:/{operations.model_name('tiny', name)}@candidate")
 
 
 @pytest.mark.parametrize("name", sorted(INPUTS))
@@ -98,7 +98,7 @@ def test_http_server_answers_and_refuses_a_wrong_schema(served):
 
 
 def test_registered_model_predicts_and_is_fine_tuned_by_its_uri(served, tmp_path):
-    name = f"models:/{registry.model_name('tiny', 'sst2')}@candidate"
+    name = f"models:/{operations.model_name('tiny', 'sst2')}@candidate"
     (tmp_path / "in.txt").write_text(INPUTS["sst2"]["text"] + "\n")
     assert predict("sst2", [resolve_model(name)], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl")) == 1
     (expected,) = load_predictor("sst2", [served["sst2"]]).answer([INPUTS["sst2"]])

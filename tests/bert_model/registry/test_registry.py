@@ -13,7 +13,7 @@ import tiny_tasks
 from bert_model.cli import main
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
-from bert_model.registry import artifacts, registry
+from bert_model.registry import artifacts, operations
 from bert_model.registry.model_card import card_problem, description_of
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
@@ -57,44 +57,44 @@ def trained(tmp_path_factory, base):
 
 
 def register(directory, name, **tags):
-    return registry.register(directory, name, tags={"licence": "Apache-2.0", **tags})
+    return operations.register(directory, name, tags={"licence": "Apache-2.0", **tags})
 
 
 def aliases_of(name):
-    return {alias: version.version for version in registry.list_models(name) for alias in version.aliases}
+    return {alias: version.version for version in operations.list_models(name) for alias in version.aliases}
 
 
 def test_better_version_becomes_champion_and_rollback_restores(home, trained):
-    name = registry.model_name("tiny", "stsb")
+    name = operations.model_name("tiny", "stsb")
     register(trained / "weak", name)
-    assert registry.promote(name).require().promoted
+    assert operations.promote(name).require().promoted
     second = register(trained / "strong", name, dump="samplewiki-1")
     assert aliases_of(name) == {"candidate": 2, "champion": 1}
-    decision = registry.promote(name, dry_run=True)
+    decision = operations.promote(name, dry_run=True)
     assert decision.passed
     assert aliases_of(name)["champion"] == 1  # a dry run moves nothing
-    assert registry.promote(name).require().promoted
+    assert operations.promote(name).require().promoted
     assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}
     assert second.tags["dump"] == "samplewiki-1"
-    stored = json.loads(registry.get_version(f"models:/{name}@champion").tags["promotion"])
+    stored = json.loads(operations.get_version(f"models:/{name}@champion").tags["promotion"])
     assert [gate["name"] for gate in stored["gates"]][-2:] == ["better", "no_task_worse"]
     assert stored["tasks"][0]["champion"]["version"] == 1
     table = stored_beside(home, second, "promotion.txt").read_text()
     assert all(gate["name"] in table for gate in stored["gates"])
     assert table.rstrip().endswith("bert-tiny-stsb version 2 is champion")
-    assert registry.rollback(name).version == 1
+    assert operations.rollback(name).version == 1
     assert aliases_of(name) == {"candidate": 2, "champion": 1, "previous": 2}
-    assert registry.promote(name, 2).refused_by == ("not_rolled_back",)  # a promotion that was undone is not repeated
-    assert registry.rollback(name).version == 2
-    assert registry.promote(name, 1, dry_run=True).refused_by[0] == "not_rolled_back"
+    assert operations.promote(name, 2).refused_by == ("not_rolled_back",)  # a promotion that was undone is not repeated
+    assert operations.rollback(name).version == 2
+    assert operations.promote(name, 1, dry_run=True).refused_by[0] == "not_rolled_back"
 
 
 def test_worse_version_is_refused_and_the_champion_stays(home, trained):
     name = "bert-tiny-worse"
     register(trained / "strong", name)
-    registry.promote(name).require()
+    operations.promote(name).require()
     register(trained / "weak", name)
-    decision = registry.promote(name, config=GateConfig(tolerance=1000.0))
+    decision = operations.promote(name, config=GateConfig(tolerance=1000.0))
     assert decision.refused_by == ("better",)
     with pytest.raises(PromotionError, match=r"version 2 is not promoted \(better: .*version 1 stays champion"):
         decision.require()
@@ -118,7 +118,7 @@ def test_same_content_is_registered_once(home, trained):
     name = "bert-tiny-once"
     first = register(trained / "weak", name)
     assert register(trained / "weak", name).version == first.version == 1
-    assert len(registry.list_models(name)) == 1
+    assert len(operations.list_models(name)) == 1
 
 
 def test_downloaded_model_is_the_registered_one_bit_for_bit(home, trained):
@@ -126,9 +126,9 @@ def test_downloaded_model_is_the_registered_one_bit_for_bit(home, trained):
     register(trained / "weak", name)
     local = resolve_model(f"models:/{name}@candidate")
     assert load_manifest(local, verify="sha256").sha256 == load_manifest(trained / "weak").sha256
-    assert registry.download(f"models:/{name}/1") == local  # from the cache
+    assert operations.download(f"models:/{name}/1") == local  # from the cache
     next(local.glob("*.safetensors")).write_bytes(b"spoiled")
-    assert load_manifest(registry.download(f"models:/{name}/1"), verify="sha256")  # downloaded again
+    assert load_manifest(operations.download(f"models:/{name}/1"), verify="sha256")  # downloaded again
 
 
 def _stored(home, version):
@@ -144,10 +144,10 @@ def test_damaged_version_is_neither_promoted_nor_downloaded(home, trained):
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1  # one flipped bit, which safetensors loads silently
     weights.write_bytes(bytes(data))
-    assert "intact" in registry.promote(name).refused_by
+    assert "intact" in operations.promote(name).refused_by
     shutil.rmtree(home / "cache", ignore_errors=True)
     with pytest.raises(ArtefactError, match="was changed or damaged"):
-        registry.download(f"models:/{name}/1")
+        operations.download(f"models:/{name}/1")
 
 
 class Planted:
@@ -160,13 +160,13 @@ def test_planted_pickle_is_refused_and_never_run(home, trained, tmp_path):
     version = register(trained / "weak", name)
     (_stored(home, version) / "pytorch_model.bin").write_bytes(pickle.dumps(Planted()))
     shutil.rmtree(home / "cache", ignore_errors=True)
-    assert "intact" in registry.promote(name).refused_by
+    assert "intact" in operations.promote(name).refused_by
     with pytest.raises(ArtefactError, match="pytorch_model.bin"):
-        registry.download(f"models:/{name}/1")
+        operations.download(f"models:/{name}/1")
     shutil.copytree(trained / "weak", tmp_path / "spoiled")
     (tmp_path / "spoiled" / "model.pkl").write_bytes(pickle.dumps(Planted()))
     with pytest.raises(ArtefactError, match="model.pkl"):
-        registry.register(tmp_path / "spoiled", name)
+        operations.register(tmp_path / "spoiled", name)
     assert not (home / "planted-code-ran").exists()
 
 
@@ -174,7 +174,7 @@ def test_directory_of_another_kind_is_refused(home, tmp_path):
     with publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft:
         (draft.path / "a.json").write_text("{}")
     with pytest.raises(ArtefactError, match="is a corpus"):
-        registry.register(tmp_path / "corpus", "bert-tiny-corpus")
+        operations.register(tmp_path / "corpus", "bert-tiny-corpus")
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_directory_of_another_kind_is_refused(home, tmp_path):
     ["../../etc", "bert-tiny/../x", "bert-Tiny", "bert-tiny%2f", "bert-tiny\n", "sst2", "", "bert-" + "x" * 300],
 )
 def test_invalid_name_is_refused_before_the_registry_is_opened(name, monkeypatch):
-    monkeypatch.setattr(registry, "registry_client", None)
-    for operation in (registry.promote, registry.rollback, lambda n: registry.register("x", n)):
+    monkeypatch.setattr(operations, "registry_client", None)
+    for operation in (operations.promote, operations.rollback, lambda n: operations.register("x", n)):
         with pytest.raises(UsageError, match="expected bert-<preset>"):
             operation(name)
 
@@ -191,19 +191,19 @@ def test_invalid_name_is_refused_before_the_registry_is_opened(name, monkeypatch
 @pytest.mark.parametrize("reference", ["models:/bert-tiny", "models:/../x@champion", "models:/bert-tiny@a/b"])
 def test_reference_outside_the_pattern_is_refused(reference):
     with pytest.raises(UsageError):
-        registry.download(reference)
+        operations.download(reference)
 
 
 def test_unknown_name_alias_and_version_are_errors(home, trained):
     register(trained / "weak", "bert-tiny-known")
     with pytest.raises(UsageError, match="bert-tiny-unknown: no such registered model"):
-        registry.promote("bert-tiny-unknown")
+        operations.promote("bert-tiny-unknown")
     with pytest.raises(UsageError, match=r"has no alias 'champion' \(aliases: candidate\)"):
-        registry.download("models:/bert-tiny-known@champion")
+        operations.download("models:/bert-tiny-known@champion")
     with pytest.raises(UsageError, match=r"has no version 7 \(versions: 1\)"):
-        registry.promote("bert-tiny-known", 7)
+        operations.promote("bert-tiny-known", 7)
     with pytest.raises(PromotionError, match="no previous champion"):
-        registry.rollback("bert-tiny-known")
+        operations.rollback("bert-tiny-known")
 
 
 def _pretrained(directory, base, loss, data="1"):
@@ -237,24 +237,29 @@ def two_pretrained(home, tmp_path_factory):
 
 
 def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
-    name = registry.model_name("mini")
+    name = operations.model_name("mini")
     first = register(two_pretrained / "model-1", name, dump="enwiki-20261001")
-    refused = registry.promote(name)
+    refused = operations.promote(name)
     assert refused.refused_by == ("scored",)
     assert "none of its fine-tunings is registered" in refused.table()
     register(two_pretrained / "stsb-1", f"{name}-stsb")
-    assert registry.promote(name).require().promoted  # the first one needs scores but has no champion to beat
-    assert "| stsb | dev/spearman |" in registry.get_version(f"models:/{name}/1").description
+    assert operations.promote(name).require().promoted  # the first one needs scores but has no champion to beat
+    assert "| stsb | dev/spearman |" in operations.get_version(f"models:/{name}/1").description
     second = register(two_pretrained / "model-2", name, dump="enwiki-20261101")
     assert first.tags["data_sha256"] != second.tags["data_sha256"]  # held-out losses of two dumps do not compare
-    assert set(registry.promote(name, dry_run=True).refused_by) == {"scored", "comparable", "covers_champion", "better"}
+    assert set(operations.promote(name, dry_run=True).refused_by) == {
+        "scored",
+        "comparable",
+        "covers_champion",
+        "better",
+    }
     register(two_pretrained / "stsb-2", f"{name}-stsb")
-    decision = registry.promote(name, dry_run=True)
+    decision = operations.promote(name, dry_run=True)
     assert decision.passed
     rows = {row["task"]: row for row in decision.task_rows()}
     assert float(rows["average"]["change"]) > 0
     assert aliases_of(name)["champion"] == 1
-    assert registry.promote(name).require().promoted
+    assert operations.promote(name).require().promoted
     assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}
 
 
@@ -269,15 +274,15 @@ def test_card_is_artefact_and_description_and_names_lineage(home, trained):
 
 def test_version_without_licence_card_or_same_outputs_is_refused(home, trained, monkeypatch):
     name = "bert-tiny-undocumented"
-    version = registry.register(trained / "weak", name)
-    assert registry.promote(name, dry_run=True).refused_by == ("licensed",)
+    version = operations.register(trained / "weak", name)
+    assert operations.promote(name, dry_run=True).refused_by == ("licensed",)
     card = stored_beside(home, version, "model_card.md")
     card.write_text(card.read_text().replace("## Limits", "## Nothing"))
-    assert registry.promote(name, dry_run=True).refused_by == ("licensed", "documented")
+    assert operations.promote(name, dry_run=True).refused_by == ("licensed", "documented")
     card.unlink()
-    assert "documented" in registry.promote(name, dry_run=True).refused_by
+    assert "documented" in operations.promote(name, dry_run=True).refused_by
     monkeypatch.setattr(artifacts, "reference_logits", lambda directory: [0.0, 0.0])
-    assert "reproduces_logits" in registry.promote(name, dry_run=True).refused_by
+    assert "reproduces_logits" in operations.promote(name, dry_run=True).refused_by
 
 
 def stored_beside(home, version, file):
@@ -287,24 +292,24 @@ def stored_beside(home, version, file):
 def test_champion_moved_by_another_client_is_an_error(home, trained, monkeypatch):
     name = "bert-tiny-moved"
     register(trained / "weak", name)
-    registry.promote(name).require()
+    operations.promote(name).require()
     register(trained / "strong", name)
-    judge = registry.decide
+    judge = operations.decide
 
     def judge_while_another_promotes(*facts, **rest):
-        with registry.registry_client() as client:
+        with operations.registry_client() as client:
             client.set_registered_model_alias(name, "champion", "2")
         return judge(*facts, **rest)
 
-    monkeypatch.setattr(registry, "decide", judge_while_another_promotes)
+    monkeypatch.setattr(operations, "decide", judge_while_another_promotes)
     with pytest.raises(PromotionError, match="the champion changed while version 2 was judged"):
-        registry.promote(name, 2)
+        operations.promote(name, 2)
 
 
 def _promote_in_process(home, name, version, queue):
     os.environ["BERT_HOME"] = home
     os.environ.pop("MLFLOW_TRACKING_URI", None)  # which may have been set when the server of forks was started
-    queue.put((version, registry.promote(name, version).promoted))
+    queue.put((version, operations.promote(name, version).promoted))
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from torch import nn
 
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
-from bert_model.training.config import OptimizerConfig
 from bert_model.training.optimizer import (
     build_optimizer,
     clip_gradients,
@@ -18,6 +17,7 @@ from bert_model.training.optimizer import (
     optimizer_tensors,
     set_learning_rate,
 )
+from bert_model.training.schedule import OptimizerConfig
 from bert_pipeline.errors import ArtefactError
 
 

@@ -6,8 +6,8 @@ import pytest
 from portable_beam import portable_beam
 from small_corpus import make_documents
 
-from bert_pipeline.corpus.build import CorpusConfig
 from bert_pipeline.corpus.job import build_corpus
+from bert_pipeline.corpus.steps import CorpusConfig
 from bert_pipeline.errors import ArtefactError
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig

@@ -9,8 +9,8 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
+from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import pipeline_options
-from bert_pipeline.beam.shards import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
 from bert_pipeline.errors import ArtefactError, BertError
 

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from bert_pipeline.corpus.build import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.corpus.documents import Document, id_hash
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.corpus.quality import describe_corpus
+from bert_pipeline.corpus.steps import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.wikipedia.preview import preview_article
@@ -408,7 +408,7 @@ def test_configuration_is_checked(values: dict[str, Any]) -> None:
 
 
 def test_progress_counts_pages(tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_pipeline.beam.shards._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("bert_pipeline.beam.progress._POLL_SECONDS", 0.01)
     seen: list[int] = []
     dump = write(tmp_path / "d.xml", make_export(*some_pages(400)))
     build_corpus([dump], output, CorpusConfig(unit_bytes=30_000), ONE, progress=seen.append)

@@ -13,8 +13,8 @@ from spoiled import flip_byte, refused, republish, write
 from bert_pipeline.corpus.parquet import read_documents, write_documents
 from workflows.defs.data import _publish_sources
 from workflows.lib import data_checks
+from workflows.lib.lineage import dump_sources
 from workflows.lib.resources import BertHome
-from workflows.lib.reuse import dump_sources
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
 

@@ -194,7 +194,7 @@ def test_registry_without_the_model_or_with_other_bytes_is_refused(finished_home
 
 
 def test_registry_whose_stored_files_changed_is_refused(home, empty_store, tmp_path, monkeypatch):
-    from bert_model.registry.registry import register
+    from bert_model.registry.operations import register
 
     (tmp_path / "registry").mkdir()
     shutil.copy(empty_store, tmp_path / "registry" / "mlflow.db")

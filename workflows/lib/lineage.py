@@ -1,0 +1,101 @@
+"""Lineage: where a dump and a model come from, as tags, licence and registered name."""
+
+import functools
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from bert_pipeline.errors import ArtefactError
+from bert_pipeline.manifest import load_manifest
+from workflows.lib.resources import BertHome, sample_seed
+from workflows.lib.reuse import ROOT, packages_version
+
+# --- files and lineage of artifacts ---
+
+SOURCES_NAME = "sources.json"
+"""File of a `dump` that lists the local files it refers to."""
+EXPORT_FILE = re.compile(r"pages-articles.*\.xml(-p\d+p\d+)?(\.bz2|\.gz)?$")
+"""File of a MediaWiki export; large dumps are split into files such as …-pages-articles1.xml-p1p41242.bz2."""
+TASK_SOURCE_NAME = "source.json"
+"""File of `task_data` with the folder of the official files and the share of the training set cut off as dev set."""
+WIKIPEDIA_LICENCE = "CC-BY-SA-4.0"
+"""https://foundation.wikimedia.org/wiki/Policy:Terms_of_Use, section 7."""
+SAMPLE_LICENCE = "Apache-2.0"
+"""The generated encyclopedia is a product of this program."""
+
+
+def dump_sources(directory: Path) -> list[str]:
+    """Return the files of a materialized dump as sources of a corpus, such as "wikipedia:PATH" or "text:PATH"."""
+    manifest = load_manifest(directory)
+    if SOURCES_NAME in manifest.files:
+        entries = json.loads((directory / SOURCES_NAME).read_text(encoding="utf-8"))
+        return [f"{entry['format']}:{entry['path']}" for entry in entries]
+    return [f"wikipedia:{directory / name}" for name in manifest.files if EXPORT_FILE.search(name)]
+
+
+def load_published_task(home: BertHome, dump: str, task: str) -> Any:
+    """Load the examples that `task_data` refers to; ArtefactError if its files have changed since."""
+    from bert_pipeline.tasks.task import load_task_data
+
+    manifest = load_manifest(home.task_data(dump, task), kind="task_data")
+    source = json.loads((manifest.path / TASK_SOURCE_NAME).read_text(encoding="utf-8"))
+    data = load_task_data(task, source["path"], source["dev_fraction"])
+    expected = {name: entry["sha256"] for name, entry in manifest.inputs.items()}
+    if data.sha256 != expected:
+        changed = sorted(name for name in expected | data.sha256 if expected.get(name) != data.sha256.get(name))
+        raise ArtefactError(
+            f"{source['path']}: {', '.join(changed)} changed since task_data was materialized; materialize it again"
+        )
+    return data
+
+
+def lineage_tags(home: BertHome, dump: str, *, run_id: str) -> dict[str, str]:
+    """Return the registry tags that name the dump, the hashes of its artifacts, the code and the Dagster run."""
+    tags = {
+        "dump": dump,
+        "generated_sample": str(sample_seed(dump) is not None).lower(),
+        "dagster_run_id": run_id,
+        "code_version": packages_version("bert_pipeline", "bert_model"),
+    }
+    if commit := code_commit():
+        tags["code_commit"] = commit
+    for artifact, directory in (("corpus", home.corpus(dump)), ("vocabulary", home.vocabulary(dump))):
+        if (directory / "manifest.json").is_file():
+            tags[f"{artifact}_sha256"] = load_manifest(directory, kind=artifact).sha256
+    lengths = sorted(home.instances(dump, 0).parent.glob("*/manifest.json"), key=lambda path: path.parent.name.zfill(9))
+    if lengths:
+        tags["instances_sha256"] = " ".join(load_manifest(path.parent, kind="instances").sha256 for path in lengths)
+    return tags
+
+
+@functools.cache
+def code_commit() -> str:
+    """Return the commit of the working tree, "+changes" appended if files differ; "" outside a git checkout."""
+
+    def git(*words: str) -> str:
+        result = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=20, check=True)
+        return result.stdout.strip()
+
+    try:
+        commit = git("rev-parse", "HEAD")
+        return f"{commit}+changes" if git("status", "--porcelain", "--untracked-files=no") else commit
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def text_licence(directory: Path, dump: str) -> str:
+    """Return the licence of the text of a materialized dump; "" for the user's own files, whose licence is unknown."""
+    if sample_seed(dump) is not None:
+        return SAMPLE_LICENCE
+    sources = dump_sources(directory)
+    return WIKIPEDIA_LICENCE if sources and all(source.startswith("wikipedia:") for source in sources) else ""
+
+
+def registered_name(pretrained: Path, task: str | None) -> str:
+    """Return the registry's name of a model: by the preset of its pre-training, and its task if fine-tuned."""
+    from bert_model.registry.client import model_name
+
+    preset = load_manifest(pretrained, kind="pretrained_model").configuration["model"]["preset"]
+    return model_name(preset, task)
