@@ -6,6 +6,7 @@ Each prints, as JSON, the number of items that it made and the peak memory of th
 import argparse
 import json
 import resource
+from multiprocessing import forkserver
 from pathlib import Path
 
 from bert_pipeline.corpus.build import CorpusConfig, plan_shards, plan_splits, read_batches, write_shard
@@ -58,8 +59,19 @@ def main() -> None:
     parser.add_argument("--format", default="parquet", help="instances: parquet, tfrecord or both, with static masks")
     parser.add_argument("--dupe-factor", type=int, default=10, help="instances: passes over each document")
     made = run_job(parser.parse_args())
+    _wait_for_workers()
     workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     print(json.dumps({"made": made, "parent_bytes": _peak_bytes(), "worker_bytes": workers}))
+
+
+def _wait_for_workers() -> None:
+    """Stop the server from which worker processes are forked, so that their time and memory count for this process.
+
+    Resource usage of descendants is only added up along processes that were waited for, and Python does not wait for
+    its fork server. There is no public function for it: where this one is missing, workers do not count.
+    """
+    if stop := getattr(forkserver._forkserver, "_stop", None):
+        stop()
 
 
 def _peak_bytes() -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bert_model.finetuning.dataset import EncodedSet, prediction_batches
 from bert_model.finetuning.frozen_features import Activations
-from bert_model.training.distributed import resolve_precision
+from bert_model.training.distributed import autocast
 
 TOKENS_PER_BATCH = 4096
 """Padded tokens of a batch on the CPU: enough to fill it, few enough to stay in its caches."""
@@ -68,12 +68,6 @@ def to_tensors(
     elif padded["attention_mask"].all():
         del padded["attention_mask"]
     return {name: torch.from_numpy(array).to(device, non_blocking=True) for name, array in padded.items()}
-
-
-def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Return the context of mixed precision, disabled for float32."""
-    enabled = resolve_precision(precision, device) == "bfloat16"
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
 
 
 def forward(model: nn.Module, tensors: dict[str, Tensor]) -> Tensor:

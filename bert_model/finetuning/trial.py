@@ -25,7 +25,7 @@ from torch.nn import functional
 from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.dataset import EncodedSet, num_training_steps, training_batches
 from bert_model.finetuning.frozen_features import Activations
-from bert_model.finetuning.predict_logits import autocast, forward, predict_logits, to_tensors
+from bert_model.finetuning.predict_logits import forward, predict_logits, to_tensors
 from bert_model.finetuning.search import Trial
 from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import CONFIG_NAME, IGNORED_LABEL, BertConfig
@@ -33,6 +33,7 @@ from bert_model.model.cpu_kernels import Shape, cpu_settings
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.weights import load_model
 from bert_model.training.config import OptimizerConfig, learning_rate_at
+from bert_model.training.distributed import autocast
 from bert_model.training.optimizer import build_optimizer, clip_gradients, set_learning_rate
 from bert_pipeline.manifest import atomic_write
 

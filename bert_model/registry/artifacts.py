@@ -208,7 +208,7 @@ def _pretrained_logits(directory: Path) -> npt.NDArray[np.float64]:
     model, _ = load_model(BertForPreTraining, directory)
     with limited_threads(1):
         a, b = tokenizer.encode_batch(list(EXAMPLE_INPUTS["pair"].values()))
-        max_length = (model.config.max_position_embeddings - 3) // 2  # of each text, beside [CLS] and two [SEP]
+        max_length = (model.config.max_position_embeddings - 3) // 2  # of each text, next to [CLS] and two [SEP]
         first = [tokenizer.cls_id, *a[:max_length], tokenizer.sep_id]
         second = [*b[:max_length], tokenizer.sep_id]
         segments = torch.tensor([[0] * len(first) + [1] * len(second)])

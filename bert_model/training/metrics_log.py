@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from bert_pipeline.errors import BertError
-from bert_pipeline.manifest import Manifest
+from bert_pipeline.manifest import Manifest, atomic_write
 
 METRICS_NAME = "metrics.jsonl"
 STATE_NAME = "tracking.json"
@@ -109,9 +109,8 @@ def read_state(path: Path) -> SyncState:
 
 def write_state(path: Path, state: SyncState) -> None:
     """Replace `tracking.json` atomically."""
-    temporary = path.with_suffix(f".partial-{os.getpid()}")
-    temporary.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    with atomic_write(path) as temporary:
+        temporary.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def mlflow_run_id(manifest: Manifest) -> str | None:

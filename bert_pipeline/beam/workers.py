@@ -2,7 +2,7 @@
 
 Beam runs in this process; `ParallelFlatMap` hands the elements of a step to a pool of processes, in which each worker
 takes the next element when it is done. Beam's own `--direct_running_mode=multi_processing` deals out all elements in
-advance, waits forever for a worker that was killed, and repeats every log record of its workers (docs/decisions/0014).
+advance, keeps waiting for a worker that was killed, and repeats every log record of its workers (docs/decisions/0015).
 """
 
 import contextlib

@@ -72,7 +72,7 @@ def read_tables(stem: str, directory: Path) -> Iterator[pa.Table]:
 
 
 class PageBatchWriter:
-    """Collects documents and counts, and writes them as one batch after another."""
+    """Collects documents and counts, and writes them as numbered batches."""
 
     def __init__(self, split: int, directory: Path) -> None:
         self._split = split

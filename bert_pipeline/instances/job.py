@@ -1,6 +1,6 @@
-"""The instance job: Beam turns each corpus shard into one instance shard; nothing is ever grouped.
+"""The instance job: Beam turns each corpus shard into one instance shard, without grouping anything.
 
-A worker holds one corpus shard's token ids and its pairs (as spans of them), and writes 4,096 instances at a time.
+A worker holds the token ids of one corpus shard and its pairs (as spans of them), and writes 4,096 instances at a time.
 """
 
 import collections
@@ -54,11 +54,11 @@ def build_instances(
     *,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Make pre-training instances of a corpus: one shard per corpus shard, `train/` apart from `held_out/`.
+    """Build pre-training instances from a corpus: one shard per corpus shard, in `train/` and `held_out/`.
 
     `vocabulary` is a directory with vocab.txt and tokenizer_config.json, of `bert vocab` or of any BERT. The content
-    is a function of the inputs and the configuration, whatever the runner. ArtefactError and InputError when an input
-    is not what it should be, or the corpus yields no instance.
+    is a function of the inputs and the configuration, for any runner. ArtefactError and InputError if an input is
+    malformed, or if the corpus yields no instance.
     """
     source = load_manifest(corpus, kind="corpus")
     tokenizer = Tokenizer.from_directory(vocabulary)
@@ -95,6 +95,8 @@ def build_instances(
                 | "spread" >> beam.Reshuffle()
                 | "instances" >> beam.ParDo(ParallelFlatMap(make))
             )
+
+        # Sum the summaries that the workers wrote, one per corpus shard.
         counts: dict[str, collections.Counter[str]] = {split: collections.Counter() for split in SPLITS}
         histograms = {split: np.zeros(config.max_seq_length + 1, dtype=np.int64) for split in SPLITS}
         for path in sorted(summaries.glob("shard-*.json")):
@@ -117,7 +119,7 @@ def build_instances(
 
 
 def _remove_abandoned(directory: Path, finished: set[str]) -> None:
-    """Remove what bundles left that Beam had to run again, and folders without a shard."""
+    """Remove leftover files of repeated work, and folders without a shard."""
     for split in SPLITS:
         for path in (directory / split).iterdir():
             if path.relative_to(directory).as_posix() not in finished:
@@ -165,7 +167,7 @@ def _single_threaded_tokenizers() -> Iterator[None]:
 def make_shard(
     index: int, shard: Path, output: Path, encoder: SentenceEncoder, config: InstancesConfig
 ) -> dict[str, Any]:
-    """Write the instance shards of one corpus shard; returns their rows, hashes and counts."""
+    """Write the instance shards, of both splits, of one corpus shard; returns their rows, hashes and counts."""
     tokenizer = encoder.tokenizer
     summary: dict[str, Any] = {"files": {}}
     for split, documents in tokenize_shard(shard, encoder).items():
@@ -174,8 +176,8 @@ def make_shard(
         with contextlib.ExitStack() as stack:
             writers = _open_writers(stack, output / split, index, config) if len(pairs) else {}
             for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
-                some = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
-                columns = make_instances(documents, some, tokenizer, config, statistics)
+                batch = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
+                columns = make_instances(documents, batch, tokenizer, config, statistics)
                 for writer in writers.values():
                     writer.write(columns)
         for path, writer in writers.items():
@@ -193,7 +195,7 @@ def make_shard(
 def _open_writers(
     stack: contextlib.ExitStack, directory: Path, index: int, config: InstancesConfig
 ) -> dict[Path, InstanceWriter | TfrecordWriter]:
-    """Open the files of one shard; they get their names when `stack` is left."""
+    """Open the files of one shard; they get their final names when `stack` is closed."""
     writers: dict[Path, InstanceWriter | TfrecordWriter] = {}
     if config.format in ("parquet", "both"):
         path = directory / f"instances-{index:05d}.parquet"
@@ -214,7 +216,7 @@ def _open_writers(
 
 
 def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> dict[str, TokenizedDocuments]:
-    """Tokenize the documents of a corpus shard, by split."""
+    """Tokenize the documents of a corpus shard, by split; sentences and documents without tokens are dropped."""
     dtype = np.uint16 if encoder.vocab_size <= 65_536 else np.int32
     tokens: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
     lengths: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
@@ -253,7 +255,7 @@ def _ends(lengths: np.ndarray) -> np.ndarray:
 
 
 def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_length: int) -> dict[str, Any]:
-    """Turn the summed counts of a split into what a reader of the manifest wants to know."""
+    """Return the counts and shares of a split for the manifest."""
     instances, tokens, masked = counts["instances"], counts["tokens"], counts["masked_tokens"]
     edges = np.unique(np.linspace(0, max_seq_length, InstanceStatistics.NUM_BINS + 1).astype(int))
     result: dict[str, Any] = {
@@ -278,7 +280,7 @@ def _ratio(part: int, whole: int) -> float:
 
 
 def show_instances(directory: Path | str, count: int) -> Iterator[str]:
-    """Yield the first `count` training instances of an instance directory as readable text, masks and labels shown."""
+    """Yield the first `count` training instances of a directory as text, with masks and labels."""
     manifest = load_instances(directory)
     tokenizer = Tokenizer.from_directory(manifest.path)
     left = count
@@ -288,13 +290,13 @@ def show_instances(directory: Path | str, count: int) -> Iterator[str]:
                 columns = shard.read_row_group(group)
                 check_vocabulary(columns, tokenizer, path)
                 for row in range(min(left, columns.num_instances)):
-                    yield _readable(columns, row, tokenizer)
+                    yield _format_instance(columns, row, tokenizer)
                 left -= min(left, columns.num_instances)
                 if not left:
                     return
 
 
-def _readable(columns: InstanceColumns, row: int, tokenizer: Tokenizer) -> str:
+def _format_instance(columns: InstanceColumns, row: int, tokenizer: Tokenizer) -> str:
     ids = columns.input_ids[columns.offsets[row] : columns.offsets[row + 1]].tolist()
     words = [tokenizer.tokens[index] for index in ids]
     split = int(columns.segment_b_start[row])
