@@ -75,7 +75,7 @@ def finetune(
     """Fine-tune `model` on a task's data and publish the best trial in `output`, a "finetuned_model" directory.
 
     With `config.compare_starts`, random weights of the same shape are trained for comparison. `pool` lets several
-    fine-tunings share their worker processes. The search is logged beside `output` and, if MLflow is installed, as a
+    fine-tunings share their worker processes. The search is logged next to `output` and, if MLflow is installed, as a
     run of `experiment` with a child for each trial; an empty `experiment` logs nothing. An interrupted fine-tuning
     resumes when it is started again, without repeating finished trials. UsageError if model and data do not fit,
     TrainingError if every trial diverged; neither leaves anything behind.

@@ -30,7 +30,7 @@ PAPER_FEATURE_INPUTS = {
 """Names of the feature inputs in the catalogue's published figures."""
 
 LOGS = ".tracking"
-"""Directory beside the fine-tuned models that holds their logs; a published directory never changes."""
+"""Directory of the logs, next to the fine-tuned models: a published directory never changes."""
 
 
 def results_document(

@@ -37,7 +37,7 @@ Progress = Callable[[int, int, str], None]
 
 @contextlib.contextmanager
 def trial_directory(output: Path, identity: str) -> Iterator[Path]:
-    """Create and lock the scratch directory of a search, beside `output`; yield its path.
+    """Create and lock the scratch directory of a search, next to `output`; yield its path.
 
     It is removed on success or on a deterministic error, and kept after a kill or a worker crash if any trial is
     finished, so that the search can resume. `identity` is a hash of all that decides the trials; unlocked directories
