@@ -23,7 +23,7 @@ PRESETS_DIRECTORY = Path(__file__).parent / "presets"
 
 @configuration
 class SampleConfig:
-    """How large the generated sample encyclopaedia is."""
+    """How large the generated sample encyclopedia is."""
 
     num_articles: PositiveInt = 1200
     """Number of articles."""

@@ -29,8 +29,8 @@ class InputError(BertError, ValueError):
     """An input file does not match its format."""
 
 
-class ArtefactError(BertError):
-    """An artefact directory is missing, incomplete or damaged."""
+class ArtifactError(BertError):
+    """An artifact directory is missing, incomplete or damaged."""
 
 
 class TrainingError(BertError):

@@ -1,8 +1,8 @@
-"""Manifests and atomic publishing: an artefact directory is complete with its manifest, or it does not exist.
+"""Manifests and atomic publishing: an artifact directory is complete with its manifest, or it does not exist.
 
 A manifest has two halves. `content` is a function of the inputs and the configuration alone: files with sha256 and
 rows, counts, the resolved configuration, and the hashes of the inputs' manifests. `provenance` is everything else:
-time, host, number of workers, paths. The sha256 of `content` is the artefact's identity and data version.
+time, host, number of workers, paths. The sha256 of `content` is the artifact's identity and data version.
 """
 
 import contextlib
@@ -19,17 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from bert_pipeline.errors import ArtefactError, InputError
-
-
-def check_shard(path: str, sha256: str) -> None:
-    """Raise ArtefactError if the shard's sha256 differs from the one in its manifest."""
-    found = file_sha256(Path(path))
-    if found != sha256:
-        raise ArtefactError(
-            f"{path}: sha256 is {found[:12]}…, expected {sha256[:12]}…; the file was changed or damaged, make it again"
-        )
-
+from bert_pipeline.errors import ArtifactError, InputError
 
 MANIFEST_NAME = "manifest.json"
 FORMAT_VERSION = 1
@@ -37,7 +27,7 @@ FORMAT_VERSION = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The manifest of one artefact directory, as read from disk."""
+    """The manifest of one artifact directory, as read from disk."""
 
     path: Path
     """The directory that the manifest describes."""
@@ -67,7 +57,7 @@ class Manifest:
 
     @property
     def sha256(self) -> str:
-        """The artefact's identity: equal content has equal hashes, whatever the provenance."""
+        """The artifact's identity: equal content has equal hashes, whatever the provenance."""
         return content_sha256(self.content)
 
     def file_paths(self, prefix: str = "") -> list[Path]:
@@ -78,10 +68,10 @@ class Manifest:
 def load_manifest(
     directory: Path | str, *, kind: str | None = None, verify: Literal["sizes", "sha256"] = "sizes"
 ) -> Manifest:
-    """Read and check the manifest of an artefact directory.
+    """Read and check the manifest of an artifact directory.
 
     `verify="sizes"` compares the size of every listed file, `"sha256"` its bytes too. Files that the manifest does not
-    list are ignored. ArtefactError names the file, what was found and what was expected.
+    list are ignored. ArtifactError names the file, what was found and what was expected.
     """
     directory = Path(directory)
     manifest_path = directory / MANIFEST_NAME
@@ -89,31 +79,31 @@ def load_manifest(
         document = json.loads(manifest_path.read_text(encoding="utf-8"))
         content, provenance = document["content"], document["provenance"]
     except FileNotFoundError:
-        raise ArtefactError(
-            f"{directory}: no {MANIFEST_NAME}, so this is not a finished artefact; make it again or give another path"
+        raise ArtifactError(
+            f"{directory}: no {MANIFEST_NAME}, so this is not a finished artifact; make it again or give another path"
         ) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"{manifest_path}: not a valid manifest ({error}); make the artefact again") from error
+        raise ArtifactError(f"{manifest_path}: not a valid manifest ({error}); make the artifact again") from error
     if content_sha256(content) != document.get("content_sha256"):
-        raise ArtefactError(f"{manifest_path}: its content does not match its own hash; make the artefact again")
+        raise ArtifactError(f"{manifest_path}: its content does not match its own hash; make the artifact again")
     if kind is not None and content["kind"] != kind:
-        raise ArtefactError(f"{directory}: found a {content['kind']}, expected a {kind}; give another path")
+        raise ArtifactError(f"{directory}: found a {content['kind']}, expected a {kind}; give another path")
     manifest = Manifest(path=directory, content=content, provenance=provenance)
     for name, entry in manifest.files.items():
         path = directory / name
         size = path.stat().st_size if path.is_file() else None
         if size != entry["bytes"]:
             found = "is missing" if size is None else f"has {size} bytes"
-            raise ArtefactError(f"{path}: {found}, expected {entry['bytes']} bytes; make the artefact again")
+            raise ArtifactError(f"{path}: {found}, expected {entry['bytes']} bytes; make the artifact again")
         if verify == "sha256" and (actual := file_sha256(path)) != entry["sha256"]:
-            raise ArtefactError(
+            raise ArtifactError(
                 f"{path}: sha256 is {actual[:12]}…, expected {entry['sha256'][:12]}…; the file was changed or damaged"
             )
     return manifest
 
 
 def input_of(manifest: Manifest) -> dict[str, str]:
-    """Return the entry of an artefact among the inputs of another one."""
+    """Return the entry of an artifact among the inputs of another one."""
     return {"kind": manifest.kind, "content_sha256": manifest.sha256}
 
 
@@ -147,7 +137,7 @@ def publishing(
 
     `inputs` maps a name to `input_of(manifest)` or `foreign_input(path)`. `configuration` must hold neither paths nor
     worker counts, which belong in `draft.provenance`. If the block raises, nothing is left behind and an older
-    artefact in `directory` is unchanged. ArtefactError if `directory` holds files that are not an artefact.
+    artifact in `directory` is unchanged. ArtifactError if `directory` holds files that are not an artifact.
     """
     directory = Path(directory)
     refuse_foreign_directory(directory)
@@ -170,19 +160,19 @@ def publishing(
             **draft.provenance,
         }
         document = {"content_sha256": content_sha256(content), "content": content, "provenance": provenance}
-        # The manifest is written last: its existence means that the artefact is complete.
+        # The manifest is written last: its existence means that the artifact is complete.
         write_text_durably(temporary / MANIFEST_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def refuse_foreign_directory(directory: Path) -> None:
-    """Raise ArtefactError if `directory` holds files but no manifest: it is never overwritten."""
+    """Raise ArtifactError if `directory` holds files but no manifest: it is never overwritten."""
     if directory.is_dir() and any(directory.iterdir()) and not (directory / MANIFEST_NAME).is_file():
-        raise ArtefactError(
+        raise ArtifactError(
             f"{directory}: exists and holds files that are not ours (no {MANIFEST_NAME}); "
             "give a new directory or empty this one"
         )
     if directory.exists() and not directory.is_dir():
-        raise ArtefactError(f"{directory}: exists and is not a directory; give another path")
+        raise ArtifactError(f"{directory}: exists and is not a directory; give another path")
 
 
 def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
@@ -275,3 +265,12 @@ def file_sha256(path: Path) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
+
+
+def check_shard(path: str, sha256: str) -> None:
+    """Raise ArtifactError if the shard's sha256 differs from the one in its manifest."""
+    found = file_sha256(Path(path))
+    if found != sha256:
+        raise ArtifactError(
+            f"{path}: sha256 is {found[:12]}…, expected {sha256[:12]}…; the file was changed or damaged, make it again"
+        )

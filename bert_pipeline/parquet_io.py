@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_pipeline.errors import ArtefactError, InputError
+from bert_pipeline.errors import ArtifactError, InputError
 
 
 def open_parquet(path: Path | str, schema: pa.Schema, what: str) -> pq.ParquetFile:
@@ -28,11 +28,11 @@ def open_parquet(path: Path | str, schema: pa.Schema, what: str) -> pq.ParquetFi
 
 
 def read_row_group(file: pq.ParquetFile, index: int, path: Path | str, columns: list[str] | None = None) -> pa.Table:
-    """Read one row group. ArtefactError if its bytes are damaged."""
+    """Read one row group. ArtifactError if its bytes are damaged."""
     try:
         return file.read_row_group(index, columns=columns)
     except (pa.ArrowException, OSError) as error:
-        raise ArtefactError(f"{path}: row group {index} cannot be read ({error}); make the file again") from error
+        raise ArtifactError(f"{path}: row group {index} cannot be read ({error}); make the file again") from error
 
 
 def _same_type(found: pa.DataType, expected: pa.DataType) -> bool:

@@ -25,11 +25,11 @@ def program(path: Path, body: str) -> None:
 @pytest.fixture
 def cluster(tmp_path: Path) -> dict[str, str]:
     """Stand-ins of srun and scontrol that write down how they were called, on a cluster of two nodes."""
-    program(tmp_path / "srun", f'printf "%s\\n" "$@" > {tmp_path}/srun.txt; env > {tmp_path}/env.txt; exec $BEHAVIOUR')
+    program(tmp_path / "srun", f'printf "%s\\n" "$@" > {tmp_path}/srun.txt; env > {tmp_path}/env.txt; exec $BEHAVIOR')
     hosts = "node7\\nnode9\\n"
     program(tmp_path / "scontrol", f'echo "$@" >> {tmp_path}/scontrol.txt; [ "$1" = show ] && printf "{hosts}"; true')
     job = {"SLURM_JOB_NODELIST": "node[7,9]", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "42"}
-    job |= {"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "16", "BEHAVIOUR": "true"}
+    job |= {"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "16", "BEHAVIOR": "true"}
     return os.environ | job | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
 
@@ -55,7 +55,7 @@ def test_every_node_starts_torchrun_with_the_trainings_entry_point(cluster: dict
 
 
 def test_a_failed_training_fails_the_job_and_is_not_queued_again(cluster: dict[str, str], tmp_path: Path) -> None:
-    assert start(cluster | {"BEHAVIOUR": "false"}, "demo", str(tmp_path / "training")).wait(60) == 1
+    assert start(cluster | {"BEHAVIOR": "false"}, "demo", str(tmp_path / "training")).wait(60) == 1
     assert "requeue" not in (tmp_path / "scontrol.txt").read_text()
 
 
@@ -71,7 +71,7 @@ def test_a_stopped_job_is_queued_again_unless_the_model_is_there(
     if is_finished:
         (output / "model").mkdir(parents=True)
         (output / "model" / "manifest.json").write_text("{}")
-    job = start(cluster | {"BEHAVIOUR": f"{tmp_path}/ranks"}, "demo", str(output))
+    job = start(cluster | {"BEHAVIOR": f"{tmp_path}/ranks"}, "demo", str(output))
     deadline = time.monotonic() + 120
     while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
         time.sleep(0.05)

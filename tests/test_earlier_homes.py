@@ -1,4 +1,4 @@
-"""Homes that earlier revisions wrote open with the present code: registry, runs, artefacts and checkpoints."""
+"""Homes that earlier revisions wrote open with the present code: registry, runs, artifacts and checkpoints."""
 
 import json
 import os
@@ -26,13 +26,13 @@ DATA = {
     "pretraining/checkpoints/step-00000020": "checkpoint",
     "finetuned": "finetuned_model",
 }
-"""Directory -> kind of the artefact in it."""
+"""Directory -> kind of the artifact in it."""
 SENTENCE = {"text": "the film was lovely ."}
 
 
 @pytest.fixture(scope="module", params=sorted(path.name for path in HOMES.glob("*.tar.xz")))
 def data(request, tmp_path_factory):
-    """The artefact directories of a home, whose registry is restored as BERT_HOME; the working directory is above."""
+    """The artifact directories of a home, whose registry is restored as BERT_HOME; the working directory is above."""
     place = tmp_path_factory.mktemp("earlier")
     with tarfile.open(HOMES / request.param) as archive:
         archive.extractall(place, filter="data")
@@ -45,7 +45,7 @@ def data(request, tmp_path_factory):
         yield place / "data"
 
 
-def test_every_kind_of_artefact_is_intact(data):
+def test_every_kind_of_artifact_is_intact(data):
     for directory, kind in DATA.items():
         assert load_manifest(data / directory, kind=kind, verify="sha256").sha256
 

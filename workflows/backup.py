@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_pipeline.errors import ArtefactError, BertError, UsageError
+from bert_pipeline.errors import ArtifactError, BertError, UsageError
 from bert_pipeline.manifest import Manifest, atomic_directory, load_manifest, publishing
 from workflows.lib.instance import dagster_directory
 from workflows.lib.resources import BertHome
@@ -54,15 +54,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def create_backup(home: BertHome, directory: Path) -> Manifest:
     """Copy the home to a new directory: Dagster's storage, then MLflow's database, then the artifacts.
 
-    Services may run meanwhile: each database is copied as a snapshot by SQLite. ArtefactError when `directory` exists
+    Services may run meanwhile: each database is copied as a snapshot by SQLite. ArtifactError when `directory` exists
     or there is nothing to copy.
     """
     if directory.exists():
-        raise ArtefactError(f"{directory}: exists; give a new directory for each backup")
+        raise ArtifactError(f"{directory}: exists; give a new directory for each backup")
     dagster_home = dagster_directory(home)
     parts = [part for part in (dagster_home, home.path / MLFLOW, home.artifacts) if part.exists()]
     if not parts:
-        raise ArtefactError(f"{home.path}: holds neither runs nor models; set BERT_HOME")
+        raise ArtifactError(f"{home.path}: holds neither runs nor models; set BERT_HOME")
     with publishing(directory, kind=BACKUP_KIND, configuration={}, inputs={}) as draft:
         copy_tree(dagster_home, draft.path / DAGSTER)
         copy_file(home.path / MLFLOW, draft.path / MLFLOW)
@@ -76,12 +76,12 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
     """Restore a backup to an empty home, which may have another path; return the backup's manifest.
 
     Every file is verified first. MLflow's rows, which hold absolute paths of artifacts, are updated to the new path.
-    ArtefactError when the backup is damaged or the home is not empty.
+    ArtifactError when the backup is damaged or the home is not empty.
     """
     manifest = load_manifest(directory, kind=BACKUP_KIND, verify="sha256")
     target = home.path
     if target.exists() and any(target.iterdir()):
-        raise ArtefactError(f"{target}: holds something already; set BERT_HOME to a new directory, or move it away")
+        raise ArtifactError(f"{target}: holds something already; set BERT_HOME to a new directory, or move it away")
     if dagster_directory(home) != target / DAGSTER or home.is_served:
         raise UsageError("DAGSTER_HOME or MLFLOW_TRACKING_URI leads out of BERT_HOME; unset them to restore it")
     with atomic_directory(target) as temporary:

@@ -81,7 +81,7 @@ def evaluate(
     config: FinetuningConfig,
     *,
     null_threshold: float | None = None,
-    labelled: bool = True,
+    labeled: bool = True,
 ) -> Evaluation:
     """Decode and score outputs; for SQuAD 2.0 τ is tuned on these examples unless it is passed."""
     answers: dict[str, SpanAnswer] | None = None
@@ -98,7 +98,7 @@ def evaluate(
         predictions = decode(task, examples, encoded, logits)
     return Evaluation(
         predictions=predictions,
-        scores=score(task, examples, predictions) if labelled else {},
+        scores=score(task, examples, predictions) if labeled else {},
         null_threshold=null_threshold if task.has_impossible else None,
         span_answers=answers,
         collapsed=is_collapsed(task, predictions),

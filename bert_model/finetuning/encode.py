@@ -138,13 +138,13 @@ def _encode_span(
     collector = RowCollector()
     starts: list[int] = []
     ends: list[int] = []
-    labelled = all(example.answers or example.is_impossible for example in examples)
+    labeled = all(example.answers or example.is_impossible for example in examples)
     for index, (example, question) in enumerate(zip(examples, questions)):
         ids, characters = arrays[example.context]
         head = np.asarray([tokenizer.cls_id, *question, tokenizer.sep_id], dtype=np.int32)
         room = config.max_seq_length - len(head) - 1
         windows = span_windows(len(ids), room, config.doc_stride)
-        answer = _answer_tokens(example, characters) if labelled else None
+        answer = _answer_tokens(example, characters) if labeled else None
         for (first, end), is_max in zip(windows, maximum_context(windows)):
             # Token columns: the characters that each context token covers, and whether it may start an answer here.
             row = np.concatenate([head, ids[first:end], [tokenizer.sep_id]])
@@ -162,7 +162,7 @@ def _encode_span(
                 starts.append(0)
                 ends.append(0)
     positions: dict[str, np.ndarray] = {}
-    if labelled:
+    if labeled:
         positions = {"start_positions": np.asarray(starts), "end_positions": np.asarray(ends)}
     return collector.close("span", len(examples), positions)
 
@@ -222,7 +222,7 @@ def _encode_tagging(
     in a window, are ignored.
     """
     index = {label: number for number, label in enumerate(task.labels)}
-    labelled = all(example.tags is not None for example in examples)
+    labeled = all(example.tags is not None for example in examples)
     room = config.max_seq_length - 2
     max_pieces = max(1, room // 4)  # a longer word keeps its first pieces, so that no word is lost
     collector = RowCollector()
@@ -240,7 +240,7 @@ def _encode_tagging(
                     own[word].append(piece)
             pieces.extend(own)
             owners.extend((number, word) for word in range(len(own)))
-            if labelled:
+            if labeled:
                 labels.extend(_tag_labels(task, example, index))
 
         # One row for each window; -1 and IGNORED_LABEL where nothing is scored.
@@ -254,12 +254,12 @@ def _encode_tagging(
                 rest = len(pieces[word]) - 1
                 columns["example"] += [owners[word][0] if is_scored else -1, *[-1] * rest]
                 columns["word"] += [owners[word][1] if is_scored else -1, *[-1] * rest]
-                label = labels[word] if is_scored and labelled else IGNORED_LABEL
+                label = labels[word] if is_scored and labeled else IGNORED_LABEL
                 columns["labels"] += [label, *[IGNORED_LABEL] * rest]
             row.append(tokenizer.sep_id)
             for name, values in columns.items():
                 values.append(IGNORED_LABEL if name == "labels" else -1)
-            if not labelled:
+            if not labeled:
                 del columns["labels"]
             collector.add(row, len(row), owners[scored_first][0], **columns)
     return collector.close("tagging", len(examples), {})

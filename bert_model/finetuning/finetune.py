@@ -170,7 +170,7 @@ def _write(draft: Draft, runner: TrialRunner, searches: Sequence[SearchResult], 
     for split, examples in data.test.items():
         encoded = encode_examples(task, examples, runner.tokenizer, config)
         logits = model.logits(encoded, num_threads=pool.threads_per_worker)
-        evaluation = evaluate(task, examples, encoded, logits, config, null_threshold=null_threshold, labelled=False)
+        evaluation = evaluate(task, examples, encoded, logits, config, null_threshold=null_threshold, labeled=False)
         draft.rows |= write_predictions(draft.path, split, examples, evaluation)
 
     results = [result for search in searches for result in search.trials]

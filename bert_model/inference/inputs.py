@@ -136,7 +136,7 @@ def check_input(fields: Mapping[str, Any], form: str, where: str) -> PredictionI
 
 
 def to_examples(inputs: Sequence[PredictionInput], form: str) -> list[Any]:
-    """Convert inputs to unlabelled examples; their ids are their numbers from 0."""
+    """Convert inputs to unlabeled examples; their ids are their numbers from 0."""
     examples: list[Any] = []
     for index, item in enumerate(inputs):
         key = str(index)

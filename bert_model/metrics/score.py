@@ -133,7 +133,7 @@ def score_files(
     na_prob_file: Path | str | None = None,
     na_threshold: float = 1.0,
 ) -> dict[str, Any]:
-    """Score a file of predictions against a labelled data file by the task's official metric.
+    """Score a file of predictions against a labeled data file by the task's official metric.
 
     Predictions: JSON lines of {"id", "prediction"} for every task; a table `index<TAB>prediction` for GLUE and SWAG;
     the official JSON object of id and answer for SQuAD, with `na_prob_file` and `na_threshold` as the official

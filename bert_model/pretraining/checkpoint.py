@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import WEIGHTS_NAME, read_tensors, write_weights
 from bert_model.training.optimizer import load_optimizer_tensors, optimizer_tensors
-from bert_pipeline.errors import ArtefactError, TrainingError
+from bert_pipeline.errors import ArtifactError, TrainingError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -136,7 +136,7 @@ class CheckpointDirectory:
         for step in reversed(self.steps()):
             try:
                 return load_manifest(self.path_of(step), kind=KIND, verify="sha256")
-            except ArtefactError as error:
+            except ArtifactError as error:
                 logger.warning("checkpoint of step %d is skipped: %s", step, error)
         return None
 
@@ -170,7 +170,7 @@ def restore(directory: Path, model: nn.Module, optimizer: Optimizer) -> dict[str
         if name not in tensors or name not in parameters or tensors[name].shape != parameters[name].shape
     )
     if wrong:
-        raise ArtefactError(f"{directory / WEIGHTS_NAME}: does not fit the model at {', '.join(wrong[:5])}")
+        raise ArtifactError(f"{directory / WEIGHTS_NAME}: does not fit the model at {', '.join(wrong[:5])}")
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(tensors[name])

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from bert_model.model.config import IGNORED_LABEL
-from bert_pipeline.errors import ArtefactError, ConfigurationError
+from bert_pipeline.errors import ArtifactError, ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns, pad
 from bert_pipeline.instances.directory import Shard, check_vocabulary, load_instances, open_shard, shard_paths
 from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, mask_batch, sample_keys
@@ -137,7 +137,7 @@ class InstanceSplit:
     """The instances of one split ("train" or "held_out") of an instance directory."""
 
     def __init__(self, directory: Path | str, split: str) -> None:
-        """Read the manifest and the shards' footers; raise ArtefactError if the directory is incomplete.
+        """Read the manifest and the shards' footers; raise ArtifactError if the directory is incomplete.
 
         A directory of TFRecord files written by google-research/bert needs no manifest.
         """
@@ -156,7 +156,7 @@ class InstanceSplit:
             listed = self.manifest.files[path.relative_to(self.manifest.path).as_posix()].get("rows")
             found = sum(shard.row_group_sizes)
             if listed not in (None, found):
-                raise ArtefactError(f"{path}: holds {found} instances, its manifest lists {listed}; make it again")
+                raise ArtifactError(f"{path}: holds {found} instances, its manifest lists {listed}; make it again")
         self.num_instances = first_row
 
     def read(self, group: RowGroup) -> InstanceColumns:
@@ -169,7 +169,7 @@ class InstanceSplit:
             check_vocabulary(self.read(group), tokenizer, group.path)
 
     def check_fits(self, *, max_seq_length: int, where: str) -> None:
-        """Raise ConfigurationError if the instances are longer than a phase allows, ArtefactError if there are none."""
+        """Raise ConfigurationError if the instances are longer than a phase allows, ArtifactError if there are none."""
         made_for = self.manifest.configuration.get("max_seq_length", max_seq_length)
         if made_for > max_seq_length:
             raise ConfigurationError(
@@ -177,7 +177,7 @@ class InstanceSplit:
                 f"the phase has {max_seq_length}"
             )
         if not self.num_instances:
-            raise ArtefactError(f"{self.manifest.path}: holds no instances in {self.split}/; make it from more text")
+            raise ArtifactError(f"{self.manifest.path}: holds no instances in {self.split}/; make it from more text")
 
 
 class SampleOrder:
@@ -412,7 +412,7 @@ def concatenate(parts: list[Samples]) -> Samples:
     columns = [part.columns for part in parts]
     static = columns[0].is_masked
     if any(item.is_masked != static for item in columns):
-        raise ArtefactError("some shards hold static masks and some do not; make the instances again in one run")
+        raise ArtifactError("some shards hold static masks and some do not; make the instances again in one run")
 
     def join(name: str) -> npt.NDArray[Any]:
         return np.concatenate([getattr(item, name) for item in columns])

@@ -25,7 +25,7 @@ from bert_model.pretraining.phases import Phase
 from bert_model.pretraining.run_directory import CONFIGURATION_NAME
 from bert_model.training.distributed import Group, autocast, process_group
 from bert_pipeline.configuration import from_mapping
-from bert_pipeline.errors import ArtefactError
+from bert_pipeline.errors import ArtifactError
 from bert_pipeline.instances.masking import MaskingVocabulary
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -112,7 +112,7 @@ def measure_held_out(model: Path | str) -> dict[str, float]:
     """Evaluate a published model again, as the last evaluation of its run did.
 
     The configuration, with the directory of the instances, is read from the run directory that holds the model. Raise
-    ArtefactError if it is gone, ConfigurationError or InputError if model and instances do not fit.
+    ArtifactError if it is gone, ConfigurationError or InputError if model and instances do not fit.
     """
     model = Path(model)
     config = from_mapping(PretrainingConfig, _read_configuration(model.parent / CONFIGURATION_NAME))
@@ -135,4 +135,4 @@ def _read_configuration(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8"))["configuration"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"{path}: the run's configuration cannot be read ({error})") from None
+        raise ArtifactError(f"{path}: the run's configuration cannot be read ({error})") from None

@@ -72,7 +72,7 @@ def pretrain(
 
     Raise TrainingError if another process holds the directory or a loss is not finite, ConfigurationError if the
     configuration does not fit the data or differs from that of the run to resume (`allow_changes` accepts the
-    differences), ArtefactError if inputs are damaged.
+    differences), ArtifactError if inputs are damaged.
     """
     output = Path(output)
     with process_group(config.timeout_seconds, device) as group, contextlib.ExitStack() as stack:

@@ -22,7 +22,7 @@ from bert_model.pretraining.phases import describe_vocabularies
 from bert_model.training.distributed import Group
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.errors import ArtefactError, ConfigurationError, TrainingError, UsageError
+from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, input_of, load_manifest, write_text_durably
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -109,7 +109,7 @@ def open_directory(
     if not path.is_file():
         others = [entry.name for entry in output.iterdir() if entry.name != ".lock"]
         if others:
-            raise ArtefactError(f"{output}: holds {others[0]!r} but no {CONFIGURATION_NAME}; give a new directory")
+            raise ArtifactError(f"{output}: holds {others[0]!r} but no {CONFIGURATION_NAME}; give a new directory")
         _write_configuration(path, config, described)
         return "new"
     if not resume:
@@ -120,7 +120,7 @@ def open_directory(
         stored = json.loads(path.read_text(encoding="utf-8"))
         differences = list(_differences(stored["identity"], described))
     except (ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"{path}: not the configuration of a run ({error}); give a new directory") from error
+        raise ArtifactError(f"{path}: not the configuration of a run ({error}); give a new directory") from error
     if differences and not allow_changes:
         raise ConfigurationError(
             f"{output}: the run was started with another configuration: {'; '.join(differences)}; restore the old "
@@ -130,7 +130,7 @@ def open_directory(
         logger.warning("continuing a run that was started with another configuration: %s", "; ".join(differences))
         _write_configuration(path, config, described)
     elif (output / "model").is_dir():
-        with contextlib.suppress(ArtefactError):
+        with contextlib.suppress(ArtifactError):
             load_manifest(output / "model", kind=MODEL_KIND)
             return "finished"
     return "unfinished"

@@ -31,7 +31,7 @@ from bert_model.registry.promotion import Inspection
 from bert_model.registry.versions import KINDS, RegisteredVersion, refuse_unsafe_files
 from bert_model.training.metrics_log import bert_home, first_line, mlflow_run_id
 from bert_model.training.mlflow_sync import experiment_id
-from bert_pipeline.errors import ArtefactError, BertError
+from bert_pipeline.errors import ArtifactError, BertError
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -126,15 +126,15 @@ def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
     """Return a local directory with a version's model, downloaded once into a cache keyed by content."""
     expected = version.content_sha256
     if not re.fullmatch(r"[0-9a-f]{64}", expected):
-        raise ArtefactError(f"{version}: was not registered by this program (no content_sha256); register it again")
+        raise ArtifactError(f"{version}: was not registered by this program (no content_sha256); register it again")
     target = bert_home() / "cache" / "models" / expected
-    with contextlib.suppress(ArtefactError):  # a damaged cache entry is downloaded again
+    with contextlib.suppress(ArtifactError):  # a damaged cache entry is downloaded again
         return load_manifest(target, verify="sha256").path
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as scratch:
         manifest = _download(client, version, Path(scratch))
         if manifest.sha256 != expected:
-            raise ArtefactError(
+            raise ArtifactError(
                 f"{version}: holds {manifest.sha256[:12]}…, expected {expected[:12]}… as registered; it was replaced"
             )
         # Only what the manifest lists leaves the scratch directory.
@@ -186,7 +186,7 @@ def check_outputs(directory: Path, recorded: str) -> str | None:
 def reference_logits(directory: Path) -> list[float]:
     """Compute a model's outputs for the example input of its form, thinned to at most MAX_LOGITS.
 
-    Runs on the CPU in one thread. InputError or ArtefactError if the directory cannot be loaded.
+    Runs on the CPU in one thread. InputError or ArtifactError if the directory cannot be loaded.
     """
     logits = _pretrained_logits(directory) if read_task_facts(directory) is None else _task_logits(directory)
     chosen = np.unique(np.linspace(0, logits.size - 1, min(logits.size, MAX_LOGITS)).astype(int))
@@ -218,20 +218,20 @@ def _pretrained_logits(directory: Path) -> npt.NDArray[np.float64]:
 
 
 def _download(client: "MlflowClient", version: RegisteredVersion, scratch: Path) -> Manifest:
-    """Download a version's model below `scratch` and check every file; ArtefactError if one is damaged or unsafe."""
+    """Download a version's model below `scratch` and check every file; ArtifactError if one is damaged or unsafe."""
     import mlflow
 
     try:
         uri = client.get_model_version_download_uri(version.name, str(version.version))
         fetched = Path(mlflow.artifacts.download_artifacts(artifact_uri=f"{uri}/artifacts", dst_path=str(scratch)))
     except (mlflow.MlflowException, OSError) as error:
-        raise ArtefactError(f"{version}: its artefacts cannot be read ({first_line(error)})") from error
+        raise ArtifactError(f"{version}: its artifacts cannot be read ({first_line(error)})") from error
     inside = [path.parent for path in fetched.glob(f"*/{MANIFEST_NAME}")]
     if len(inside) != 1:
-        raise ArtefactError(f"{version}: holds {len(inside)} directories with a {MANIFEST_NAME}, expected one")
+        raise ArtifactError(f"{version}: holds {len(inside)} directories with a {MANIFEST_NAME}, expected one")
     manifest = load_manifest(inside[0], verify="sha256")
     if manifest.kind not in KINDS:
-        raise ArtefactError(f"{version}: holds a {manifest.kind}, expected a {' or a '.join(KINDS)}")
+        raise ArtifactError(f"{version}: holds a {manifest.kind}, expected a {' or a '.join(KINDS)}")
     refuse_unsafe_files(manifest)
     return manifest
 

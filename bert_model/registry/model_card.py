@@ -19,7 +19,7 @@ MAX_EVALUATIONS = 12
 NO_SCORES = "None yet: the scores of its fine-tunings are entered when a promotion is decided."
 LINEAGE = (
     ("dump", "Dump"),
-    ("content_sha256", "Content of the artefact (sha256)"),
+    ("content_sha256", "Content of the artifact (sha256)"),
     ("corpus_sha256", "Corpus"),
     ("vocabulary_sha256", "Vocabulary"),
     ("instances_sha256", "Instances"),
@@ -79,7 +79,7 @@ def description_of(card: str) -> str:
     card = card.replace(f"![curves]({CURVES_NAME})\n\n", "")
     if len(card) <= MAX_DESCRIPTION_LENGTH:
         return card
-    note = f"\n\n(The whole card is the artefact {CARD_NAME}.)\n"
+    note = f"\n\n(The whole card is the artifact {CARD_NAME}.)\n"
     return card[: MAX_DESCRIPTION_LENGTH - len(note)].rpartition("\n")[0] + note
 
 
@@ -118,7 +118,7 @@ def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
     counts = {key: value for key, value in manifest.counts.items() if isinstance(value, int)}
     lines += [f"- {key.replace('_', ' ')}: {value:,}" for key, value in counts.items()]
     if tags.get("generated_sample") == "true":
-        lines.append("- The text is generated: an invented encyclopaedia, and tasks over it.")
+        lines.append("- The text is generated: an invented encyclopedia, and tasks over it.")
     return "\n".join(lines)
 
 

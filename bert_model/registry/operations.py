@@ -29,7 +29,7 @@ from bert_model.registry.model_card import CARD_NAME, CURVES_NAME, description_o
 from bert_model.registry.promotion import Decision, GateConfig, decide, text_table
 from bert_model.registry.versions import KINDS, PRETRAINED, RegisteredVersion, refuse_unsafe_files, tags_of
 from bert_model.training.metrics_log import METRICS_NAME, mlflow_run_id, read_lines
-from bert_pipeline.errors import ArtefactError, PromotionError
+from bert_pipeline.errors import ArtifactError, PromotionError
 from bert_pipeline.manifest import Manifest, load_manifest
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def register(
 
     The files are checked and uploaded with a model card, which shows `curves`, a PNG, if given. Tags carry score, data,
     lineage and reference outputs; `tags` adds to them ("licence" is required for promotion). Content that is already
-    registered under the name keeps its version. ArtefactError if the directory is not a model or is damaged.
+    registered under the name keeps its version. ArtifactError if the directory is not a model or is damaged.
     """
     check_name(name)
     manifest = load_manifest(directory, verify="sha256")
     if manifest.kind not in KINDS:
-        raise ArtefactError(f"{directory}: is a {manifest.kind}, expected a {' or a '.join(KINDS)}; give another path")
+        raise ArtifactError(f"{directory}: is a {manifest.kind}, expected a {' or a '.join(KINDS)}; give another path")
     refuse_unsafe_files(manifest)
     with registry_lock(name), registry_client() as client:
         create_name(client, name)
@@ -223,7 +223,7 @@ def get_version(reference: str) -> RegisteredVersion:
 def download(reference: str) -> Path:
     """Return a local directory with a version's model, every file checked against its manifest.
 
-    Downloads are cached below BERT_HOME, keyed by content. ArtefactError if a file is damaged, if the content is not
+    Downloads are cached below BERT_HOME, keyed by content. ArtifactError if a file is damaged, if the content is not
     what was registered, or if there are files that can carry code.
     """
     name, version, alias = parse_uri(reference)

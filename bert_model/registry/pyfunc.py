@@ -13,7 +13,7 @@ import pandas as pd
 from mlflow.pyfunc.model import PythonModel
 
 ARTIFACT = "model"
-"""Name of the artefact: a model directory with its manifest."""
+"""Name of the artifact: a model directory with its manifest."""
 
 
 class ServedModel(PythonModel):

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bert_pipeline.errors import ArtefactError
+from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import Manifest, content_sha256
 
 PRETRAINED, FINETUNED = "pretrained_model", "finetuned_model"
@@ -175,15 +175,15 @@ class RegisteredVersion:
 
 
 def refuse_unsafe_files(manifest: Manifest) -> None:
-    """Raise ArtefactError for files of other types than SAFE_SUFFIXES, listed in the manifest or not."""
+    """Raise ArtifactError for files of other types than SAFE_SUFFIXES, listed in the manifest or not."""
     for path in sorted(manifest.path.rglob("*")):
         if path.is_symlink() or (path.is_file() and path.suffix not in SAFE_SUFFIXES):
-            raise ArtefactError(
+            raise ArtifactError(
                 f"{path}: only {', '.join(sorted(SAFE_SUFFIXES))} files go into and out of the registry; remove it"
             )
     for name in manifest.files:
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise ArtefactError(f"{manifest.path}: its manifest names {name!r} outside the directory")
+            raise ArtifactError(f"{manifest.path}: its manifest names {name!r} outside the directory")
 
 
 def _number(text: str | None) -> float | None:

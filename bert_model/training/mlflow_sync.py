@@ -79,7 +79,7 @@ def open_client(uri: str = "") -> "MlflowClient":
 
 
 def experiment_id(client: "MlflowClient", name: str) -> str:
-    """Return the id of an experiment, created if missing. With SQLite its artefacts are stored under BERT_HOME."""
+    """Return the id of an experiment, created if missing. With SQLite its artifacts are stored under BERT_HOME."""
     found = client.get_experiment_by_name(name)
     if found is None:
         location = (bert_home() / "artifacts").as_uri() if tracking_uri().startswith("sqlite:") else None

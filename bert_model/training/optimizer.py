@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from bert_model.training.schedule import OptimizerConfig
-from bert_pipeline.errors import ArtefactError
+from bert_pipeline.errors import ArtifactError
 
 # Adam's bias corrections are 1 - beta ** step: with a step this large both are exactly 1 in double precision, so
 # torch's fused AdamW computes BERT's update, which has none. The step stays: 1e9 + 1 is 1e9 in float32.
@@ -166,7 +166,7 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tenso
 
 @torch.no_grad()
 def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Restore the result of `optimizer_tensors`; raise ArtefactError if tensors are missing or unexpected."""
+    """Restore the result of `optimizer_tensors`; raise ArtifactError if tensors are missing or unexpected."""
     remaining = dict(tensors)
     names = {parameter: name for name, parameter in model.named_parameters()}
     for group in optimizer.param_groups:
@@ -175,10 +175,10 @@ def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict
             for key in ("step", "exp_avg", "exp_avg_sq"):
                 stored = remaining.pop(f"{key}:{names[parameter]}", None)
                 if stored is None or (key != "step" and stored.shape != parameter.shape):
-                    raise ArtefactError(f"optimizer state: {key} of {names[parameter]} is missing or of another shape")
+                    raise ArtifactError(f"optimizer state: {key} of {names[parameter]} is missing or of another shape")
                 device = state[key].device if key in state else parameter.device
                 state[key] = stored.to(device, copy=True)
             if isinstance(optimizer, BertAdam):  # the stored steps may be those of an optimizer that corrects
                 state["step"].fill_(UNCORRECTED_STEP)
     if remaining:
-        raise ArtefactError(f"optimizer state: unexpected tensors {', '.join(sorted(remaining)[:5])}")
+        raise ArtifactError(f"optimizer state: unexpected tensors {', '.join(sorted(remaining)[:5])}")

@@ -34,14 +34,14 @@ def load_instances(directory: Path | str) -> Manifest:
     """Read the manifest of an instance directory, or compute one for a directory of other TFRecord files.
 
     Of other files those in `held_out/` are held out, the rest is for training; vocab.txt and tokenizer_config.json are
-    expected in the same directory. Their identity is their bytes. ArtefactError if it is neither.
+    expected in the same directory. Their identity is their bytes. ArtifactError if it is neither.
     """
     directory = Path(directory)
     if (directory / MANIFEST_NAME).is_file() or not directory.is_dir():
         return load_manifest(directory, kind="instances")
     paths = sorted(path for path in directory.rglob("*") if path.is_file() and is_tfrecord(path.name))
     if not paths:
-        return load_manifest(directory, kind="instances")  # raises ArtefactError
+        return load_manifest(directory, kind="instances")  # raises ArtifactError
     files: dict[str, dict[str, Any]] = {}
     max_seq_length = max_predictions = 0
     for path in paths:

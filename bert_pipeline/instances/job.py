@@ -58,7 +58,7 @@ def build_instances(
     """Build pre-training instances from a corpus: one shard per corpus shard, in `train/` and `held_out/`.
 
     `vocabulary` is a directory with vocab.txt and tokenizer_config.json, of `bert vocab` or of any BERT. The content
-    is a function of the inputs and the configuration, for any runner. ArtefactError and InputError if an input is
+    is a function of the inputs and the configuration, for any runner. ArtifactError and InputError if an input is
     malformed, or if the corpus yields no instance.
     """
     source = load_manifest(corpus, kind="corpus")

@@ -97,7 +97,7 @@ class ParquetInstances:
         return sum(self.row_group_sizes)
 
     def read_row_group(self, index: int) -> InstanceColumns:
-        """Read one row group. ArtefactError if its bytes are damaged."""
+        """Read one row group. ArtifactError if its bytes are damaged."""
         table = read_row_group(self._file, index, self.path)
         input_ids = one_chunk(table, "input_ids")
         masked: dict[str, np.ndarray] = {}

@@ -18,10 +18,10 @@ MIN_ARTICLES = 100
 
 
 def generate_sample(output: Path, *, seed: int = 1, num_articles: int = 1200) -> Manifest:
-    """Write the sample dump and its task files to `output` as an artefact of kind "sample".
+    """Write the sample dump and its task files to `output` as an artifact of kind "sample".
 
     The content depends on `seed` and `num_articles` alone, to the byte. Raises ConfigurationError for fewer than 100
-    articles, ArtefactError if `output` holds files without a manifest.
+    articles, ArtifactError if `output` holds files without a manifest.
     """
     if num_articles < MIN_ARTICLES:
         raise ConfigurationError(f"num_articles: found {num_articles}, expected at least {MIN_ARTICLES}")

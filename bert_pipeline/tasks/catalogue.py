@@ -65,7 +65,7 @@ class Task:
     dev_files: dict[str, str] = dataclasses.field(default_factory=lambda: {"dev": "dev.tsv"}, hash=False)
     """Split name -> file, the split that models are chosen on first."""
     test_files: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
-    """Split name -> file, labelled or not."""
+    """Split name -> file, labeled or not."""
     submission_files: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
     """Test split -> the file of the benchmark's submission that it fills."""
     submission_default: str = ""

@@ -100,7 +100,7 @@ class TaskData:
     dev: dict[str, list[Any]]
     """Split name -> examples; models are selected on the first split."""
     test: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
-    """Split name -> examples, often unlabelled; empty without test files."""
+    """Split name -> examples, often unlabeled; empty without test files."""
     own_split: bool = False
     """True if train and dev were split from one file, so that scores are not comparable to published ones."""
     sha256: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -145,7 +145,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
     else:
         train, dev = read(files.train, for_training=True), {}
     dev |= {split: read(file) for split, file in files.dev.items() if split not in dev}
-    test = {split: read(file, labelled=False) for split, file in files.test.items()}
+    test = {split: read(file, labeled=False) for split, file in files.test.items()}
     used = {file.name: file for file in (files.train, *files.dev.values(), *files.test.values())}
     return TaskData(
         task=task,
@@ -159,9 +159,9 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
     )
 
 
-def read_examples(task: Task, file: Path | str, *, labelled: bool = True) -> list[Any]:
-    """Read one file of a task; with `labelled`, labels are required."""
-    return _read(task, Path(file), labelled=labelled).examples
+def read_examples(task: Task, file: Path | str, *, labeled: bool = True) -> list[Any]:
+    """Read one file of a task; with `labeled`, labels are required."""
+    return _read(task, Path(file), labeled=labeled).examples
 
 
 def missing_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> str:
@@ -256,20 +256,20 @@ def _is_version(file: Path, has_impossible: bool) -> bool:
         return False
 
 
-def _read(task: Task, file: Path, *, labelled: bool = True, for_training: bool = False) -> Reading:
+def _read(task: Task, file: Path, *, labeled: bool = True, for_training: bool = False) -> Reading:
     if task.reader == "squad":
         return squad.read_span_examples(
-            file, has_impossible=task.has_impossible, for_training=for_training, require_answers=labelled
+            file, has_impossible=task.has_impossible, for_training=for_training, require_answers=labeled
         )
     if task.reader == "swag":
-        return swag.read_choice_examples(file, columns=task.columns, require_labels=labelled)
+        return swag.read_choice_examples(file, columns=task.columns, require_labels=labeled)
     if task.reader == "conll":
-        return ner.read_tagged_examples(file, labels=task.labels, require_tags=labelled)
+        return ner.read_tagged_examples(file, labels=task.labels, require_tags=labeled)
     return glue.read_text_examples(
         file,
         columns=task.columns,
         labels=task.labels,
         label_range=task.label_range,
-        require_labels=labelled,
+        require_labels=labeled,
         incomplete_rows=task.incomplete_rows,
     )

@@ -32,13 +32,13 @@ def page(text: str = WIKITEXT) -> Page:
     return Page("Town", 7, 0, 1, False, "wikitext", text)
 
 
-def neighbours(text: str) -> set[tuple[str, str]]:
+def neighbors(text: str) -> set[tuple[str, str]]:
     words = split_words(text)
     return set(zip(words, words[1:]))
 
 
 def test_sentence_is_covered_if_most_words_keep_a_neighbor():
-    ours = neighbours("The town lies 5 kilometres (3 mi) from the sea, and CO₂ rises where x is small.")
+    ours = neighbors("The town lies 5 kilometres (3 mi) from the sea, and CO₂ rises where x is small.")
     assert is_covered("The town lies from the sea.", ours)
     assert is_covered('CO2 rises where formula_1 "x" is small.', ours)
     assert not is_covered("A boat goes from the town to some island.", ours)

@@ -22,8 +22,8 @@ def finetuned(tmp_path_factory):
     with WorkerPool(num_workers=0) as pool:
         for name in ("mnli", "stsb"):
             data = tiny_tasks.task_data(name)
-            unlabelled = [dataclasses.replace(tiny_tasks.example(name, index), label=None) for index in range(NUM_TEST)]
-            data = dataclasses.replace(data, test=dict.fromkeys(data.task.test_files, unlabelled))
+            unlabeled = [dataclasses.replace(tiny_tasks.example(name, index), label=None) for index in range(NUM_TEST)]
+            data = dataclasses.replace(data, test=dict.fromkeys(data.task.test_files, unlabeled))
             finetune(data, base, root / name, tiny_tasks.configuration(epochs=[2.0]), pool=pool, experiment="")
     return root
 

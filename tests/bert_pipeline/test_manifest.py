@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_pipeline.errors import ArtefactError, InputError
+from bert_pipeline.errors import ArtifactError, InputError
 from bert_pipeline.manifest import MANIFEST_NAME, foreign_input, input_of, load_manifest, publishing
 
 
@@ -51,7 +51,7 @@ def test_inputs_are_named_by_their_hashes(tmp_path):
     assert len(inputs["dump"]["sha256"]) == 64
 
 
-def test_failure_leaves_nothing_and_keeps_the_older_artefact(tmp_path):
+def test_failure_leaves_nothing_and_keeps_the_older_artifact(tmp_path):
     publish(tmp_path / "corpus")
     before = load_manifest(tmp_path / "corpus").sha256
 
@@ -66,7 +66,7 @@ def test_failure_leaves_nothing_and_keeps_the_older_artefact(tmp_path):
     assert leftovers(tmp_path) == []
 
 
-def test_publishing_replaces_older_artefact(tmp_path):
+def test_publishing_replaces_older_artifact(tmp_path):
     publish(tmp_path / "corpus")
     publish(tmp_path / "corpus", text="one\nsix\n")
     assert (tmp_path / "corpus" / "train" / "part.txt").read_text() == "one\nsix\n"
@@ -75,7 +75,7 @@ def test_publishing_replaces_older_artefact(tmp_path):
 def test_directory_without_manifest_is_never_overwritten(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
-    with pytest.raises(ArtefactError, match="not ours"):
+    with pytest.raises(ArtifactError, match="not ours"):
         publish(tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
     assert leftovers(tmp_path) == []
@@ -96,7 +96,7 @@ def test_flipped_bit_changes_hash(tmp_path):
     part = tmp_path / "corpus" / "train" / "part.txt"
     part.write_bytes(bytes([part.read_bytes()[0] ^ 1]) + part.read_bytes()[1:])
     load_manifest(tmp_path / "corpus")  # sizes still agree
-    with pytest.raises(ArtefactError, match=r"part\.txt: sha256 is"):
+    with pytest.raises(ArtifactError, match=r"part\.txt: sha256 is"):
         load_manifest(tmp_path / "corpus", verify="sha256")
 
 
@@ -109,10 +109,10 @@ def test_flipped_bit_changes_hash(tmp_path):
         (lambda folder: (folder / MANIFEST_NAME).write_text("{"), "not a valid manifest"),
     ],
 )
-def test_damaged_artefact_raises_with_found_and_expected(tmp_path, damage, message):
+def test_damaged_artifact_raises_with_found_and_expected(tmp_path, damage, message):
     publish(tmp_path / "corpus")
     damage(tmp_path / "corpus")
-    with pytest.raises(ArtefactError, match=message):
+    with pytest.raises(ArtifactError, match=message):
         load_manifest(tmp_path / "corpus")
 
 
@@ -122,13 +122,13 @@ def test_edited_manifest_raises(tmp_path):
     document = json.loads(path.read_text())
     document["content"]["counts"]["documents"] = 3_000_000
     path.write_text(json.dumps(document))
-    with pytest.raises(ArtefactError, match="does not match its own hash"):
+    with pytest.raises(ArtifactError, match="does not match its own hash"):
         load_manifest(tmp_path / "corpus")
 
 
-def test_other_kind_of_artefact_raises(tmp_path):
+def test_other_kind_of_artifact_raises(tmp_path):
     publish(tmp_path / "corpus")
-    with pytest.raises(ArtefactError, match="found a corpus, expected a vocabulary"):
+    with pytest.raises(ArtifactError, match="found a corpus, expected a vocabulary"):
         load_manifest(tmp_path / "corpus", kind="vocabulary")
 
 

@@ -13,7 +13,7 @@ from spoiled import flip_byte
 
 from bert_model.registry import operations
 from bert_model.training.mlflow_sync import open_client
-from bert_pipeline.errors import ArtefactError
+from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import load_manifest
 from workflows import backup
 from workflows.backup import copy_file, create_backup, relocate, restore_backup
@@ -121,7 +121,7 @@ def small_home(directory: Path) -> BertHome:
 def test_damaged_backup_is_refused_and_leaves_no_home(clean_environment, tmp_path):
     create_backup(small_home(tmp_path / "first"), tmp_path / "backup")
     flip_byte(tmp_path / "backup" / "artifacts" / "a.txt")
-    with pytest.raises(ArtefactError, match="changed or damaged"):
+    with pytest.raises(ArtifactError, match="changed or damaged"):
         restore_backup(tmp_path / "backup", BertHome(directory=str(tmp_path / "second")))
     assert not (tmp_path / "second").exists()
 

@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from bert_model.registry.promotion import Decision, GateConfig
-from bert_pipeline.errors import ArtefactError
+from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import content_sha256, load_manifest
 from workflows.defs.automation import AFTER_INPUTS, MONTHLY, after_last_of
 from workflows.defs.finetuning import finetuned_model
@@ -228,7 +228,7 @@ def promotion_decision(
         content = load_manifest(directory, kind="pretrained_model").sha256
         version = next((v for v in reversed(list_models(name)) if v.content_sha256 == content), None)
         if version is None:
-            raise ArtefactError(f"{name}: {directory} is not registered; materialize registered_pretrained_model")
+            raise ArtifactError(f"{name}: {directory} is not registered; materialize registered_pretrained_model")
         decision = _decide(context, config, version)
     context.log.info(f"{decision.outcome()}\n{decision.table()}")
     metadata = {

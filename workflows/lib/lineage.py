@@ -7,12 +7,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.errors import ArtefactError
+from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import load_manifest
 from workflows.lib.resources import BertHome, sample_seed
 from workflows.lib.reuse import ROOT, packages_version
-
-# --- files and lineage of artifacts ---
 
 SOURCES_NAME = "sources.json"
 """File of a `dump` that lists the local files it refers to."""
@@ -36,7 +34,7 @@ def dump_sources(directory: Path) -> list[str]:
 
 
 def load_published_task(home: BertHome, dump: str, task: str) -> Any:
-    """Load the examples that `task_data` refers to; ArtefactError if its files have changed since."""
+    """Load the examples that `task_data` refers to; ArtifactError if its files have changed since."""
     from bert_pipeline.tasks.task import load_task_data
 
     manifest = load_manifest(home.task_data(dump, task), kind="task_data")
@@ -45,7 +43,7 @@ def load_published_task(home: BertHome, dump: str, task: str) -> Any:
     expected = {name: entry["sha256"] for name, entry in manifest.inputs.items()}
     if data.sha256 != expected:
         changed = sorted(name for name in expected | data.sha256 if expected.get(name) != data.sha256.get(name))
-        raise ArtefactError(
+        raise ArtifactError(
             f"{source['path']}: {', '.join(changed)} changed since task_data was materialized; materialize it again"
         )
     return data

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.errors import ArtefactError, BertError
+from bert_pipeline.errors import ArtifactError, BertError
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from workflows.lib.metadata import score_bars, training_curves
 from workflows.lib.resources import TASK_NAMES, BertHome, dump_label, sample_seed
@@ -152,10 +152,10 @@ def is_at_chance(score: float, majority: float | None, count: int) -> bool:
 
 
 def write_report(results: Results, events: Sequence[Mapping[str, Any]], model: Manifest, directory: Path) -> Manifest:
-    """Publish the table in all formats and the plots; ArtefactError when no task was run."""
+    """Publish the table in all formats and the plots; ArtifactError when no task was run."""
     if not results.rows:
         reasons = "; ".join(f"{task}: {reason}" for task, reason in results.skipped.items())
-        raise ArtefactError(f"{results.dump}: no task has results, so there is nothing to report ({reasons})")
+        raise ArtifactError(f"{results.dump}: no task has results, so there is nothing to report ({reasons})")
     inputs = {"pretrained_model": input_of(model), **results.inputs}
     with publishing(directory, kind="report", configuration={"dump": results.dump}, inputs=inputs) as draft:
         pictures = {

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from bert_model.training.metrics_log import credentials_apart
-from bert_pipeline.errors import ArtefactError, UsageError, suggest
+from bert_pipeline.errors import ArtifactError, UsageError, suggest
 
 # --- partitions ---
 
@@ -221,13 +221,13 @@ class BertHome(dg.ConfigurableResource[Any]):
         return self.of_dump(dump) / "pretrained_model.json"
 
     def current_model(self, dump: str) -> Path:
-        """Return the directory of a dump's pre-trained model; ArtefactError when there is none."""
+        """Return the directory of a dump's pre-trained model; ArtifactError when there is none."""
         pointer = self.current_training(dump)
         try:
             training = json.loads(pointer.read_text(encoding="utf-8"))["training"]
         except (OSError, ValueError, KeyError):
             message = f"{pointer}: no pre-trained model of {dump} yet; materialize pretrained_model"
-            raise ArtefactError(message) from None
+            raise ArtifactError(message) from None
         return self.pretraining(dump, training) / "model"
 
     def task_data(self, dump: str, task: str) -> Path:

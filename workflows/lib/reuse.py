@@ -1,4 +1,4 @@
-"""Skip materialization when code, settings and inputs are unchanged; record the lineage of a registered model.
+"""Skip materialization when code, settings and inputs are unchanged.
 
 The code version of an asset is a hash over the import closure of the functions that build it, so no list of source
 files is kept by hand.

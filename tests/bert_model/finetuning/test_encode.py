@@ -72,7 +72,7 @@ def test_no_row_is_longer_than_max_seq_length():
     assert encoded.lengths().tolist() == [24, 24]
 
 
-def test_regression_labels_are_floats_and_unlabelled_rows_have_none():
+def test_regression_labels_are_floats_and_unlabeled_rows_have_none():
     encoded = encode("stsb", [TextExample("0", "a film", "a song", 2.5)])
     assert encoded.row_columns["labels"].dtype == np.float32
     assert "labels" not in encode("stsb", [TextExample("0", "a film", "a song")]).row_columns

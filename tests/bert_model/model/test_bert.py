@@ -260,8 +260,8 @@ def test_dropout_keeps_the_stated_share_and_the_mean(probability: float) -> None
     dropped = fast_dropout(torch.ones(400_003), probability, True)
     assert dropped.unique().tolist() == pytest.approx([0.0, 1 / (1 - probability)])
     assert (dropped == 0).double().mean().item() == pytest.approx(probability, abs=0.003)
-    neighbours = (dropped[1:] == 0) & (dropped[:-1] == 0)
-    assert neighbours.double().mean().item() == pytest.approx(probability**2, abs=0.003)
+    neighbors = (dropped[1:] == 0) & (dropped[:-1] == 0)
+    assert neighbors.double().mean().item() == pytest.approx(probability**2, abs=0.003)
 
 
 def test_new_weights_depend_on_the_seed_only() -> None:

@@ -18,7 +18,7 @@ from bert_model.pretraining import checkpoint
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, Snapshot, restore, take_snapshot
 from bert_model.training.optimizer import build_optimizer, optimizer_tensors
 from bert_model.training.schedule import OptimizerConfig
-from bert_pipeline.errors import ArtefactError, TrainingError
+from bert_pipeline.errors import ArtifactError, TrainingError
 
 CONFIG = BertConfig.from_preset("tiny", vocab_size=60, hidden_size=16, max_position_embeddings=16)
 
@@ -145,7 +145,7 @@ def test_checkpoint_of_another_model_names_the_tensor(tmp_path: Path) -> None:
     path = directory(tmp_path).save(snapshot(5))
     config = BertConfig.from_preset("tiny", vocab_size=60, hidden_size=16, max_position_embeddings=17)
     other = new_model(BertForPreTraining, config, seed=1)
-    with pytest.raises(ArtefactError, match="position_embeddings"):
+    with pytest.raises(ArtifactError, match="position_embeddings"):
         restore(path, other, build_optimizer(other, OptimizerConfig(), 0.01))
 
 

@@ -21,7 +21,7 @@ from bert_model.pretraining.data import (
     rank_slice,
     split_micro_batches,
 )
-from bert_pipeline.errors import ArtefactError, ConfigurationError
+from bert_pipeline.errors import ArtifactError, ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.instances.masking import MaskingConfig
 
@@ -198,7 +198,7 @@ def test_extra_shard_is_ignored_and_missing_shard_is_named(directory: Path, tmp_
     (shard.parent / "instances-00002.parquet").write_bytes(shard.read_bytes())
     assert InstanceSplit(tmp_path / "instances", "train").num_instances == 32
     shard.unlink()
-    with pytest.raises(ArtefactError, match=r"instances-00001\.parquet: is missing"):
+    with pytest.raises(ArtifactError, match=r"instances-00001\.parquet: is missing"):
         InstanceSplit(tmp_path / "instances", "train")
 
 
@@ -221,5 +221,5 @@ def test_static_and_dynamic_shards_do_not_mix(tmp_path: Path) -> None:
         write_instances(tmp_path / name, shards=(8,), static_masks=static)
         split = InstanceSplit(tmp_path / name, "train")
         parts.append(InstanceReader(split, seed=1, groups_per_window=1).take(0, 8))
-    with pytest.raises(ArtefactError, match="static masks"):
+    with pytest.raises(ArtifactError, match="static masks"):
         concatenate(parts)

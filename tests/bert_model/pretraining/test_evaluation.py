@@ -14,7 +14,7 @@ from bert_model.pretraining.evaluation import evaluate, measure_held_out
 from bert_model.pretraining.phases import load_phases
 from bert_model.training.distributed import Group
 from bert_pipeline.configuration import from_mapping
-from bert_pipeline.errors import ArtefactError
+from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import load_manifest
 
 
@@ -56,8 +56,8 @@ def test_published_model_has_the_metrics_of_its_run(undisturbed: Path) -> None:
 
 def test_model_without_its_run_directory_is_refused(undisturbed: Path, tmp_path: Path) -> None:
     (tmp_path / "model").symlink_to(undisturbed / "model")
-    with pytest.raises(ArtefactError, match="configuration cannot be read"):
+    with pytest.raises(ArtifactError, match="configuration cannot be read"):
         measure_held_out(tmp_path / "model")
     (tmp_path / "configuration.json").write_text(json.dumps([]))
-    with pytest.raises(ArtefactError, match="configuration cannot be read"):
+    with pytest.raises(ArtifactError, match="configuration cannot be read"):
         measure_held_out(tmp_path / "model")

@@ -24,7 +24,7 @@ from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.run_directory import run_lock, training_id
 from bert_pipeline.configuration import from_mapping
-from bert_pipeline.errors import ArtefactError, ConfigurationError, TrainingError, UsageError
+from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
 
 
@@ -236,7 +236,7 @@ def test_locked_run_directory_is_refused(data: dict[str, str], tmp_path: Path) -
 
 def test_directory_with_other_files_is_refused(data: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ArtefactError, match=r"notes\.txt"):
+    with pytest.raises(ArtifactError, match=r"notes\.txt"):
         pretrain(single(data), tmp_path, experiment="", device="cpu")
 
 

@@ -9,9 +9,9 @@ def test_long_card_is_cut_at_a_line_with_a_note():
     card = "# bert\n\n![curves](curves.png)\n\n" + "a line of configuration\n" * 400
     description = description_of(card)
     assert len(description) <= 5000
-    assert description.rstrip().endswith("(The whole card is the artefact model_card.md.)")
+    assert description.rstrip().endswith("(The whole card is the artifact model_card.md.)")
     assert "a line of configuration\n\n(The whole" in description
-    assert "curves.png" not in description  # the picture is an artefact, which a description cannot show
+    assert "curves.png" not in description  # the picture is an artifact, which a description cannot show
 
 
 def test_scores_in_a_card_are_replaced_and_the_rest_is_kept():

@@ -253,7 +253,7 @@ def test_without_experiment_no_client_is_opened(tmp_path: Path, monkeypatch: pyt
     assert Tracker.replay(tmp_path / "run")
 
 
-def test_child_run_has_parent_tags_and_artefacts(store: Any, tmp_path: Path) -> None:
+def test_child_run_has_parent_tags_and_artifacts(store: Any, tmp_path: Path) -> None:
     (tmp_path / "plot.txt").write_text("a plot")
     with open_tracker(tmp_path / "run") as parent, parent.child(tmp_path / "run" / "a", run_name="a") as child:
         child.record("evaluation", 0, {"dev/accuracy": 80.0})

@@ -18,7 +18,7 @@ from bert_model.training.optimizer import (
     set_learning_rate,
 )
 from bert_model.training.schedule import OptimizerConfig
-from bert_pipeline.errors import ArtefactError
+from bert_pipeline.errors import ArtifactError
 
 
 class Small(nn.Module):
@@ -143,7 +143,7 @@ def test_optimizer_state_of_another_model_is_refused() -> None:
     optimizer = build_optimizer(model, OptimizerConfig(), 0.01)
     tensors = optimizer_tensors(model, optimizer)
     lacking = {name: tensor for name, tensor in tensors.items() if name != "exp_avg:dense.bias"}
-    with pytest.raises(ArtefactError, match=r"exp_avg of dense\.bias is missing"):
+    with pytest.raises(ArtifactError, match=r"exp_avg of dense\.bias is missing"):
         load_optimizer_tensors(model, optimizer, lacking)
-    with pytest.raises(ArtefactError, match="exp_avg:more"):
+    with pytest.raises(ArtifactError, match="exp_avg:more"):
         load_optimizer_tensors(model, optimizer, tensors | {"exp_avg:more": torch.zeros(1)})

@@ -8,7 +8,7 @@ from small_corpus import make_documents
 
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.steps import CorpusConfig
-from bert_pipeline.errors import ArtefactError
+from bert_pipeline.errors import ArtifactError
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.vocabulary.job import build_vocabulary
@@ -61,7 +61,7 @@ def test_damaged_shard_raises_one_sentence_in_portable_mode(portable, sources, t
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
-    with pytest.raises(ArtefactError, match=r"documents-00001\.parquet: sha256 is") as caught:
+    with pytest.raises(ArtifactError, match=r"documents-00001\.parquet: sha256 is") as caught:
         build_vocabulary(tmp_path / "corpus", tmp_path / "vocabulary", VOCABULARY, portable)
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]

@@ -12,7 +12,7 @@ import pytest
 from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import pipeline_options
 from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
-from bert_pipeline.errors import ArtefactError, BertError
+from bert_pipeline.errors import ArtifactError, BertError
 
 TWO = ["--workers", "2"]
 
@@ -45,7 +45,7 @@ def fail_on_odd_numbers(number, directory):
     if not has_failed(Path(directory)):
         with record_failure(Path(directory), number):
             if number % 2:
-                raise ArtefactError(f"shard {number} is damaged")
+                raise ArtifactError(f"shard {number} is damaged")
     return ()
 
 
@@ -82,7 +82,7 @@ def test_idle_worker_takes_next_element(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_first_failed_shard_is_raised_with_its_type(tmp_path, workers):
-    with pytest.raises(ArtefactError, match=r"^shard 1 is damaged$"), raise_failure(tmp_path):
+    with pytest.raises(ArtifactError, match=r"^shard 1 is damaged$"), raise_failure(tmp_path):
         run(functools.partial(fail_on_odd_numbers, directory=str(tmp_path)), [0, 1], ["--workers", workers])
 
 

@@ -7,7 +7,7 @@ import pytest
 from small_corpus import make_corpus, make_documents
 
 from bert_pipeline.corpus.parquet import read_documents
-from bert_pipeline.errors import ArtefactError
+from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.wikipedia.dump import read_site
 from bert_pipeline.wikipedia.extract import extract
@@ -32,10 +32,10 @@ def test_shard_missing_from_manifest_is_not_read(corpus: Path) -> None:
 def test_missing_or_replaced_shard_raises(corpus: Path, tmp_path: Path) -> None:
     other = make_corpus(tmp_path / "other", [make_documents(3, seed=3)])
     shutil.copy(other / "documents-00000.parquet", corpus / "documents-00001.parquet")
-    with pytest.raises(ArtefactError, match=r"documents-00001\.parquet"):
+    with pytest.raises(ArtifactError, match=r"documents-00001\.parquet"):
         read_all(corpus)
     (corpus / "documents-00001.parquet").unlink()
-    with pytest.raises(ArtefactError, match="is missing"):
+    with pytest.raises(ArtifactError, match="is missing"):
         read_all(corpus)
 
 

@@ -7,7 +7,7 @@ import pytest
 from small_corpus import make_tokenizer
 from small_instances import make_columns
 
-from bert_pipeline.errors import ArtefactError, InputError
+from bert_pipeline.errors import ArtifactError, InputError
 from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.instances.directory import check_vocabulary, is_tfrecord, load_instances, shard_paths
 from bert_pipeline.instances.job import show_instances
@@ -76,7 +76,7 @@ def test_parquet_is_preferred_to_tfrecord(tmp_path):
 
 def test_directory_without_instances_raises(tmp_path):
     for path in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(ArtefactError, match=r"no manifest\.json"):
+        with pytest.raises(ArtifactError, match=r"no manifest\.json"):
             load_instances(path)
 
 

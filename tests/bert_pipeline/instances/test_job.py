@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from small_corpus import make_corpus, make_documents, make_tokenizer, make_vocabulary
 
-from bert_pipeline.errors import ArtefactError, BertError, InputError, UsageError
+from bert_pipeline.errors import ArtifactError, BertError, InputError, UsageError
 from bert_pipeline.instances import job as jobs_instances
 from bert_pipeline.instances.job import build_instances, show_instances, tokenize_shard
 from bert_pipeline.instances.pairs import InstancesConfig
@@ -306,7 +306,7 @@ def test_damaged_corpus_shard_raises_and_leaves_nothing(corpus, vocabulary, tmp_
         lambda: build_instances(damaged, vocabulary, tmp_path / "out", InstancesConfig(), ONE_WORKER),
         lambda: build_vocabulary(damaged, tmp_path / "out", SMALL, ONE_WORKER),
     ):
-        with pytest.raises(ArtefactError, match=r"documents-00001\.parquet: sha256 is") as caught:
+        with pytest.raises(ArtifactError, match=r"documents-00001\.parquet: sha256 is") as caught:
             build()
         assert "\n" not in str(caught.value)
     assert leftovers(tmp_path) == ["corpus"]
@@ -323,7 +323,7 @@ def test_shards_are_those_of_the_manifest(corpus, vocabulary, static_both, tmp_p
         lambda: build_instances(copy, vocabulary, tmp_path / "none", config),
         lambda: build_vocabulary(copy, tmp_path / "none", SMALL),
     ):
-        with pytest.raises(ArtefactError, match=r"documents-00000\.parquet: is missing"):
+        with pytest.raises(ArtifactError, match=r"documents-00000\.parquet: is missing"):
             build()
 
 
@@ -335,7 +335,7 @@ def test_directory_that_is_not_a_corpus_raises(vocabulary, tmp_path):
         for build in (build_instances, build_vocabulary):
             arguments = [tmp_path / name, *([vocabulary] if build is build_instances else []), tmp_path / "out"]
             config = InstancesConfig() if build is build_instances else SMALL
-            with pytest.raises(ArtefactError, match=message):
+            with pytest.raises(ArtifactError, match=message):
                 build(*arguments, config)
     assert leftovers(tmp_path) == ["foreign", "other"]
 

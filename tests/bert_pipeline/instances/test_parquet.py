@@ -8,7 +8,7 @@ from small_corpus import make_documents
 from small_instances import assert_same, make_columns
 
 from bert_pipeline.corpus.parquet import read_documents, read_sentences, write_documents
-from bert_pipeline.errors import ArtefactError, InputError
+from bert_pipeline.errors import ArtifactError, InputError
 from bert_pipeline.instances.columns import pad, unpad
 from bert_pipeline.instances.parquet import InstanceWriter, open_instances
 
@@ -93,7 +93,7 @@ def test_damaged_page_raises_with_row_group(tmp_path):
     data = bytearray(path.read_bytes())
     data[4:3000] = bytes(2996)
     path.write_bytes(data)
-    with open_instances(path) as shard, pytest.raises(ArtefactError, match="row group 0 cannot be read"):
+    with open_instances(path) as shard, pytest.raises(ArtifactError, match="row group 0 cannot be read"):
         shard.read_row_group(0)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_pipeline.errors import ArtefactError, ConfigurationError
+from bert_pipeline.errors import ArtifactError, ConfigurationError
 from bert_pipeline.sample import generate_sample
 from bert_pipeline.sample.articles import write_articles
 from bert_pipeline.sample.export import base36_sha1
@@ -54,7 +54,7 @@ def test_too_few_articles_raise(tmp_path):
 
 def test_directory_with_other_files_is_unchanged(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(ArtefactError, match="not ours"):
+    with pytest.raises(ArtifactError, match="not ours"):
         generate_sample(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -108,7 +108,7 @@ def test_there_are_redirects_a_disambiguation_page_and_a_talk_page(pages):
     assert any(page.findtext(f"{NAMESPACE}ns") == "1" for page in pages[1:])
 
 
-def test_sample_is_labelled_as_generated(sample, pages):
+def test_sample_is_labeled_as_generated(sample, pages):
     assert sample.counts["generated"] is True
     assert "generated" in sample.counts["notice"]
     articles = [page for page in pages[1:] if page.findtext(f"{NAMESPACE}ns") == "0"]

@@ -60,11 +60,11 @@ def test_cola_is_read_without_a_header_and_with_one(tmp_path):
         TextExample("0", "The sailors rode.", None, "1"),
         TextExample("1", "The sailors breeze rode.", None, "0"),
     ]
-    assert read_examples(TASKS["cola"], test, labelled=False) == [TextExample("7", "Bill whistled.", None, None)]
+    assert read_examples(TASKS["cola"], test, labeled=False) == [TextExample("7", "Bill whistled.", None, None)]
 
 
 @pytest.mark.parametrize(
-    ("task", "unlabelled", "labelled", "texts", "label"),
+    ("task", "unlabeled", "labeled", "texts", "label"),
     [
         ("sst2", "index\tsentence\n0\tgood", "sentence\tlabel\ngood\t1", ("good", None), "1"),
         (
@@ -105,9 +105,9 @@ def test_cola_is_read_without_a_header_and_with_one(tmp_path):
         ),
     ],
 )
-def test_both_layouts_of_a_test_file_are_read(tmp_path, task, unlabelled, labelled, texts, label):
-    for content, expected in ((unlabelled, None), (labelled, label)):
-        (example,) = read_examples(TASKS[task], write(tmp_path / "test.tsv", content + "\n"), labelled=False)
+def test_both_layouts_of_a_test_file_are_read(tmp_path, task, unlabeled, labeled, texts, label):
+    for content, expected in ((unlabeled, None), (labeled, label)):
+        (example,) = read_examples(TASKS[task], write(tmp_path / "test.tsv", content + "\n"), labeled=False)
         assert (example.text_a, example.text_b) == texts
         assert (example.example_id, example.label) == ("0", expected)
 
@@ -207,8 +207,8 @@ def test_missing_file_is_named(tmp_path):
     ],
 )
 def test_real_files_are_read_whole(real_data, task, file, rows):
-    unlabelled = "test.tsv" in file or "AX" in file
-    examples = read_examples(TASKS[task], real_data / "glue" / file, labelled=not unlabelled)
+    unlabeled = "test.tsv" in file or "AX" in file
+    examples = read_examples(TASKS[task], real_data / "glue" / file, labeled=not unlabeled)
     assert len(examples) == rows
-    assert all((example.label is None) == unlabelled for example in examples)
+    assert all((example.label is None) == unlabeled for example in examples)
     assert all(example.text_a and (example.text_b is not None) == TASKS[task].pair for example in examples)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bert_pipeline.errors import ArtefactError
+from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.lib.report import Results, csv_table, is_at_chance, markdown_report, result_row, text_table, write_report
 
@@ -117,6 +117,6 @@ def test_report_without_any_result_is_refused_with_the_reasons(tmp_path):
     with publishing(tmp_path / "model", kind="pretrained_model", configuration={}, inputs={}):
         pass
     model = load_manifest(tmp_path / "model")
-    with pytest.raises(ArtefactError, match="sst2: no folder is given"):
+    with pytest.raises(ArtifactError, match="sst2: no folder is given"):
         write_report(of(skipped={"sst2": "no folder is given"}), [], model, tmp_path / "report")
     assert not (tmp_path / "report").exists()

@@ -17,7 +17,7 @@ from bert_model.registry import artifacts, operations
 from bert_model.registry.model_card import card_problem, description_of
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
-from bert_pipeline.errors import ArtefactError, PromotionError, UsageError
+from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 
 
@@ -146,7 +146,7 @@ def test_damaged_version_is_neither_promoted_nor_downloaded(home, trained):
     weights.write_bytes(bytes(data))
     assert "intact" in operations.promote(name).refused_by
     shutil.rmtree(home / "cache", ignore_errors=True)
-    with pytest.raises(ArtefactError, match="was changed or damaged"):
+    with pytest.raises(ArtifactError, match="was changed or damaged"):
         operations.download(f"models:/{name}/1")
 
 
@@ -161,11 +161,11 @@ def test_planted_pickle_is_refused_and_never_run(home, trained, tmp_path):
     (_stored(home, version) / "pytorch_model.bin").write_bytes(pickle.dumps(Planted()))
     shutil.rmtree(home / "cache", ignore_errors=True)
     assert "intact" in operations.promote(name).refused_by
-    with pytest.raises(ArtefactError, match="pytorch_model.bin"):
+    with pytest.raises(ArtifactError, match="pytorch_model.bin"):
         operations.download(f"models:/{name}/1")
     shutil.copytree(trained / "weak", tmp_path / "spoiled")
     (tmp_path / "spoiled" / "model.pkl").write_bytes(pickle.dumps(Planted()))
-    with pytest.raises(ArtefactError, match="model.pkl"):
+    with pytest.raises(ArtifactError, match="model.pkl"):
         operations.register(tmp_path / "spoiled", name)
     assert not (home / "planted-code-ran").exists()
 
@@ -173,7 +173,7 @@ def test_planted_pickle_is_refused_and_never_run(home, trained, tmp_path):
 def test_directory_of_another_kind_is_refused(home, tmp_path):
     with publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft:
         (draft.path / "a.json").write_text("{}")
-    with pytest.raises(ArtefactError, match="is a corpus"):
+    with pytest.raises(ArtifactError, match="is a corpus"):
         operations.register(tmp_path / "corpus", "bert-tiny-corpus")
 
 
@@ -263,7 +263,7 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}
 
 
-def test_card_is_artefact_and_description_and_names_lineage(home, trained):
+def test_card_is_artifact_and_description_and_names_lineage(home, trained):
     version = register(trained / "strong", "bert-tiny-card", dump="enwiki-20261101", code_commit="abc123")
     card = stored_beside(home, version, "model_card.md").read_text()
     assert version.description == description_of(card)
