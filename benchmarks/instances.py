@@ -230,7 +230,7 @@ class InstanceParts:
             raise BertError("counting words: found other counts than by counting sentence by sentence; this is a bug")
 
     def _megabytes_per_second(self, parts: Sequence[pa.StringArray], work: Callable[[pa.StringArray], object]) -> float:
-        size = sum(part.nbytes for part in parts)
+        size: float = sum(part.nbytes for part in parts)
         started = self.clock()
         for part in parts:
             work(part)

@@ -129,7 +129,7 @@ def profile(case: TrainingCase) -> str:
     with torch.profiler.profile(activities=activities) as profiler:
         training.run(0.0)
     column = "self_cuda_time_total" if case.device.type == "cuda" else "self_cpu_time_total"
-    return profiler.key_averages().table(sort_by=column, row_limit=25, max_name_column_width=60)
+    return str(profiler.key_averages().table(sort_by=column, row_limit=25, max_name_column_width=60))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def _parameter_groups(model: torch.nn.Module) -> list[dict[str, Any]]:
     return [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}]
 
 
-class EncodedDataset(torch.utils.data.Dataset):
+class EncodedDataset(torch.utils.data.Dataset[dict[str, Any]]):
     """Encoded rows as the Trainer requires them: lists of ids, padded by its collator."""
 
     def __init__(self, encoded: EncodedSet) -> None:

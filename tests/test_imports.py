@@ -105,7 +105,7 @@ import sys
 blocked = ["mlflow", "pandas", "apache_beam", "dagster", "transformers", "sklearn", "scipy", "matplotlib"]
 sys.modules.update(dict.fromkeys([*blocked, "torch._dynamo"]))  # an import of a None entry raises ImportError
 import bert_model.pretraining.__main__, bert_model.finetuning.finetune, torch
-from bert_model.training.config import OptimizerConfig
+from bert_model.training.schedule import OptimizerConfig
 from bert_model.training.optimizer import build_optimizer
 for name in ("bert_adam", "adamw", "lamb"):
     model = torch.nn.Linear(3, 2)
