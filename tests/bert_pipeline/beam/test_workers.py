@@ -64,7 +64,7 @@ def test_workers_print_warnings_and_errors_only():
     # In a process of its own: the server that workers are forked from keeps the standard error it was started with.
     # The program has INFO for its own messages.
     program = (
-        "import logging; logging.basicConfig(level=logging.INFO); import test_workers; "
+        "import bert_pipeline.beam, logging, test_workers; logging.basicConfig(level=logging.INFO); "
         "test_workers.run(test_workers.log_messages, [1])"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
