@@ -36,6 +36,11 @@ def configuration(declared: type[Config]) -> type[Config]:
     """
     rules = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
     validated: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=rules)(declared)
+    # pydantic reads the documentation of a class's own fields only; inherited ones keep theirs.
+    for base in declared.__mro__[1:]:
+        for name, field in getattr(base, "__pydantic_fields__", {}).items():
+            validated.__pydantic_fields__[name].description = field.description
+
     initialize = validated.__init__
 
     @functools.wraps(initialize)

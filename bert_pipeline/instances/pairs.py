@@ -29,8 +29,11 @@ Format = Literal["parquet", "tfrecord", "both"]
 
 
 @configuration
-class InstancesConfig:
-    """How documents become pre-training instances; the defaults are those of BERT's own script."""
+class InstancesConfig(MaskingConfig):
+    """How documents become pre-training instances; the defaults are those of BERT's own script.
+
+    The settings of masks are for static ones.
+    """
 
     max_seq_length: Annotated[int, Field(ge=NUM_ADDED_TOKENS + 2, le=65_535)] = 128
     """Tokens of the longest instance, [CLS] and both [SEP] counted."""
@@ -44,18 +47,6 @@ class InstancesConfig:
     """Compression of the TFRecord files."""
     masking: Masking = ""
     """Masks stored with the instances, or drawn when a batch is made; empty: dynamic for parquet, else static."""
-    masked_lm_prob: float = 0.15
-    """Static masks: share of all tokens, special ones counted, that are predicted."""
-    max_predictions_per_seq: int = 20
-    """Static masks: at most this many predictions in an instance."""
-    mask_share: float = 0.8
-    """Static masks: share of the chosen tokens that [MASK] replaces."""
-    same_share: float = 0.1
-    """Static masks: share of the chosen tokens that stay as they are."""
-    random_share: float = 0.1
-    """Static masks: share of the chosen tokens that a random vocabulary entry replaces."""
-    whole_word_masking: bool = False
-    """Static masks: choose words, not pieces."""
     seed: int = 12345
     """Key of all draws."""
 
@@ -70,7 +61,7 @@ class InstancesConfig:
             )
         if not self.has_static_masks:
             self._refuse_mask_settings()
-        self.masking_config()
+        super().__post_init__()
 
     def _refuse_mask_settings(self) -> None:
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
