@@ -69,7 +69,7 @@ def registered(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 PROMOTE = """
 import sys
-from bert_model.registry.registry import promote
+from bert_model.registry.operations import promote
 name, version = sys.argv[1], int(sys.argv[2])
 promote(name, version, dry_run=True)
 print("ready", flush=True)
