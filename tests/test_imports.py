@@ -99,7 +99,7 @@ def test_the_data_floor_loads_without_torch_beam_dagster_or_mlflow():
     assert result.stdout.strip() == "[]"
 
 
-def test_training_processes_need_neither_mlflow_nor_pandas_nor_beam_nor_dagster_nor_torchs_compiler():
+def test_training_processes_import_no_orchestration_or_compiler():
     code = """
 import sys
 blocked = ["mlflow", "pandas", "apache_beam", "dagster", "transformers", "sklearn", "scipy", "matplotlib"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from small_exports import FOOTER, HEADER, make_export, make_page
 
 from bert_pipeline.corpus.documents import Document, id_hash
 from bert_pipeline.corpus.job import build_corpus
@@ -20,41 +21,6 @@ from bert_pipeline.manifest import load_manifest
 from bert_pipeline.wikipedia.preview import preview_article
 
 ONE = ("--workers", "1")
-
-HEADER = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="bg">
-  <siteinfo>
-    <sitename>Test</sitename>
-    <dbname>testwiki</dbname>
-    <namespaces>
-      <namespace key="0" case="first-letter" />
-      <namespace key="1" case="first-letter">Беседа</namespace>
-      <namespace key="6" case="first-letter">Файл</namespace>
-      <namespace key="14" case="first-letter">Категория</namespace>
-    </namespaces>
-  </siteinfo>
-"""
-FOOTER = "</mediawiki>\n"
-
-
-def make_page(number: int, text: str = "", *, title: str = "", head: str = "<ns>0</ns>", tail: str = "") -> str:
-    return f"""  <page>
-    <title>{title or f"Page {number}"}</title>
-    {head}
-    <id>{number}</id>
-    <revision>
-      <id>{number * 10}</id>
-      <timestamp>2020-01-01T00:00:00Z</timestamp>
-      <contributor><username>U</username><id>7</id></contributor>
-      <model>wikitext</model>
-      <format>text/x-wiki</format>
-      <text bytes="3" xml:space="preserve">{text or f"Text of {number}."}</text>{tail}
-    </revision>
-  </page>
-"""
-
-
-def make_export(*pages: str) -> str:
-    return HEADER + "".join(pages) + FOOTER
 
 
 def article(number: int, *, words: int = 30) -> str:
