@@ -249,8 +249,8 @@ def run_finetune(arguments: argparse.Namespace) -> int:
 
     config = task_configuration(arguments.task, override({}, arguments.assignments))
     data = load_task_data(arguments.task, arguments.data, arguments.dev_fraction)
-    for name in data.absent:
-        print(f"{arguments.task}: {name} is absent and left out", file=sys.stderr)
+    for note in data.notes():
+        print(f"{arguments.task}: {note}", file=sys.stderr)
     with WorkerPool(num_workers=arguments.workers) as pool:
         result = finetune(
             data, resolve_model(arguments.model), arguments.output, config, pool=pool, progress=_show_trial
