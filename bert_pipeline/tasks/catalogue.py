@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, PositiveFloat
@@ -461,4 +462,6 @@ _TASKS = (
 )
 
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
-"""Every task that the command line and the workflow know by name."""
+"""The tasks of the paper, which the command line and the workflow know by name."""
+TASK_FILES: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).parent / "superglue").glob("*.yaml"))}
+"""Tasks that are YAML files of the package, known by name to the command line: SuperGLUE's."""

@@ -17,7 +17,7 @@ from bert_pipeline.configuration import from_mapping, read_yaml
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
 from bert_pipeline.manifest import file_sha256
 from bert_pipeline.tasks import glue, ner, squad, swag, tables
-from bert_pipeline.tasks.catalogue import READERS, TASKS, Columns, Task
+from bert_pipeline.tasks.catalogue import READERS, TASK_FILES, TASKS, Columns, Task
 from bert_pipeline.tasks.example import ChoiceExample, Reading, SpanExample, TaggedExample, TextExample, example_text
 
 AnyExample = TypeVar("AnyExample", TextExample, SpanExample, ChoiceExample, TaggedExample)
@@ -135,6 +135,7 @@ def get_task(name: str) -> Task:
     """Return a built-in task by name, or the task of a YAML file. UsageError names the nearest known task."""
     if name in TASKS:
         return TASKS[name]
+    name = str(TASK_FILES.get(name, name))
     if name.endswith((".yaml", ".yml")):
         task = from_mapping(Task, read_yaml(name), where=name)
         # Checked here and not in Task: models of such tasks, fine-tuned by earlier revisions, still load.
@@ -144,7 +145,7 @@ def get_task(name: str) -> Task:
             )
             raise ConfigurationError(f"{name}: pair: found {found} columns.text_b, expected {expected}")
         return task
-    raise UsageError(f"unknown task {name!r}{suggest(name, TASKS)}")
+    raise UsageError(f"unknown task {name!r}{suggest(name, [*TASKS, *TASK_FILES])}")
 
 
 def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> TaskData:
@@ -369,7 +370,8 @@ HUB_SUFFIXES = ("parquet", "arrow", "jsonl", "ndjson", "json", "csv", "tsv")
 
 def _places(task: Task, path: Path) -> list[Path]:
     """Return the folders that may hold a task's data set as the hub has it, the likeliest first."""
-    own = [path / task.suite / task.name, path / task.name, path / task.suite / task.folder, path / task.folder]
+    names = (task.name, task.folder, task.folder.lower())
+    own = [path / suite / name for suite in (task.suite, "") for name in names]
     return [place for place in dict.fromkeys([*own, *(path / name for name in HUB_FOLDERS)]) if place.is_dir()]
 
 
