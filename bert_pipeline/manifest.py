@@ -84,11 +84,13 @@ def load_manifest(
         ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{manifest_path}: not a valid manifest ({error}); make the artifact again") from error
+    # A manifest that was edited or cut short cannot vouch for its files.
     if content_sha256(content) != document.get("content_sha256"):
         raise ArtifactError(f"{manifest_path}: its content does not match its own hash; make the artifact again")
     if kind is not None and content["kind"] != kind:
         raise ArtifactError(f"{directory}: found a {content['kind']}, expected a {kind}; give another path")
     manifest = Manifest(path=directory, content=content, provenance=provenance)
+    # Sizes cost one `stat` a file and catch interrupted copies; hashes read every byte.
     for name, entry in manifest.files.items():
         path = directory / name
         size = path.stat().st_size if path.is_file() else None
@@ -145,6 +147,7 @@ def publishing(
     with atomic_directory(directory) as temporary:
         draft = Draft(temporary)
         yield draft
+        # The artifact's identity: nothing here may depend on time, host, paths or workers.
         content = {
             "format_version": FORMAT_VERSION,
             "kind": kind,
@@ -181,6 +184,7 @@ def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
         if not path.is_file():
             continue
         name = path.relative_to(draft.path).as_posix()
+        # Flush each file now: the manifest, written next, states that all of them are on disk.
         with open(path, "rb") as stream:
             os.fsync(stream.fileno())
         files[name] = {
@@ -189,6 +193,7 @@ def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
         }
         if name in draft.rows:
             files[name]["rows"] = draft.rows[name]
+    # A count for a missing file is an error of the caller, which would otherwise be dropped silently.
     unknown = set(draft.rows) - set(files)
     assert not unknown, f"rows were counted for files that were not written: {sorted(unknown)}"
     return files
@@ -204,6 +209,7 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
     temporary.mkdir()
     try:
         yield temporary
+        # `rename` does not replace a directory with files in it, so an older artifact moves aside first.
         if directory.exists():
             os.rename(directory, old)
         os.rename(temporary, directory)

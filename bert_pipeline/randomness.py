@@ -43,6 +43,7 @@ def binomial_half(keys: np.ndarray, trials: np.ndarray) -> np.ndarray:
     heads = np.zeros(len(remaining), dtype=np.int64)
     word = 0
     while (open_rows := np.flatnonzero(remaining > 0)).size:
+        # The low bits of one 64-bit draw are up to 63 coins: a mask of all 64 would need a shift by 64.
         tossed = np.minimum(remaining[open_rows], 63)
         coins = combine(keys[open_rows], word) & ((np.uint64(1) << tossed.astype(np.uint64)) - np.uint64(1))
         heads[open_rows] += np.bitwise_count(coins)
