@@ -120,6 +120,7 @@ def _choose_variant(match: re.Match[str]) -> str:
         return rest
     if bar and set(flags.strip()) <= set("HT-D+"):
         return ""
+    # "zh-hans:a; zh-hant:b" has a code before its colon; any other colon is text.
     first = rest.partition(";")[0]
     code, colon, text = first.partition(":")
     return text.strip() if colon and code.strip().replace("-", "").isalnum() else rest
