@@ -156,6 +156,7 @@ def publishing(
             "configuration": dict(configuration),
             "inputs": dict(inputs),
         }
+        # The rest may differ between runs that make the same content.
         provenance = {
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "host": socket.gethostname(),
@@ -223,6 +224,7 @@ def remove_abandoned_drafts(directory: Path) -> None:
     """Remove the temporary directories of `directory` whose process was killed."""
     for leftover in directory.parent.glob(f".{directory.name}.partial-*"):
         process_id = leftover.name.rpartition("-")[2]
+        # A living process may still write to it. Its own id is of an earlier process: containers reuse ids.
         if process_id.isdigit() and int(process_id) != os.getpid() and Path(f"/proc/{process_id}").exists():
             continue
         shutil.rmtree(leftover, ignore_errors=True)

@@ -15,6 +15,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 def combine(keys: np.ndarray | int, *counters: np.ndarray | int) -> np.ndarray:
     """Mix 64-bit keys with counters, one after another; arrays broadcast. Returns uint64."""
     state = _mixed(_as_uint64(keys) + _GOLDEN)
+    # Plus one, so that a counter of 0 changes the state as well.
     for counter in counters:
         state = _mixed(state + (_as_uint64(counter) + np.uint64(1)) * _GOLDEN)
     return state

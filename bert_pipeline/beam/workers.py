@@ -79,6 +79,7 @@ class ParallelFlatMap(DoFn):
         if _pool is None:
             yield from self._function(element)
         else:
+            # Results are yielded in `finish_bundle`: waiting here would leave all workers but one idle.
             self._futures.append(_pool.submit(_call, self._function, element))
 
     def finish_bundle(self) -> Iterator[WindowedValue]:

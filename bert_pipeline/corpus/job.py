@@ -120,6 +120,7 @@ def _report_pages(scratch: Path, progress: Callable[[int], None] | None) -> Iter
     pages: dict[str, int] = {}
 
     def report() -> None:
+        # A worker writes each file once, so that it need not be read again.
         for path in scratch.glob("*.pages"):
             if path.name not in pages:
                 pages[path.name] = int(path.read_text())

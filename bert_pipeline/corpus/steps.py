@@ -125,6 +125,7 @@ def _open_dump(path: str) -> Dump:
 
 @functools.lru_cache(maxsize=64)
 def _open_once(path: str, size: int, changed: int) -> Dump:
+    # Size and time only belong to the cache's key: a file that has changed is opened again.
     return open_dump(path)
 
 
@@ -372,6 +373,7 @@ def collect_dropped(scratch: Path, path: Path) -> int:
     rows = 0
     with open(path, "w", encoding="utf-8", newline="\n") as stream:
         stream.write("document_id\treason\ttitle\n")
+        # The names sort by split and number, so the list has the order of the sources.
         for prefix in ("batch-", "shard-"):
             for part in sorted(scratch.glob(f"{prefix}*{DROPPED_SUFFIX}")):
                 with open(part, encoding="utf-8") as lines:

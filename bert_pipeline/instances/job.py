@@ -116,6 +116,7 @@ def build_instances(
         # A killed worker may have left part of a shard, which must not be published.
         shutil.rmtree(summaries)
         _remove_abandoned(draft.path, set(draft.rows))
+        # Shares follow from the sums over all shards.
         draft.counts |= {split: _shares(counts[split], histograms[split], config.max_seq_length) for split in SPLITS}
         for name in ("instances", "tokens", "random_next", "documents"):
             draft.counts[name] = sum(counts[split][name] for split in SPLITS)
@@ -282,6 +283,7 @@ def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_len
     result["lengths"] = {
         f"{low + 1}-{high}": int(histogram[low + 1 : high + 1].sum()) for low, high in itertools.pairwise(edges)
     }
+    # Dynamic masks are drawn in training, so there is nothing to count here.
     if masked:
         result["masked_share"] = _ratio(masked, tokens)
         for name in ("mask", "same", "random"):

@@ -339,6 +339,7 @@ class InstanceStatistics:
         at = batch.masked_lm_positions[rows, slots]
         seen, originals = batch.input_ids[rows, at], batch.masked_lm_ids[rows, slots]
         is_mask = seen == self.mask_id
+        # A random token that equals the original counts as the same: the model cannot tell the two apart.
         is_same = ~is_mask & (seen == originals)
         self.sums["masked_tokens"] += len(rows)
         self.sums["masked_as_mask"] += int(is_mask.sum())

@@ -397,6 +397,7 @@ def _fields(message: bytes, number: int) -> Iterator[bytes]:
             position += 8 if kind == 1 else 4
         else:
             raise ValueError(f"wire type {kind}")
+        # Slices of `bytes` never fail, so a length beyond the end is noticed only here.
         if position > end:
             raise ValueError("a field runs over the end of its message")
         if tag >> 3 == number:

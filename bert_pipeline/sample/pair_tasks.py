@@ -56,6 +56,7 @@ def _statement(split: Split) -> Statement:
 def _say(split: Split, statement: Statement, template: str) -> str:
     writer = split.writer()
     adjectives = TRAITS[statement.trait].poles[statement.pole].adjectives
+    # Verb, good and place are part of the statement; the other words vary with each wording.
     slots: dict[str, Callable[[], str]] = {
         "adjective": lambda: writer.grammar.pick(adjectives),
         "agent": lambda: split.rng.choice(statement.trade.agents).singular,
@@ -284,6 +285,7 @@ def answers(split: Split, count: int) -> list[tuple[str, str, str]]:
             if split.rng.random() < 0.5:
                 sentences = split.rng.choice([other for _, other in _ANSWERED if other is not sentences])
             else:
+                # The opposite traits, because two persons may share a trait by chance.
                 other = dataclasses.replace(
                     split.person(),
                     trade=_other_trade(split, person.trade),

@@ -90,6 +90,7 @@ def read_topics(split: Split, count: int, *, impossible_share: float) -> list[di
             else:
                 question = split_fill(split, split.rng.choice(fact.questions), slots)
                 qa |= {"question": question, "answers": [_answer(context, fact, slots)]}
+                # Only version 2.0 has this key, and for every question.
                 if impossible_share:
                     qa["is_impossible"] = False
             qas.append(qa)
@@ -116,6 +117,7 @@ def _topic(split: Split) -> tuple[str, str, list[Fact], list[Fact], Slots]:
         town = split.town()
         title, facts = town.title, list(_TOWN)
         slots = {**writer.town_slots(town)}
+        # Drawn once, so that paragraph, question and answer agree.
         founder, war, land2 = split.person().title, str(town.founded + 90), split.rng.choice(split.names.lands)
         slots |= {
             "founder": lambda: mark("PER", founder),

@@ -170,6 +170,8 @@ def train(
             f"vocab_size={config.vocab_size}: the {len(learned)} single characters (with and without "
             f"{CONTINUATION_PREFIX}) alone need {largest}; ask for more, or for a smaller max_alphabet or num_unused"
         )
+
+    # Too little text for the size: an error, or the size is kept with more [unused] slots.
     num_unused = config.num_unused
     if largest < config.vocab_size:
         if not config.pad_with_unused:

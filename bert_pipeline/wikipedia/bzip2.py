@@ -43,6 +43,7 @@ def read_blocks(path: Path | str, start: int, stop: int | None) -> Iterator[tupl
     with open(path, "rb") as stream:
         magics = _find_magics(stream.fileno(), start, size)
         here = next(magics, None)
+        # In an intact file the first block directly follows the header.
         if start == 0 and here and here[0] != _HEADER_BITS:
             raise DamagedError(0, truncated=False)
         while here is not None:
@@ -112,6 +113,7 @@ def _decompress(descriptor: int, first_bit: int, end_bit: int) -> bytes | None:
 def _shifted_patterns(magic: int) -> list[tuple[int, bytes, int, int]]:
     """Return (offset, whole bytes inside, bits before them, bits after them) of a magic number for each bit offset."""
     patterns = []
+    # Searching for whole bytes is fast; the bits around them are compared only where these occur.
     for shift in range(8):
         head_bits = (8 - shift) % 8
         num_inner = (_MAGIC_BITS - head_bits) // 8

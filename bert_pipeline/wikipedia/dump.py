@@ -137,6 +137,7 @@ def _detect_encoding(raw: bytes) -> Literal["utf-8", "utf-16-le", "utf-16-be"]:
 
 def _check_is_export(path: Path, header: str) -> None:
     head = header.lstrip()
+    # A DOCTYPE can declare entities that expand to more than the memory holds.
     if "<!DOCTYPE" in header.partition("<page>")[0] or "<!doctype" in header.partition("<page>")[0]:
         raise InputError(f"{path}: declares a DOCTYPE, which MediaWiki exports never do; refused for safety")
     if "<mediawiki" not in header:

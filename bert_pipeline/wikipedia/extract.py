@@ -38,6 +38,7 @@ class Extraction:
 
 def drop_reason(page: Page, site: Site) -> str:
     """Return why a page is not an article: "namespace", "redirect", "disambiguation", …; "" if it is one."""
+    # By rising cost: only the last test searches the text.
     if page.namespace != 0:
         return "namespace"
     if page.is_redirect:

@@ -245,6 +245,7 @@ def _percentage(arguments: Arguments) -> str | None:
     part, whole = parse_number(arguments.get(1)), parse_number(arguments.get(2))
     if part is None:
         return None
+    # `pad` is the number of decimals that are kept even if they are zeros.
     padding = arguments.get("pad")
     decimals = padding if padding.isdecimal() else arguments.get(3)
     sign = arguments.get("%") or "%"

@@ -125,6 +125,7 @@ def find_unit(code: str) -> UnitOfMeasure | None:
     unit = _TABLE.get(code)
     if unit is not None:
         return unit
+    # A code of the table is never taken apart.
     if code in MULTIPLES:
         divisions = tuple(_TABLE[part] for part in MULTIPLES[code].split())
         return dataclasses.replace(divisions[0], code=code, divisions=divisions)
