@@ -155,6 +155,7 @@ def resolve_version(
     client: "MlflowClient", name: str, version: int | None = None, alias: str | None = None
 ) -> RegisteredVersion:
     """Return a version by number or alias, or the newest one; UsageError lists what exists."""
+    # Read all versions first, so that an error can list what exists.
     versions = {item.version: item for item in find_versions(client, name)}
     if not versions:
         raise UsageError(
@@ -177,6 +178,7 @@ def with_finetuning_scores(client: "MlflowClient", version: RegisteredVersion) -
     if version.kind != PRETRAINED:
         return version
     scores: dict[str, TaskScore] = {}
+    # Oldest first: of several registrations for a task, the newest is kept.
     for item in _search_versions(client, f"tags.pretrained_model_sha256 = '{version.content_sha256}'"):
         score = TaskScore.from_tags(int(item.version), item.tags)
         if score is not None and item.name == f"{version.name}-{score.task}":

@@ -28,6 +28,8 @@ def _finetuned_tags(manifest: Manifest) -> dict[str, str]:
     facts = json.loads((manifest.path / "task.json").read_text(encoding="utf-8"))
     results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
     entry = results["metrics"][facts["main_key"]]
+
+    # Tags are text: repr keeps every digit of a score, so that it is the same number when it is read.
     return {
         "task": facts["task"],
         "metric": facts["main_key"],
