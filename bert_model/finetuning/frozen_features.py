@@ -71,6 +71,8 @@ def compute_activations(
     encoder.eval()
     device = encoder.embeddings.word_embeddings.weight.device
     shape = (len(encoded.input_ids), encoder.config.hidden_size)
+
+    # One file for each state, so that a trial maps only those that it reads.
     arrays: list[np.ndarray]
     if directory is not None:
         directory.mkdir(parents=True)
@@ -88,6 +90,7 @@ def compute_activations(
             batch["input_ids"], batch["attention_mask"], batch["token_type_ids"], output_hidden_states=True
         )
         assert output.hidden_states is not None
+        # Padding is dropped: row t of each array belongs to token t of the set.
         inside, tokens = encoded.token_indices(rows)
         for array, state in zip(arrays, states):
             array[tokens] = output.hidden_states[state].cpu().numpy()[inside]
