@@ -38,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.command == "create":
             manifest = create_backup(home, arguments.directory)
+            # The backup is not complete by itself where a database is on a server.
             for part, path in elsewhere(home).items():
                 print(f"{part} is kept elsewhere, by {path}: back it up there", file=sys.stderr)
         else:
@@ -84,6 +85,8 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
         raise ArtifactError(f"{target}: holds something already; set BERT_HOME to a new directory, or move it away")
     if dagster_directory(home) != target / DAGSTER or home.is_served:
         raise UsageError("DAGSTER_HOME or MLFLOW_TRACKING_URI leads out of BERT_HOME; unset them to restore it")
+
+    # The home appears when it is complete, with the paths of its new place.
     with atomic_directory(target) as temporary:
         for name in manifest.files:
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
@@ -135,6 +138,7 @@ def relocate(database: Path, old: Path, new: Path) -> None:
             for _, column, kind, *_ in connection.execute(f'pragma table_info("{table}")').fetchall():
                 if "CHAR" not in kind.upper() and "TEXT" not in kind.upper():
                     continue
+                # With a slash at the end, /srv/bert does not match /srv/bert2.
                 for before, after in ((old.as_uri(), new.as_uri()), (str(old), str(new))):
                     connection.execute(
                         f'update "{table}" set "{column}" = replace("{column}", ?, ?) where instr("{column}", ?) > 0',

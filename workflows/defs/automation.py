@@ -184,6 +184,8 @@ def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) ->
     reason = why_unfinished(wiki, date, sites=dump_sites())
     if reason:
         return dg.SkipReason(reason)
+
+    # The partition marks the month as done, so it is added last: a failure before it is tried again the next day.
     request = retraining_run(name, start=starting_model(home))
     context.instance.add_dynamic_partitions(str(dump_partitions.name), [name])
     return request
@@ -229,6 +231,7 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
             continue
         name = f"{match['wiki']}-{match['date']}"
         found.setdefault(name, []).append(str(path))
+        # One file that is still being copied holds back the whole dump.
         if path.stat().st_mtime > time.time() - SETTLING_SECONDS:
             arriving.add(name)
     known = known_dumps(context.instance)
@@ -279,6 +282,7 @@ def failure_message(context: dg.RunFailureSensorContext) -> str:
     """Return job, partition, run and cause in one paragraph."""
     run = context.dagster_run
     partition = run.tags.get("dagster/partition")
+    # The causes of the failed steps; a run that failed outside of a step has its own message.
     causes = [f"{event.step_key}: {failure_sentence(event)}" for event in context.get_step_failure_events()]
     cause = "; ".join(causes) or context.failure_event.message or "no cause is recorded"
     where = f" of {partition}" if partition else ""

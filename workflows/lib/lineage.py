@@ -59,6 +59,8 @@ def lineage_tags(home: BertHome, dump: str, *, run_id: str) -> dict[str, str]:
     }
     if commit := code_commit():
         tags["code_commit"] = commit
+
+    # A model can be registered after its data were deleted: what is still there is named.
     for artifact, directory in (("corpus", home.corpus(dump)), ("vocabulary", home.vocabulary(dump))):
         if (directory / "manifest.json").is_file():
             tags[f"{artifact}_sha256"] = load_manifest(directory, kind=artifact).sha256
