@@ -65,6 +65,7 @@ def create_backup(home: BertHome, directory: Path) -> Manifest:
     if not parts:
         raise ArtifactError(f"{home.path}: holds neither runs nor models; set BERT_HOME")
     with publishing(directory, kind=BACKUP_KIND, configuration={}, inputs={}) as draft:
+        # In this order, what is copied later has all that the earlier copies refer to.
         copy_tree(dagster_home, draft.path / DAGSTER)
         copy_file(home.path / MLFLOW, draft.path / MLFLOW)
         copy_tree(home.artifacts, draft.path / ARTIFACTS)
@@ -117,6 +118,7 @@ def copy_tree(source: Path, target: Path) -> None:
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy one file if it exists; copy a database as a snapshot between two transactions."""
+    # SQLite's companion files are part of the snapshot; next to it they would damage the copy.
     if source.name.endswith(SQLITE_COMPANIONS) or not source.is_file():
         return
     target.parent.mkdir(parents=True, exist_ok=True)

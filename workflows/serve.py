@@ -136,6 +136,7 @@ def _stop(processes: Sequence["subprocess.Popen[bytes]"], grace_seconds: float =
     for process in processes:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)
+    # One grace period for all processes together.
     deadline = time.monotonic() + grace_seconds
     for process in processes:
         try:
@@ -149,6 +150,7 @@ def _has_settled(server: "subprocess.Popen[bytes]", port: int, seconds: float) -
     """Wait until the server has listened for `seconds`; return False if it ends first."""
     since = None
     while server.poll() is None:
+        # The time counts from the first connection that succeeds.
         if since is None:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
                 since = time.monotonic()

@@ -82,6 +82,8 @@ def compute_activations(
         ]
     else:
         arrays = [np.empty(shape, dtype=dtype) for _ in states]
+
+    # In batches of similar length; each token's states go to its own place in the arrays.
     for rows in prediction_batches(encoded.lengths(), TOKENS_PER_BATCH):
         batch = {
             name: torch.from_numpy(array).to(device) for name, array in encoded.padded(rows, pad_id=pad_id).items()

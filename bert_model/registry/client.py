@@ -86,6 +86,8 @@ def registry_lock(name: str) -> Iterator[None]:
     """Serialize registrations and promotions of a name on this machine; PromotionError after LOCK_SECONDS."""
     path = bert_home() / "locks" / f"registry-{name}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
+
+    # A promotion moves several aliases and tags, for which MLflow has no transaction.
     try:
         lock = filelock.FileLock(path).acquire(timeout=LOCK_SECONDS, poll_interval=0.1)
     except filelock.Timeout:
@@ -166,6 +168,7 @@ def resolve_version(
         version = aliases.get(alias)
         if version is None:
             raise UsageError(f"{name}: has no alias {alias!r} (aliases: {', '.join(sorted(aliases)) or 'none'})")
+    # Neither a number nor an alias: the newest.
     if version is None:
         version = max(versions)
     if version not in versions:

@@ -56,6 +56,8 @@ def _pretrained_tags(manifest: Manifest) -> dict[str, str]:
         for key, value in manifest.counts.items()
         if key.startswith("held_out/") and isinstance(value, (int, float))
     }
+
+    # Several phases may read the same instances, whose hash is then named once.
     tags = {
         "metric": PRETRAINED_METRIC,
         "data_sha256": content_sha256(data),

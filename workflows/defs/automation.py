@@ -128,6 +128,7 @@ def starting_model(home: BertHome) -> str:
         return ""
     from bert_model.registry.operations import CHAMPION, list_models
 
+    # By version: the alias may move before the run starts.
     home.apply_environment()
     name = launchpad_preset().model_name
     champion = next((version for version in list_models(name) if CHAMPION in version.aliases), None)
@@ -143,6 +144,8 @@ def retraining_run(dump: str, sources: list[str] | None = None, *, start: str = 
     if start:
         configs["vocabulary"] |= {"from_model": start}
         configs["pretrained_model"] |= {"initial_model": start}
+
+    # Dagster starts one run for a key, so a dump that is requested twice is trained on once.
     return dg.RunRequest(
         run_key=f"retrain:{dump}",
         partition_key=dump,

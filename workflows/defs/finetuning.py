@@ -94,6 +94,8 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
                 )
             )
             return
+
+        # The examples stay in their files, which the artifact names by path and hash.
         data = load_task_data(task, path, config.dev_fraction)
         manifest = _publish_task_data(directory, task_name, path, config.dev_fraction, data)
     sizes = ", ".join(f"{len(examples):,} {split}" for split, examples in {"train": data.train, **data.dev}.items())

@@ -79,6 +79,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
         version = get_version(config.model or f"models:/{launchpad_preset().model_name}-{task}@champion")
         uri = f"models:/{version.name}/{version.version}"
         context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
+        # The same version answers files of the same content once.
         inputs: dict[str, Any] = {path.name: foreign_input(path) for path in files}
         inputs["model"] = {"uri": uri, "content_sha256": version.content_sha256}
         manifest = build_or_reuse(
@@ -125,6 +126,7 @@ def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any
     predictor = load_predictor(task, [model])
     configuration = {"task": task, "form": predictor.form}
     with publishing(directory, kind="predictions", configuration=configuration, inputs=inputs) as draft:
+        # The rate includes reading and writing, but not loading the model.
         started = time.monotonic()
         for path in files:
             draft.rows[answers_name(path)] = answer_file(predictor, str(path), str(draft.path / answers_name(path)))

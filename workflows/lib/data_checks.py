@@ -160,7 +160,7 @@ def corpus_split_disjoint(home: BertHome, dump: str) -> Verdict:
     seen_ids: set[str] = set()
     duplicates: list[str] = []
     for document in _documents(home.corpus(dump)):
-        # Digests instead of texts: 16 bytes a document fit into memory for a whole Wikipedia.
+        # Digests instead of texts, so that the documents of a whole Wikipedia fit into memory.
         text = "\n".join(document.sentences)
         digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
         if document.document_id in seen_ids:
@@ -258,6 +258,7 @@ def each_length(check: Callable[[Path], Verdict]) -> Check:
     @functools.wraps(check)
     def check_all(home: BertHome, dump: str) -> Verdict:
         directories = [path.parent for path in home.instances(dump, 0).parent.glob("*/manifest.json")]
+        # By length, not by name, which would put 512 before 64.
         directories.sort(key=lambda path: int(path.name) if path.name.isdigit() else 0)
         if not directories:
             return failed("no instances at all")

@@ -32,6 +32,7 @@ def pretrained_model_loads(home: BertHome, dump: str) -> Verdict:
     directory = home.current_model(dump)
     load_manifest(directory, kind="pretrained_model", verify="sha256")
     model, report = load_model(BertForPreTraining, directory)
+    # Every weight of the model is in the file, and no other.
     if report.created or report.dropped:
         return failed(f"not a strict load: {report}")
     broken = [name for name, tensor in model.named_parameters() if not bool(torch.isfinite(tensor).all())]
@@ -121,6 +122,7 @@ def task_splits_disjoint(home: BertHome, partition: str) -> Verdict:
     from bert_pipeline.tasks.example import example_text
 
     data = load_published_task(home, *dump_and_task(partition))
+    # Compared by text alone: ids differ between the files.
     seen = {example_text(example) for example in data.train}
     dev = [example_text(example) for examples in data.dev.values() for example in examples]
     shared = sum(text in seen for text in dev)

@@ -100,6 +100,7 @@ def collect_results(home: BertHome, dump: str, model_sha256: str) -> Results:
     for task in TASK_NAMES:
         directory = home.finetuning(dump, task)
         reason = _reason_skipped(home.task_data(dump, task))
+        # Without data, or not fine-tuned so far: the report names which.
         if reason or not (directory / "manifest.json").is_file():
             skipped[task] = reason or "not fine-tuned on this dump yet"
             continue
@@ -258,6 +259,8 @@ def _notes(results: Results) -> list[str]:
         notes.append(f"average: {parts}; pre-training gives {gain:+.1f} points over random weights")
     if results.at_chance:
         notes.append(f"at chance (within one standard error of the majority baseline): {', '.join(results.at_chance)}")
+
+    # One line for each reason: without task files, all tasks have the same one.
     for reason in dict.fromkeys(results.skipped.values()):
         tasks = ", ".join(task for task, its_reason in results.skipped.items() if its_reason == reason)
         notes.append(f"skipped: {tasks}: {reason}")

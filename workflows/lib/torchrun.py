@@ -162,6 +162,8 @@ def run_training(
     torchrun_log = launch.log_directory / "torchrun.log"
     command = launch.command()
     log(f"starting {launch.processes_per_node} process(es): {' '.join(command)}")
+
+    # In a session of its own, so that Ctrl-C in a terminal does not reach the ranks before `_end_launch` does.
     with open(torchrun_log, "ab") as output:
         process = subprocess.Popen(
             ending_with_parent(command),
@@ -241,6 +243,7 @@ def launch_processes(launch_id: str) -> list[int]:
     for entry in Path("/proc").glob("[0-9]*"):
         if entry.name == str(os.getpid()):
             continue
+        # Other users' processes cannot be read, and a process may end meanwhile.
         with contextlib.suppress(OSError):
             if mark in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
