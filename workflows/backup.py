@@ -118,7 +118,7 @@ def copy_tree(source: Path, target: Path) -> None:
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy one file if it exists; copy a database as a snapshot between two transactions."""
-    # SQLite's companion files are part of the snapshot; next to it they would damage the copy.
+    # A snapshot contains what SQLite's companion files hold; copied next to it, they would damage it.
     if source.name.endswith(SQLITE_COMPANIONS) or not source.is_file():
         return
     target.parent.mkdir(parents=True, exist_ok=True)

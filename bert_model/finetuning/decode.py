@@ -202,7 +202,7 @@ def _window_candidates(
     ends = np.argsort(-end_logits, kind="stable")[:n_best_size]
     length = ends[None, :] - starts[:, None] + 1  # (starts, ends)
     valid_start, valid_end = np.nonzero((length >= 1) & (length <= max_answer_length))
-    # Stable sorts: equal scores keep the order of starts and ends, as in every other run.
+    # Stable sorts: equal scores keep the order of starts and ends, so that the choice is reproducible.
     scores = start_logits[starts[valid_start]] + end_logits[ends[valid_end]]
     pairs = [
         (int(starts[valid_start[index]]), int(ends[valid_end[index]]))
@@ -247,7 +247,7 @@ def tune_threshold(
     cuts = np.flatnonzero(np.concatenate([[True], ranked[1:] > ranked[:-1], [True]]))  # equal odds stay together
     best = cuts[int(np.argmax(totals[cuts]))]
 
-    # Below the first and above the last question any distance separates; between two, half of theirs.
+    # At either end any distance separates; between two questions the middle does.
     if best == 0:
         return float(ranked[0]) - 1.0
     if best == len(ranked):

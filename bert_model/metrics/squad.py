@@ -118,7 +118,7 @@ def best_threshold(
         if has_answer[key]:
             current += scores[key]
         elif predictions[key]:
-            # "No answer" had this point.
+            # "No answer" would have scored this point.
             current -= 1
         if current > best:
             best, threshold = current, float(na_probs[key])

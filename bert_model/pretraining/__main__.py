@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parsed = parser.parse_intermixed_args(arguments)
-    # Rank 0 tells how the training proceeds; warnings come from every rank.
+    # Progress is logged by rank 0 alone, warnings by every rank.
     rank = int(os.environ.get("RANK", "0"))
     logging.basicConfig(level=logging.INFO if rank == 0 else logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:

@@ -122,7 +122,7 @@ def process_group(timeout_seconds: int, device: str = "") -> Iterator[Group]:
     a GPU if there is one.
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    # The ranks of one machine share its GPUs by their local number.
+    # Each rank of a machine takes the GPU of its local number.
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
     chosen = torch.device(kind, int(os.environ.get("LOCAL_RANK", "0"))) if kind == "cuda" else torch.device(kind)
     if chosen.type == "cuda":

@@ -117,7 +117,7 @@ class Tracker:
         self.experiment = experiment
         self._log = MetricsLog(self.directory)
 
-        # What an earlier process of this run has logged stays: its tags, its params and its parent.
+        # Keep what an earlier process of this run has logged: its tags, its params and its parent.
         state = read_state(self.directory / STATE_NAME)
         state |= {
             "experiment": experiment,

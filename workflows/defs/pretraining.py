@@ -127,7 +127,7 @@ def pretrained_model(
         "evaluations": table(evaluation_rows(events)),
     }
 
-    # Facts on the training that only some have.
+    # Metadata that only some trainings have.
     if other_code := describe_other_code(events, output):
         context.log.warning(other_code)
         metadata["trained_by_other_code"] = dg.MetadataValue.md(other_code)

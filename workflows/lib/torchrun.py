@@ -163,7 +163,7 @@ def run_training(
     command = launch.command()
     log(f"starting {launch.processes_per_node} process(es): {' '.join(command)}")
 
-    # In a session of its own, so that Ctrl-C in a terminal does not reach the ranks before `_end_launch` does.
+    # In a session of its own: Ctrl-C in a terminal ends the launch through `_end_launch` only.
     with open(torchrun_log, "ab") as output:
         process = subprocess.Popen(
             ending_with_parent(command),
