@@ -69,6 +69,8 @@ def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
     ]
     head = ["task", "metric", "N", "seeds", "score", "majority", "paper"]
     table = _table([head, *rows]) if rows else NO_SCORES
+
+    # Replace this section only; the others stay as they were registered.
     before, mark, rest = card.partition("## Scores\n\n")
     _, following, after = rest.partition("\n\n## ")
     return f"{before}{mark}{table}{following}{after}"
@@ -146,6 +148,8 @@ def _licence(tags: Mapping[str, str]) -> str:
 
 def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, curves: bool) -> str:
     parts = [f"![curves]({CURVES_NAME})"] if curves else []
+
+    # A fine-tuning shows the runs of its search, a pre-training its held-out evaluations.
     if results:
         _, split, metric = results["main_key"].split("/")
         runs = [["learning rate", "batch", "epochs", "seed", "steps", results["main_key"]]]
