@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"workflows.run: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("workflows.run: interrupted; run the same command to go on", file=sys.stderr)
+        print("workflows.run: interrupted; run the same command to continue", file=sys.stderr)
         return 130
 
 
@@ -160,7 +160,7 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
             failed = run_stage(plan, stage, instance, details)
             seconds[stage] = time.monotonic() - started
             for partition in failed:
-                print(f"workflows.run: {stage} of {partition} failed; the cause stands above", file=sys.stderr)
+                print(f"workflows.run: {stage} of {partition} failed; the cause is above", file=sys.stderr)
             if failed:
                 return 1
     if "report" in stages:

@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     # One JSON line on standard output, from rank 0 only, so that scripts find status and model.
     if os.environ.get("RANK", "0") == "0":
-        where = result.model or f"preempted at step {result.step}; go on with --resume"
+        where = result.model or f"preempted at step {result.step}; continue with --resume"
         print(json.dumps({"status": result.status, "step": result.step, "model": str(where), **result.metrics}))
     return EXIT_PREEMPTED if result.status == "preempted" else 0
 

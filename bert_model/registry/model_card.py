@@ -143,7 +143,7 @@ def _limits(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
 
 def _licence(tags: Mapping[str, str]) -> str:
     licence = tags.get("licence")
-    return f"Weights: {licence}." if licence else "Not stated. Whoever publishes the weights has to settle it first."
+    return f"Weights: {licence}." if licence else "Not stated. Choose a license before publishing the weights."
 
 
 def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, curves: bool) -> str:
@@ -166,7 +166,7 @@ def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, 
         keys = [key for key in shown[-1]["metrics"] if key != "held_out/instances"]
         rows = [[str(event["step"]), *(_cell(event["metrics"].get(key)) for key in keys)] for event in shown]
         parts.append(_table([["step", *keys], *rows]))
-    return "\n\n".join(parts) or "No record of the training lay beside the model."
+    return "\n\n".join(parts) or "No record of the training was found next to the model."
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

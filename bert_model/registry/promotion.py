@@ -40,7 +40,7 @@ class GateConfig:
     """How strict the gates are."""
 
     min_seeds: PositiveInt = 1
-    """How many seeds must stand behind each score."""
+    """Minimum number of seeds for each score."""
     min_tasks: PositiveInt = 1
     """How many fine-tuned tasks a pre-trained model needs, and how many of them on the champion's data."""
     margin: FiniteFloat = 0.0

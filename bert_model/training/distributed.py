@@ -278,7 +278,7 @@ class Watchdog:
     """Report which rank stalls the collectives.
 
     Every rank publishes its step in the store before a step's first collective. A thread warns after half the timeout
-    which ranks are behind; a rank that nobody is ahead of dumps its stack, because it is the one that hangs. With one
+    which ranks are behind; a rank with none behind it dumps its stack, because it is the one that hangs. With one
     rank only the step is counted.
     """
 

@@ -402,10 +402,14 @@ class _MlflowSync:
             params, tags = dict(self.state["params"]), dict(self.state["tags"])
             self.state["described"] = True
         new = [Param(key, value) for key, value in sorted(params.items()) if key not in run.data.params]
-        for start in range(0, len(new), PARAMS_PER_REQUEST):
-            client.log_batch(run_id, params=new[start : start + PARAMS_PER_REQUEST])
-        if tags:
-            client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+        try:
+            for start in range(0, len(new), PARAMS_PER_REQUEST):
+                client.log_batch(run_id, params=new[start : start + PARAMS_PER_REQUEST])
+            if tags:
+                client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+        except Exception:
+            self.state["described"] = False  # the next copy sends them again
+            raise
         self._save()
 
     def _send(self, values: list[_Value], copied_lines: int, model_id: str | None = None) -> None:
