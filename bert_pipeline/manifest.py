@@ -217,16 +217,20 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
         _flush_directory(directory.parent)
         shutil.rmtree(old, ignore_errors=True)
     finally:
+        if old.exists() and not directory.exists():
+            os.rename(old, directory)
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_abandoned_drafts(directory: Path) -> None:
-    """Remove the temporary directories of `directory` whose process was killed."""
+    """Remove the temporary directories of `directory` whose process was killed; put an artifact moved aside back."""
     for leftover in directory.parent.glob(f".{directory.name}.partial-*"):
-        process_id = leftover.name.rpartition("-")[2]
+        process_id = leftover.name.removesuffix("-old").rpartition("-")[2]
         # A living process may still write to it. Its own id is of an earlier process: containers reuse ids.
         if process_id.isdigit() and int(process_id) != os.getpid() and Path(f"/proc/{process_id}").exists():
             continue
+        if leftover.name.endswith("-old") and not directory.exists():  # killed between the two renames
+            os.rename(leftover, directory)
         shutil.rmtree(leftover, ignore_errors=True)
 
 
