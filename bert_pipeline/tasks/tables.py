@@ -142,6 +142,8 @@ def value_at(row: Mapping[str, Any], name: str) -> Any:
 
 def text_at(row: Mapping[str, Any], name: str, where: str) -> str:
     """Return the text of a column or of a filled-in template; InputError if it is no text."""
+    if isinstance(text := row.get(name), str):  # the usual case, for files of millions
+        return text
 
     def field(column: str) -> str:
         value = value_at(row, column)
@@ -156,7 +158,7 @@ def id_at(row: Mapping[str, Any], name: str | None, where: str, seen: dict[str, 
     """Return the example's id, or `number` without an id column, and enter it in `seen`. InputError if repeated."""
     if name is None:
         example_id = str(number)
-    elif FIELD.search(name):
+    elif "{" in name:
         example_id = text_at(row, name, where)
     else:
         value = row.get(name)
