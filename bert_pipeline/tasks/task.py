@@ -184,7 +184,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         dev=dev,
         test=test,
         own_split=bool(files.to_split),
-        sha256=_hashes([files.train, *files.dev.values(), *files.test.values()]),
+        sha256=file_hashes([files.train, *files.dev.values(), *files.test.values()]),
         absent=files.absent,
         counts=counts,
         repeated={split: count for split, count in repeated.items() if count},
@@ -204,7 +204,7 @@ def _content(examples: Sequence[Any]) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _hashes(splits: Sequence[tuple[Path, ...]]) -> dict[str, str]:
+def file_hashes(splits: Sequence[tuple[Path, ...]]) -> dict[str, str]:
     """Return file name -> hash; with the folder where files of several splits have one name."""
     paths = [path for split in splits for path in split]
     files = dict.fromkeys(file for path in paths for file in (tables.saved_files(path) if path.is_dir() else [path]))
@@ -361,7 +361,7 @@ def _folder(task: Task, path: Path) -> Path:
     return next((place for place in places[:2] if place.is_dir() and place != path), path)
 
 
-HUB_FOLDERS = ("", "data", "default", "plain_text", "regular")
+HUB_FOLDERS = ("", "data", "default", "plain_text", "squad_v2", "regular")
 """Folders of the hub's data sets, for one without configurations or by the name of the configuration."""
 DEV_STEMS = ("validation", "dev", "valid", "val")
 """How data sets name their dev files."""
