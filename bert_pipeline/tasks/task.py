@@ -163,8 +163,10 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
     def read(paths: tuple[Path, ...], **options: bool | None) -> list[Any]:
         reading = Reading(**options)  # type: ignore[arg-type]
         examples = _read(task, paths, reading)
-        for what, count in reading.counts.items():
-            counts[f"{paths[0].name}: {what}"] = count
+        name = paths[0].name
+        if any(key.startswith(f"{name}: ") for key in counts):  # train/0000.parquet and validation/0000.parquet
+            name = f"{paths[0].parent.name}/{name}"
+        counts.update({f"{name}: {what}": count for what, count in reading.counts.items()})
         return examples
 
     if files.to_split:
