@@ -15,6 +15,7 @@ from bert_model.finetuning.decode import (
     choose_answers,
     n_best,
     scored_words,
+    sigmoid,
     softmax,
     span_answers,
 )
@@ -119,6 +120,14 @@ class TaskPredictor:
         outputs = [self._encode_and_run(model, examples)[1] for model in self.models]
         if self.task.kind == "regression":
             return [{"score": round(float(value), 6)} for value in np.mean(outputs, axis=0)[:, 0]]
+        if self.task.kind == "multilabel":
+            return [
+                {
+                    "labels": [label for label, value in zip(self.task.labels, row) if value > 0.5],
+                    "probabilities": {label: _rounded(value) for label, value in zip(self.task.labels, row)},
+                }
+                for row in np.mean([sigmoid(logits) for logits in outputs], axis=0)
+            ]
         probabilities = np.mean([softmax(logits) for logits in outputs], axis=0)
         return [
             {
