@@ -12,9 +12,9 @@ from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import file_sha256
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import TaggedExample
-from bert_pipeline.tasks.glue import read_lines
 from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, to_iob2
 from bert_pipeline.tasks.swag import SWAG_COLUMNS
+from bert_pipeline.tasks.tables import read_lines
 from bert_pipeline.tasks.task import get_task, read_examples
 
 METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {

@@ -7,7 +7,6 @@ from typing import Literal
 from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import ConfigurationError, suggest
 from bert_pipeline.tasks.example import Kind
-from bert_pipeline.tasks.glue import Columns
 
 Reader = Literal["tsv", "squad", "swag", "conll"]
 
@@ -22,6 +21,29 @@ METRICS = {
     "tagging": ("precision", "recall", "f1", "accuracy"),
 }
 """Metrics of each kind of task."""
+
+
+@configuration
+class Columns:
+    """Which column of a table holds what.
+
+    A text or an index may also be a template of columns, "{word}: {sentence1}"; a dot leads into a nested field.
+    """
+
+    text_a: str = "sentence1"
+    """The text, or the first of a pair."""
+    text_b: str = ""
+    """The second text; empty for tasks on single texts."""
+    label: str = "label"
+    """The class or the number."""
+    index: str = "index"
+    """The number of the example; where a file has no such column, rows are counted from 0."""
+    headerless: tuple[str, ...] = ()
+    """The names of the columns of files that come without a header (CoLA)."""
+    endings: tuple[str, ...] = ()
+    """The endings of a multiple-choice file, in the order that labels count from 0; none: SWAG's own columns."""
+    items: str = ""
+    """Path of nested lists whose innermost items are the examples: passage.questions.answers (MultiRC)."""
 
 
 @configuration
@@ -47,7 +69,11 @@ class Task:
     pair: bool = False
     """Whether the input has two texts."""
     columns: Columns = Columns()
-    """Which column holds what, for tab-separated files."""
+    """Which column holds what in the task's own files."""
+    hub_columns: Columns | None = None
+    """Which column holds what in the task's data set on the Hugging Face hub, if the names differ."""
+    hub_labels: tuple[str, ...] = ()
+    """The classes in the order of the integers of files without class names, if that is not the order of `labels`."""
     label_range: tuple[float, float] = (0.0, 0.0)
     """The least and the greatest number a regression target may be."""
     incomplete_rows: int = 0
@@ -171,6 +197,7 @@ _TASKS = (
         main_metric="f1",
         pair=True,
         columns=Columns(text_a="#1 String", text_b="#2 String", label="Quality"),
+        hub_columns=Columns(text_b="sentence2", index="idx"),
         suite="glue",
         folder="MRPC",
         test_files={"test": "test.tsv"},
@@ -188,6 +215,7 @@ _TASKS = (
         main_metric="spearman",
         pair=True,
         columns=Columns(text_b="sentence2", label="score"),
+        hub_columns=Columns(text_b="sentence2", index="idx"),
         label_range=(0.0, 5.0),
         suite="glue",
         folder="STS-B",
@@ -207,6 +235,7 @@ _TASKS = (
         main_metric="f1",
         pair=True,
         columns=Columns(text_a="question1", text_b="question2", label="is_duplicate", index="id"),
+        hub_columns=Columns(text_a="question1", text_b="question2", index="idx"),
         incomplete_rows=50,
         suite="glue",
         folder="QQP",
@@ -226,6 +255,8 @@ _TASKS = (
         main_metric="accuracy",
         pair=True,
         columns=Columns(text_b="sentence2", label="gold_label"),
+        hub_columns=Columns(text_a="premise", text_b="hypothesis", index="idx"),
+        hub_labels=("entailment", "neutral", "contradiction"),
         suite="glue",
         folder="MNLI",
         dev_files={"dev_matched": "dev_matched.tsv", "dev_mismatched": "dev_mismatched.tsv"},
