@@ -45,6 +45,8 @@ class EncodedSet:
     """(R,) or, for multiple choice, (N,) arrays, such as labels, start_positions and end_positions."""
     token_columns: Mapping[str, np.ndarray]
     """(T,) arrays, such as labels of tokens and character offsets."""
+    truncated: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    """Indices of the examples whose texts were cut to fit, ascending."""
 
     @property
     def num_rows(self) -> int:
@@ -126,6 +128,7 @@ class EncodedSet:
             "offsets": self.offsets,
             "segment_b_start": self.segment_b_start,
             "example_index": self.example_index,
+            "truncated": self.truncated,
             **{f"row.{name}": array for name, array in self.row_columns.items()},
             **{f"token.{name}": array for name, array in self.token_columns.items()},
         }
@@ -139,15 +142,24 @@ class RowCollector:
         self._segment_b_start: list[int] = []
         self._example_index: list[int] = []
         self._token_columns: dict[str, list[np.ndarray]] = {}
+        self._truncated: set[int] = set()
 
     def add(
-        self, input_ids: list[int] | np.ndarray, segment_b_start: int, example_index: int, **token_columns: Any
+        self,
+        input_ids: list[int] | np.ndarray,
+        segment_b_start: int,
+        example_index: int,
+        *,
+        truncated: bool = False,
+        **token_columns: Any,
     ) -> None:
         """Add a row; each token column has one value for each of its tokens."""
         row = np.asarray(input_ids, dtype=np.int32)
         self._rows.append(row)
         self._segment_b_start.append(segment_b_start)
         self._example_index.append(example_index)
+        if truncated:
+            self._truncated.add(example_index)
         for name, values in token_columns.items():
             assert len(values) == len(row), f"{name}: {len(values)} values for {len(row)} tokens"
             self._token_columns.setdefault(name, []).append(np.asarray(values, dtype=np.int32))
@@ -167,6 +179,7 @@ class RowCollector:
             example_index=np.asarray(self._example_index, dtype=np.int32),
             row_columns=dict(row_columns),
             token_columns={name: _joined(arrays) for name, arrays in self._token_columns.items()},
+            truncated=np.asarray(sorted(self._truncated), dtype=np.int32),
         )
 
 

@@ -19,7 +19,7 @@ from bert_pipeline.download import TASK_FILES, USER_AGENT, RemoteFile, download_
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
-from bert_pipeline.tasks.glue import read_lines
+from bert_pipeline.tasks.tables import read_lines
 from bert_pipeline.tasks.task import load_task_data, read_examples
 
 DATA = random.Random(3).randbytes(3_000_000)
