@@ -230,7 +230,8 @@ def _unpack_glue(paths: dict[str, Path], output: Path, scratch: Path) -> None:
         raise InputError(f"the archives hold no {', '.join(missing)}; expected the files of GLUE's official archives")
     (output / "AX").mkdir()
     shutil.copyfile(paths["AX.tsv"], output / "AX" / "diagnostic.tsv")
-    _split_mrpc(*(paths[name] for name in _MRPC_FILES), output / "MRPC")
+    train, test, dev_ids = (paths[name] for name in _MRPC_FILES)
+    _split_mrpc(train, test, dev_ids, output / "MRPC")
 
 
 _MRPC_FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")

@@ -145,24 +145,20 @@ class RowCollector:
         self._truncated: set[int] = set()
 
     def add(
-        self,
-        input_ids: list[int] | np.ndarray,
-        segment_b_start: int,
-        example_index: int,
-        *,
-        truncated: bool = False,
-        **token_columns: Any,
+        self, input_ids: list[int] | np.ndarray, segment_b_start: int, example_index: int, **token_columns: Any
     ) -> None:
         """Add a row; each token column has one value for each of its tokens."""
         row = np.asarray(input_ids, dtype=np.int32)
         self._rows.append(row)
         self._segment_b_start.append(segment_b_start)
         self._example_index.append(example_index)
-        if truncated:
-            self._truncated.add(example_index)
         for name, values in token_columns.items():
             assert len(values) == len(row), f"{name}: {len(values)} values for {len(row)} tokens"
             self._token_columns.setdefault(name, []).append(np.asarray(values, dtype=np.int32))
+
+    def note_truncated(self, example_index: int) -> None:
+        """Record that texts of an example were cut to fit."""
+        self._truncated.add(example_index)
 
     def close(
         self, kind: str, num_examples: int, row_columns: Mapping[str, np.ndarray], *, rows_per_example: int = 1

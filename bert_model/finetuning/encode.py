@@ -100,7 +100,9 @@ def _encode_pairs(
             segment_b_start = keep_a + 2
             row = [cls, *a[:keep_a], sep, *b[:keep_b], sep]
             num_tokens = len(a) + len(b) + 3
-        collector.add(row, segment_b_start, index // rows_per_example, truncated=num_tokens > len(row))
+        collector.add(row, segment_b_start, index // rows_per_example)
+        if num_tokens > len(row):
+            collector.note_truncated(index // rows_per_example)
     return collector
 
 
@@ -144,6 +146,8 @@ def _encode_span(
     for index, (example, question) in enumerate(zip(examples, questions)):
         ids, characters = arrays[example.context]
         head = np.asarray([tokenizer.cls_id, *question[:query_room], tokenizer.sep_id], dtype=np.int32)
+        if len(question) > query_room:
+            collector.note_truncated(index)
         room = config.max_seq_length - len(head) - 1
         windows = span_windows(len(ids), room, config.doc_stride)
         answer = _answer_tokens(example, characters) if labeled else None
@@ -156,7 +160,7 @@ def _encode_span(
             columns["character_end"][inside] = characters[first:end, 1]
             columns["is_max_context"] = np.zeros(len(row), dtype=np.int32)
             columns["is_max_context"][inside] = is_max
-            collector.add(row, len(head), index, truncated=len(question) > query_room, **columns)
+            collector.add(row, len(head), index, **columns)
             if answer is not None and first <= answer[0] and answer[1] < end:
                 starts.append(len(head) + answer[0] - first)
                 ends.append(len(head) + answer[1] - first)

@@ -199,7 +199,8 @@ class TaskPredictor:
     def __init__(self, models: Sequence[TaskModel]) -> None:
         first = models[0]
         self.models = models
-        self.task = self.data_task = first.task
+        self.task = first.task
+        self.data_task: Task | None = first.task
         kind = self.task.kind
         self.form: str = kind if kind in ("span", "choice", "tagging") else "pair" if self.task.pair else "text"
         self.null_threshold: float | None = None
@@ -319,7 +320,7 @@ class PretrainingPredictor:
         self.task = task
         self.device = torch.device(device)
         self.form = "text" if task == "mlm" else "pair"
-        self.data_task = None
+        self.data_task: Task | None = None
         self.tokenizer = Tokenizer.from_directory(directory)
         self.model, report = load_model(BertForPreTraining, directory)
         head = "cls.predictions." if task == "mlm" else "cls.seq_relationship."
