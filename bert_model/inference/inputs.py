@@ -4,7 +4,6 @@ The first lines of a file decide, so that header, ids and labels of a data file 
 """
 
 import contextlib
-import csv
 import dataclasses
 import io
 import itertools
@@ -155,19 +154,15 @@ def _plain_rows(lines: Iterable[str], form: str, where: str, is_json: bool) -> I
 # --- what a file is ---
 
 KNOWN_COLUMNS = {
-    "id",
-    "idx",
-    "words",
-    "tokens",
-    "ner_tags",
-    "answers",
     *itertools.chain.from_iterable(FIELDS.values()),
-} | {
-    name
-    for task in TASKS.values()
-    for columns in (task.columns, task.hub_columns or task.columns)
-    for name in (columns.text_a, columns.text_b, columns.label, columns.index)
-    if name
+    *("id", "idx", "words", "tokens", "ner_tags", "answers", "sent1", "sent2", "ending0", "ending1"),
+    *(
+        name
+        for task in TASKS.values()
+        for columns in (task.columns, task.hub_columns or task.columns)
+        for name in (columns.text_a, columns.text_b, columns.label, columns.index)
+        if name
+    ),
 }
 """Names by which the header of a data file is told from a line of text."""
 TAG = re.compile(r"O|[BI]-\S+")
@@ -210,16 +205,25 @@ def _refuse_data_file(head: Sequence[str], form: str, where: str) -> None:
     """Raise InputError if the first lines are those of a data file, whose parts would be taken for plain texts."""
     expected = f"expected {' and '.join(FIELDS[form])}, one input a line"
     first = head[0].rstrip("\r\n") if head else ""
-    for cells in (first.split("\t"), next(csv.reader([first]), [])):
-        if len(cells) > 1 and all(cell in KNOWN_COLUMNS for cell in cells if cell):
+    if 2 * sum(map(_is_binary, head)) > len(head):
+        raise InputError(f"{where}:1: not UTF-8 text, as most of the first lines; convert or unpack the file")
+    for separator in ("\t", ","):
+        cells = [cell.strip('"') for cell in first.split(separator)]
+        is_header = sum(cell in KNOWN_COLUMNS for cell in cells) > 1 and not any(" " in cell for cell in cells)
+        if is_header or (separator == "," and where.lower().endswith(".csv")):
             raise InputError(
-                f"{where}:1: found a header with the columns {', '.join(cells)}, {expected}, or a file of the task; "
-                "is this another task's file?"
+                f"{where}:1: found the columns {', '.join(cell[:40] for cell in cells[:12])}, {expected}, or a file of "
+                "the task; is this another task's file?"
             )
     if _is_columns(head):
         raise InputError(f"{where}:1: found CoNLL's columns, {expected}; is this another task's file?")
     if _is_json_document("".join(head).strip()):
         raise InputError(f"{where}:1: found one JSON document, {expected}; is this another task's file?")
+
+
+def _is_binary(line: str) -> bool:
+    """Return whether a line has NUL or bytes that are not UTF-8, which `reading` turns into surrogates."""
+    return "\0" in line or any("\ud800" <= character <= "\udfff" for character in line)
 
 
 def _is_columns(head: Sequence[str]) -> bool:
@@ -250,7 +254,7 @@ def _read_line(line: str, form: str, where: str, is_json: bool) -> PredictionInp
 
     In other files a line that begins with "{" is a text, unless it is an object with the fields of an input.
     """
-    if "\0" in line or any("\ud800" <= character <= "\udfff" for character in line):
+    if _is_binary(line):
         raise InputError(f"{where}: not UTF-8 text; convert the file")
     if is_json or FIELD_START.match(line):
         try:

@@ -242,15 +242,16 @@ def _without_numbers(value):
         ("sst2", '{"text": "a", "id": 1.5}\n', r"id is 1.5, expected a text or a whole number"),
         # Files of other tasks and of no task, whose parts must not be taken for texts.
         ("sst2", "7\tthe film was lovely .\n", r"in.txt:1: 2 tab-separated fields, expected text"),
-        ("mnli", "sentence\tlabel\nthe film\t1\n", r"found a header with the columns sentence, label"),
-        ("sst2", "sentence1,sentence2,label\na,b,1\n", r"found a header with the columns sentence1, sentence2, label"),
+        ("mnli", "sentence\tlabel\nthe film\t1\n", r"found the columns sentence, label, expected text and text_b"),
+        ("sst2", "sentence1,sentence2,label\na,b,1\n", r"found the columns sentence1, sentence2, label"),
+        ("sst2", ",video-id,sent1,sent2,ending0\n0,v,a,b,c\n", r"found the columns , video-id, sent1"),
         ("sst2", "Anna NNP B-PER\nlives VBZ O\n", r"found CoNLL's columns, expected text"),
         ("sst2", "-DOCSTART-\n\nAnna\n", r"found CoNLL's columns"),
         ("ner", "Anna NNP B-person\nlives VBZ O\n", r"found CoNLL's columns"),
         ("sst2", '{\n "version": "1.1",\n "data": [\n', r"found one JSON document, expected text"),
         ("sst2", '{"version": "1.1", "data": []}\n', r"found version, data, expected text"),
-        ("squad1", "index\tsentence\n0\tthe film\n", r"found a header with the columns index, sentence"),
-        ("nsp", "sentence1\tsentence2\na\tb\n", r"found a header with the columns sentence1, sentence2"),
+        ("squad1", "index\tsentence\n0\tthe film\n", r"found the columns index, sentence"),
+        ("nsp", "sentence1\tsentence2\na\tb\n", r"found the columns sentence1, sentence2"),
         ("mlm", "the film\n", r"in.txt:1: mlm: no \[MASK\] in 'the film'"),
     ],
 )
@@ -260,10 +261,18 @@ def test_file_that_is_no_input_is_refused_and_leaves_no_output(task, text, messa
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
+def test_csv_of_other_columns_is_refused(models, tmp_path):
+    (tmp_path / "reviews.csv").write_text("number,comment\n1,the film was lovely\n")
+    with pytest.raises(InputError, match=r"reviews.csv:1: found the columns number, comment, expected text"):
+        predict("sst2", [models["sst2"]], str(tmp_path / "reviews.csv"), str(tmp_path / "out.jsonl"))
+
+
 def test_utf16_and_binary_input_is_refused(models, tmp_path):
-    (tmp_path / "in.txt").write_bytes("the film\nthe song\n".encode("utf-16"))
-    with pytest.raises(InputError, match=r"in.txt:1: not UTF-8 text"):
-        predict("sst2", [models["sst2"]], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
+    archive = bytes(range(256)) * 40 + b"\nPK\n"
+    for content in ("the film\nthe song\n".encode("utf-16"), archive):
+        (tmp_path / "in.txt").write_bytes(content)
+        with pytest.raises(InputError, match=r"in.txt:1: not UTF-8 text"):
+            predict("sst2", [models["sst2"]], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
 
 
 # --- a task's own files ---
