@@ -10,6 +10,7 @@ import itertools
 import json
 import logging
 import re
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -97,7 +98,7 @@ def open_rows(path: str, form: str, task: Task | None = None) -> Iterator[Iterat
         is_json = _is_json_lines(head)
         if task is not None and not (is_json and _has_fields(head, form)):
             file = Path(path) if path != "-" else stack.enter_context(_saved(head))
-            if _is_task_file(task, file):
+            if _is_task_file(task, file) or (form == "tagging" and _is_columns(head)):
                 if path == "-":
                     with open(file, "a", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
                         stream.writelines(lines)
@@ -217,6 +218,11 @@ def _refuse_data_file(head: Sequence[str], form: str, where: str) -> None:
             )
     if _is_columns(head):
         raise InputError(f"{where}:1: found CoNLL's columns, {expected}; is this another task's file?")
+    if form == "tagging" and _is_words(head):
+        raise InputError(
+            f"{where}:1: found one word a line; begin the file with a line {DOCUMENT_MARK} if these are sentences of "
+            'words, or give JSON lines with "words"'
+        )
     if _is_json_document("".join(head).strip()):
         raise InputError(f"{where}:1: found one JSON document, {expected}; is this another task's file?")
 
@@ -227,11 +233,18 @@ def _is_binary(line: str) -> bool:
 
 
 def _is_columns(head: Sequence[str]) -> bool:
-    """Return whether every line has as many columns as the first, the last of them a tag."""
-    rows = [line.split() for line in head if line.strip() and not line.startswith(DOCUMENT_MARK)]
-    if len(rows) < len([line for line in head if line.strip()]):
+    """Return whether there is a document mark, or most lines have the same columns, the last of them a tag."""
+    rows = [line.split() for line in head if line.strip()]
+    if any(row[0] == DOCUMENT_MARK for row in rows):
         return True
-    return len(rows) > 1 and len(rows[0]) > 1 and all(len(r) == len(rows[0]) and TAG.fullmatch(r[-1]) for r in rows)
+    width = statistics.mode(map(len, rows)) if len(rows) > 1 else 0
+    return width > 1 and 2 * sum(len(row) == width and bool(TAG.fullmatch(row[-1])) for row in rows) > len(rows)
+
+
+def _is_words(head: Sequence[str]) -> bool:
+    """Return whether every line is one word, and blank lines separate runs of them."""
+    text = "".join(head).strip()
+    return all(len(line.split()) <= 1 for line in head) and "\n\n" in text and len(text.split("\n\n")[0].split()) > 1
 
 
 def _is_json_document(text: str) -> bool:

@@ -103,6 +103,27 @@ def test_conll_columns_are_read_as_documents(models, tmp_path):
     assert [answer["words"] for answer in answers] == [["Anna", "lives"], ["Boris"]]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Anna NNP I-NP O\nlives VBZ I-VP O\n\nBoris NNP I-NP B-PER\n",  # no document mark
+        "Anna NNP B-person\nlives VBZ O\n\nBoris NNP B-person\n",  # tags of another scheme, which are not read
+        "-DOCSTART-\n\nAnna\nlives\n\nBoris\n",
+    ],
+)
+def test_conll_columns_are_no_sentences_of_words_and_tags(text, models, tmp_path):
+    answers = answers_to("ner", [models["ner"]], text, tmp_path)
+    assert [(answer["id"], answer["words"]) for answer in answers] == [("0", ["Anna", "lives"]), ("1", ["Boris"])]
+
+
+def test_bad_sentence_of_conll_columns_is_set_aside(models, tmp_path):
+    (tmp_path / "in.txt").write_text("Anna NNP O\nlives O\n\nBoris NNP B-PER\nlives VBZ O\n\nClara NNP B-PER\n")
+    counts = predict("ner", [models["ner"]], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
+    assert (counts.answers, counts.rejected) == (2, 1)
+    answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(answer["id"], answer["words"]) for answer in answers] == [("1", ["Boris", "lives"]), ("2", ["Clara"])]
+
+
 def test_conll_sentence_belongs_to_the_document_mark_before_it(tmp_path):
     # The first sentence ends without a blank line.
     (tmp_path / "in.txt").write_text("-DOCSTART- O\nAnna O\n-DOCSTART- O\n\nBoris O\n")
@@ -247,7 +268,7 @@ def _without_numbers(value):
         ("sst2", ",video-id,sent1,sent2,ending0\n0,v,a,b,c\n", r"found the columns , video-id, sent1"),
         ("sst2", "Anna NNP B-PER\nlives VBZ O\n", r"found CoNLL's columns, expected text"),
         ("sst2", "-DOCSTART-\n\nAnna\n", r"found CoNLL's columns"),
-        ("ner", "Anna NNP B-person\nlives VBZ O\n", r"found CoNLL's columns"),
+        ("ner", "Anna\nlives\n\nBoris\n", r"found one word a line; begin the file with a line -DOCSTART-"),
         ("sst2", '{\n "version": "1.1",\n "data": [\n', r"found one JSON document, expected text"),
         ("sst2", '{"version": "1.1", "data": []}\n', r"found version, data, expected text"),
         ("squad1", "index\tsentence\n0\tthe film\n", r"found the columns index, sentence"),
