@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int, str], None]
 """Called with (finished trials, trials of this stage, one line about the last one)."""
@@ -126,6 +129,11 @@ class TrialRunner:
         self.dev = {split: encode_examples(task, examples, tokenizer, config) for split, examples in data.dev.items()}
         for name, encoded in {"train": self.train, **self.dev}.items():
             encoded.save(self.sets / name)
+            if cut := len(encoded.truncated):
+                logger.warning(
+                    f"{task.name}: {cut} of {encoded.num_examples} examples of {name} were cut to fit into "
+                    f"max_seq_length {config.max_seq_length}"
+                )
 
     def run_trials(self, trials: Sequence[Trial]) -> list[TrialResult]:
         """Run and score trials, the longest first so that the workers end together."""

@@ -46,6 +46,19 @@ def test_bad_usage_and_input_are_one_sentence_and_write_nothing(workplace, capfd
     assert list((workplace / "out").iterdir()) == []
 
 
+def test_finetune_says_which_questions_cannot_be_trained_on(workplace, capfd, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for file, wrong in (("train-v1.1.json", 7), ("dev-v1.1.json", 0)):
+        questions = [
+            {"id": str(n), "question": "Who?", "answers": [{"text": "dog" if n < wrong else "cat", "answer_start": 2}]}
+            for n in range(8)
+        ]
+        data = [{"title": "T", "paragraphs": [{"context": "A cat sat.", "qas": questions}]}]
+        Path(file).write_text(json.dumps({"version": "1.1", "data": data}))
+    assert main(["finetune", "squad1", "--data", ".", "--model", "someone/absent", "--output", "out/model"]) == 2
+    assert "squad1: train-v1.1.json: questions without a usable answer: 7" in capfd.readouterr().err
+
+
 def test_debug_shows_the_traceback(workplace):
     with pytest.raises(Exception, match="unknown task"):
         main(["--debug", "predict", "sst3", "--model", "absent"])

@@ -279,10 +279,9 @@ def report_intact(home: BertHome, dump: str) -> Verdict:
 
 @fails_if_unreadable
 def predictions_complete(home: BertHome, task: str) -> Verdict:
-    """There is an answer for each input, in intact files."""
+    """There is an answer for each input that can be read, in intact files."""
     directory = home.predictions(task)
     manifest = load_manifest(directory, kind="predictions", verify="sha256")
-    total = 0
     for path in manifest.file_paths():
         # Line by line: a file of answers may be larger than memory.
         try:
@@ -293,7 +292,6 @@ def predictions_complete(home: BertHome, task: str) -> Verdict:
         expected = manifest.files[path.relative_to(directory).as_posix()].get("rows")
         if found != expected:
             return failed(f"{path}: {found} answers, the manifest counts {expected}")
-        total += found
-    return Verdict(
-        passed=True, description=f"{total:,} answers in {len(manifest.files)} files", metadata={"answers": total}
-    )
+    counts = {name: int(count) for name, count in manifest.counts.items()}
+    rest = "".join(f", {count:,} {name}" for name, count in counts.items() if name != "answers")
+    return Verdict(passed=True, description=f"{counts['answers']:,} answers{rest}", metadata=dict(counts))

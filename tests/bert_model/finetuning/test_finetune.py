@@ -103,6 +103,12 @@ def test_model_learns_the_task(name, tuned):
     assert not result.results["degenerate"]
 
 
+def test_truncated_examples_are_counted_and_said(model, tmp_path, pool, caplog):
+    tune("mrpc", model, tmp_path / "out", pool, epochs=[1.0], max_seq_length=10)
+    assert "mrpc: 48 of 48 examples of train were cut to fit into max_seq_length 10" in caplog.text
+    assert "mrpc: 24 of 24 examples of dev were cut" in caplog.text
+
+
 def test_feature_based_tagger_learns_and_leaves_the_encoder_unchanged(model, tmp_path, pool):
     data = tiny_tasks.task_data("ner_features", num_train=96)
     result = tune("ner_features", model, tmp_path / "out", pool, data, epochs=[20.0], batch_sizes=[4])
