@@ -75,6 +75,7 @@ class EncodedSet:
         Shapes are (B, S), or (B, C, S) for multiple choice; row columns become (B,), token labels (B, S). All are
         int64 except the float32 labels of a regression.
         """
+        # The rows of all units in one list, which `reshape(shape)` folds back into units.
         count = self.rows_per_example
         rows = (units[:, None] * count + np.arange(count)).reshape(-1)  # (B*C,)
         inside, tokens = self.token_indices(rows)
@@ -92,6 +93,8 @@ class EncodedSet:
             "attention_mask": inside.astype(np.int64).reshape(shape),
             "token_type_ids": in_segment_b.astype(np.int64).reshape(shape),
         }
+
+        # torch's losses take classes and positions as int64, numbers as float32.
         for name, values in self.row_columns.items():
             chosen = values[units]
             batch[name] = chosen if chosen.dtype == np.float32 else chosen.astype(np.int64)
@@ -115,6 +118,8 @@ class EncodedSet:
             path.stem: np.load(path, mmap_mode="r" if path.stat().st_size > 1 << 20 else None, allow_pickle=False)
             for path in sorted(directory.glob("*.npy"))
         }
+
+        # File names tell the kinds apart: row.NAME, token.NAME, and the set's own arrays without a dot.
         row_columns = {name[4:]: array for name, array in arrays.items() if name.startswith("row.")}
         token_columns = {name[6:]: array for name, array in arrays.items() if name.startswith("token.")}
         main = {name: array for name, array in arrays.items() if "." not in name}
@@ -156,6 +161,7 @@ class RowCollector:
         self, kind: str, num_examples: int, row_columns: Mapping[str, np.ndarray], *, rows_per_example: int = 1
     ) -> EncodedSet:
         """Return the set of all rows added."""
+        # Rows are joined end to end; `offsets` tells them apart.
         lengths = [len(row) for row in self._rows]
         return EncodedSet(
             kind=kind,

@@ -73,6 +73,8 @@ def _encode_choice(
                 f"{task.name}: example {example.example_id} has {len(example.endings)} endings, expected {count} as "
                 f"the first example has"
             )
+
+    # The rows of an example follow one another, which `rows_per_example` relies on.
     pairs: list[tuple[str, str | None]] = [(e.context, ending) for e in examples for ending in e.endings]
     collector = _encode_pairs(pairs, tokenizer, config.max_seq_length, rows_per_example=count)
     columns: dict[str, np.ndarray] = {}
@@ -84,12 +86,14 @@ def _encode_choice(
 def _encode_pairs(
     pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, max_seq_length: int, rows_per_example: int = 1
 ) -> RowCollector:
+    # Tokenize in two large batches; pairs without a second text have none in the second.
     ids_a = tokenizer.encode_batch([text_a for text_a, _ in pairs])
     with_b = [text_b for _, text_b in pairs if text_b is not None]
     ids_b = iter(tokenizer.encode_batch(with_b) if with_b else [])
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
     collector = RowCollector()
     for index, ((_, text_b), a) in enumerate(zip(pairs, ids_a)):
+        # [CLS] and [SEP] take two places around one text, and three in a pair.
         if text_b is None:
             row = [cls, *a[: max_seq_length - 2], sep]
             segment_b_start = len(row)
@@ -115,6 +119,8 @@ def truncated_pair(length_a: int, length_b: int, budget: int) -> tuple[int, int]
         length_a -= from_longer
     else:
         length_b -= from_longer
+
+    # If anything is left to cut, both sides are equal: it is taken in turn, from B first.
     return length_a - excess // 2, length_b - (excess + 1) // 2
 
 
@@ -126,6 +132,7 @@ def _encode_span(
     In training, a window without the whole first answer has both positions at [CLS], as in google's run_squad.py; so
     do the windows of a question without an answer.
     """
+    # Besides the question, [CLS], two [SEP] and at least one token of the context must fit.
     query_room = min(config.max_query_length, config.max_seq_length - 4)
     questions = [ids[:query_room] for ids in tokenizer.encode_batch([e.question for e in examples])]
     # A paragraph has several questions: tokenize it once.
@@ -135,6 +142,8 @@ def _encode_span(
         context: (np.asarray(e.ids, dtype=np.int32), np.asarray(e.offsets, dtype=np.int32).reshape(-1, 2))
         for context, e in encoded.items()
     }
+
+    # One row for each window of each question.
     collector = RowCollector()
     starts: list[int] = []
     ends: list[int] = []
@@ -159,6 +168,7 @@ def _encode_span(
                 starts.append(len(head) + answer[0] - first)
                 ends.append(len(head) + answer[1] - first)
             else:
+                # This window has no whole answer: the target is [CLS], the first token.
                 starts.append(0)
                 ends.append(0)
     positions: dict[str, np.ndarray] = {}
@@ -204,6 +214,8 @@ def maximum_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
     if len(windows) == 1:
         first, end = windows[0]
         return [np.ones(end - first, dtype=bool)]
+
+    # Tokens outside of a window score -1 there; argmax takes the first of equal windows.
     num_tokens = windows[-1][1]
     scores = np.full((len(windows), num_tokens), -1.0)
     for row, (first, end) in zip(scores, windows):
@@ -250,6 +262,7 @@ def _encode_tagging(
             columns: dict[str, list[int]] = {"example": [-1], "word": [-1], "labels": [IGNORED_LABEL]}
             for word in range(first, end):
                 row.extend(pieces[word])
+                # Only the first piece of a scored word has an example, a word and a label.
                 is_scored = scored_first <= word < scored_end
                 rest = len(pieces[word]) - 1
                 columns["example"] += [owners[word][0] if is_scored else -1, *[-1] * rest]
@@ -311,6 +324,7 @@ def document_windows(piece_counts: np.ndarray, room: int) -> Iterator[tuple[int,
     target = total / num_runs  # runs of equal length, so that the last one is not short
     scored_first = 0
     while scored_first < num_words:
+        # A run ends with the last word that fits into the target, but has at least one.
         limit = starts[scored_first] + target
         scored_end = max(scored_first + 1, int(np.searchsorted(ends, limit, side="right")))
         used = int(ends[scored_end - 1] - starts[scored_first])

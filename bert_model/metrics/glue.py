@@ -36,6 +36,8 @@ def matthews(gold: Sequence[object], predicted: Sequence[object]) -> float:
     confusion = np.zeros((len(classes), len(classes)))
     for a, b in zip(gold, predicted, strict=True):
         confusion[classes[a], classes[b]] += 1
+
+    # Covariances over the confusion matrix, gold classes in rows; a constant sequence has a variance of 0.
     total, correct = confusion.sum(), np.trace(confusion)
     num_gold, num_predicted = confusion.sum(axis=1), confusion.sum(axis=0)
     covariance = correct * total - num_gold @ num_predicted

@@ -57,10 +57,14 @@ def score(
         raise InputError(f"{task.name}: no examples, so there is nothing to score")
     if na_probs is not None and not task.has_impossible:
         raise UsageError(f"{task.name}: null odds were given, but its questions all have answers; leave them out")
+
+    # The rules for a missing answer differ between the SQuAD scripts, so answers are not checked here.
     if task.kind == "span":
         if task.has_impossible:
             return squad.score_squad2(examples, predictions, na_probs, na_threshold)
         return squad.score_squad1(examples, predictions)
+
+    # All other kinds are compared pair by pair, in the order of the examples.
     gold = [_gold(task, example) for example in examples]
     predicted = [_prediction(task, example, predictions, len(examples)) for example in examples]
     if task.kind == "tagging":
@@ -97,6 +101,7 @@ def _metric(task: Task, metric: str, gold: Sequence[Any], predicted: Sequence[An
 def trivial_predictions(task: str | Task, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, Any]:
     """Return the prediction of the trivial baseline (`BASELINES`) for every example of `dev`."""
     task = task if isinstance(task, Task) else get_task(task)
+    # These baselines need no training set.
     if task.kind == "span":
         return {
             example.example_id: ""
@@ -108,6 +113,8 @@ def trivial_predictions(task: str | Task, train: Sequence[Any], dev: Sequence[An
         return {example.example_id: ("O",) * len(example.words) for example in dev}
     if not train:
         raise InputError(f"{task.name}: no training examples, so no baseline can be learned")
+
+    # The others predict the best constant of the training set.
     labels = [_gold(task, example) for example in train]
     if task.kind == "regression":
         constant: Any = statistics.fmean(labels)
@@ -145,17 +152,22 @@ def score_files(
     task = task if isinstance(task, Task) else get_task(task)
     data_file, predictions_file = Path(data_file), Path(predictions_file)
     examples = read_examples(task, data_file)
+
+    # An option that would be ignored is refused.
     na_probs = None
     if na_prob_file is not None:
         if not task.has_impossible:
             raise UsageError(f"{task.name}: null odds were given, but its questions all have answers; leave them out")
         na_probs = _read_object(Path(na_prob_file), _number)
+
+    # conlleval's columns have no ids: their words tell which example a line belongs to.
     scores: dict[str, Any]
     unknown = 0
     if task.kind == "tagging" and not _is_json(predictions_file):
         scores = _score_columns(task, examples, predictions_file)
     else:
         predictions = read_predictions(task, predictions_file)
+        # Predictions for other examples are counted and ignored, unless none of them fits: then it is the wrong file.
         known = {example.example_id for example in examples}
         unknown = len(predictions.keys() - known)
         if unknown == len(predictions):
@@ -166,6 +178,8 @@ def score_files(
             scores = dict(score(task, examples, predictions, na_probs, na_threshold))
         except InputError as error:
             raise InputError(f"{predictions_file}: {error}") from error
+
+        # SQuAD 1.1 scores a missing answer 0, which a reader of the score should know.
         if task.kind == "span" and not task.has_impossible:
             scores["unanswered"] = len(known - predictions.keys())
     return {
@@ -182,6 +196,7 @@ def read_predictions(task: Task, path: Path) -> dict[str, Any]:
     """Read predictions as JSON lines, as SQuAD's JSON object, or as a table of index and prediction."""
     if task.kind == "span" and not _is_json_lines(path):
         return _read_object(path, _text)
+    # Every other format is one prediction per line, so errors can name the line.
     result: dict[str, Any] = {}
     for number, key, value in _read_json_lines(path) if _is_json(path) else _read_table(path):
         where = f"{path}:{number}"
@@ -295,10 +310,12 @@ def _score_columns(task: Task, examples: Sequence[TaggedExample], path: Path) ->
             gold.append([])
             predicted.append([])
             continue
+        # The first line decides whether there are gold tags, and every line must have the same columns.
         if has_gold is None:
             has_gold = len(fields) > 2
         if len(fields) < 2 or has_gold != (len(fields) > 2):
             raise InputError(f"{path}:{number}: {len(fields)} columns, expected {'3' if has_gold else '2'}")
+        # The examples leave out document marks; conlleval counts them as words outside of entities.
         if fields[0] == DOCUMENT_MARK:
             word, tag = fields[0], "O"
         else:
@@ -307,6 +324,8 @@ def _score_columns(task: Task, examples: Sequence[TaggedExample], path: Path) ->
             raise InputError(f"{path}:{number}: word {fields[0]!r}, expected {word!r} as in the data file")
         gold[-1].append(fields[-2] if has_gold else tag)
         predicted[-1].append(fields[-1])
+
+    # What the loop has not consumed has no prediction.
     num_missing = sum(1 for _ in expected)
     if num_missing:
         raise InputError(

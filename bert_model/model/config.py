@@ -111,8 +111,11 @@ class BertConfig:
         except ValueError as error:
             raise InputError(f"{path}: not valid JSON ({error}); give a Hugging Face model directory") from error
         _refuse_other_models(document, path)
+
+        # Other keys are ignored: Hugging Face stores many that do not change what an encoder computes.
         names = {item.name for item in dataclasses.fields(cls)} - {"labels"}
         values = {name: document[name] for name in names if name in document}
+        # JSON keys are text: sort them as numbers, so that label 10 comes after label 2.
         id2label = document.get("id2label") or {}
         values["labels"] = [id2label[key] for key in sorted(id2label, key=int)]
         if document.get("is_decoder"):
@@ -135,6 +138,8 @@ def _refuse_other_models(document: Any, path: Path) -> None:
     """Raise InputError if a setting changes what a model computes and is not supported here."""
     if not isinstance(document, dict):
         raise InputError(f"{path}: found {type(document).__name__}, expected a JSON object")
+
+    # Files of this project name `attention`, and `is_decoder` must agree with it; in other files `is_decoder` decides.
     expected = {
         "model_type": "bert",
         "position_embedding_type": "absolute",

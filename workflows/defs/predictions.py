@@ -67,15 +67,19 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
     home.apply_environment()
     with as_dagster_failures():
         files = input_files(home, task, config.inputs)
+        # Nothing to answer is no failure; the observation tells why nothing was materialized.
         if not files:
             context.log.warning(f"skipped: {home.prediction_inputs(task)} holds no file, and `inputs` names none")
             context.log_event(
                 dg.AssetObservation(asset_key=context.asset_key, partition=task, metadata={"skipped": "no input"})
             )
             return
+
+        # The alias may move while this runs: the version is fixed now, and part of the inputs.
         version = get_version(config.model or f"models:/{launchpad_preset().model_name}-{task}@champion")
         uri = f"models:/{version.name}/{version.version}"
         context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
+        # The same version answers files of the same content once.
         inputs: dict[str, Any] = {path.name: foreign_input(path) for path in files}
         inputs["model"] = {"uri": uri, "content_sha256": version.content_sha256}
         manifest = build_or_reuse(
@@ -108,6 +112,8 @@ def input_files(home: BertHome, task: str, named: Sequence[str]) -> list[Path]:
     for path in files:
         if not path.is_file():
             raise InputError(f"{path}: no such file; give the path of a file to answer")
+
+    # Answers are named by the name of their input alone.
     twice = sorted(name for name, count in Counter(path.name for path in files).items() if count > 1)
     if twice:
         raise InputError(f"{twice[0]}: two inputs have this name, and so would their answers; rename one")
@@ -120,6 +126,7 @@ def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any
     predictor = load_predictor(task, [model])
     configuration = {"task": task, "form": predictor.form}
     with publishing(directory, kind="predictions", configuration=configuration, inputs=inputs) as draft:
+        # The rate includes reading and writing, but not loading the model.
         started = time.monotonic()
         for path in files:
             draft.rows[answers_name(path)] = answer_file(predictor, str(path), str(draft.path / answers_name(path)))
