@@ -63,12 +63,18 @@ def commands() -> list[Command]:
         Command(
             "predict",
             run_predict,
-            "Predict for plain input, as JSON lines with probabilities. Besides the tasks: mlm fills [MASK], nsp "
-            "decides whether the second text follows the first.",
+            "Predict for plain input or a task's own files, as JSON lines with id, prediction and probabilities. "
+            "Besides the tasks: mlm fills [MASK], nsp decides whether the second text follows the first. Rows that "
+            "cannot be read go to FILE.rejected.jsonl, the others are answered, and the exit code is 1.",
             [
                 Argument("task", metavar="TASK|mlm|nsp"),
                 Argument("--model", required=True, action="append", metavar="MODEL", help=MODEL_HELP),
-                Argument("--input", default="-", metavar="FILE", help="one input per line; - is standard input"),
+                Argument(
+                    "--input",
+                    default="-",
+                    metavar="FILE",
+                    help="one input per line, or a data file of the task in any format; - is standard input",
+                ),
                 Argument("--output", default="-", metavar="FILE", help="- is standard output"),
             ],
         ),
@@ -273,8 +279,8 @@ def run_predict(arguments: argparse.Namespace) -> int:
     from bert_model.registry.resolve import resolve_model
 
     directories = [resolve_model(model) for model in arguments.model]
-    predict(arguments.task, directories, arguments.input, arguments.output)
-    return 0
+    counts = predict(arguments.task, directories, arguments.input, arguments.output)
+    return 1 if counts.rejected else 0
 
 
 def run_score(arguments: argparse.Namespace) -> int:
@@ -283,6 +289,8 @@ def run_score(arguments: argparse.Namespace) -> int:
     scores = score_files(
         arguments.task, arguments.data, arguments.predictions, arguments.na_prob, arguments.na_prob_thresh
     )
+    for what, count in scores.get("defects", {}).items():
+        print(f"{arguments.data}: {what}: {count:,}", file=sys.stderr)
     print(json.dumps(scores, indent=1))
     return 0
 

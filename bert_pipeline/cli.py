@@ -42,19 +42,41 @@ def _add_download(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "download",
-        "Download a Wikipedia dump; an interrupted transfer is resumed, and checksums are verified.",
+        "Download a Wikipedia dump or the official task files. An interrupted transfer is resumed, and checksums are "
+        "verified. The task files' directory can be passed to --data.",
     )
-    parser.add_argument("what", choices=("wikipedia",), help="what to download")
+    parser.add_argument("what", choices=("wikipedia", "glue", "squad", "swag"), help="what to download")
     parser.add_argument("--output", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--wiki", default="enwiki", metavar="NAME", help="database name (default: %(default)s)")
-    parser.add_argument("--date", default="latest", metavar="YYYYMMDD", help="default: %(default)s")
+    parser.add_argument(
+        "--from",
+        dest="sources",
+        action="append",
+        default=[],
+        metavar="DIR|URL",
+        help="asked before the official site: a folder with files downloaded before (task files only), or a mirror",
+    )
+    parser.add_argument("--wiki", metavar="NAME", help="database name of the Wikipedia (default: enwiki)")
+    parser.add_argument("--date", metavar="YYYYMMDD", help="date of its dump (default: latest)")
     parser.set_defaults(run=_run_download)
 
 
 def _run_download(arguments: argparse.Namespace) -> int:
-    from bert_pipeline.download import download_wikipedia
+    from bert_pipeline.download import SITES, download_tasks, download_wikipedia
 
-    manifest = download_wikipedia(arguments.wiki, arguments.date, arguments.output)
+    if arguments.what == "wikipedia":
+        if folders := [source for source in arguments.sources if "://" not in source]:
+            raise UsageError(f"--from {folders[0]}: expected the address of a mirror; a dump on disk needs no download")
+        manifest = download_wikipedia(
+            arguments.wiki or "enwiki",
+            arguments.date or "latest",
+            arguments.output,
+            sites=(*arguments.sources, *SITES),
+        )
+    else:
+        for option in ("wiki", "date"):
+            if getattr(arguments, option) is not None:
+                raise UsageError(f"--{option} is about Wikipedia dumps; leave it out for {arguments.what}")
+        manifest = download_tasks(arguments.what, arguments.output, sources=arguments.sources)
     for path in manifest.file_paths():
         print(path)
     return 0

@@ -45,6 +45,8 @@ class EncodedSet:
     """(R,) or, for multiple choice, (N,) arrays, such as labels, start_positions and end_positions."""
     token_columns: Mapping[str, np.ndarray]
     """(T,) arrays, such as labels of tokens and character offsets."""
+    truncated: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    """Indices of the examples whose texts were cut to fit, ascending."""
 
     @property
     def num_rows(self) -> int:
@@ -131,6 +133,7 @@ class EncodedSet:
             "offsets": self.offsets,
             "segment_b_start": self.segment_b_start,
             "example_index": self.example_index,
+            "truncated": self.truncated,
             **{f"row.{name}": array for name, array in self.row_columns.items()},
             **{f"token.{name}": array for name, array in self.token_columns.items()},
         }
@@ -144,6 +147,7 @@ class RowCollector:
         self._segment_b_start: list[int] = []
         self._example_index: list[int] = []
         self._token_columns: dict[str, list[np.ndarray]] = {}
+        self._truncated: set[int] = set()
 
     def add(
         self, input_ids: list[int] | np.ndarray, segment_b_start: int, example_index: int, **token_columns: Any
@@ -156,6 +160,10 @@ class RowCollector:
         for name, values in token_columns.items():
             assert len(values) == len(row), f"{name}: {len(values)} values for {len(row)} tokens"
             self._token_columns.setdefault(name, []).append(np.asarray(values, dtype=np.int32))
+
+    def note_truncated(self, example_index: int) -> None:
+        """Record that texts of an example were cut to fit."""
+        self._truncated.add(example_index)
 
     def close(
         self, kind: str, num_examples: int, row_columns: Mapping[str, np.ndarray], *, rows_per_example: int = 1
@@ -173,6 +181,7 @@ class RowCollector:
             example_index=np.asarray(self._example_index, dtype=np.int32),
             row_columns=dict(row_columns),
             token_columns={name: _joined(arrays) for name, arrays in self._token_columns.items()},
+            truncated=np.asarray(sorted(self._truncated), dtype=np.int32),
         )
 
 

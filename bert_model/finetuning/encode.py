@@ -99,12 +99,16 @@ def _encode_pairs(
         if text_b is None:
             row = [cls, *a[: max_seq_length - 2], sep]
             segment_b_start = len(row)
+            num_tokens = len(a) + 2
         else:
             b = next(ids_b)
             keep_a, keep_b = truncated_pair(len(a), len(b), max_seq_length - 3)
             segment_b_start = keep_a + 2
             row = [cls, *a[:keep_a], sep, *b[:keep_b], sep]
+            num_tokens = len(a) + len(b) + 3
         collector.add(row, segment_b_start, index // rows_per_example)
+        if num_tokens > len(row):
+            collector.note_truncated(index // rows_per_example)
     return collector
 
 
@@ -136,7 +140,7 @@ def _encode_span(
     """
     # Besides the question, [CLS], two [SEP] and at least one token of the context must fit.
     query_room = min(config.max_query_length, config.max_seq_length - 4)
-    questions = [ids[:query_room] for ids in tokenizer.encode_batch([e.question for e in examples])]
+    questions = tokenizer.encode_batch([e.question for e in examples])
     # A paragraph has several questions: tokenize it once.
     contexts = list(dict.fromkeys(e.context for e in examples))
     encoded = dict(zip(contexts, tokenizer.encode_batch_with_offsets(contexts)))
@@ -152,7 +156,9 @@ def _encode_span(
     labeled = all(example.answers or example.is_impossible for example in examples)
     for index, (example, question) in enumerate(zip(examples, questions)):
         ids, characters = arrays[example.context]
-        head = np.asarray([tokenizer.cls_id, *question, tokenizer.sep_id], dtype=np.int32)
+        head = np.asarray([tokenizer.cls_id, *question[:query_room], tokenizer.sep_id], dtype=np.int32)
+        if len(question) > query_room:
+            collector.note_truncated(index)
         room = config.max_seq_length - len(head) - 1
         windows = span_windows(len(ids), room, config.doc_stride)
         answer = _answer_tokens(example, characters) if labeled else None

@@ -153,23 +153,25 @@ def score_files(
 ) -> dict[str, Any]:
     """Score a file of predictions against a labeled data file by the task's official metric.
 
-    Predictions: JSON lines of {"id", "prediction"} for every task; a table `index<TAB>prediction` for GLUE and SWAG;
-    the official JSON object of id and answer for SQuAD, with `na_prob_file` and `na_threshold` as the official
-    script's --na-prob-file and --na-prob-thresh; for NER conlleval's columns (word, gold tag, predicted tag), or word
-    and predicted tag. Returns the metrics, `examples` (the number scored), `unknown` (predictions for other examples),
-    both files' hashes, and for SQuAD 1.1 `unanswered`. In conlleval's columns -DOCSTART- lines count as words, as in
-    conlleval itself. InputError names file and line, what was found and what was expected.
+    Predictions: JSON lines of {"id", "prediction"} for every task, as `bert predict` writes them; a table
+    `index<TAB>prediction` for GLUE and SWAG; the official JSON object of id and answer for SQuAD, with `na_prob_file`
+    and `na_threshold` as the official script's --na-prob-file and --na-prob-thresh; for NER conlleval's columns (word,
+    gold tag, predicted tag), or word and predicted tag. Returns the metrics, `examples` (the number scored), `unknown`
+    (predictions for other examples), both files' hashes, for SQuAD 1.1 `unanswered`, and `defects` if the data file has
+    any: questions without a usable answer, which are left out, and the like. In conlleval's columns -DOCSTART- lines
+    count as words, as in conlleval itself. InputError names file and line, what was found and what was expected.
     """
     task = task if isinstance(task, Task) else get_task(task)
     data_file, predictions_file = Path(data_file), Path(predictions_file)
-    examples = read_examples(task, data_file)
+    defects: dict[str, int] = {}
+    examples = read_examples(task, data_file, counts=defects)
 
     # An option that would be ignored is refused.
     na_probs = None
     if na_prob_file is not None:
         if not task.has_impossible:
             raise UsageError(f"{task.name}: null odds were given, but its questions all have answers; leave them out")
-        na_probs = _read_object(Path(na_prob_file), _number)
+        na_probs = _read_null_odds(Path(na_prob_file))
 
     # conlleval's columns have no ids: their words tell which example a line belongs to.
     scores: dict[str, Any]
@@ -198,6 +200,7 @@ def score_files(
         **scores,
         "examples": len(examples),
         "unknown": unknown,
+        **({"defects": defects} if defects else {}),
         "data_sha256": content_sha256(file_hashes([(data_file,)])) if data_file.is_dir() else file_sha256(data_file),
         "predictions_sha256": file_sha256(predictions_file),
     }
@@ -209,7 +212,8 @@ def read_predictions(task: Task, path: Path) -> dict[str, Any]:
         return _read_object(path, _text)
     # Every other format is one prediction per line, so errors can name the line.
     result: dict[str, Any] = {}
-    for number, key, value in _read_json_lines(path) if _is_json(path) else _read_table(path):
+    rows = ((n, key, record["prediction"]) for n, key, record in _read_json_lines(path))
+    for number, key, value in rows if _is_json(path) else _read_table(path):
         where = f"{path}:{number}"
         if key in result:
             raise InputError(f"{where}: the id {key!r} occurs twice, expected each once")
@@ -234,7 +238,15 @@ def _checked(task: Task, where: str, value: Any) -> Any:
     return _text(where, value)
 
 
-def _read_json_lines(path: Path) -> Iterator[tuple[int, str, Any]]:
+def _read_null_odds(path: Path) -> dict[str, float]:
+    """Read null odds by question: the official script's JSON object, or the answers of `bert predict`."""
+    if not _is_json_lines(path):
+        return _read_object(path, _number)
+    return {key: _number(f"{path}:{number}", record.get("null_odds")) for number, key, record in _read_json_lines(path)}
+
+
+def _read_json_lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield (line, id, record) of the lines with a prediction."""
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -244,7 +256,8 @@ def _read_json_lines(path: Path) -> Iterator[tuple[int, str, Any]]:
             raise InputError(f"{path}:{number}: not valid JSON ({error})") from error
         if not isinstance(record, dict) or "id" not in record or "prediction" not in record:
             raise InputError(f'{path}:{number}: expected an object with "id" and "prediction"')
-        yield number, str(record["id"]), record["prediction"]
+        if record["prediction"] is not None:  # a blank line that `bert predict` was given
+            yield number, str(record["id"]), record
 
 
 def _read_table(path: Path) -> Iterator[tuple[int, str, Any]]:

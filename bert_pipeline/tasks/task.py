@@ -218,22 +218,34 @@ def file_hashes(splits: Sequence[tuple[Path, ...]]) -> dict[str, str]:
 
 
 def read_examples(
-    task: Task, file: Path | str, *, labeled: bool | None = True, on_error: Callable[[InputError], None] | None = None
+    task: Task,
+    file: Path | str,
+    *,
+    labeled: bool | None = True,
+    on_error: Callable[[InputError], None] | None = None,
+    counts: dict[str, int] | None = None,
 ) -> list[Any]:
     """Read one file of a task; the arguments are those of `stream_examples`. InputError if it has no examples."""
-    return list(stream_examples(task, file, labeled=labeled, on_error=on_error))
+    return list(stream_examples(task, file, labeled=labeled, on_error=on_error, counts=counts))
 
 
 def stream_examples(
-    task: Task, file: Path | str, *, labeled: bool | None = None, on_error: Callable[[InputError], None] | None = None
+    task: Task,
+    file: Path | str,
+    *,
+    labeled: bool | None = None,
+    on_error: Callable[[InputError], None] | None = None,
+    counts: dict[str, int] | None = None,
 ) -> Iterator[Any]:
     """Yield the examples of one file, or of a `save_to_disk` folder of one split, in any format.
 
     Labels are required if `labeled` is True, read where present if None, and ignored if False. A row that cannot be
     read is passed to `on_error` and left out; without `on_error`, and for defects of the whole file, InputError is
-    raised. InputError too if the file has no rows at all.
+    raised. InputError too if the file has no rows at all. `counts` receives the numbers of known defects, such as
+    questions without a usable answer, which are left out.
     """
-    yield from _stream(task, (Path(file),), Reading(labeled=labeled, on_error=on_error))
+    reading = Reading(labeled=labeled, on_error=on_error, counts={} if counts is None else counts)
+    yield from _stream(task, (Path(file),), reading)
 
 
 def is_task_file(task: Task, file: Path | str) -> bool:
@@ -447,7 +459,7 @@ def _read(task: Task, paths: tuple[Path, ...], reading: Reading) -> list[Any]:
 
 def _stream(task: Task, paths: tuple[Path, ...], reading: Reading) -> Iterator[Any]:
     read, units = _READERS[task.reader]
-    reading.incomplete_rows = task.incomplete_rows
+    reading.incomplete_rows = 0 if reading.on_error else task.incomplete_rows  # else each is an error of its own
     is_empty = True
     for example in read(task, paths, reading):
         is_empty = False
