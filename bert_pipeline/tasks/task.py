@@ -318,8 +318,10 @@ def _find_files(task: Task, path: Path, dev_fraction: float) -> _Files:
     # The official files, or else those of the hub.
     folder = _folder(task, path)
     files = _official_files(task, folder)
-    if not files.train and not files.dev:
-        files = next(filter(None, (_hub_files(task, place) for place in _places(task, path))), files)
+    if not (files.train and files.dev):
+        found = [files, *filter(None, (_hub_files(task, place) for place in _places(task, path)))]
+        complete = [files for files in found if files.train and files.dev]
+        files = (complete or [files for files in found if files.train or files.dev] or found)[0]
     if files.train and files.dev:
         return files
 

@@ -141,6 +141,13 @@ def test_shards_are_read_in_order_and_numbered_through(tmp_path, names):
     assert data.dev["dev"] == [TextExample("0", "c", None, "0")]
 
 
+def test_names_of_the_hub_complete_official_ones(tmp_path):
+    row = {"sent1": "A.", "sent2": "She", **{f"ending{n}": f"e{n}" for n in range(4)}, "label": 3}
+    for name in ("train.csv", "validation.csv"):  # SWAG's own dev file is val.csv
+        write(tmp_path / name, [row])
+    assert load_task_data("swag", tmp_path).sha256.keys() == {"train.csv", "validation.csv"}
+
+
 def test_missing_shard_is_named(tmp_path):
     write(tmp_path / "train-00000-of-00002.parquet", [{"sentence": "a", "label": 1}])
     with pytest.raises(InputError, match=r"train-00000-of-00002.parquet: 1 of its 2 shards"):
