@@ -51,6 +51,7 @@ def test_multilabel_metrics_equal_scikit_learn(seed):
 def test_exact_match_counts_whole_questions():
     ids = ["0-0-0", "0-0-1", "0-1-0", "1-0-0", "1-0-1"]
     assert glue.grouped_exact_match(ids, "11010", "11011") == pytest.approx(100 * 2 / 3)
+    assert glue.grouped_exact_match(["0", "1"], "11", "10") == 50.0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
