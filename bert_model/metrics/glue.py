@@ -43,10 +43,13 @@ def multilabel_f1(
 
 
 def grouped_exact_match(ids: Sequence[str], gold: Sequence[object], predicted: Sequence[object]) -> float:
-    """Return the share of groups without an error; ids of one group differ after their last "-" only (MultiRC)."""
+    """Return the share of groups without an error (MultiRC's EM).
+
+    Ids of one group differ after their last "-" only; an id without "-" is a group of its own.
+    """
     right: dict[str, bool] = {}
     for example_id, a, b in zip(ids, gold, predicted, strict=True):
-        group = example_id.rpartition("-")[0]
+        group = example_id.rpartition("-")[0] or example_id
         right[group] = right.get(group, True) and a == b
     return 100.0 * sum(right.values()) / len(right)
 
