@@ -18,7 +18,7 @@ from bert_pipeline import cli as pipeline_cli
 from bert_pipeline.cli import add_command
 from bert_pipeline.configuration import from_mapping, override
 from bert_pipeline.errors import BertError, PromotionError, UsageError
-from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.catalogue import TASK_FILES, TASKS
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"
 MODEL_HELP = "a local directory, a Hugging Face id, or an MLflow URI such as models:/bert-tiny-sst2@champion"
@@ -51,7 +51,7 @@ def commands() -> list[Command]:
             "Fine-tune a model on a task and score it on the task's dev set. Keeps the best model of a grid of "
             "learning rates and seeds.",
             [
-                Argument("task", metavar="TASK", help=" ".join(TASKS)),
+                Argument("task", metavar="TASK", help=" ".join([*TASKS, *TASK_FILES]) + ", or a YAML file"),
                 Argument("assignments", nargs="*", metavar="key=value", help="override, such as epochs=3"),
                 Argument("--data", required=True, type=Path, metavar="PATH", help="task files in the official layout"),
                 Argument("--model", required=True, metavar="MODEL", help=MODEL_HELP),
@@ -255,10 +255,8 @@ def run_finetune(arguments: argparse.Namespace) -> int:
 
     config = task_configuration(arguments.task, override({}, arguments.assignments))
     data = load_task_data(arguments.task, arguments.data, arguments.dev_fraction)
-    for name in data.absent:
-        print(f"{arguments.task}: {name} is absent and left out", file=sys.stderr)
-    for what, count in data.counts.items():
-        print(f"{arguments.task}: {what}: {count:,}", file=sys.stderr)
+    for note in data.notes():
+        print(f"{arguments.task}: {note}", file=sys.stderr)
     with WorkerPool(num_workers=arguments.workers) as pool:
         result = finetune(
             data, resolve_model(arguments.model), arguments.output, config, pool=pool, progress=_show_trial

@@ -1,4 +1,4 @@
-"""Data commands of `bert`: download, corpus, vocab, instances, sample."""
+"""Data commands of `bert`: download, corpus, vocab, instances, sample, convert-triviaqa."""
 
 import argparse
 import contextlib
@@ -29,6 +29,7 @@ def add_commands(subparsers: Subparsers) -> None:
     _add_vocab(subparsers)
     _add_instances(subparsers)
     _add_sample(subparsers)
+    _add_triviaqa(subparsers)
 
 
 def add_command(subparsers: Subparsers, name: str, description: str) -> argparse.ArgumentParser:
@@ -293,6 +294,27 @@ def _run_sample(arguments: argparse.Namespace) -> int:
 
     manifest = generate_sample(arguments.output, seed=arguments.seed, num_articles=arguments.num_articles)
     _report(manifest)
+    return 0
+
+
+def _add_triviaqa(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "convert-triviaqa",
+        "Convert TriviaQA's Wikipedia part to SQuAD's form, for the fine-tuning that precedes SQuAD's in the paper. A "
+        "context is the start of a document that contains an answer.",
+    )
+    parser.add_argument("questions", type=Path, metavar="FILE", help="wikipedia-train.json")
+    parser.add_argument("--evidence", required=True, type=Path, metavar="DIR", help="the documents: evidence/wikipedia")
+    parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="train.json")
+    parser.set_defaults(run=_run_triviaqa)
+
+
+def _run_triviaqa(arguments: argparse.Namespace) -> int:
+    from bert_pipeline.tasks.triviaqa import convert_triviaqa
+
+    counts = convert_triviaqa(arguments.questions, arguments.evidence, arguments.output)
+    print(f"{arguments.output}: {', '.join(f'{count:,} {what}' for what, count in counts.items())}")
     return 0
 
 

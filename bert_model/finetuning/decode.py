@@ -4,6 +4,7 @@ The null threshold of SQuAD 2.0 is tuned here; metrics are the official ones.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -107,11 +108,14 @@ def evaluate(
 
 
 def decode(task: Task, examples: Sequence[Any], encoded: EncodedSet, logits: np.ndarray) -> dict[str, Prediction]:
-    """Return the predictions of classification, regression, choice or tagging by example id.
+    """Return the predictions of classification, multilabel, regression, choice or tagging by example id.
 
-    `logits` are (N, labels), (N, 1), (N, C) and (T, labels) in this order of kinds.
+    `logits` are (N, labels), (N, labels), (N, 1), (N, C) and (T, labels) in this order of kinds. A label of multilabel
+    applies if its probability is above one half.
     """
     ids = [example.example_id for example in examples]
+    if task.kind == "multilabel":
+        return {key: tuple(itertools.compress(task.labels, row > 0)) for key, row in zip(ids, logits)}
     if task.kind == "classification":
         return {example_id: task.labels[index] for example_id, index in zip(ids, logits.argmax(axis=-1))}
     if task.kind == "regression":
@@ -282,6 +286,11 @@ def official_n_best(answer: SpanAnswer, *, with_null: bool) -> list[dict[str, An
 def _with_probabilities(candidates: Sequence[SpanCandidate]) -> list[tuple[SpanCandidate, float]]:
     probabilities = softmax(np.asarray([candidate.score for candidate in candidates]))
     return [(candidate, round(float(value), 6)) for candidate, value in zip(candidates, probabilities)]
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Return the probability of each label by itself."""
+    return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -46,6 +46,8 @@ def _encode_text(
     if all(example.label is not None for example in examples):
         if task.kind == "regression":
             columns["labels"] = np.asarray([float(e.label) for e in examples], dtype=np.float32)  # type: ignore[arg-type]
+        elif task.kind == "multilabel":  # (N, labels)
+            columns["labels"] = np.asarray([[x in e.label for x in task.labels] for e in examples], dtype=np.float32)  # type: ignore[operator]
         else:
             columns["labels"] = _class_labels(task, examples)
     return collector.close(task.kind, len(examples), columns)
@@ -349,6 +351,7 @@ def document_windows(piece_counts: np.ndarray, room: int) -> Iterator[tuple[int,
 
 _ENCODERS: dict[str, Callable[[Task, Sequence[Any], Tokenizer, FinetuningConfig], EncodedSet]] = {
     "classification": _encode_text,
+    "multilabel": _encode_text,
     "regression": _encode_text,
     "choice": _encode_choice,
     "span": _encode_span,

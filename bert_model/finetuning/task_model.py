@@ -24,7 +24,7 @@ from bert_model.model.heads import HEAD_CLASSES, BertForTask, Tagger, chosen_sta
 from bert_model.model.weights import load_model, save_model
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.tasks.catalogue import TASKS, Task
+from bert_pipeline.tasks.catalogue import CLASS_KINDS, TASKS, Task
 from bert_pipeline.tasks.task import get_task
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -153,7 +153,7 @@ def load_task_model(directory: Path | str, task_name: str | None = None) -> Task
         )
 
     # Everything else is an encoder with a head; a head of random weights would answer at chance, without any error.
-    if task.kind in ("classification", "tagging") and not facts:
+    if task.kind in CLASS_KINDS and not facts:
         task = dataclasses.replace(task, labels=_labels_of_head(directory, task))
     model, report = load_model(HEAD_CLASSES[task.kind], directory)
     head = [name for name in report.created if not name.startswith("bert.pooler")]

@@ -180,6 +180,7 @@ class TrialRunner:
             trial=trial,
             kind=task.kind,
             labels=task.labels,
+            class_weights=tuple(task.class_weights.get(label, 1.0) for label in task.labels if task.class_weights),
             config=self.config,
             model=self.model,
             model_config=self.task_config,

@@ -20,6 +20,7 @@ from bert_model.finetuning.decode import (
     choose_answers,
     n_best,
     scored_words,
+    sigmoid,
     softmax,
     span_answers,
 )
@@ -236,8 +237,19 @@ class TaskPredictor:
         if self.task.kind == "regression":
             scores = np.mean([logits for _, logits in outputs], axis=0)[:, 0]
             return [{"prediction": _rounded(value), "score": _rounded(value)} for value in scores]
-        probabilities = np.mean([softmax(logits) for _, logits in outputs], axis=0)
         labels = self.task.labels
+        if self.task.kind == "multilabel":
+            probabilities = np.mean([sigmoid(logits) for _, logits in outputs], axis=0)
+            chosen = [[label for label, value in zip(labels, row) if value > 0.5] for row in probabilities]
+            return [
+                {
+                    "prediction": names,
+                    "labels": names,
+                    "probabilities": {label: _rounded(value) for label, value in zip(labels, row)},
+                }
+                for names, row in zip(chosen, probabilities)
+            ]
+        probabilities = np.mean([softmax(logits) for _, logits in outputs], axis=0)
         return [
             {
                 "prediction": labels[int(row.argmax())],

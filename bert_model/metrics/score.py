@@ -28,6 +28,7 @@ METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
 
 BASELINES = {
     "classification": "the class that scores best throughout (for accuracy, the majority)",
+    "multilabel": "the most frequent labels, as many as score best throughout",
     "regression": "mean of the training set",
     "choice": "most frequent position",
     "tagging": "no entities",
@@ -70,7 +71,10 @@ def score(
     if task.kind == "tagging":
         scores = ner.score_tags(gold, predicted)
         return {metric: scores[metric] for metric in task.metrics}
-    return {metric: _metric(task, metric, gold, predicted) for metric in task.metrics}
+    scores = {metric: _metric(task, metric, gold, predicted) for metric in task.metrics if metric != "exact_match"}
+    if "exact_match" in task.metrics:
+        scores["exact_match"] = glue.grouped_exact_match([e.example_id for e in examples], gold, predicted)
+    return scores
 
 
 def _gold(task: Task, example: Any) -> Any:
@@ -93,6 +97,8 @@ def _prediction(task: Task, example: Any, predictions: Mapping[str, Any], total:
 
 
 def _metric(task: Task, metric: str, gold: Sequence[Any], predicted: Sequence[Any]) -> float:
+    if task.kind == "multilabel" and metric != "accuracy":
+        return glue.multilabel_f1(gold, predicted, task.labels)[metric]
     if metric == "f1":
         return glue.f1(gold, predicted, positive=task.labels[-1])
     return METRICS[metric](gold, predicted)
@@ -118,12 +124,17 @@ def trivial_predictions(task: str | Task, train: Sequence[Any], dev: Sequence[An
     labels = [_gold(task, example) for example in train]
     if task.kind == "regression":
         constant: Any = statistics.fmean(labels)
+    elif task.kind == "multilabel":
+        frequent = [label for label, _ in Counter(label for found in labels for label in found).most_common()]
+        sets = [tuple(x for x in task.labels if x in frequent[:size]) for size in range(len(frequent) + 1)]
+        constant = max(sets, key=lambda found: _metric(task, task.main_metric, labels, [found] * len(labels)))
     else:
         counts = Counter(labels)
+        metric = "accuracy" if task.main_metric == "exact_match" else task.main_metric
         # By accuracy the best constant is the majority class, by F1 the positive class, however rare.
         constant = max(
             sorted(counts),
-            key=lambda label: (_metric(task, task.main_metric, labels, [label] * len(labels)), counts[label]),
+            key=lambda label: (_metric(task, metric, labels, [label] * len(labels)), counts[label]),
         )
     return {example.example_id: constant for example in dev}
 
@@ -218,6 +229,10 @@ def _checked(task: Task, where: str, value: Any) -> Any:
         return _ending(where, value, len((task.columns if task.columns.endings else SWAG_COLUMNS).endings))
     if task.kind == "tagging":
         return _tags(where, value)
+    if task.kind == "multilabel":
+        if unknown := [label for label in _tags(where, value, "labels") if label not in task.labels]:
+            raise InputError(f"{where}: prediction {unknown[0]!r}, expected labels of {', '.join(task.labels)}")
+        return tuple(label for label in task.labels if label in value)
     if task.kind == "classification" and _text(where, value) not in task.labels:
         raise InputError(f"{where}: prediction {value!r}, expected one of {', '.join(task.labels)}")
     return _text(where, value)
@@ -304,9 +319,9 @@ def _ending(where: str, value: Any, count: int) -> int:
     return int(value)
 
 
-def _tags(where: str, value: Any) -> tuple[str, ...]:
+def _tags(where: str, value: Any, what: str = "tags") -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-        raise InputError(f"{where}: prediction {value!r}, expected a list of tags")
+        raise InputError(f"{where}: prediction {value!r}, expected a list of {what}")
     return tuple(value)
 
 

@@ -263,6 +263,7 @@ def states_of(feature_inputs: Iterable[str], num_states: int) -> list[int]:
 
 HEAD_CLASSES: dict[str, type[nn.Module]] = {
     "classification": BertForSequenceClassification,
+    "multilabel": BertForSequenceClassification,
     "regression": BertForSequenceClassification,
     "choice": BertForMultipleChoice,
     "span": BertForQuestionAnswering,

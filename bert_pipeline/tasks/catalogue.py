@@ -2,7 +2,10 @@
 
 import dataclasses
 import re
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, PositiveFloat
 
 from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import ConfigurationError, suggest
@@ -11,16 +14,38 @@ from bert_pipeline.tasks.example import Kind
 Reader = Literal["tsv", "squad", "swag", "conll"]
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,39}")
-READERS = {"classification": "tsv", "regression": "tsv", "span": "squad", "choice": "swag", "tagging": "conll"}
+READERS = {
+    "classification": "tsv",
+    "multilabel": "tsv",
+    "regression": "tsv",
+    "span": "squad",
+    "choice": "swag",
+    "tagging": "conll",
+}
 """File format of each kind of task."""
 METRICS = {
-    "classification": ("accuracy", "f1", "matthews", "macro_f1"),
+    "classification": ("accuracy", "f1", "matthews", "macro_f1", "exact_match"),
+    "multilabel": ("micro_f1", "macro_f1", "accuracy"),
     "regression": ("pearson", "spearman"),
     "span": ("exact_match", "f1"),
     "choice": ("accuracy",),
     "tagging": ("precision", "recall", "f1", "accuracy"),
 }
 """Metrics of each kind of task."""
+CLASS_KINDS = ("classification", "multilabel", "tagging")
+"""Kinds whose head has an output for every label."""
+
+
+def _as_texts(labels: Any) -> Any:
+    """Turn YAML's integers into texts; ConfigurationError for its booleans, whose spelling is lost."""
+    if not isinstance(labels, (list, tuple)):
+        return labels
+    if any(isinstance(label, bool) for label in labels):
+        raise ConfigurationError(f"labels: found {labels}, expected texts; quote true, false, yes, no, on and off")
+    return tuple(str(label) if isinstance(label, int) else label for label in labels)
+
+
+Labels = Annotated[tuple[str, ...], BeforeValidator(_as_texts)]
 
 
 @configuration
@@ -60,8 +85,10 @@ class Task:
     """Decides the model's head and the form of its input."""
     reader: Reader = "tsv"
     """The format of the files."""
-    labels: tuple[str, ...] = ()
+    labels: Labels = ()
     """Classes in the order of the model's outputs; tags for tagging; empty for regression and spans."""
+    class_weights: dict[str, PositiveFloat] = dataclasses.field(default_factory=dict, hash=False)
+    """Label -> weight of its examples in the training loss, 1 where not given; multilabel: of its positive examples."""
     metrics: tuple[str, ...]
     """What is reported, the main one among them."""
     main_metric: str
@@ -72,7 +99,7 @@ class Task:
     """Which column holds what in the task's own files."""
     hub_columns: Columns | None = None
     """Which column holds what in the task's data set on the Hugging Face hub, if the names differ."""
-    hub_labels: tuple[str, ...] = ()
+    hub_labels: Labels = ()
     """The classes in the order of the integers of files without class names, if that is not the order of `labels`."""
     label_range: tuple[float, float] = (0.0, 0.0)
     """The least and the greatest number a regression target may be."""
@@ -115,8 +142,13 @@ class Task:
                     )
         if self.main_metric not in self.metrics:
             raise ConfigurationError(f"main_metric: {self.main_metric!r} is not one of metrics {self.metrics}")
-        if self.kind in ("classification", "tagging") and len(set(self.labels)) < max(2, len(self.labels)):
+        if self.kind in CLASS_KINDS and len(set(self.labels)) < max(2, len(self.labels)):
             raise ConfigurationError(f"labels: found {self.labels}, expected two or more different labels")
+        for label in self.class_weights:
+            if self.kind not in CLASS_KINDS or label not in self.labels:
+                raise ConfigurationError(f"class_weights: {label!r} is none of the labels{suggest(label, self.labels)}")
+        if self.hub_labels and set(self.hub_labels) != set(self.labels):
+            raise ConfigurationError(f"hub_labels: found {self.hub_labels}, expected the labels in another order")
         if self.reader != READERS[self.kind]:
             raise ConfigurationError(f"reader: found {self.reader!r}, expected {READERS[self.kind]!r} for {self.kind}")
         if self.columns.endings and self.kind != "choice":
@@ -140,7 +172,7 @@ class Task:
     @property
     def num_labels(self) -> int:
         """The number of the head's outputs."""
-        return {"classification": len(self.labels), "tagging": len(self.labels), "span": 2}.get(self.kind, 1)
+        return len(self.labels) if self.kind in CLASS_KINDS else 2 if self.kind == "span" else 1
 
 
 PAPER = "Devlin et al. 2019, arXiv 1810.04805v2"
@@ -430,4 +462,6 @@ _TASKS = (
 )
 
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
-"""Every task that the command line and the workflow know by name."""
+"""The tasks of the paper, which the command line and the workflow know by name."""
+TASK_FILES: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).parent / "superglue").glob("*.yaml"))}
+"""Tasks that are YAML files of the package, known by name to the command line: SuperGLUE's."""

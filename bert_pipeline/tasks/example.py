@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 
 from bert_pipeline.errors import InputError
 
-Kind = Literal["classification", "regression", "span", "choice", "tagging"]
+Kind = Literal["classification", "multilabel", "regression", "span", "choice", "tagging"]
 
 
 class Example(Protocol):
@@ -18,14 +18,14 @@ class Example(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TextExample:
-    """A text or a pair of texts with a class or a number, for classification and regression."""
+    """A text or a pair of texts with a class, classes or a number."""
 
     example_id: str
     """The index column of the file if it has one, else the number of the row, from 0."""
     text_a: str
     text_b: str | None = None
-    label: str | float | None = None
-    """The name of a class, or a regression target as a float; None if the file has no labels."""
+    label: str | float | tuple[str, ...] | None = None
+    """The name of a class, those that apply (multilabel), or a regression target; None if the file has no labels."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ NO_CONSENSUS = "-"
 """The gold label of MNLI and SNLI pairs without agreement of the annotators."""
 UNLABELED = (None, -1, "-1", "")
 """Labels of test sets whose labels are withheld: the hub's -1, and what tables have in its place."""
+Label = str | float | tuple[str, ...] | None
 
 
 def text_layouts(task: Task) -> list[Columns]:
@@ -25,9 +26,9 @@ def text_layouts(task: Task) -> list[Columns]:
 def read_text_examples(task: Task, paths: Sequence[Path], reading: Reading) -> Iterator[TextExample]:
     """Yield the texts or pairs of a split's files, with classes or with numbers in the task's `label_range`.
 
-    TSV fields are the text between tabs, quotes included. Up to `reading.incomplete_rows` TSV rows with too few columns
-    are counted and left out. For every other defect, InputError names file and line or row, what was found and what
-    was expected.
+    Several classes (multilabel) are a list, or separated by commas. TSV fields are the text between tabs, quotes
+    included. Up to `reading.incomplete_rows` TSV rows with too few columns are counted and left out. For every other
+    defect, InputError names file and line or row, what was found and what was expected.
     """
     seen: dict[str, str] = {}
     for path in paths:
@@ -55,11 +56,19 @@ def read_text_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
             yield TextExample(example_id, text_a, text_b, label)
 
 
-def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required: bool) -> str | float | None:
+def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required: bool) -> Label:
+    integers = task.hub_labels or task.labels
+    if task.kind == "multilabel":
+        if value in (None, -1, "-1") and not required:
+            return None
+        values = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+        values = [item.strip() if isinstance(item, str) else item for item in values]
+        found = {class_label(item, task.labels, integers, names, where) for item in values if item != ""}
+        return tuple(label for label in task.labels if label in found)
     if task.labels:
         if value in UNLABELED and not required and value not in task.labels:
             return None
-        return class_label(value, task.labels, task.hub_labels or task.labels, names, where)
+        return class_label(value, task.labels, integers, names, where)
     low, high = task.label_range
     try:
         target = math.nan if isinstance(value, bool) else float(value)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bert_pipeline.configuration import from_mapping, read_yaml
-from bert_pipeline.errors import InputError, UsageError, suggest
+from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
 from bert_pipeline.manifest import file_sha256
 from bert_pipeline.tasks import glue, ner, squad, swag, tables
-from bert_pipeline.tasks.catalogue import TASKS, Columns, Task
-from bert_pipeline.tasks.example import ChoiceExample, Reading, SpanExample, TaggedExample, TextExample
+from bert_pipeline.tasks.catalogue import READERS, TASK_FILES, TASKS, Columns, Task
+from bert_pipeline.tasks.example import ChoiceExample, Reading, SpanExample, TaggedExample, TextExample, example_text
 
 AnyExample = TypeVar("AnyExample", TextExample, SpanExample, ChoiceExample, TaggedExample)
 
@@ -116,15 +116,36 @@ class TaskData:
     """Files of the task that are missing without a replacement."""
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     """"<file>: <what>" -> number of defective rows or answers."""
+    repeated: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Dev split -> number of its examples (tagging: documents) whose texts are in the training set too."""
+
+    def notes(self) -> list[str]:
+        """Return a sentence about each file left out, each kind of defect, and dev examples seen in training."""
+        return [
+            *(f"{name} is absent and left out" for name in self.absent),
+            *(f"{where}: {count}" for where, count in self.counts.items()),
+            *(
+                f"{split}: {count} of its examples are in the training set too, so its scores are too high"
+                for split, count in self.repeated.items()
+            ),
+        ]
 
 
 def get_task(name: str) -> Task:
     """Return a built-in task by name, or the task of a YAML file. UsageError names the nearest known task."""
     if name in TASKS:
         return TASKS[name]
+    name = str(TASK_FILES.get(name, name))
     if name.endswith((".yaml", ".yml")):
-        return from_mapping(Task, read_yaml(name), where=name)
-    raise UsageError(f"unknown task {name!r}{suggest(name, TASKS)}")
+        task = from_mapping(Task, read_yaml(name), where=name)
+        # Checked here and not in Task: models of such tasks, fine-tuned by earlier revisions, still load.
+        if READERS[task.kind] == "tsv" and task.pair != bool(task.columns.text_b):
+            found, expected = (
+                ("true without", "the second text's column there") if task.pair else ("false with", "true")
+            )
+            raise ConfigurationError(f"{name}: pair: found {found} columns.text_b, expected {expected}")
+        return task
+    raise UsageError(f"unknown task {name!r}{suggest(name, [*TASKS, *TASK_FILES])}")
 
 
 def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> TaskData:
@@ -155,6 +176,8 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         train, dev = read(files.train, for_training=True), {}
     dev |= {split: read(paths) for split, paths in files.dev.items() if split not in dev}
     test = {split: read(paths, labeled=None) for split, paths in files.test.items()}
+    seen = {_content(documents) for documents in _scored_alone(train)}
+    repeated = {split: sum(_content(d) in seen for d in _scored_alone(examples)) for split, examples in dev.items()}
     return TaskData(
         task=task,
         train=train,
@@ -164,7 +187,21 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         sha256=_hashes([files.train, *files.dev.values(), *files.test.values()]),
         absent=files.absent,
         counts=counts,
+        repeated={split: count for split, count in repeated.items() if count},
     )
+
+
+def _scored_alone(examples: list[Any]) -> Iterator[Sequence[Any]]:
+    """Yield what repeats as a whole: examples, or documents of sentences, some of which every document has."""
+    if examples and isinstance(examples[0], TaggedExample):
+        return ner.documents(examples)
+    return ((example,) for example in examples)
+
+
+def _content(examples: Sequence[Any]) -> bytes:
+    """Return a short hash of the texts."""
+    text = "\n".join(map(example_text, examples))
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _hashes(splits: Sequence[tuple[Path, ...]]) -> dict[str, str]:
@@ -345,7 +382,8 @@ HUB_SUFFIXES = ("parquet", "arrow", "jsonl", "ndjson", "json", "csv", "tsv")
 
 def _places(task: Task, path: Path) -> list[Path]:
     """Return the folders that may hold a task's data set as the hub has it, the likeliest first."""
-    own = [path / task.suite / task.name, path / task.name, path / task.suite / task.folder, path / task.folder]
+    names = (task.name, task.folder, task.folder.lower())
+    own = [path / suite / name for suite in (task.suite, "") for name in names]
     return [place for place in dict.fromkeys([*own, *(path / name for name in HUB_FOLDERS)]) if place.is_dir()]
 
 

@@ -100,6 +100,8 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
         manifest = _publish_task_data(directory, task_name, path, config.dev_fraction, data)
     sizes = ", ".join(f"{len(examples):,} {split}" for split, examples in {"train": data.train, **data.dev}.items())
     context.log.info(f"{task.title}: {sizes}{' (own split)' if data.own_split else ''}")
+    for note in data.notes():
+        context.log.info(f"{task.title}: {note}")
     metadata = manifest_metadata(manifest) | {
         "title": task.title,
         "own_split": data.own_split,
