@@ -140,4 +140,4 @@ def initial_encoder(model: Path, config: BertConfig, weights: str, seed: int) ->
     """Return the frozen encoder of a feature-based training: pre-trained, or random weights drawn by the seed."""
     if weights == "random":
         return new_model(BertModel, config, seed=seed)
-    return load_model(BertModel, model, config=config)[0]
+    return load_model(BertModel, model, config=config, log=False)[0]

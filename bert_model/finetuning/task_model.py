@@ -16,12 +16,12 @@ from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import Evaluation, official_n_best
 from bert_model.finetuning.frozen_features import compute_activations
 from bert_model.finetuning.predict_logits import predict_logits
-from bert_model.finetuning.trial import TrialJob, names_head_class
+from bert_model.finetuning.trial import TrialJob
 from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.heads import HEAD_CLASSES, BertForTask, Tagger, chosen_states
-from bert_model.model.weights import load_model, save_model
+from bert_model.model.weights import load_model, read_weights, save_model
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.tasks.catalogue import CLASS_KINDS, TASKS, Task
@@ -86,7 +86,7 @@ def write_task_model(
     model: nn.Module
     if feature_input:
         # The encoder is the pre-trained one, without the dropouts and labels of a task.
-        encoder, _ = load_model(BertModel, job.model)
+        encoder, _ = load_model(BertModel, job.model, log=False)
         save_model(encoder, directory, tokenizer)
         save_file(tensors, directory / TAGGER_NAME)
         model = _tagger(tensors, feature_input, job.config, len(task.labels), encoder)
@@ -172,7 +172,7 @@ def _labels_of_head(directory: Path, task: Task) -> tuple[str, ...]:
     has another number of outputs, or names that are not the task's.
     """
     config = BertConfig.from_directory(directory)
-    if not names_head_class(directory, task.kind):
+    if read_weights(directory).architecture != HEAD_CLASSES[task.kind].__name__:
         return task.labels  # loading will raise that the head is missing
     if config.num_labels != len(task.labels):
         raise InputError(

@@ -28,7 +28,7 @@ from bert_model.finetuning.frozen_features import Activations
 from bert_model.finetuning.predict_logits import forward, predict_logits, to_tensors
 from bert_model.finetuning.search import Trial
 from bert_model.model.bert import BertModel, new_model
-from bert_model.model.config import CONFIG_NAME, IGNORED_LABEL, BertConfig
+from bert_model.model.config import IGNORED_LABEL, BertConfig
 from bert_model.model.cpu_kernels import Shape, cpu_settings
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.weights import load_model
@@ -163,14 +163,14 @@ def initial_model(job: TrialJob, *, label_mean: float = 0.0) -> nn.Module:
     model_class, seed = HEAD_CLASSES[job.kind], job.trial.seed
     pretrained = job.trial.initialization.weights == "pretrained"
     if pretrained and job.keeps_head:
-        return load_model(model_class, job.model, seed=seed, config=job.model_config)[0]
+        return load_model(model_class, job.model, seed=seed, config=job.model_config, log=False)[0]
     model = new_model(model_class, job.model_config, seed=seed)
     if job.kind == "regression":
         # A short training would otherwise spend its steps on finding the mean.
         with torch.no_grad():
             model.get_submodule("classifier").get_parameter("bias").fill_(label_mean)
     if pretrained:
-        encoder, _ = load_model(BertModel, job.model, seed=seed, config=job.model_config)
+        encoder, _ = load_model(BertModel, job.model, seed=seed, config=job.model_config, log=False)
         weights = encoder.state_dict()
         own = model.get_submodule("bert")
         own.load_state_dict({name: weights[name] for name in own.state_dict()})  # some heads have no pooler
@@ -302,12 +302,6 @@ def head_labels(kind: str, labels: tuple[str, ...]) -> tuple[str, ...]:
     if kind == "regression":
         return ("score",)
     return labels if kind in CLASS_KINDS else ()
-
-
-def names_head_class(directory: Path, kind: str) -> bool:
-    """Return whether the config.json of a directory names the model class of this kind of task."""
-    document = json.loads((directory / CONFIG_NAME).read_text(encoding="utf-8"))
-    return HEAD_CLASSES[kind].__name__ in (document.get("architectures") or [])
 
 
 FACTS = "facts"

@@ -19,14 +19,15 @@ from bert_model.finetuning.trial import (
     OUTPUT_SUFFIX,
     TrialJob,
     TrialOutput,
-    names_head_class,
     read_output,
     task_overrides,
 )
 from bert_model.finetuning.worker_pool import WorkerDiedError, WorkerPool
+from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Shape
-from bert_model.model.heads import states_of
+from bert_model.model.heads import HEAD_CLASSES, states_of
+from bert_model.model.weights import fill_model, read_weights
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
@@ -119,7 +120,15 @@ class TrialRunner:
         overrides = task_overrides(config, task.kind, task.labels)
         self.task_config = dataclasses.replace(model_config, **overrides)
         same_shape = (model_config.labels, model_config.head) == (self.task_config.labels, self.task_config.head)
-        self.keeps_head = same_shape and names_head_class(model, task.kind)
+        weights, head_class = read_weights(model), HEAD_CLASSES[task.kind]
+        self.keeps_head = same_shape and weights.architecture == head_class.__name__
+
+        # Weights that do not fit are refused before any work, and what trials use is logged once for all of them.
+        if task.feature_based:
+            _, report = fill_model(BertModel, model_config, weights)
+        else:
+            _, report = fill_model(head_class, self.task_config, weights, new_task_head=not self.keeps_head)
+        logger.info("%s: %s", model, report)
 
         # Trials read encoded examples from disk. An interrupted process may have left sets half-written.
         self.sets = scratch / "sets"

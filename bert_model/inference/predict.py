@@ -240,14 +240,12 @@ class TaskPredictor:
         labels = self.task.labels
         if self.task.kind == "multilabel":
             probabilities = np.mean([sigmoid(logits) for _, logits in outputs], axis=0)
-            chosen = [[label for label, value in zip(labels, row) if value > 0.5] for row in probabilities]
             return [
                 {
-                    "prediction": names,
-                    "labels": names,
+                    "prediction": [label for label, value in zip(labels, row) if value > 0.5],
                     "probabilities": {label: _rounded(value) for label, value in zip(labels, row)},
                 }
-                for names, row in zip(chosen, probabilities)
+                for row in probabilities
             ]
         probabilities = np.mean([softmax(logits) for _, logits in outputs], axis=0)
         return [

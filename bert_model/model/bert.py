@@ -50,8 +50,10 @@ class PreTrainingOutput(NamedTuple):
 
 
 def activate(hidden: Tensor, name: str) -> Tensor:
-    """Apply GELU: `gelu` by the error function, `gelu_new` by the tanh approximation of google's code."""
-    return functional.gelu(hidden, approximate="tanh" if name == "gelu_new" else "none")
+    """Apply an activation by its name in transformers, which has three names for the tanh form of GELU."""
+    if name in ("relu", "silu"):
+        return functional.relu(hidden) if name == "relu" else functional.silu(hidden)
+    return functional.gelu(hidden, approximate="none" if name == "gelu" else "tanh")
 
 
 def gather_positions(hidden: Tensor, positions: Tensor, unpadding: Unpadding | None = None) -> Tensor:

@@ -40,8 +40,8 @@ class BertConfig:
     """Number of attention heads (A); must divide `hidden_size`."""
     intermediate_size: PositiveInt = 3072
     """Width of the feed-forward layer, 4H in the paper."""
-    hidden_act: Literal["gelu", "gelu_new"] = "gelu"
-    """`gelu` is the erf form, `gelu_new` the tanh approximation that google's code uses."""
+    hidden_act: Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu"] = "gelu"
+    """`gelu` is the erf form; `gelu_new`, `gelu_pytorch_tanh` and `gelu_fast` are the tanh form that google uses."""
     hidden_dropout_prob: Share = 0.1
     """Dropout after the embeddings and after each sublayer."""
     attention_probs_dropout_prob: Share = 0.1
@@ -99,7 +99,11 @@ class BertConfig:
     @classmethod
     def from_directory(cls, directory: Path | str, **overrides: Any) -> "BertConfig":
         """Read a Hugging Face `config.json`; raise InputError if it is not a BERT that this model computes."""
-        path = Path(directory) / CONFIG_NAME
+        return cls.from_file(Path(directory) / CONFIG_NAME, **overrides)
+
+    @classmethod
+    def from_file(cls, path: Path, **overrides: Any) -> "BertConfig":
+        """Read a configuration as `from_directory`, from a file of any name."""
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:

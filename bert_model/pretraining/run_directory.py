@@ -228,7 +228,7 @@ def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[Ber
     overrides = {key: value for key, value in config.model.overrides.items() if key != "vocab_size"}
     if config.model.preset != INITIAL_SIZE:
         _check_size(config, BertConfig.from_directory(directory, **overrides), directory)
-    model, report = load_model(BertForPreTraining, directory, seed=config.seed, **overrides)
+    model, report = load_model(BertForPreTraining, directory, seed=config.seed, log=False, **overrides)
     state = "its own" if config.initial_optimizer == "restored" else "fresh"
     return model, f"continuing from {config.initial_model} with {state} optimizer state: {report}"
 

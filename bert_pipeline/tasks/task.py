@@ -163,8 +163,10 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
     def read(paths: tuple[Path, ...], **options: bool | None) -> list[Any]:
         reading = Reading(**options)  # type: ignore[arg-type]
         examples = _read(task, paths, reading)
-        for what, count in reading.counts.items():
-            counts[f"{paths[0].name}: {what}"] = count
+        name = paths[0].name
+        if any(key.startswith(f"{name}: ") for key in counts):  # train/0000.parquet and validation/0000.parquet
+            name = f"{paths[0].parent.name}/{name}"
+        counts.update({f"{name}: {what}": count for what, count in reading.counts.items()})
         return examples
 
     if files.to_split:
@@ -184,7 +186,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         dev=dev,
         test=test,
         own_split=bool(files.to_split),
-        sha256=_hashes([files.train, *files.dev.values(), *files.test.values()]),
+        sha256=file_hashes([files.train, *files.dev.values(), *files.test.values()]),
         absent=files.absent,
         counts=counts,
         repeated={split: count for split, count in repeated.items() if count},
@@ -204,7 +206,7 @@ def _content(examples: Sequence[Any]) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _hashes(splits: Sequence[tuple[Path, ...]]) -> dict[str, str]:
+def file_hashes(splits: Sequence[tuple[Path, ...]]) -> dict[str, str]:
     """Return file name -> hash; with the folder where files of several splits have one name."""
     paths = [path for split in splits for path in split]
     files = dict.fromkeys(file for path in paths for file in (tables.saved_files(path) if path.is_dir() else [path]))
@@ -373,7 +375,7 @@ def _folder(task: Task, path: Path) -> Path:
     return next((place for place in places[:2] if place.is_dir() and place != path), path)
 
 
-HUB_FOLDERS = ("", "data", "default", "plain_text", "regular")
+HUB_FOLDERS = ("", "data", "default", "plain_text", "squad_v2", "regular")
 """Folders of the hub's data sets, for one without configurations or by the name of the configuration."""
 DEV_STEMS = ("validation", "dev", "valid", "val")
 """How data sets name their dev files."""

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import tiny_tasks
 
 from bert_model.cli import build_parser, main, parse, split_beam_options
 
@@ -57,6 +58,22 @@ def test_finetune_says_which_questions_cannot_be_trained_on(workplace, capfd, mo
         Path(file).write_text(json.dumps({"version": "1.1", "data": data}))
     assert main(["finetune", "squad1", "--data", ".", "--model", "someone/absent", "--output", "out/model"]) == 2
     assert "squad1: train-v1.1.json: questions without a usable answer: 7" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict mlm --model model --input in.txt --output out/answers.jsonl",
+        "features --model model --layers -1 --input in.txt --output out/features.parquet",
+        "attention --model model film --output out/page.html",
+    ],
+)
+def test_commands_log_what_they_use_of_a_model(workplace, caplog, command):
+    tiny_tasks.make_model(workplace / "model")
+    (workplace / "in.txt").write_text("the [MASK] was fine .\n")
+    caplog.set_level("INFO")
+    assert main(command.split()) == 0
+    assert [line.partition(" tensors used, ")[0] for line in caplog.messages] in (["model: 30"], ["model: 23"])
 
 
 def test_debug_shows_the_traceback(workplace):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import tiny_tasks
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from bert_model.finetuning.config import task_configuration
 from bert_model.finetuning.decode import evaluate
@@ -296,6 +297,57 @@ def test_head_is_kept_for_the_same_task_and_fresh_for_another(tuned, tmp_path, p
     assert again.results["winner"]["losses"][0] < 1.0  # it goes on from where the first one ended
     result = tune("rte", tuned("mnli").path, tmp_path / "rte", pool)
     assert result.manifest.inputs["model"]["kind"] == "finetuned_model"
+
+
+def rewrite_weights(model, directory, change):
+    """Copy a model with its tensors changed, and with the `architectures` of bert-base-uncased on the hub."""
+    shutil.copytree(model, directory)
+    save_file(change(load_file(model / "model.safetensors")), directory / "model.safetensors")
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("name", "used"),
+    [
+        ("sst2", "23 tensors used, 7 (cls.predictions, cls.seq_relationship) ignored, 2 (classifier) newly"),
+        (
+            "ner",
+            "21 tensors used, 9 (bert.pooler, cls.predictions, cls.seq_relationship) ignored, 2 (classifier) newly",
+        ),
+        ("ner_features", "23 tensors used, 7 (cls.predictions, cls.seq_relationship) ignored, 0 newly"),
+    ],
+)
+def test_use_of_hub_weights_is_logged_once_for_all_trials(name, used, model, tmp_path, pool, caplog):
+    def rename(tensors):
+        old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+        return {re.sub(r"LayerNorm\.\w+$", lambda end: old[end[0]], key): tensors[key] for key in tensors}
+
+    hub = rewrite_weights(model, tmp_path / "hub", rename)
+    caplog.set_level("INFO")
+    result = tune(name, hub, tmp_path / "out", pool, seeds=[1, 2], epochs=[0.5])
+    assert result.manifest.counts["runs"] == 2
+    assert [line for line in caplog.messages if "tensors used" in line] == [f"{hub}: {used} initialized"]
+
+
+def test_non_finite_weight_is_refused_before_training(model, tmp_path, pool):
+    def spoil(tensors):
+        tensors["bert.embeddings.word_embeddings.weight"][-1, 0] = float("nan")  # a token that no example has
+        return tensors
+
+    broken = rewrite_weights(model, tmp_path / "broken", spoil)
+    with pytest.raises(InputError, match="not finite: bert.embeddings.word_embeddings.weight"):
+        tune("sst2", broken, tmp_path / "out", pool)
+    assert [path.name for path in tmp_path.iterdir()] == ["broken"]
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu"])
+def test_models_of_every_activation_are_fine_tuned(hidden_act, tmp_path, pool):
+    model = tiny_tasks.make_model(tmp_path / "model", hidden_act=hidden_act)
+    result = tune("sst2", model, tmp_path / "out", pool)
+    assert BertConfig.from_directory(result.path).hidden_act == hidden_act
+    assert result.metrics["sst2/dev/accuracy"]["mean"] > 90.0
 
 
 @pytest.mark.parametrize(("has_instructions", "same"), [(True, "bfloat16"), (False, "float32")])

@@ -147,7 +147,7 @@ def write_tagging(folder):
 
 ASKED = {
     write_classification: ("the film was lovely .\ta song .\n", {"label": "pleasant"}),
-    write_multilabel: ("the film was lovely .\n", {"labels": ["fine", "film"]}),
+    write_multilabel: ("the film was lovely .\n", {"prediction": ["fine", "film"]}),
     write_regression: ("the film was lovely .\n", {}),
     write_span: ("where does anna live ?\tBoris was in Oslo. Anna lives in Rome.\n", {"answer": "Rome"}),
     write_choice: ("anna lives .\tthe film was dull .\tthe film was great .\tthe film was sour .\n", {"ending": 1}),
