@@ -129,7 +129,7 @@ def answer_file(predictor: Predictor, input_path: str, output_path: str) -> Pred
                 output.write(json.dumps(answer, ensure_ascii=False) + "\n")
             output.flush()
             if counts.rejected and not counts.answers:
-                more = f" (so are all of the first {counts.rejected} rows)" if counts.rejected > 1 else ""
+                more = f" (none of the first {counts.rejected} rows can be answered)" if counts.rejected > 1 else ""
                 raise InputError(first_error + more)
     _log_counts(counts, first_error, output_path)
     return counts

@@ -508,6 +508,24 @@ def test_bad_row_of_a_task_file_is_set_aside(models, tmp_path):
     assert ids == ["5", "7"]
 
 
+@pytest.mark.parametrize(
+    ("task", "row"),
+    [
+        ("ner", {"text": "Anna \ud83d"}),
+        ("mnli", {"text": "a", "text_b": "\udc00"}),
+        ("mnli", {"premise": "a \ud83d", "hypothesis": "b"}),
+        ("swag", {"context": "a", "endings": ["b", "\ud83d"]}),
+        ("ner", {"words": ["Anna", "\ud83d"]}),
+    ],
+)
+def test_half_of_an_emoji_is_a_bad_row(task, row, models, tmp_path):
+    good = {key: ["a", "b"] if isinstance(value, list) else "a" for key, value in row.items()}
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(item) + "\n" for item in (good, row, good)))
+    counts = predict(task, [models[task]], str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"))
+    assert (counts.answers, counts.rejected) == (2, 1)
+    assert "has half of a surrogate pair" in (tmp_path / "out.jsonl.rejected.jsonl").read_text()
+
+
 def test_bad_rows_to_standard_output_are_said(models, monkeypatch, capsys, caplog):
     monkeypatch.setattr("sys.stdin", io.StringIO("a film\ta song\nonly one\n"))
     assert predict("mnli", [models["mnli"]]).rejected == 1
