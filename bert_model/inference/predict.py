@@ -175,7 +175,7 @@ def _answers(predictor: Predictor, inputs: Sequence[PredictionInput]) -> Sequenc
 
 def _log_counts(counts: PredictionCounts, first_error: str, output_path: str) -> None:
     if counts.blank:
-        logger.warning("%d blank lines have null predictions", counts.blank)
+        logger.warning("blank lines, whose predictions are null: %d", counts.blank)
     if counts.truncated:
         logger.warning(
             '%d of %d inputs are longer than the model reads and were cut; their answers have "truncated"',
