@@ -155,6 +155,27 @@ def text_at(row: Mapping[str, Any], name: str, where: str) -> str:
     return FIELD.sub(lambda match: field(match[1]), name) if FIELD.search(name) else field(name)
 
 
+class _Counted(dict[str, str]):
+    """Ids that are counted but not remembered, so that memory does not grow with the file."""
+
+    count = 0
+
+    def __setitem__(self, example_id: str, place: str) -> None:
+        self.count += 1
+
+    def setdefault(self, example_id: str, place: str = "") -> str:
+        self.count += 1
+        return place
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def seen_ids(reading: Reading) -> dict[str, str]:
+    """Return an empty map of the ids read so far to their places. Input that is only answered may repeat ids."""
+    return _Counted() if reading.labeled is False else {}
+
+
 def id_at(row: Mapping[str, Any], name: str | None, where: str, seen: dict[str, str], place: str, number: int) -> str:
     """Return the example's id, or `number` without an id column, and enter it in `seen`. InputError if repeated."""
     if name is None:
