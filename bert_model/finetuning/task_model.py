@@ -55,8 +55,15 @@ class TaskModel:
             self.encoder.to(torch.device(device))
         return self
 
-    def logits(self, encoded: EncodedSet, *, num_threads: int | None = None) -> np.ndarray:
-        """Compute the outputs that `decode` takes, on `num_threads` CPU threads or the current number."""
+    def logits(
+        self, encoded: EncodedSet, *, num_threads: int | None = None, precision: str | None = None
+    ) -> np.ndarray:
+        """Compute the outputs that `decode` takes, on `num_threads` CPU threads or the current number.
+
+        A model that was trained in bfloat16 computes in it only where the device has instructions for it, unless
+        `precision` is given: without them bfloat16 is emulated, six times as slow as float32.
+        """
+        precision = precision or ("float32" if self.config.precision == "float32" else "auto")
         encoder = self.model.bert if isinstance(self.model, BertForTask) else self.encoder
         assert encoder is not None, "a tagger reads a frozen encoder"
         onednn = onednn_choice(encoder.config, device=next(self.model.parameters()).device)
@@ -70,7 +77,7 @@ class TaskModel:
                 encoded,
                 pad_id=self.tokenizer.pad_id,
                 features=features,
-                precision=self.config.precision,
+                precision=precision,
             )
 
 
@@ -86,13 +93,14 @@ def write_task_model(
     if feature_input:
         # The encoder is the pre-trained one, without the dropouts and labels of a task.
         encoder, _ = load_model(BertModel, job.model)
-        save_model(encoder, directory, tokenizer)
+        save_model(encoder, directory, tokenizer, max_seq_length=job.config.max_seq_length)
         save_file(tensors, directory / TAGGER_NAME)
         model = _tagger(tensors, feature_input, job.config, len(task.labels), encoder)
     else:
         model = new_model(HEAD_CLASSES[task.kind], job.model_config, seed=job.trial.seed)
         model.load_state_dict(tensors)
-        save_model(model, directory, tokenizer)
+        problem_type = "regression" if task.kind == "regression" else ""
+        save_model(model, directory, tokenizer, max_seq_length=job.config.max_seq_length, problem_type=problem_type)
     document = {
         "task": task.name,
         **({} if TASKS.get(task.name) == task else {"description": to_mapping(task)}),
@@ -128,7 +136,8 @@ def load_task_model(directory: Path | str, task_name: str | None = None) -> Task
             )
         task, config, facts = get_task(task_name), FinetuningConfig(), {}
     else:
-        expected = facts["task"] if task_name is None else get_task(task_name).name
+        # A task of a YAML file is known by its name once a model holds its description.
+        expected = facts["task"] if task_name in (None, facts["task"]) else get_task(str(task_name)).name
         if expected != facts["task"]:
             raise UsageError(
                 f"{directory}: was fine-tuned for {facts['task']}, not for {expected}; give a model of that task"

@@ -28,7 +28,7 @@ from bert_model.finetuning.frozen_features import Activations
 from bert_model.finetuning.predict_logits import forward, predict_logits, to_tensors
 from bert_model.finetuning.search import Trial
 from bert_model.model.bert import BertModel, new_model
-from bert_model.model.config import CONFIG_NAME, IGNORED_LABEL, BertConfig
+from bert_model.model.config import CONFIG_NAME, IGNORED_LABEL, BertConfig, stored_architectures
 from bert_model.model.cpu_kernels import Shape, cpu_settings
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.weights import load_model
@@ -287,7 +287,7 @@ def head_labels(kind: str, labels: tuple[str, ...]) -> tuple[str, ...]:
 def names_head_class(directory: Path, kind: str) -> bool:
     """Return whether the config.json of a directory names the model class of this kind of task."""
     document = json.loads((directory / CONFIG_NAME).read_text(encoding="utf-8"))
-    return HEAD_CLASSES[kind].__name__ in (document.get("architectures") or [])
+    return HEAD_CLASSES[kind].__name__ in stored_architectures(document)
 
 
 FACTS = "facts"

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bert_model.model.bert import empty_model, initialize_weights
-from bert_model.model.config import CONFIG_NAME, BertConfig
+from bert_model.model.config import BILSTM_PREFIX, CONFIG_NAME, BertConfig, stored_architectures
 from bert_pipeline.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -134,20 +134,36 @@ def _heads(architecture: str, head: str) -> set[str]:
     return {*HEADS[architecture], *((BILSTM,) if has_bilstm else ())}
 
 
-def save_model(model: nn.Module, directory: Path, tokenizer: "Tokenizer") -> None:
-    """Write config.json, model.safetensors, vocab.txt and tokenizer_config.json into an existing directory."""
+def save_model(
+    model: nn.Module,
+    directory: Path,
+    tokenizer: "Tokenizer",
+    *,
+    max_seq_length: int | None = None,
+    problem_type: str = "",
+) -> None:
+    """Write config.json, model.safetensors, vocab.txt and tokenizer_config.json into an existing directory.
+
+    In transformers the tokenizer truncates to `max_seq_length`, by default to the number of positions, and
+    `problem_type` says what the outputs mean (`BertConfig.to_json`).
+    """
     config: BertConfig = model.config  # type: ignore[assignment]
     if tokenizer.vocab_size > config.vocab_size:
         raise UsageError(f"the vocabulary has {tokenizer.vocab_size} tokens, the model only {config.vocab_size}")
-    write_weights(dict(model.named_parameters()), config, type(model).__name__, directory)
-    tokenizer.save(directory)
+    architecture = type(model).__name__
+    if getattr(model, "bilstm", None) is not None:
+        architecture = architecture.replace("Bert", BILSTM_PREFIX, 1)
+    write_weights(dict(model.named_parameters()), config, architecture, directory, problem_type=problem_type)
+    tokenizer.save(directory, model_max_length=max_seq_length or config.max_position_embeddings)
 
 
-def write_weights(tensors: Mapping[str, Tensor], config: BertConfig, architecture: str, directory: Path) -> None:
+def write_weights(
+    tensors: Mapping[str, Tensor], config: BertConfig, architecture: str, directory: Path, *, problem_type: str = ""
+) -> None:
     """Write config.json and model.safetensors from named tensors on any device."""
     held = {name: tensor.detach().to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
     save_file(held, directory / WEIGHTS_NAME, metadata={"format": "pt"})
-    (directory / CONFIG_NAME).write_text(config.to_json(architecture), encoding="utf-8")
+    (directory / CONFIG_NAME).write_text(config.to_json(architecture, problem_type=problem_type), encoding="utf-8")
 
 
 def weight_files(directory: Path) -> list[Path]:
@@ -220,7 +236,7 @@ def _canonical(tensors: Mapping[str, Tensor], directory: Path) -> dict[str, Tens
 
 
 def _architecture(directory: Path, stored: Mapping[str, Any], tensors: Iterable[str]) -> str:
-    named: list[str] = stored.get("architectures") or []
+    named = stored_architectures(stored)
     for architecture in named:
         if architecture in HEADS:
             return architecture

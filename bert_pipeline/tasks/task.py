@@ -1,5 +1,6 @@
 """Task data: find and read the files of a task, and split files without a dev set by groups."""
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Sequence
@@ -7,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bert_pipeline.configuration import from_mapping, read_yaml
-from bert_pipeline.errors import InputError, UsageError, suggest
-from bert_pipeline.manifest import file_sha256
+from bert_pipeline.errors import ArtifactError, InputError, UsageError, suggest
+from bert_pipeline.manifest import MANIFEST_NAME, file_sha256, load_manifest
 from bert_pipeline.tasks import glue, ner, squad, swag
 from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.tasks.example import ChoiceExample, Reading, SpanExample, TaggedExample, TextExample
@@ -87,6 +88,9 @@ def _group_order(group: str) -> bytes:
     return hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
+SAMPLE_KIND = "sample"
+"""Kind of the artifact that `bert sample` writes."""
+
 ELSEWHERE = {"diagnostic.tsv": ("../AX/diagnostic.tsv", "../diagnostic/diagnostic.tsv")}
 """Paths of the GLUE diagnostics relative to MNLI's folder."""
 
@@ -109,6 +113,8 @@ class TaskData:
     """Files of the task that are missing without a replacement."""
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     """"<file>: <what>" -> number of defective rows or answers."""
+    generated: bool = False
+    """True if the files are those of `bert sample`, so that scores are not comparable to published ones."""
 
 
 def get_task(name: str) -> Task:
@@ -156,7 +162,17 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         sha256={name: file_sha256(file) for name, file in used.items()},
         absent=files.absent,
         counts=counts,
+        generated=_is_generated(files.train),
     )
+
+
+def _is_generated(file: Path) -> bool:
+    """Return whether a task file is part of a generated sample, by the manifest of the sample's folder."""
+    for folder in file.resolve().parents[:3]:
+        if (folder / MANIFEST_NAME).is_file():
+            with contextlib.suppress(ArtifactError):
+                return load_manifest(folder).kind == SAMPLE_KIND
+    return False
 
 
 def read_examples(task: Task, file: Path | str, *, labeled: bool = True) -> list[Any]:
