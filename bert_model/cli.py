@@ -124,6 +124,25 @@ def commands() -> list[Command]:
                 Argument("--output", required=True, type=Path, metavar="FILE", help="page.html"),
             ],
         ),
+        Command(
+            "export",
+            run_export,
+            "Write a model as an ONNX file, for runtimes without torch. Its logits are compared with the model's.",
+            [
+                Argument("model", metavar="MODEL", help=MODEL_HELP),
+                Argument("--output", required=True, type=Path, metavar="FILE", help="model.onnx"),
+            ],
+        ),
+        Command(
+            "register",
+            run_register,
+            "Register a model directory: a new version in MLflow, which `bert promote` can make the champion.",
+            [
+                Argument("directory", type=Path, metavar="DIR", help="output of finetune, or model/ below pretrain's"),
+                Argument("--name", metavar="NAME", help="default: bert-<size>, or bert-<size>-<task>"),
+                Argument("--licence", default="", metavar="ID", help="of the weights, such as apache-2.0; a gate"),
+            ],
+        ),
         Command("models", run_models, "List the registered models with their versions, scores and aliases."),
         Command(
             "promote",
@@ -245,6 +264,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     from bert_model.finetuning.config import task_configuration
     from bert_model.finetuning.finetune import finetune
     from bert_model.finetuning.worker_pool import WorkerPool
+    from bert_model.registry.model_card import write_readme
     from bert_model.registry.resolve import resolve_model
 
     config = task_configuration(arguments.task, override({}, arguments.assignments))
@@ -255,6 +275,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
         result = finetune(
             data, resolve_model(arguments.model), arguments.output, config, pool=pool, progress=_show_trial
         )
+    write_readme(result.path)
     for key, entry in result.metrics.items():
         print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
     return 0
@@ -331,6 +352,26 @@ def run_attention(arguments: argparse.Namespace) -> int:
     directory, texts = resolve_model(arguments.model), (arguments.text_a, arguments.text_b)
     count = write_attention(directory, *texts, arguments.output, model_name=arguments.model)
     print(f"{arguments.output}: attention between {count} tokens")
+    return 0
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    from bert_model.conversion.onnx import export_onnx
+    from bert_model.registry.resolve import resolve_model
+
+    difference = export_onnx(resolve_model(arguments.model), arguments.output)
+    print(f"{arguments.output}: {arguments.output.stat().st_size:,} bytes, logits equal within {difference:.1e}")
+    return 0
+
+
+def run_register(arguments: argparse.Namespace) -> int:
+    from bert_model.registry.operations import default_name, register
+
+    name = arguments.name or default_name(arguments.directory)
+    version = register(arguments.directory, name, tags={"licence": arguments.licence} if arguments.licence else {})
+    print(f"{version.name} version {version.version} is {', '.join(version.aliases)}")
+    if not version.licence:
+        print(f"{version.name} names no licence, without which it is not promoted: give --licence", file=sys.stderr)
     return 0
 
 
