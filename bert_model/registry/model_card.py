@@ -42,6 +42,7 @@ LINEAGE = (
 
 PIPELINES = {
     "classification": "text-classification",
+    "multilabel": "text-classification",
     "regression": "text-classification",
     "span": "question-answering",
     "choice": "multiple-choice",
@@ -67,6 +68,7 @@ HUB_METRICS = {
     "pearson": "pearsonr",
     "spearman": "spearmanr",
     "macro_f1": "f1",
+    "micro_f1": "f1",
 }
 """Metrics that have another name on the hub."""
 UNKNOWN_LICENCE = "unknown"
@@ -209,6 +211,7 @@ def with_licence(card: str, licence: str) -> str:
 
 
 def _with_section(card: str, section: str, text: str) -> str:
+    # Replace this section only; the others stay as they were registered.
     before, mark, rest = card.partition(f"## {section}\n\n")
     _, following, after = rest.partition("\n\n## ")
     return f"{before}{mark}{text}{following}{after}"
@@ -282,11 +285,13 @@ def _limits(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
 
 def _licence(tags: Mapping[str, str]) -> str:
     licence = tags.get("licence")
-    return f"Weights: {licence}." if licence else "Not stated. Whoever publishes the weights has to settle it first."
+    return f"Weights: {licence}." if licence else "Not stated. Choose a license before publishing the weights."
 
 
 def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, curves: bool) -> str:
     parts = [f"![curves]({CURVES_NAME})"] if curves else []
+
+    # A fine-tuning shows the runs of its search, a pre-training its held-out evaluations.
     if results:
         _, split, metric = results["main_key"].split("/")
         runs = [["learning rate", "batch", "epochs", "seed", "steps", results["main_key"]]]
@@ -303,7 +308,7 @@ def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, 
         keys = [key for key in shown[-1]["metrics"] if key != "held_out/instances"]
         rows = [[str(event["step"]), *(_cell(event["metrics"].get(key)) for key in keys)] for event in shown]
         parts.append(_table([["step", *keys], *rows]))
-    return "\n\n".join(parts) or "No record of the training lay beside the model."
+    return "\n\n".join(parts) or "No record of the training was found next to the model."
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -85,6 +85,7 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
     directory = home.task_data(name, task_name)
     with as_dagster_failures():
         task, path, reason = _find_task(config, home, name, task_name)
+        # Published as skipped, for the report to name; nothing is materialized, so nothing downstream runs.
         if reason or task is None or path is None:
             with publishing(directory, kind="skipped_task", configuration={"task": task_name}, inputs={}) as draft:
                 draft.counts = {"reason": reason}
@@ -95,10 +96,14 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
                 )
             )
             return
+
+        # The examples stay in their files, which the artifact names by path and hash.
         data = load_task_data(task, path, config.dev_fraction)
         manifest = _publish_task_data(directory, path, config.dev_fraction, data)
     sizes = ", ".join(f"{len(examples):,} {split}" for split, examples in {"train": data.train, **data.dev}.items())
     context.log.info(f"{task.title}: {sizes}{' (own split)' if data.own_split else ''}")
+    for note in data.notes():
+        context.log.info(f"{task.title}: {note}")
     metadata = manifest_metadata(manifest) | {
         "title": task.title,
         "own_split": data.own_split,
@@ -131,6 +136,7 @@ def _publish_task_data(directory: Path, path: Path, dev_fraction: float, data: A
     """Publish paths, hashes and counts of a task's files; the examples themselves are not copied."""
     task: Task = data.task
     description = {} if task.name in TASK_NAMES else {"description": to_mapping(task)}
+    # Counts of classes or endings, for the UI; spans and tags have no such table.
     labels = Counter(
         str(example.label) for example in data.train if isinstance(getattr(example, "label", None), (str, int))
     )
@@ -207,6 +213,8 @@ def finetuned_model(
         settings = from_launchpad(TaskRunsConfig, config).for_task(task_name)
         data = load_published_task(home, name, task_name)
         model = home.current_model(name)
+
+        # A search of hours is repeated only if the weights, the examples, the settings or the code differ.
         manifest = build_or_reuse(
             directory,
             "finetuned_model",
@@ -232,6 +240,8 @@ def finetuned_model(
     if sample_seed(name) is not None:  # the paper's scores are of the real tasks
         for entry in results["metrics"].values():
             entry["paper"] = None
+
+    # The main metric next to its baselines, in the log and as a plot; the numbers become time series in the UI.
     main = results["metrics"][results["main_key"]]
     baselines = baselines_of(main)
     context.log.info(f"{results['main_key']}: {describe_scores(main)}")

@@ -19,7 +19,9 @@ from bert_model.model.weights import load_model
 from bert_model.registry import artifacts
 from bert_model.registry.model_card import write_readme
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.tasks.example import SpanExample
+from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.example import SpanExample, TextExample
+from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -80,6 +82,33 @@ def test_regression_has_our_scores_without_a_sigmoid(models):
     ours = load_predictor("stsb", [models / "stsb"]).answer([{"text": text, "text_b": "a film ."} for text in TEXTS])
     assert found == pytest.approx([answer["score"] for answer in ours], abs=1e-4)
     assert max(found) > 1  # what no sigmoid returns
+
+
+def test_multilabel_has_our_probabilities_of_each_label(models, tmp_path):
+    task = Task(
+        name="topics",
+        title="Topics",
+        kind="multilabel",
+        labels=("film", "fine"),
+        metrics=("micro_f1",),
+        main_metric="micro_f1",
+        folder="topics",
+    )
+    texts = [f"the {noun} was {word} ." for noun in tiny_tasks.NOUNS for word in ("fine", "dull")]
+    examples = [
+        TextExample(str(index), text, None, tuple(label for label in task.labels if label in text))
+        for index, text in enumerate(texts)
+    ]
+    data = TaskData(task=task, train=examples * 3, dev={"dev": examples})
+    with WorkerPool(num_workers=0) as pool:
+        finetune(data, models / "pretrained", tmp_path / "out", tiny_tasks.configuration(), pool=pool, experiment="")
+    classify = transformers.pipeline("text-classification", model=str(tmp_path / "out"))
+    found = classify(TEXTS, truncation=True, batch_size=2, top_k=None)
+    ours = load_predictor("topics", [tmp_path / "out"]).answer([{"text": text} for text in TEXTS])
+    for scores, answer in zip(found, ours, strict=True):
+        assert {item["label"]: item["score"] for item in scores} == pytest.approx(answer["probabilities"], abs=1e-5)
+    write_readme(tmp_path / "out")
+    assert ModelCard.load(tmp_path / "out" / "README.md").data.metrics == ["f1"]
 
 
 def test_question_answering_model_has_our_logits(models):  # transformers 5 has no pipeline for it
