@@ -18,7 +18,7 @@ from bert_pipeline import cli as pipeline_cli
 from bert_pipeline.cli import add_command
 from bert_pipeline.configuration import from_mapping, override
 from bert_pipeline.errors import BertError, PromotionError, UsageError
-from bert_pipeline.tasks.catalogue import TASK_FILES, TASKS
+from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASK_FILES, TASKS
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"
 MODEL_HELP = "a local directory, a Hugging Face id, or an MLflow URI such as models:/bert-tiny-sst2@champion"
@@ -292,14 +292,17 @@ def _show_trial(done: int, total: int, line: str) -> None:
 
 
 def run_predict(arguments: argparse.Namespace) -> int:
+    from bert_model.registry.resolve import resolve_model
     from bert_pipeline.tasks.task import get_task
 
-    if arguments.task not in ("mlm", "nsp"):
-        get_task(arguments.task)  # reports an unknown task before torch is loaded
-    from bert_model.inference.predict import predict
-    from bert_model.registry.resolve import resolve_model
-
+    # An unknown task is reported before a model is fetched and torch is loaded. A local or registered model may
+    # describe its task itself, which then has no file here.
+    describable = all(model.startswith("models:/") or Path(model).is_dir() for model in arguments.model)
+    if arguments.task not in ("mlm", "nsp") and not (describable and NAME_PATTERN.fullmatch(arguments.task)):
+        get_task(arguments.task)
     directories = [resolve_model(model) for model in arguments.model]
+    from bert_model.inference.predict import predict
+
     counts = predict(arguments.task, directories, arguments.input, arguments.output)
     return 1 if counts.rejected else 0
 
