@@ -40,6 +40,7 @@ from bert_pipeline.errors import BertError
 
 TASK = "sst2"
 PEER = "transformers' pipeline"
+ONNX = "exported to ONNX"
 UNIT = "requests/s"
 WARM_UP = 10
 START_TIMEOUT_SECONDS = 180.0
@@ -275,6 +276,30 @@ def _warm_up(port: int, bodies: Sequence[bytes], expected: int) -> None:
                 raise BertError(f"the server gave {len(answers)} answers, expected {expected}")
 
 
+def onnx_model(case: ServingCase) -> Callable[[Sequence[str]], Any]:
+    """Return the same weights, exported to ONNX, in onnxruntime behind our tokenizer."""
+    import numpy as np
+    import onnxruntime
+
+    from bert_model.conversion.onnx import export_onnx
+    from bert_model.finetuning.config import task_configuration
+    from bert_model.finetuning.encode import encode_texts
+    from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+    path = case.scratch / f"{case.model.name}.onnx"
+    export_onnx(case.model, path)
+    session = onnxruntime.InferenceSession(path)
+    names = [item.name for item in session.get_inputs()]
+    tokenizer, max_seq_length = Tokenizer.from_directory(case.model), task_configuration(TASK).max_seq_length
+
+    def answer(texts: Sequence[str]) -> Any:
+        encoded = encode_texts([(text, None) for text in texts], tokenizer, max_seq_length)
+        padded = encoded.padded(np.arange(len(texts)), pad_id=tokenizer.pad_id)
+        return session.run(None, {name: padded[name].astype(np.int64) for name in names})
+
+    return answer
+
+
 def measure_here(case: ServingCase, arguments: argparse.Namespace, *, with_peer: bool) -> list[Row]:
     """Measure the same models called in this process, one request after another."""
     from bert_model.inference.predict import load_predictor
@@ -286,6 +311,8 @@ def measure_here(case: ServingCase, arguments: argparse.Namespace, *, with_peer:
     if with_peer:
         pipeline = peer_pipeline(case)
         models[PEER] = lambda texts: pipeline(list(texts), batch_size=len(texts))
+    if find_spec("onnxruntime") is not None:
+        models[ONNX] = onnx_model(case)
     rows = []
     for size in (1, arguments.batch):
         loads = {name: Load() for name in models}
@@ -293,7 +320,13 @@ def measure_here(case: ServingCase, arguments: argparse.Namespace, *, with_peer:
             name: _caller(model, case.groups(size), arguments.seconds, loads[name]) for name, model in models.items()
         }
         what = f"{_texts(size)} a call, no server"
-        rows.append(_row(what, medians(contestants, arguments.rounds, what), loads))
+        rates = medians(contestants, arguments.rounds, what)
+        rows.append(_row(what, rates, loads))
+        if ONNX in rates:
+            note = f"{loads[ONNX]}; in torch {loads['ours']}"
+            rows.append(
+                Row(what=f"{what}, {ONNX}", unit=UNIT, ours=rates[ONNX], peer="torch", theirs=rates["ours"], note=note)
+            )
     return rows
 
 

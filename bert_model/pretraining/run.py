@@ -306,7 +306,7 @@ def _publish_model(trainer: Trainer, run: _Run, directory: Path) -> None:
         directory, kind=MODEL_KIND, configuration=run.identity["configuration"], inputs=run.identity["inputs"]
     ) as draft:
         write_weights(dict(model.named_parameters()), model.config, type(model).__name__, draft.path)
-        run.tokenizer.save(draft.path)
+        run.tokenizer.save(draft.path, model_max_length=model.config.max_position_embeddings)
         draft.counts = {
             "steps": trainer.config.total_steps,
             "tokens_seen": trainer.tokens_seen,

@@ -6,6 +6,7 @@ them as a list. With `labeled=None` labels are read where they are, with False t
 read go to `on_error` as an InputError with file and line, or row; their numbers are not given to other rows.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import re
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bert_pipeline.configuration import from_mapping, read_yaml
-from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
-from bert_pipeline.manifest import file_sha256
+from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, UsageError, suggest
+from bert_pipeline.manifest import MANIFEST_NAME, file_sha256, load_manifest
 from bert_pipeline.tasks import glue, ner, squad, swag, tables
 from bert_pipeline.tasks.catalogue import READERS, TASK_FILES, TASKS, Columns, Task
 from bert_pipeline.tasks.example import ChoiceExample, Reading, SpanExample, TaggedExample, TextExample, example_text
@@ -94,6 +95,9 @@ def _group_order(group: str) -> bytes:
     return hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
+SAMPLE_KIND = "sample"
+"""Kind of the artifact that `bert sample` writes."""
+
 ELSEWHERE = {"diagnostic.tsv": ("../AX/diagnostic.tsv", "../diagnostic/diagnostic.tsv")}
 """Paths of the GLUE diagnostics relative to MNLI's folder."""
 
@@ -116,6 +120,8 @@ class TaskData:
     """Files of the task that are missing without a replacement."""
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     """"<file>: <what>" -> number of defective rows or answers."""
+    generated: bool = False
+    """True if the files are those of `bert sample`, so that scores are not comparable to published ones."""
     repeated: dict[str, int] = dataclasses.field(default_factory=dict)
     """Dev split -> number of its examples (tagging: documents) whose texts are in the training set too."""
 
@@ -189,8 +195,18 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         sha256=file_hashes([files.train, *files.dev.values(), *files.test.values()]),
         absent=files.absent,
         counts=counts,
+        generated=_is_generated(files.train[0]),
         repeated={split: count for split, count in repeated.items() if count},
     )
+
+
+def _is_generated(file: Path) -> bool:
+    """Return whether a task file is part of a generated sample, by the manifest of the sample's folder."""
+    for folder in file.resolve().parents[:3]:
+        if (folder / MANIFEST_NAME).is_file():
+            with contextlib.suppress(ArtifactError):
+                return load_manifest(folder).kind == SAMPLE_KIND
+    return False
 
 
 def _scored_alone(examples: list[Any]) -> Iterator[Sequence[Any]]:

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,8 @@ def test_program_measures_clients_and_stops_its_server(empty_store, tmp_path, mo
     for what in ("one text a request, 1 client", "one text a request, 2 clients", "4 texts a request, 2 clients"):
         assert re.search(rf"\| {what} +\| requests/s \| +[\d.]+ \| not available \|.* p50 [\d.]+ ms, p99", printed)
     assert "no server" in printed
+    if find_spec("onnxruntime") is not None:
+        assert re.search(r"\| 4 texts a call, no server, exported to ONNX +\| requests/s \|.*\| torch +\|", printed)
     assert started
     assert all(process.poll() is not None for process in started)
     assert no_process_of(tmp_path)

@@ -20,7 +20,14 @@ from bert_pipeline.errors import ConfigurationError
 from workflows.definitions import defs
 from workflows.defs import automation, data
 from workflows.lib.launchpad import asset_configs, launchpad_preset
-from workflows.lib.resources import DUMP_ASSETS, BertHome, dump_partitions, dump_task_key
+from workflows.lib.resources import (
+    DUMP_ASSETS,
+    TASK_NAMES,
+    BertHome,
+    dump_partitions,
+    dump_task_key,
+    task_partitions,
+)
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +229,7 @@ class Ticks:
 def test_new_candidate_triggers_finetunings_report_and_decision(definitions):
     instance = dg.DagsterInstance.ephemeral()
     instance.add_dynamic_partitions(str(dump_partitions.name), ["enwiki-1"])
+    instance.add_dynamic_partitions(str(task_partitions.name), list(TASK_NAMES))
     partitions = [dump_task_key("enwiki-1", task) for task in ("rte", "sst2")]
     ticks = Ticks(definitions, instance)
     assert ticks.requested() == {}
@@ -243,6 +251,10 @@ def test_new_candidate_triggers_finetunings_report_and_decision(definitions):
     assert ticks.requested() == {"promotion_decision": ["enwiki-1"]}
     ticks.materialize("promotion_decision", "enwiki-1")
     assert ticks.requested() == {}
+    # A task that appears later is read, and fine-tuned on the pre-trained model that there is.
+    instance.add_dynamic_partitions(str(task_partitions.name), ["tickets"])
+    added = [str(dump_task_key("enwiki-1", "tickets"))]
+    assert ticks.requested() == {"task_data": added, "finetuned_model": added, "registered_task_model": added}
 
 
 def test_jobs_have_time_limit_and_retries(repository):

@@ -330,6 +330,8 @@ def test_from_option_continues_a_hub_model_of_another_architecture(
     continued = load_file(tmp_path / "more" / "model" / "model.safetensors")
     for name, parameter in theirs.named_parameters():
         assert torch.equal(continued[name], parameter), name
+    readme = (tmp_path / "more" / "model" / "README.md").read_text()
+    assert "library_name: transformers\npipeline_tag: fill-mask\n" in readme
     restored = [*options, "--from", str(foreign), "--optimizer-state", "restored", "--resume", *assignments]
     assert main(restored) == 2
     assert main([*options, "--optimizer-state", "fresh"]) == 2

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from instances_fixture import make_tokenizer
 
+from bert_model.finetuning.finetune import model_identity
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
-from bert_model.model.weights import save_model
+from bert_model.model.weights import load_model, save_model
 from bert_model.training import mlflow_sync
 from bert_model.training.mlflow_sync import Tracker, open_client
-from bert_pipeline.errors import BertError
-from bert_pipeline.manifest import publishing
+from bert_pipeline.errors import ArtifactError, BertError
+from bert_pipeline.manifest import load_manifest, publishing
 
-pytest.importorskip("mlflow")
+mlflow = pytest.importorskip("mlflow")
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +131,20 @@ def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store: Any, tm
     files = {item.path for item in store.list_logged_model_artifacts(model.model_id)}
     assert files == {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "manifest.json"}
     assert history(store, run.run_id, "held_out/mlm_loss") == [(5, 2.5)]
+
+
+def test_copied_checkpoint_artifact_is_a_model_but_no_checkpoint(store: Any, tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path, 5)
+    with open_tracker(tmp_path / "run") as run:
+        run.log_checkpoint(checkpoint, 5, {"held_out/mlm_loss": 2.5})
+    model = store.get_logged_model(sync_state(tmp_path / "run")["models"]["5"])
+    copy = Path(mlflow.artifacts.download_artifacts(model.artifact_location, dst_path=str(tmp_path / "copy")))
+    manifest = load_manifest(copy, verify="sha256")
+    assert manifest.provenance["part_of"] == load_manifest(checkpoint).sha256
+    assert model_identity(copy)["content_sha256"] == manifest.sha256  # what fine-tuning checks first
+    load_model(BertForPreTraining, copy)
+    with pytest.raises(ArtifactError, match="expected a checkpoint"):
+        load_manifest(copy, kind="checkpoint")
 
 
 def test_checkpoint_without_upload_has_path_and_hash(store: Any, tmp_path: Path) -> None:

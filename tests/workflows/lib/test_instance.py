@@ -12,7 +12,7 @@ from workflows.defs.pretraining import TRAINING_POOL
 from workflows.lib.instance import (
     GRPC_TAG,
     PROCESS_TAG,
-    add_dumps,
+    add_partitions,
     end_abandoned_runs,
     fail_runs,
     open_instance,
@@ -61,8 +61,8 @@ def test_pool_limit_sets_concurrent_trainings(instance):
 
 
 def test_partition_is_added_once(instance):
-    add_dumps(instance, ("enwiki-1", "enwiki-1", "samplewiki-1"))
-    add_dumps(instance, ("enwiki-1",))
+    add_partitions(instance, dump_partitions, ("enwiki-1", "enwiki-1", "samplewiki-1"))
+    add_partitions(instance, dump_partitions, ("enwiki-1",))
     assert sorted(instance.get_dynamic_partitions(str(dump_partitions.name))) == ["enwiki-1", "samplewiki-1"]
 
 

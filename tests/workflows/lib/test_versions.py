@@ -81,7 +81,7 @@ def test_every_asset_has_the_version_of_what_its_functions_reach(versions, entri
         ("bert_pipeline/wikipedia/templates/unit_table.py", {"corpus"}),
         ("bert_pipeline/beam/workers.py", BEAM),
         ("bert_pipeline/instances/columns.py", {"instances", "pretrained_model"}),
-        ("bert_pipeline/tasks/task.py", {"task_data", *MODELS} - {"pretrained_model"}),
+        ("bert_pipeline/tasks/task.py", {"task_data", "report", *MODELS} - {"pretrained_model"}),
         ("bert_model/pretraining/trainer.py", {"pretrained_model"}),
         ("bert_model/pretraining/data.py", {"pretrained_model"}),
         ("bert_model/model/weights.py", MODELS),
