@@ -8,6 +8,7 @@ import argparse
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -242,7 +243,9 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     from bert_pipeline.tasks.task import get_task, load_task_data
 
     get_task(arguments.task)  # reports an unknown task before torch is loaded
+    from bert_model.finetuning.analysis import errors_path
     from bert_model.finetuning.config import task_configuration
+    from bert_model.finetuning.display import TrialDisplay
     from bert_model.finetuning.finetune import finetune
     from bert_model.finetuning.worker_pool import WorkerPool
     from bert_model.registry.resolve import resolve_model
@@ -251,17 +254,23 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     data = load_task_data(arguments.task, arguments.data, arguments.dev_fraction)
     for name in data.absent:
         print(f"{arguments.task}: {name} is absent and left out", file=sys.stderr)
-    with WorkerPool(num_workers=arguments.workers) as pool:
+    # A termination unwinds like an interruption: the workers end, and the log is closed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    shown = TrialDisplay()
+    with shown, WorkerPool(num_workers=arguments.workers) as pool:
         result = finetune(
-            data, resolve_model(arguments.model), arguments.output, config, pool=pool, progress=_show_trial
+            data,
+            resolve_model(arguments.model),
+            arguments.output,
+            config,
+            pool=pool,
+            progress=shown.finished,
+            watch=shown.running,
         )
     for key, entry in result.metrics.items():
         print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
+    print(f"{result.path}/results.md, {errors_path(result.path)}", file=sys.stderr)
     return 0
-
-
-def _show_trial(done: int, total: int, line: str) -> None:
-    print(f"{done}/{total}  {line}", file=sys.stderr, flush=True)
 
 
 def run_predict(arguments: argparse.Namespace) -> int:

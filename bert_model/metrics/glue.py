@@ -5,6 +5,7 @@ scores, for as many lines of adapters, and a constant input would need the same 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +37,15 @@ def matthews(gold: Sequence[object], predicted: Sequence[object]) -> float:
     confusion = np.zeros((len(classes), len(classes)))
     for a, b in zip(gold, predicted, strict=True):
         confusion[classes[a], classes[b]] += 1
+    return metric_of_confusion("matthews", confusion)
+
+
+def metric_of_confusion(metric: str, confusion: NDArray[Any]) -> float:
+    """Return "f1" of the last class, "macro_f1" or "matthews" from counts (gold classes, predicted classes)."""
+    if metric != "matthews":
+        correct, sizes = np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1)
+        scores = 200.0 * correct / np.maximum(sizes, 1)
+        return float(scores[-1] if metric == "f1" else scores[sizes > 0].mean())
     total, correct = confusion.sum(), np.trace(confusion)
     num_gold, num_predicted = confusion.sum(axis=1), confusion.sum(axis=0)
     covariance = correct * total - num_gold @ num_predicted

@@ -84,6 +84,13 @@ def example_text(example: Any) -> str:
     return " ".join(example.words)
 
 
+def is_labeled(example: Any) -> bool:
+    """Return whether an example has its label, answers or tags."""
+    if isinstance(example, SpanExample):
+        return bool(example.answers) or example.is_impossible
+    return (example.tags if isinstance(example, TaggedExample) else example.label) is not None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
     """The content of one file: its examples, and the number of defects by kind."""

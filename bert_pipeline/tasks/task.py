@@ -11,7 +11,7 @@ from bert_pipeline.errors import InputError, UsageError, suggest
 from bert_pipeline.manifest import file_sha256
 from bert_pipeline.tasks import glue, ner, squad, swag
 from bert_pipeline.tasks.catalogue import TASKS, Task
-from bert_pipeline.tasks.example import ChoiceExample, Reading, SpanExample, TaggedExample, TextExample
+from bert_pipeline.tasks.example import ChoiceExample, Reading, SpanExample, TaggedExample, TextExample, is_labeled
 
 AnyExample = TypeVar("AnyExample", TextExample, SpanExample, ChoiceExample, TaggedExample)
 
@@ -109,6 +109,11 @@ class TaskData:
     """Files of the task that are missing without a replacement."""
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     """"<file>: <what>" -> number of defective rows or answers."""
+
+    @property
+    def labeled_test(self) -> dict[str, list[Any]]:
+        """The test splits whose examples all have labels: these are scored, and never used for a choice."""
+        return {split: examples for split, examples in self.test.items() if examples and all(map(is_labeled, examples))}
 
 
 def get_task(name: str) -> Task:

@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
@@ -30,6 +31,9 @@ from workflows.lib.metadata import (
 )
 from workflows.lib.resources import BertHome, dump_and_task, dump_label, dump_task_partitions, job_tags, sample_seed
 from workflows.lib.reuse import build_or_reuse, code_version
+
+if TYPE_CHECKING:
+    from bert_model.finetuning.trial import TrialProgress
 
 # --- task_data ---
 
@@ -174,12 +178,20 @@ def finetuned_model(
     With `comparison` the same search runs from random weights, once with the same steps and once with four times as
     many; the majority class is a further baseline. All scores are on the field's scale of 0 to 100.
     """
+    from bert_model.finetuning.analysis import errors_path
+    from bert_model.finetuning.display import LINE_INTERVAL_SECONDS, RateLimit, describe
     from bert_model.finetuning.finetune import finetune
     from bert_model.finetuning.worker_pool import shared_pool
 
     name, task_name = dump_and_task(context.partition_key)
     directory = home.finetuning(name, task_name)
     home.apply_environment()
+    is_due = RateLimit(LINE_INTERVAL_SECONDS)
+
+    def watch(report: "TrialProgress") -> None:
+        if report.scores or is_due():
+            context.log.info(describe(report))
+
     with as_dagster_failures():
         settings = from_launchpad(TaskRunsConfig, config).for_task(task_name)
         data = load_published_task(home, name, task_name)
@@ -195,6 +207,7 @@ def finetuned_model(
                     settings,
                     pool=shared_pool(),
                     progress=lambda done, total, line: context.log.info(f"{done}/{total} {line}"),
+                    watch=watch,
                 ).manifest
             ),
             code_version=FINETUNING_CODE,
@@ -229,8 +242,30 @@ def finetuned_model(
         metadata["tokens_per_second"] = manifest.provenance["training_tokens"] / manifest.provenance["training_seconds"]
     if run_id := mlflow_run_id(manifest):
         metadata["mlflow_run"] = dg.MetadataValue.url(home.run_page(run_id))
+    metadata |= _analysis_metadata(results, errors_path(directory), home.run_page(run_id) if run_id else None)
     metadata |= {f"score/{key}": float(value) for key, value in baselines.items()}
     return materialization(manifest.sha256, metadata)
+
+
+def _analysis_metadata(results: Mapping[str, Any], page: Path, run_page: str | None) -> dict[str, Any]:
+    """Return interval, calibration, classes and confusion on dev, and the way to the page of the worst errors."""
+    split = results["main_key"].split("/")[1]
+    analysis = results.get("analysis", {}).get(split)
+    if analysis is None:  # made by an earlier revision
+        return {}
+    low, high = analysis["interval"]
+    metadata: dict[str, Any] = {"interval": f"{low:.1f} to {high:.1f} ({analysis['confidence']:.0%})"}
+    if "calibration_error" in analysis:
+        metadata["calibration_error"] = float(analysis["calibration_error"])
+    if "classes" in analysis:
+        metadata["classes"] = table(analysis["classes"])
+    if "confusion" in analysis:
+        labels = analysis["confusion"]["labels"]
+        rows = zip(labels, analysis["confusion"]["rows"])
+        metadata["confusion"] = table([{"gold": gold, **dict(zip(labels, row))} for gold, row in rows])
+    link = f"{run_page}/artifacts/{page.name}" if run_page else None
+    metadata["errors"] = dg.MetadataValue.url(link) if link else dg.MetadataValue.path(str(page))
+    return metadata
 
 
 def baseline_keys(entry: dict[str, Any]) -> list[str]:
