@@ -5,12 +5,13 @@ traceback. Every command imports the heavy libraries that it needs, so `bert --h
 """
 
 import argparse
+import contextlib
 import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -254,10 +255,8 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     data = load_task_data(arguments.task, arguments.data, arguments.dev_fraction)
     for name in data.absent:
         print(f"{arguments.task}: {name} is absent and left out", file=sys.stderr)
-    # A termination unwinds like an interruption: the workers end, and the log is closed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     shown = TrialDisplay()
-    with shown, WorkerPool(num_workers=arguments.workers) as pool:
+    with exiting_on_sigterm(), shown, WorkerPool(num_workers=arguments.workers) as pool:
         result = finetune(
             data,
             resolve_model(arguments.model),
@@ -271,6 +270,16 @@ def run_finetune(arguments: argparse.Namespace) -> int:
         print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
     print(f"{result.path}/results.md, {errors_path(result.path)}", file=sys.stderr)
     return 0
+
+
+@contextlib.contextmanager
+def exiting_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the block as SIGINT does, so that workers end and logs are closed; the exit code is 143."""
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def run_predict(arguments: argparse.Namespace) -> int:

@@ -279,7 +279,7 @@ class TrialRunner:
             data=self.sets,
             dev_splits=tuple(self.data.dev),
             test_splits=tuple(self.data.labeled_test),
-            evaluates_epochs=saves_weights,
+            evaluates_epochs=saves_weights and not (self.watch is None and self.log is None),
             activations=activations,
             pad_id=self.tokenizer.pad_id,
             onednn=self.onednn,

@@ -240,15 +240,19 @@ def finetuned_model(
     }
     if manifest.provenance.get("training_seconds"):
         metadata["tokens_per_second"] = manifest.provenance["training_tokens"] / manifest.provenance["training_seconds"]
+    metadata |= _analysis_metadata(results)
+    page = errors_path(directory)
     if run_id := mlflow_run_id(manifest):
         metadata["mlflow_run"] = dg.MetadataValue.url(home.run_page(run_id))
-    metadata |= _analysis_metadata(results, errors_path(directory), home.run_page(run_id) if run_id else None)
+        metadata["errors"] = dg.MetadataValue.url(home.artifact_page(run_id, page.name))
+    elif page.is_file():
+        metadata["errors"] = dg.MetadataValue.path(str(page))
     metadata |= {f"score/{key}": float(value) for key, value in baselines.items()}
     return materialization(manifest.sha256, metadata)
 
 
-def _analysis_metadata(results: Mapping[str, Any], page: Path, run_page: str | None) -> dict[str, Any]:
-    """Return interval, calibration, classes and confusion on dev, and the way to the page of the worst errors."""
+def _analysis_metadata(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return interval, calibration, classes and confusion of the published model on dev."""
     split = results["main_key"].split("/")[1]
     analysis = results.get("analysis", {}).get(split)
     if analysis is None:  # made by an earlier revision
@@ -263,8 +267,6 @@ def _analysis_metadata(results: Mapping[str, Any], page: Path, run_page: str | N
         labels = analysis["confusion"]["labels"]
         rows = zip(labels, analysis["confusion"]["rows"])
         metadata["confusion"] = table([{"gold": gold, **dict(zip(labels, row))} for gold, row in rows])
-    link = f"{run_page}/artifacts/{page.name}" if run_page else None
-    metadata["errors"] = dg.MetadataValue.url(link) if link else dg.MetadataValue.path(str(page))
     return metadata
 
 
