@@ -21,6 +21,7 @@ from bert_model.metrics.analysis import (
     class_scores,
     confusion_matrix,
     entity_scores,
+    label_scores,
     main_statistic,
 )
 from bert_model.metrics.score import score
@@ -66,6 +67,9 @@ def decisions(
             is_correct = score(task, [example], evaluation.predictions)["exact_match"] == 100.0
             gold = " / ".join(dict.fromkeys(answer.text for answer in example.answers))
             found.append(Decision(example, gold, predicted, float(confidence[0]), is_correct))
+        elif task.kind == "multilabel":
+            gold, chosen = ", ".join(example.label), ", ".join(predicted)
+            found.append(Decision(example, gold, chosen, float(confidence[0]), set(example.label) == set(predicted)))
         elif task.kind == "regression":
             error = abs(float(example.label) - predicted)
             found.append(Decision(example, f"{example.label:g}", f"{predicted:.3g}", error, False))
@@ -77,7 +81,7 @@ def decisions(
 
 def analyze(task: Task, examples: Sequence[Any], evaluation: Evaluation, found: Sequence[Decision]) -> dict[str, Any]:
     """Return the analysis of a split: interval of the main metric, calibration, classes and confusion."""
-    low, high = bootstrap_interval(main_statistic(task, examples, evaluation.predictions), len(examples))
+    low, high = bootstrap_interval(*main_statistic(task, examples, evaluation.predictions))
     document: dict[str, Any] = {
         "metric": task.main_metric,
         "score": round(evaluation.scores[task.main_metric], 6),
@@ -90,6 +94,10 @@ def analyze(task: Task, examples: Sequence[Any], evaluation: Evaluation, found: 
         document["calibration_error"] = round(error, 4)
     gold, predicted = [d.gold for d in found], [d.predicted for d in found]
     labels = list(task.labels)
+    if task.kind == "multilabel":
+        chosen: list[Any] = [evaluation.predictions[example.example_id] for example in examples]
+        document["classes"] = label_scores([example.label for example in examples], chosen, labels)
+        return document
     if task.kind == "span" and task.has_impossible:
         gold, predicted = ([ANSWER if text else NO_ANSWER for text in texts] for texts in (gold, predicted))
         labels = [ANSWER, NO_ANSWER]

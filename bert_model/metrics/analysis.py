@@ -49,6 +49,15 @@ def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
     return [counted_scores(entity, *counts[entity]) for entity in sorted(counts)]
 
 
+def label_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return counts, precision, recall and F1 of each label of a multi-label task."""
+    a, b = glue.label_matrix(gold, labels), glue.label_matrix(predicted, labels)
+    counts = zip((a & b).sum(axis=0), a.sum(axis=0), b.sum(axis=0))
+    return [counted_scores(label, *map(int, own)) for label, own in zip(labels, counts)]
+
+
 def counted_scores(label: str, num_correct: int, num_gold: int, num_predicted: int) -> dict[str, Any]:
     """Return a class with its counts, precision, recall and F1."""
     return {
@@ -80,25 +89,38 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-def main_statistic(task: Task, examples: Sequence[Any], predictions: Mapping[str, Any]) -> Statistic:
-    """Return the task's main metric as a function of resampled examples, without scoring an example twice."""
-    metric = task.main_metric
+def main_statistic(task: Task, examples: Sequence[Any], predictions: Mapping[str, Any]) -> tuple[Statistic, int]:
+    """Return the task's main metric as a function of resampled units, and their number.
+
+    Units are the examples, or the groups of a metric on groups. No example is scored twice.
+    """
+    metric, count = task.main_metric, len(examples)
     predicted = [predictions[example.example_id] for example in examples]
     if task.kind == "tagging":
         sentences = np.asarray([ner.count_tags(e.tags, tags) for e, tags in zip(examples, predicted)])
-        return lambda indices: ner.scores_of_counts(*sentences[indices].sum(axis=0).tolist())[metric]
+        return lambda indices: ner.scores_of_counts(*sentences[indices].sum(axis=0).tolist())[metric], count
     if task.kind == "regression":
         pairs = np.asarray([[example.label for example in examples], predicted], dtype=np.float64)  # (2, N)
         correlation = {"pearson": glue.pearson, "spearman": glue.spearman}[metric]
-        return lambda indices: correlation(*pairs[:, indices])
-    if metric in ("f1", "macro_f1", "matthews") and task.kind == "classification":
+        return lambda indices: correlation(*pairs[:, indices]), count
+    if task.kind == "multilabel" and metric != "accuracy":
+        a = glue.label_matrix([example.label for example in examples], task.labels)
+        b = glue.label_matrix(predicted, task.labels)
+        return lambda indices: glue.f1_of_decisions(a[indices], b[indices])[metric], count
+    if task.kind == "classification" and metric in ("f1", "macro_f1", "matthews"):
         # All resamples of a pair of labels are alike, so the metric is computed on their counts.
-        count = len(task.labels)
+        size = len(task.labels)
         index = {label: number for number, label in enumerate(task.labels)}
-        cells = np.asarray([index[e.label] * count + index[value] for e, value in zip(examples, predicted)])
+        cells = np.asarray([index[e.label] * size + index[value] for e, value in zip(examples, predicted)])
         return lambda indices: glue.metric_of_confusion(
-            metric, np.bincount(cells[indices], minlength=count**2).reshape(count, count)
-        )
-    # Every other metric is a mean over examples.
-    values = np.asarray([score(task, [example], predictions)[metric] for example in examples])
-    return lambda indices: float(values[indices].mean())
+            metric, np.bincount(cells[indices], minlength=size**2).reshape(size, size)
+        ), count
+
+    # Every other metric is a mean over examples, or over groups of them.
+    if task.kind == "classification" and metric == "exact_match":
+        ids = [example.example_id for example in examples]
+        groups = glue.right_groups(ids, [example.label for example in examples], predicted)
+        values = 100.0 * np.asarray(list(groups.values()), dtype=np.float64)
+    else:
+        values = np.asarray([score(task, [example], predictions)[metric] for example in examples])
+    return lambda indices: float(values[indices].mean()), len(values)

@@ -11,6 +11,7 @@ Chunk = tuple[int, int, str]
 
 def score_tags(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> dict[str, float]:
     """Score sentences of tags: precision, recall and f1 of entities, and accuracy of tags."""
+    # Counts over all sentences: a mean of the sentences' scores would be another metric.
     totals = [0] * 5
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
         totals = [total + count for total, count in zip(totals, count_tags(gold_tags, predicted_tags))]
@@ -44,11 +45,14 @@ def chunks(tags: Sequence[str]) -> set[Chunk]:
     """
     found: set[Chunk] = set()
     start, current = 0, ""
+
+    # The appended O ends an entity that reaches the end of the sentence.
     for position, tag in enumerate([*tags, "O"]):
         prefix, separator, entity = tag.partition("-")
         if current and (not separator or prefix == "B" or entity != current):
             found.add((start, position, current))
             current = ""
         if separator and not current:
+            # conlleval also starts an entity at I- without a B- in front of it.
             start, current = position, entity
     return found

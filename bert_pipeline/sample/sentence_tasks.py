@@ -72,6 +72,7 @@ def sentiment(split: Split, count: int) -> list[tuple[str, int]]:
     for index in range(count):
         label = index % 2
         writer = split.writer()
+        # Works come with a reception of their own, which the label replaces.
         slots = {
             **writer.work_slots(split.work()),
             **writer.reception_slots(bool(label)),

@@ -11,7 +11,7 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.metrics import score
 from bert_model.metrics.score import read_predictions
-from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.tasks.example import TextExample
 from bert_pipeline.tasks.task import get_task, load_task_data
 
@@ -70,6 +70,29 @@ def test_analysis_agrees_with_the_published_predictions(name, model, tmp_path):
     assert f"| {result.main_key} | 24 |" in text
     page = Page(errors_path(tmp_path / "out").read_text(encoding="utf-8"))
     assert not {"script", "link", "img", "iframe"} & set(page.tags)
+
+
+def test_multilabel_task_has_classes_calibration_and_a_page(model, tmp_path):
+    labels, metrics = ("kind", "long"), ("micro_f1",)
+    task = Task(
+        name="own", title="Own", kind="multilabel", labels=labels, metrics=metrics, main_metric=metrics[0], folder="x"
+    )
+    data = tiny_tasks.task_data("sst2")
+
+    def relabeled(examples):
+        own = [("kind",) if example.label == "1" else () for example in examples]
+        return [
+            dataclasses.replace(example, label=(*found, "long") if index % 2 else found)
+            for index, (example, found) in enumerate(zip(examples, own))
+        ]
+
+    dev = {"dev": relabeled(data.dev["dev"])}
+    result = tune(dataclasses.replace(data, task=task, train=relabeled(data.train), dev=dev), model, tmp_path / "out")
+    analysis = result.results["analysis"]["dev"]
+    assert [entry["label"] for entry in analysis["classes"]] == list(labels)
+    assert "confusion" not in analysis
+    assert 0 <= analysis["calibration_error"] <= 100
+    assert errors_path(tmp_path / "out").is_file()
 
 
 def test_page_has_the_most_confident_errors_first_and_escapes_them(model, tmp_path):

@@ -15,9 +15,11 @@ from bert_model.metrics.analysis import (
     class_scores,
     confusion_matrix,
     entity_scores,
+    label_scores,
     main_statistic,
 )
-from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.catalogue import TASKS, Task
+from bert_pipeline.tasks.example import TextExample
 from bert_pipeline.tasks.task import get_task
 
 SEEDS = range(5)
@@ -61,11 +63,50 @@ def test_statistic_of_resampled_examples_is_the_tasks_metric(name):
         example.example_id: prediction_of(examples[index], task)
         for example, index in zip(examples, rng.permutation(40))
     }
-    statistic = main_statistic(task, examples, predictions)
+    statistic, count = main_statistic(task, examples, predictions)
+    assert count == 40
     for indices in (np.arange(40), rng.integers(40, size=40)):
         drawn = [dataclasses.replace(examples[index], example_id=str(place)) for place, index in enumerate(indices)]
         answers = {str(place): predictions[examples[index].example_id] for place, index in enumerate(indices)}
         assert statistic(indices) == pytest.approx(score(task, drawn, answers)[task.main_metric], abs=1e-9)
+
+
+OWN_TASKS = [
+    ("multilabel", "micro_f1"),
+    ("multilabel", "macro_f1"),
+    ("multilabel", "accuracy"),
+    ("classification", "macro_f1"),
+    ("classification", "f1"),
+    ("classification", "exact_match"),
+]
+
+
+@pytest.mark.parametrize(("kind", "metric"), OWN_TASKS)
+def test_statistic_of_own_tasks_is_their_metric(kind, metric):
+    task = Task(
+        name="own", title="Own", kind=kind, labels=("a", "b", "c"), metrics=(metric,), main_metric=metric, folder="own"
+    )
+    rng = np.random.default_rng(1)
+
+    def draw():
+        if kind == "multilabel":
+            return tuple(label for label in task.labels if rng.random() < 0.5)
+        return str(rng.choice(["a", "c"]))  # a class may be absent
+
+    ids = [f"{number // 3}-{number % 3}" for number in range(30)]  # groups of three, as MultiRC's
+    examples = [TextExample(key, "text", None, draw()) for key in ids]
+    predictions = {example.example_id: example.label if rng.random() < 0.6 else draw() for example in examples}
+    statistic, count = main_statistic(task, examples, predictions)
+    assert count == (10 if metric == "exact_match" else 30)
+    assert statistic(np.arange(count)) == pytest.approx(score(task, examples, predictions)[metric])
+    low, high = bootstrap_interval(statistic, count)
+    assert low < statistic(np.arange(count)) < high
+
+
+def test_labels_of_a_multilabel_task_are_scored_each():
+    found = label_scores([("a", "b"), ("b",), ()], [("a",), ("a", "b"), ("b",)], ["a", "b"])
+    assert found[0] == {"label": "a", "n": 1, "predicted": 2, "precision": 50.0, "recall": 100.0, "f1": 66.6667}
+    assert found[1] == {"label": "b", "n": 2, "predicted": 2, "precision": 50.0, "recall": 50.0, "f1": 50.0}
 
 
 def prediction_of(example, task):
