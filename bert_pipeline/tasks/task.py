@@ -19,7 +19,15 @@ from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, 
 from bert_pipeline.manifest import MANIFEST_NAME, file_sha256, load_manifest
 from bert_pipeline.tasks import glue, ner, squad, swag, tables
 from bert_pipeline.tasks.catalogue import READERS, TASK_FILES, TASKS, Columns, Task
-from bert_pipeline.tasks.example import ChoiceExample, Reading, SpanExample, TaggedExample, TextExample, example_text
+from bert_pipeline.tasks.example import (
+    ChoiceExample,
+    Reading,
+    SpanExample,
+    TaggedExample,
+    TextExample,
+    example_text,
+    is_labeled,
+)
 
 AnyExample = TypeVar("AnyExample", TextExample, SpanExample, ChoiceExample, TaggedExample)
 
@@ -135,6 +143,11 @@ class TaskData:
                 for split, count in self.repeated.items()
             ),
         ]
+
+    @property
+    def labeled_test(self) -> dict[str, list[Any]]:
+        """The test splits whose examples all have labels: these are scored, and never used for a choice."""
+        return {split: examples for split, examples in self.test.items() if examples and all(map(is_labeled, examples))}
 
 
 def get_task(name: str) -> Task:

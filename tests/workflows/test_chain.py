@@ -161,6 +161,17 @@ def test_ui_metadata_has_throughput_and_samples(instance):
     assert all(record.data["passage"] for record in passages)
 
 
+def test_ui_shows_what_a_fine_tuned_model_gets_wrong(instance):
+    records = instance.fetch_materializations(dg.AssetKey("finetuned_model"), limit=20).records
+    metadata = [record.asset_materialization.metadata for record in records]
+    (found,) = [own for own in metadata if own["main_metric"].value == "sst2/dev/accuracy"]
+    assert "(95%)" in found["interval"].value
+    assert found["calibration_error"].value >= 0
+    assert [record.data["label"] for record in found["classes"].value.records] == ["0", "1"]
+    assert [record.data["gold"] for record in found["confusion"].value.records] == ["0", "1"]
+    assert "path=sst2.errors.html&run_uuid=" in found["errors"].value
+
+
 def latest(instance: dg.DagsterInstance, asset: str) -> Mapping[str, Any]:
     """Return the metadata of an asset's latest materialization."""
     return instance.get_latest_materialization_event(dg.AssetKey(asset)).asset_materialization.metadata
