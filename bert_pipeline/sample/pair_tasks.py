@@ -1,4 +1,7 @@
-"""The GLUE tasks over two sentences: paraphrase, similarity, inference, answering and pronouns."""
+"""The GLUE tasks over two sentences: paraphrase, similarity, inference, answering and pronouns.
+
+Each function draws one example; its index decides the label, so that the classes of a file are balanced.
+"""
 
 import dataclasses
 import functools
@@ -55,7 +58,7 @@ def _statement(split: Split) -> Statement:
 
 def _say(split: Split, statement: Statement, template: str) -> str:
     writer = split.writer()
-    adjectives = TRAITS[statement.trait].poles[statement.pole].adjectives
+    adjectives = TRAITS[statement.trait][statement.pole].adjectives
     slots: dict[str, Callable[[], str]] = {
         "adjective": lambda: writer.grammar.pick(adjectives),
         "agent": lambda: split.rng.choice(statement.trade.agents).singular,
@@ -85,53 +88,41 @@ def _change(split: Split, statement: Statement, what: str) -> Statement:
     return dataclasses.replace(statement, trade=other, place=split.rng.choice(other.places), **deed)
 
 
-def paraphrases(split: Split, count: int) -> list[tuple[int, str, str]]:
+def paraphrase(split: Split, index: int) -> tuple[int, str, str]:
     """MRPC: (1 or 0, sentence, sentence): one statement in two wordings, or with one part changed."""
-    rows = []
-    for index in range(count):
-        label = index % 2
-        statement = _statement(split)
-        other = statement if label else _change(split, statement, split.rng.choice(_DIFFERENCES))
-        first, second = split.rng.sample(_SAYINGS, 2)
-        rows.append((label, _say(split, statement, first), _say(split, other, second)))
-    split.rng.shuffle(rows)
-    return rows
+    label = index % 2
+    statement = _statement(split)
+    other = statement if label else _change(split, statement, split.rng.choice(_DIFFERENCES))
+    first, second = split.rng.sample(_SAYINGS, 2)
+    return label, _say(split, statement, first), _say(split, other, second)
 
 
-def duplicates(split: Split, count: int) -> list[tuple[str, str, int]]:
+def duplicate(split: Split, index: int) -> tuple[str, str, int]:
     """QQP: (question, question, 1 or 0): one question in two wordings, or about another thing, or another question."""
-    rows = []
-    for index in range(count):
-        label = index % 2
-        statement = _statement(split)
-        kind = split.rng.choice(_QUESTIONS)
-        first, second = split.rng.sample(kind, 2)
-        other = statement
-        if not label and split.rng.random() < 0.3:
-            second = split.rng.choice(split.rng.choice([group for group in _QUESTIONS if group is not kind]))
-        elif not label:
-            about_character = kind is _QUESTIONS[-1]
-            other = _change(split, statement, split.rng.choice(("agent", "pole") if about_character else _EVENTS))
-        rows.append((_say(split, statement, first), _say(split, other, second), label))
-    split.rng.shuffle(rows)
-    return rows
+    label = index % 2
+    statement = _statement(split)
+    kind = split.rng.choice(_QUESTIONS)
+    first, second = split.rng.sample(kind, 2)
+    other = statement
+    if not label and split.rng.random() < 0.3:
+        second = split.rng.choice(split.rng.choice([group for group in _QUESTIONS if group is not kind]))
+    elif not label:
+        about_character = kind is _QUESTIONS[-1]
+        other = _change(split, statement, split.rng.choice(("agent", "pole") if about_character else _EVENTS))
+    return _say(split, statement, first), _say(split, other, second), label
 
 
-def similarities(split: Split, count: int) -> list[tuple[str, str, float]]:
+def similarity(split: Split, index: int) -> tuple[str, str, float]:
     """STS-B: (sentence, sentence, 0–5): 2 points for the same person, 1.5 for the character, 1.5 for the deed."""
-    rows = []
-    for index in range(count):
-        statement = _statement(split)
-        other = statement
-        score = 5.0
-        for what, points, bit in (("agent", 2.0, 1), ("pole", 1.5, 2), ("deed", 1.5, 4)):
-            if index & bit:
-                other = _change(split, other, what)
-                score -= points
-        first, second = split.rng.sample(_SAYINGS, 2)
-        rows.append((_say(split, statement, first), _say(split, other, second), score))
-    split.rng.shuffle(rows)
-    return rows
+    statement = _statement(split)
+    other = statement
+    score = 5.0
+    for what, points, bit in (("agent", 2.0, 1), ("pole", 1.5, 2), ("deed", 1.5, 4)):
+        if index & bit:
+            other = _change(split, other, what)
+            score -= points
+    first, second = split.rng.sample(_SAYINGS, 2)
+    return _say(split, statement, first), _say(split, other, second), score
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -175,25 +166,16 @@ _GENRES: dict[str, Genre] = {
 _LABELS = ("entailment", "contradiction", "neutral")
 
 
-def inferences(split: Split, count: int, genres: tuple[str, ...]) -> list[tuple[str, str, str, str]]:
+def inference(split: Split, index: int, genres: tuple[str, ...]) -> tuple[str, str, str, str]:
     """MNLI: (premise, hypothesis, label, genre).
 
     The premise tells an entity's trade, one of its traits, or both. The hypothesis claims what follows from it
     (entailment: the trade's field, the same trait in another word), what it excludes (contradiction: another field,
     the opposite), or what it leaves open (neutral). Alone, the hypothesis tells nothing about the label.
     """
-    rows = []
-    for index in range(count):
-        label = _LABELS[index % 3]
-        genre = split.rng.choice(genres)
-        claims_trade = index % 2 == 0
-        rows.append((*_infer(split, genre, label, claims_trade), label, genre))
-    split.rng.shuffle(rows)
-    return rows
-
-
-def _infer(split: Split, genre_name: str, label: str, claims_trade: bool) -> tuple[str, str]:
-    rng, writer, genre = split.rng, split.writer(), _GENRES[genre_name]
+    label, claims_trade, rng = _LABELS[index % 3], index % 2 == 0, split.rng
+    genre_name = rng.choice(genres)
+    writer, genre = split.writer(), _GENRES[genre_name]
     person, town = split.person(), split.town().title
     name = {"PER": person.title, "LOC": town, "ORG": person.employer.title}[genre.kind]
     given, other_trait = rng.sample(_TRAITS_OF[genre_name], 2)
@@ -209,42 +191,37 @@ def _infer(split: Split, genre_name: str, label: str, claims_trade: bool) -> tup
     else:
         premises = rng.choice((genre.trait, genre.both))
         claimed_pole = given_pole if label == "entailment" else 1 - given_pole
-    adjectives = TRAITS[given].poles[given_pole]
+    adjectives = TRAITS[given][given_pole]
     slots = {
         **writer.grammar.trade_slots(person.trade),
         "N": lambda: mark(genre.kind, name),
         "town": lambda: mark("LOC", town),
         "x": lambda: writer.grammar.pick(adjectives.adjectives),
         "sign": lambda: rng.choice(adjectives.signs),
-        "y": lambda: writer.grammar.pick(TRAITS[claimed].poles[claimed_pole].adjectives),
+        "y": lambda: writer.grammar.pick(TRAITS[claimed][claimed_pole].adjectives),
         "c_field": lambda: writer.grammar.pick(FIELDS[field]).singular,
         "c_fields": lambda: writer.grammar.pick(FIELDS[field]).plural,
     }
     premise = plain(writer.grammar.fill(rng.choice(premises), slots))
-    return premise, plain(
-        writer.grammar.fill(rng.choice(genre.trade_claims if claims_trade else genre.trait_claims), slots)
-    )
+    claims = genre.trade_claims if claims_trade else genre.trait_claims
+    return premise, plain(writer.grammar.fill(rng.choice(claims), slots)), label, genre_name
 
 
-def entailments(split: Split, count: int) -> list[tuple[str, str, str]]:
+def entailment(split: Split, index: int) -> tuple[str, str, str]:
     """RTE: (text of two sentences, hypothesis, entailment or not_entailment): what somebody did tells the trade."""
-    rows = []
-    for index in range(count):
-        label = ("entailment", "not_entailment")[index % 2]
-        writer = split.writer()
-        person = split.person()
-        slots = writer.person_slots(person)
-        text = ["{P} {verbed} {goods} in a~ {place} in {home}.", "{He} used a~ {tool} and was {temper}."]
-        if split.rng.random() < 0.25:
-            pole = person.traits["temper"] if label == "entailment" else 1 - person.traits["temper"]
-            hypothesis = f"{{S}} was {writer.grammar.pick(TRAITS['temper'].poles[pole].adjectives)}."
-        else:
-            trade = person.trade if label == "entailment" else _other_trade(split, person.trade)
-            hypothesis = f"{{S}} worked as a~ {writer.grammar.pick(trade.agents).singular}."
-        premise = " ".join(plain(writer.grammar.fill(template, slots)) for template in text)
-        rows.append((premise, plain(writer.grammar.fill(hypothesis, slots)), label))
-    split.rng.shuffle(rows)
-    return rows
+    label = ("entailment", "not_entailment")[index % 2]
+    writer = split.writer()
+    person = split.person()
+    slots = writer.person_slots(person)
+    text = ["{P} {verbed} {goods} in a~ {place} in {home}.", "{He} used a~ {tool} and was {temper}."]
+    if split.rng.random() < 0.25:
+        pole = person.traits["temper"] if label == "entailment" else 1 - person.traits["temper"]
+        hypothesis = f"{{S}} was {writer.grammar.pick(TRAITS['temper'][pole].adjectives)}."
+    else:
+        trade = person.trade if label == "entailment" else _other_trade(split, person.trade)
+        hypothesis = f"{{S}} worked as a~ {writer.grammar.pick(trade.agents).singular}."
+    premise = " ".join(plain(writer.grammar.fill(template, slots)) for template in text)
+    return premise, plain(writer.grammar.fill(hypothesis, slots)), label
 
 
 # A question, the sentences that answer it, and the sentences of the same kind that do not.
@@ -258,33 +235,29 @@ _ANSWERED: tuple[tuple[str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
-def answers(split: Split, count: int) -> list[tuple[str, str, str]]:
+def answer(split: Split, index: int) -> tuple[str, str, str]:
     """QNLI: (question, sentence, entailment or not_entailment).
 
     Half of the sentences without the answer tell another thing about the same person, half tell the thing that was
     asked, but of a person of another trade and temper.
     """
-    rows = []
-    for index in range(count):
-        label = ("entailment", "not_entailment")[index % 2]
-        writer = split.writer()
-        person = split.person()
-        slots = writer.person_slots(person)
-        question, sentences = split.rng.choice(_ANSWERED)
-        asked = plain(writer.grammar.fill(question, slots))
-        if label == "not_entailment":
-            if split.rng.random() < 0.5:
-                sentences = split.rng.choice([other for _, other in _ANSWERED if other is not sentences])
-            else:
-                other = dataclasses.replace(
-                    split.person(),
-                    trade=_other_trade(split, person.trade),
-                    traits={name: 1 - pole for name, pole in person.traits.items()},
-                )
-                slots = writer.person_slots(other)
-        rows.append((asked, plain(writer.grammar.fill(split.rng.choice(sentences), slots)), label))
-    split.rng.shuffle(rows)
-    return rows
+    label = ("entailment", "not_entailment")[index % 2]
+    writer = split.writer()
+    person = split.person()
+    slots = writer.person_slots(person)
+    question, sentences = split.rng.choice(_ANSWERED)
+    asked = plain(writer.grammar.fill(question, slots))
+    if label == "not_entailment":
+        if split.rng.random() < 0.5:
+            sentences = split.rng.choice([other for _, other in _ANSWERED if other is not sentences])
+        else:
+            other = dataclasses.replace(
+                split.person(),
+                trade=_other_trade(split, person.trade),
+                traits={name: 1 - pole for name, pole in person.traits.items()},
+            )
+            slots = writer.person_slots(other)
+    return asked, plain(writer.grammar.fill(split.rng.choice(sentences), slots)), label
 
 
 _WINOGRAD: tuple[tuple[str, str], ...] = (
@@ -297,28 +270,23 @@ _WINOGRAD: tuple[tuple[str, str], ...] = (
 )
 
 
-def pronouns(split: Split, count: int) -> list[tuple[str, str, int]]:
+def pronoun(split: Split, index: int) -> tuple[str, str, int]:
     """WNLI: (sentence with a pronoun, the sentence with one of two people in its place, 1 right or 0 wrong).
 
     What is done, and with what, belongs to the trade of one of the two.
     """
-    rows = []
-    for index in range(count):
-        label = index % 2
-        writer = split.writer()
-        trade = split.rng.choice(TRADES)
-        other = _other_trade(split, trade)
-        fixed: dict[str, Callable[[], str]] = {
-            name: functools.partial(str, draw())
-            for prefix, each in (("", trade), ("b_", other))
-            for name, draw in writer.grammar.trade_slots(each, prefix).items()
-        }
-        pronoun = split.rng.choice(("he", "she"))
-        sentence, claim = split.rng.choice(_WINOGRAD)
-        right = "{b_agent}" if "{b_" in claim else "{agent}"
-        wrong = "{agent}" if right == "{b_agent}" else "{b_agent}"
-        slots = fixed | {"he": functools.partial(str, pronoun)}
-        hypothesis = f"The {right if label else wrong} {claim}"
-        rows.append((writer.grammar.fill(sentence, slots), writer.grammar.fill(hypothesis, slots), label))
-    split.rng.shuffle(rows)
-    return rows
+    label = index % 2
+    writer = split.writer()
+    trade = split.rng.choice(TRADES)
+    other = _other_trade(split, trade)
+    slots: dict[str, Callable[[], str]] = {
+        name: functools.partial(str, draw())
+        for prefix, each in (("", trade), ("b_", other))
+        for name, draw in writer.grammar.trade_slots(each, prefix).items()
+    }
+    slots["he"] = functools.partial(str, split.rng.choice(("he", "she")))
+    sentence, claim = split.rng.choice(_WINOGRAD)
+    right = "{b_agent}" if "{b_" in claim else "{agent}"
+    wrong = "{agent}" if right == "{b_agent}" else "{b_agent}"
+    hypothesis = f"The {right if label else wrong} {claim}"
+    return writer.grammar.fill(sentence, slots), writer.grammar.fill(hypothesis, slots), label

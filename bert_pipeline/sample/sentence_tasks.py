@@ -53,31 +53,22 @@ _OPINIONS: tuple[str, ...] = (
 )
 
 
-def acceptability(split: Split, count: int) -> list[tuple[int, str]]:
-    """(1 acceptable or 0 not, sentence). A broken sentence and its original are never both included."""
-    rows = []
-    for index in range(count):
-        label = index % 2
-        writer = split.writer()
-        slots = writer.person_slots(split.person())
-        template = split.rng.choice(split.rng.choice(_ERRORS))[1 - label]
-        rows.append((label, plain(writer.grammar.fill(template, slots))))
-    split.rng.shuffle(rows)
-    return rows
+def acceptability(split: Split, index: int) -> tuple[int, str]:
+    """Draw (1 acceptable or 0 not, sentence). A broken sentence and its original are never both included."""
+    label = index % 2
+    writer = split.writer()
+    slots = writer.person_slots(split.person())
+    template = split.rng.choice(split.rng.choice(_ERRORS))[1 - label]
+    return label, plain(writer.grammar.fill(template, slots))
 
 
-def sentiment(split: Split, count: int) -> list[tuple[str, int]]:
-    """(sentence in lower case, 1 praise or 0 blame): only the words of judgment differ."""
-    rows = []
-    for index in range(count):
-        label = index % 2
-        writer = split.writer()
-        slots = {
-            **writer.work_slots(split.work()),
-            **writer.reception_slots(bool(label)),
-            "part": lambda: split.rng.choice(WORK_PARTS),
-        }
-        sentence = plain(writer.grammar.fill(split.rng.choice(_OPINIONS), slots))
-        rows.append((sentence.lower(), label))
-    split.rng.shuffle(rows)
-    return rows
+def sentiment(split: Split, index: int) -> tuple[str, int]:
+    """Draw (sentence in lower case, 1 praise or 0 blame): only the words of judgment differ."""
+    label = index % 2
+    writer = split.writer()
+    slots = {
+        **writer.work_slots(split.work()),
+        **writer.reception_slots(bool(label)),
+        "part": lambda: split.rng.choice(WORK_PARTS),
+    }
+    return plain(writer.grammar.fill(split.rng.choice(_OPINIONS), slots)).lower(), label

@@ -103,7 +103,7 @@ def make_world(seed: int, num_articles: int) -> World:
 
 def make_traits(rng: random.Random, *names: str) -> dict[str, int]:
     """Draw a pole for each of the traits."""
-    return {name: rng.randrange(len(TRAITS[name].poles)) for name in names}
+    return {name: rng.randrange(len(TRAITS[name])) for name in names}
 
 
 def person_name(rng: random.Random, names: Names) -> tuple[str, str, bool]:
