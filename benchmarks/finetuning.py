@@ -30,7 +30,7 @@ from benchmarks.harness import (
     render,
     working_directory,
 )
-from benchmarks.inputs import sample_instances
+from benchmarks.inputs import sample_dump, sample_instances
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import evaluate
@@ -43,7 +43,6 @@ from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.errors import UsageError
-from bert_pipeline.sample import generate_sample
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import get_task, read_examples
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -232,10 +231,7 @@ def case_of(args: argparse.Namespace, device: str) -> FinetuningCase:
 
 def generated_tasks() -> Path:
     """Return the directory of generated task files, which is created if it is missing."""
-    directory = working_directory("finetuning") / "sample"
-    if not (directory / "manifest.json").is_file():
-        generate_sample(directory, num_articles=1200)
-    return directory
+    return sample_dump(working_directory("finetuning")).parent
 
 
 def fresh_model(size: str) -> Path:
