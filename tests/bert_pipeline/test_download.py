@@ -1,15 +1,15 @@
 """Dumps are downloaded completely or not at all, with network faults from a local server."""
 
+import contextlib
 import hashlib
-import http.server
 import json
 import random
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import Handler, serving
 
 from bert_pipeline.download import USER_AGENT, download_wikipedia
 from bert_pipeline.errors import InputError, UsageError
@@ -47,21 +47,9 @@ class Site:
         """Number of the next requests to reject, with `Retry-After: 17`."""
         self.has_ranges = True
         self.requests: list[tuple[str, str, str]] = []
-        site = self
+        self.url = ""
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                site.answer(self)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        self.thread.start()
-
-    def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
+    def answer(self, request: Handler) -> None:
         wanted = request.headers.get("Range", "")
         self.requests.append((request.path, wanted, request.headers.get("User-Agent", "")))
         if self.busy:
@@ -85,17 +73,23 @@ class Site:
             request.close_connection = True
         request.wfile.write(body)
 
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+
+@contextlib.contextmanager
+def served_site() -> Iterator[Site]:
+    site = Site()
+
+    class Served(Handler):
+        def do_GET(self) -> None:
+            site.answer(self)
+
+    with serving(Served) as site.url:
+        yield site
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    site = Site()
-    yield site
-    site.close()
+    with served_site() as site:
+        yield site
 
 
 def download(site: Site, output: Path, date: str = "20260101", **options: Any) -> Any:
@@ -154,12 +148,9 @@ def test_damaged_file_is_fetched_again_and_then_refused(site: Site, tmp_path: Pa
 
 
 def test_mirror_stands_in_for_a_site_without_the_file(site: Site, tmp_path: Path) -> None:
-    mirror = Site()
-    try:
-        del site.files[f"/testwiki/20260101/{NAME}"]
+    del site.files[f"/testwiki/20260101/{NAME}"]
+    with served_site() as mirror:
         download(site, tmp_path / "dump", sites=[site.url, mirror.url])
-    finally:
-        mirror.close()
     assert load_manifest(tmp_path / "dump", verify="sha256").counts["bytes"] == len(DATA)
 
 

@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import time
 import urllib.request
@@ -17,6 +15,7 @@ import dagster as dg
 import miniature
 import pytest
 from launch_query import LAUNCH
+from processes import Server, free_port
 from training_processes import ranks_of, training_processes, wait_until
 
 from bert_pipeline.manifest import load_manifest
@@ -65,29 +64,16 @@ def server(home: BertHome) -> Iterator[str]:
         for name in ("DAGSTER_HOME", "BERT_HOME"):
             patch.setenv(name, environment[name])
         open_instance(home).dispose()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with open(tmp_path / "webserver.log", "wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dagster", "dev", "-w", str(miniature.ROOT / "workspace.yaml"), "-p", str(port)],
-            cwd=miniature.ROOT,
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    port = free_port()
+    command = [sys.executable, "-m", "dagster", "dev", "-w", str(miniature.ROOT / "workspace.yaml"), "-p", str(port)]
+    server = Server("webserver", command, environment, tmp_path / "webserver.log", directory=miniature.ROOT)
     address = f"http://127.0.0.1:{port}"
+    server.start()
     try:
-        wait_until(lambda: answers(address), process)
+        server.wait(lambda: answers(address))
         yield address
     finally:
-        os.killpg(process.pid, signal.SIGINT)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        server.stop(signal.SIGINT)
 
 
 def ask(address: str, query: str, variables: dict[str, Any] | None = None) -> Any:
