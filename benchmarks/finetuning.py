@@ -248,7 +248,7 @@ def fresh_model(size: str) -> Path:
 
 def argument_parser(device: str) -> argparse.ArgumentParser:
     """Return the program's parser."""
-    parser = program("finetuning", __doc__)
+    parser = program("finetuning", __doc__, rounds=5, quick="one short round: shows that it runs")
     parser.add_argument("--data", type=Path, help="a folder of task files (default: generated ones)")
     parser.add_argument("--task", default="qnli", help="a classification task (default: %(default)s)")
     parser.add_argument("--squad", type=Path, help="a SQuAD 1.1 file (default: a generated one)")
@@ -261,8 +261,6 @@ def argument_parser(device: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--precision", default="bfloat16" if device == "cuda" else "float32", choices=["float32", "bfloat16"]
     )
-    parser.add_argument("--rounds", type=int, default=5, help="rounds; medians are printed")
-    parser.add_argument("--quick", action="store_true", help="one short round: shows that it runs")
     return parser
 
 

@@ -299,10 +299,6 @@ def test_page_cut_off_is_counted(tmp_path: Path, output: Path) -> None:
     assert manifest.counts["broken_files"] == 1
 
 
-def cut_bz2(text: str) -> bytes:
-    return bz2.compress(text.encode(), compresslevel=1)[:-30]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
