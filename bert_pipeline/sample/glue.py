@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.sample import pair_tasks, sentence_tasks
+from bert_pipeline.sample import glue_tasks
 from bert_pipeline.sample.splits import Split, make_split
 from bert_pipeline.sample.world import World
 
@@ -43,35 +43,35 @@ class TaskFiles:
 
 GLUE_FILES: tuple[TaskFiles, ...] = (
     TaskFiles(
-        folder="CoLA", draw=sentence_tasks.acceptability, header=(),
+        folder="CoLA", draw=glue_tasks.acceptability, header=(),
         layout=lambda index, row: ("sw01", row[0], "" if row[0] else "*", row[1]),
         test_header=("index", "sentence"), test_layout=lambda index, row: (index, row[1]),
     ),
     TaskFiles(
-        folder="SST-2", draw=sentence_tasks.sentiment, sizes=(200, 100, 100), header=("sentence", "label"),
+        folder="SST-2", draw=glue_tasks.sentiment, sizes=(200, 100, 100), header=("sentence", "label"),
         layout=lambda index, row: row,
         test_header=("index", "sentence"), test_layout=lambda index, row: (index, row[0]),
     ),
     TaskFiles(
-        folder="MRPC", draw=pair_tasks.paraphrase, header=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+        folder="MRPC", draw=glue_tasks.paraphrase, header=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
         layout=lambda index, row: (row[0], 2 * index + 1, 2 * index + 2, *row[1:]),
         test_header=("index", "#1 ID", "#2 ID", "#1 String", "#2 String"),
         test_layout=lambda index, row: (index, 2 * index + 1, 2 * index + 2, *row[1:]),
     ),
     TaskFiles(
-        folder="STS-B", draw=pair_tasks.similarity, header=(*_STS_COLUMNS, "score"),
+        folder="STS-B", draw=glue_tasks.similarity, header=(*_STS_COLUMNS, "score"),
         layout=lambda index, row: (index, "generated", "sample", "2020", f"{index:04d}", "none", "none", row[0], row[1],
                                    f"{row[2]:.3f}"),
     ),
     TaskFiles(
-        folder="QQP", draw=pair_tasks.duplicate,
+        folder="QQP", draw=glue_tasks.duplicate,
         header=("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
         layout=lambda index, row: (index, 2 * index + 1, 2 * index + 2, *row),
         test_header=("id", "question1", "question2"), test_layout=lambda index, row: (index, row[0], row[1]),
     ),
-    TaskFiles(folder="QNLI", draw=pair_tasks.answer, header=("index", "question", "sentence", "label")),
-    TaskFiles(folder="RTE", draw=pair_tasks.entailment, sizes=(400, 300, 100), header=_PREMISE_COLUMNS),
-    TaskFiles(folder="WNLI", draw=pair_tasks.pronoun, sizes=(400, 300, 100), header=_PREMISE_COLUMNS),
+    TaskFiles(folder="QNLI", draw=glue_tasks.answer, header=("index", "question", "sentence", "label")),
+    TaskFiles(folder="RTE", draw=glue_tasks.entailment, sizes=(400, 300, 100), header=_PREMISE_COLUMNS),
+    TaskFiles(folder="WNLI", draw=glue_tasks.pronoun, sizes=(400, 300, 100), header=_PREMISE_COLUMNS),
 )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def write_glue(directory: Path, world: World) -> dict[str, int]:
         ("test_matched", 100, MATCHED_GENRES), ("test_mismatched", 100, MISMATCHED_GENRES),
     ):  # fmt: skip
         part = name.partition("_")[0]
-        draw = functools.partial(pair_tasks.inference, genres=genres)
+        draw = functools.partial(glue_tasks.inference, genres=genres)
         path = f"MNLI/{name}.tsv"
         rows[path] = _write_mnli(directory / path, part, _examples(make_split(world, f"MNLI:{name}", part), size, draw))
     return rows

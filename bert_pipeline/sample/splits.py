@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from bert_pipeline.sample.articles import Writer
 from bert_pipeline.sample.lexicon import TRADES, Trade, seen, unseen
-from bert_pipeline.sample.names import Names
 from bert_pipeline.sample.world import (
+    Names,
     Organization,
     Person,
     Town,
