@@ -233,6 +233,7 @@ def run_timed(command: Sequence[str], *, one_core: bool) -> Timing:
         process = subprocess.Popen(command, stdout=output, stderr=errors)
         if one_core and cores:
             os.sched_setaffinity(process.pid, {cores[-1]})  # at once: an interpreter takes longer to start
+        # wait4 reports the processor time of this command only; RUSAGE_CHILDREN has that of earlier ones too.
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -265,6 +266,7 @@ class PeerEnvironment:
                 subprocess.run(pip, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_SECONDS)
             self.versions = {name: self._version(name) or "" for name in packages}
         except (OSError, subprocess.SubprocessError) as error:
+            # The last line of pip's output is the cause.
             lines = str(getattr(error, "stderr", "") or "").strip().splitlines()
             self.problem = lines[-1] if lines else str(error)
 

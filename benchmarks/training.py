@@ -106,6 +106,7 @@ class Meter:
             torch.cuda.synchronize(self.device)
         now = time.perf_counter()
         self.num_steps += 1
+        # The first step of a round is a warm-up: the clock starts at its end.
         if self.num_steps == 0:
             self._started = now
         else:
@@ -139,6 +140,8 @@ class OurTraining:
             first_step=0,
             first_position=0,
         )
+
+        # This object takes the tracker's place, so that it gets the metrics of every step.
         self.trainer = Trainer(
             config,
             phases=[phase],
@@ -194,6 +197,8 @@ def main(document: str) -> None:
     seconds = values.pop("seconds")
     instances = load_manifest(Path(values.pop("instances")), kind="instances")
     case = TrainingCase(**values | {"device": torch.device("cpu")}, instances=instances)
+
+    # As a rank of `bert pretrain` runs under the workflow: one thread each.
     keep_freed_memory()
     torch.set_num_threads(1)
     with process_group(RANK_TIMEOUT_SECONDS, "cpu") as group:

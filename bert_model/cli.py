@@ -18,7 +18,7 @@ from bert_pipeline import cli as pipeline_cli
 from bert_pipeline.cli import add_command
 from bert_pipeline.configuration import from_mapping, override
 from bert_pipeline.errors import BertError, PromotionError, UsageError
-from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.catalogue import TASK_FILES, TASKS
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"
 MODEL_HELP = "a local directory, a Hugging Face id, or an MLflow URI such as models:/bert-tiny-sst2@champion"
@@ -51,7 +51,7 @@ def commands() -> list[Command]:
             "Fine-tune a model on a task and score it on the task's dev set. Keeps the best model of a grid of "
             "learning rates and seeds.",
             [
-                Argument("task", metavar="TASK", help=" ".join(TASKS)),
+                Argument("task", metavar="TASK", help=" ".join([*TASKS, *TASK_FILES]) + ", or a YAML file"),
                 Argument("assignments", nargs="*", metavar="key=value", help="override, such as epochs=3"),
                 Argument("--data", required=True, type=Path, metavar="PATH", help="task files in the official layout"),
                 Argument("--model", required=True, metavar="MODEL", help=MODEL_HELP),
@@ -63,12 +63,18 @@ def commands() -> list[Command]:
         Command(
             "predict",
             run_predict,
-            "Predict for plain input, as JSON lines with probabilities. Besides the tasks: mlm fills [MASK], nsp "
-            "decides whether the second text follows the first.",
+            "Predict for plain input or a task's own files, as JSON lines with id, prediction and probabilities. "
+            "Besides the tasks: mlm fills [MASK], nsp decides whether the second text follows the first. Rows that "
+            "cannot be read go to FILE.rejected.jsonl, the others are answered, and the exit code is 1.",
             [
                 Argument("task", metavar="TASK|mlm|nsp"),
                 Argument("--model", required=True, action="append", metavar="MODEL", help=MODEL_HELP),
-                Argument("--input", default="-", metavar="FILE", help="one input per line; - is standard input"),
+                Argument(
+                    "--input",
+                    default="-",
+                    metavar="FILE",
+                    help="one input per line, or a data file of the task in any format; - is standard input",
+                ),
                 Argument("--output", default="-", metavar="FILE", help="- is standard output"),
             ],
         ),
@@ -249,8 +255,8 @@ def run_finetune(arguments: argparse.Namespace) -> int:
 
     config = task_configuration(arguments.task, override({}, arguments.assignments))
     data = load_task_data(arguments.task, arguments.data, arguments.dev_fraction)
-    for name in data.absent:
-        print(f"{arguments.task}: {name} is absent and left out", file=sys.stderr)
+    for note in data.notes():
+        print(f"{arguments.task}: {note}", file=sys.stderr)
     with WorkerPool(num_workers=arguments.workers) as pool:
         result = finetune(
             data, resolve_model(arguments.model), arguments.output, config, pool=pool, progress=_show_trial
@@ -273,8 +279,8 @@ def run_predict(arguments: argparse.Namespace) -> int:
     from bert_model.registry.resolve import resolve_model
 
     directories = [resolve_model(model) for model in arguments.model]
-    predict(arguments.task, directories, arguments.input, arguments.output)
-    return 0
+    counts = predict(arguments.task, directories, arguments.input, arguments.output)
+    return 1 if counts.rejected else 0
 
 
 def run_score(arguments: argparse.Namespace) -> int:
@@ -283,6 +289,8 @@ def run_score(arguments: argparse.Namespace) -> int:
     scores = score_files(
         arguments.task, arguments.data, arguments.predictions, arguments.na_prob, arguments.na_prob_thresh
     )
+    for what, count in scores.get("defects", {}).items():
+        print(f"{arguments.data}: {what}: {count:,}", file=sys.stderr)
     print(json.dumps(scores, indent=1))
     return 0
 

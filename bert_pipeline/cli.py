@@ -1,4 +1,4 @@
-"""Data commands of `bert`: download, corpus, vocab, instances, sample."""
+"""Data commands of `bert`: download, corpus, vocab, instances, sample, convert-triviaqa."""
 
 import argparse
 import contextlib
@@ -29,6 +29,7 @@ def add_commands(subparsers: Subparsers) -> None:
     _add_vocab(subparsers)
     _add_instances(subparsers)
     _add_sample(subparsers)
+    _add_triviaqa(subparsers)
 
 
 def add_command(subparsers: Subparsers, name: str, description: str) -> argparse.ArgumentParser:
@@ -41,19 +42,41 @@ def _add_download(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "download",
-        "Download a Wikipedia dump; an interrupted transfer is resumed, and checksums are verified.",
+        "Download a Wikipedia dump or the official task files. An interrupted transfer is resumed, and checksums are "
+        "verified. The task files' directory can be passed to --data.",
     )
-    parser.add_argument("what", choices=("wikipedia",), help="what to download")
+    parser.add_argument("what", choices=("wikipedia", "glue", "squad", "swag"), help="what to download")
     parser.add_argument("--output", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--wiki", default="enwiki", metavar="NAME", help="database name (default: %(default)s)")
-    parser.add_argument("--date", default="latest", metavar="YYYYMMDD", help="default: %(default)s")
+    parser.add_argument(
+        "--from",
+        dest="sources",
+        action="append",
+        default=[],
+        metavar="DIR|URL",
+        help="asked before the official site: a folder with files downloaded before (task files only), or a mirror",
+    )
+    parser.add_argument("--wiki", metavar="NAME", help="database name of the Wikipedia (default: enwiki)")
+    parser.add_argument("--date", metavar="YYYYMMDD", help="date of its dump (default: latest)")
     parser.set_defaults(run=_run_download)
 
 
 def _run_download(arguments: argparse.Namespace) -> int:
-    from bert_pipeline.download import download_wikipedia
+    from bert_pipeline.download import SITES, download_tasks, download_wikipedia
 
-    manifest = download_wikipedia(arguments.wiki, arguments.date, arguments.output)
+    if arguments.what == "wikipedia":
+        if folders := [source for source in arguments.sources if "://" not in source]:
+            raise UsageError(f"--from {folders[0]}: expected the address of a mirror; a dump on disk needs no download")
+        manifest = download_wikipedia(
+            arguments.wiki or "enwiki",
+            arguments.date or "latest",
+            arguments.output,
+            sites=(*arguments.sources, *SITES),
+        )
+    else:
+        for option in ("wiki", "date"):
+            if getattr(arguments, option) is not None:
+                raise UsageError(f"--{option} is about Wikipedia dumps; leave it out for {arguments.what}")
+        manifest = download_tasks(arguments.what, arguments.output, sources=arguments.sources)
     for path in manifest.file_paths():
         print(path)
     return 0
@@ -271,6 +294,27 @@ def _run_sample(arguments: argparse.Namespace) -> int:
 
     manifest = generate_sample(arguments.output, seed=arguments.seed, num_articles=arguments.num_articles)
     _report(manifest)
+    return 0
+
+
+def _add_triviaqa(subparsers: Subparsers) -> None:
+    parser = add_command(
+        subparsers,
+        "convert-triviaqa",
+        "Convert TriviaQA's Wikipedia part to SQuAD's form, for the fine-tuning that precedes SQuAD's in the paper. A "
+        "context is the start of a document that contains an answer.",
+    )
+    parser.add_argument("questions", type=Path, metavar="FILE", help="wikipedia-train.json")
+    parser.add_argument("--evidence", required=True, type=Path, metavar="DIR", help="the documents: evidence/wikipedia")
+    parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="train.json")
+    parser.set_defaults(run=_run_triviaqa)
+
+
+def _run_triviaqa(arguments: argparse.Namespace) -> int:
+    from bert_pipeline.tasks.triviaqa import convert_triviaqa
+
+    counts = convert_triviaqa(arguments.questions, arguments.evidence, arguments.output)
+    print(f"{arguments.output}: {', '.join(f'{count:,} {what}' for what, count in counts.items())}")
     return 0
 
 

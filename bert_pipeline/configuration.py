@@ -89,6 +89,7 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror}); give a YAML file") from error
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+    # An empty file is None, a lone word a string: both are valid YAML.
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path}: found {type(document).__name__}, expected a mapping of keys to values")
     return document
@@ -104,6 +105,7 @@ def override(mapping: Mapping[str, Any], assignments: Sequence[str]) -> dict[str
         key, separator, text = assignment.partition("=")
         if not separator or not key:
             raise ConfigurationError(f"{assignment!r}: expected key=value, such as seed=7")
+        # Walk to the mapping or list that holds the last part; mappings on the way are created.
         *parents, last = key.split(".")
         target = result
         for part in parents:
@@ -167,6 +169,7 @@ def _explain(error: ValidationError, config_class: Any, where: str = "") -> str:
         *parts, key = parts
         reason = f"required key missing: {key}"
     elif isinstance(cause := first.get("ctx", {}).get("error"), ConfigurationError):
+        # Raised by the class's own check: the text is complete.
         reason = str(cause)
     else:
         reason = f"found {found!r}, expected {_expectation(first)}"

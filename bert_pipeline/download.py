@@ -1,4 +1,4 @@
-"""Download of finished Wikipedia dumps, with resumed transfers and checked sha1.
+"""Download of finished Wikipedia dumps and of the official task files, with resumed transfers and checked hashes.
 
 https://meta.wikimedia.org/wiki/Data_dumps: the `dumpstatus.json` of a dump lists finished files, their sizes and
 checksums. https://foundation.wikimedia.org/wiki/Policy:Wikimedia_Foundation_User-Agent_Policy: one connection at a
@@ -9,6 +9,7 @@ import functools
 import hashlib
 import http.client
 import json
+import logging
 import os
 import re
 import shutil
@@ -18,10 +19,14 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.errors import InputError, UsageError, suggest
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
+from bert_pipeline.tasks.archive import extract_archive
+from bert_pipeline.tasks.catalogue import TASKS
+
+LOG = logging.getLogger(__name__)
 
 SITES = (
     "https://dumps.wikimedia.org",
@@ -34,6 +39,65 @@ USER_AGENT = "bert-workflow/0.1 (BERT pre-training corpus; one connection; Pytho
 
 _JOBS = ("articlesmultistreamdump", "articlesdump")
 """Multistream first; both contain the current revisions of articles."""
+
+
+class RemoteFile(NamedTuple):
+    """A file of a fixed content on a site."""
+
+    path: str
+    """Path on the site; its last part is the name of the file."""
+    size: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+def _remote_files(table: str) -> tuple[RemoteFile, ...]:
+    """Parse lines of path, size and sha256."""
+    rows = (line.split() for line in table.strip().splitlines())
+    return tuple(RemoteFile(path, int(size), sha256) for path, size, sha256 in rows)
+
+
+TASK_FILES: dict[str, tuple[str, tuple[RemoteFile, ...]]] = {
+    "glue": (
+        "https://dl.fbaipublicfiles.com",
+        _remote_files("""
+glue/data/CoLA.zip 376971 f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff
+glue/data/SST-2.zip 7439277 d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa
+glue/data/STS-B.zip 802872 e60a6393de5a8b5b9bac5020a1554b54e3691f9d600b775bd131e613ac179c85
+glue/data/QQP-clean.zip 41696084 40e7c862c04eb26ee04b67fd900e76c45c6ba8e6d8fab4f8f1f8072a1a3fbae0
+glue/data/MNLI.zip 312783507 e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633
+glue/data/QNLIv2.zip 10627589 e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5
+glue/data/RTE.zip 697150 6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee
+glue/data/WNLI.zip 28999 ae0e8e4d16f4d46d4a0a566ec7ecceccfd3fbfaa4a7a4b4e02848c0f2561ac46
+glue/data/AX.tsv 222257 0e13510b1bb14436ff7e2ee82338f0efb0133ecf2e73507a697dc210db3f05fd
+senteval/senteval_data/msr_paraphrase_train.txt 1047044 60a9b09084528f0673eedee2b69cb941920f0b8cd0eeccefc464a98768457f89
+senteval/senteval_data/msr_paraphrase_test.txt 441275 a04e271090879aaba6423d65b94950c089298587d9c084bf9cd7439bd785f784
+glue/data/mrpc_dev_ids.tsv 6222 971d7767d81b997fd9060ade0ec23c4fc31cbb226a55d1bd4a1bac474eb81dc7
+"""),
+    ),
+    "squad": (
+        "https://rajpurkar.github.io",
+        _remote_files("""
+SQuAD-explorer/dataset/train-v1.1.json 30288272 3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955
+SQuAD-explorer/dataset/dev-v1.1.json 4854279 95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9
+SQuAD-explorer/dataset/train-v2.0.json 42123633 68dcfbb971bd3e96d5b46c7177b16c1a4e7d4bdef19fb204502738552dede002
+SQuAD-explorer/dataset/dev-v2.0.json 4370528 80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8
+"""),
+    ),
+    "swag": (
+        "https://raw.githubusercontent.com",
+        _remote_files("""
+rowanz/swagaf/master/data/train.csv 28243333 5748b51126ac255c5a6f26e1ba473b51116d6c822aeb25e63ecba282c9d0e610
+rowanz/swagaf/master/data/val.csv 7893588 c0497b2cd7f3e6b7df995524b1853f62285d60d110d659b19545ca80b2903234
+rowanz/swagaf/master/data/test.csv 7817885 a689a1a4e892a65ca625c1f0fcf77bcce004b59ad1caeb134ca5ec080a711cb6
+"""),
+    ),
+}
+"""Suite -> its official site and files, with the sizes and hashes published in the dataset_infos.json files of
+huggingface/datasets and in url_checksums/ of tensorflow/datasets."""
 
 _CHUNK_BYTES = 1 << 20
 _MAX_WAIT = 60
@@ -66,10 +130,14 @@ def download_wikipedia(
     date, files = _latest_files(client, wiki) if date == "latest" else (date, _finished_files(client, wiki, date))
     parts = output.parent / f".{output.name}.download-{wiki}-{date}"
     parts.mkdir(parents=True, exist_ok=True)
-    _check_space(parts, files)
+    _check_space(parts, sum(int(entry["size"]) for entry in files.values()))
     done = 0
     for name, entry in files.items():
-        _fetch_file(client, parts / name, entry, functools.partial(_advance, progress, done))
+        remote = urllib.parse.urlsplit(entry["url"]).path
+        expected = ("sha1", str(entry["sha1"]))
+        _fetch_file(
+            client, parts / name, remote, int(entry["size"]), expected, functools.partial(_advance, progress, done)
+        )
         done += int(entry["size"])
     inputs = {name: {"name": name, "sha1": entry["sha1"]} for name, entry in files.items()}
     with publishing(output, kind="dump", configuration={"wiki": wiki, "date": date}, inputs=inputs) as draft:
@@ -79,6 +147,112 @@ def download_wikipedia(
         draft.provenance = {"sites": list(sites)}
     shutil.rmtree(parts, ignore_errors=True)
     return load_manifest(output, kind="dump")
+
+
+def download_tasks(
+    suite: str,
+    output: Path | str,
+    *,
+    sources: Sequence[str] = (),
+    attempts: int = 6,
+    retry_seconds: float = 5.0,
+    progress: Callable[[int], None] | None = None,
+) -> Manifest:
+    """Download the files of "glue", "squad" or "swag" and unpack them into a directory that `--data` takes.
+
+    `sources` are asked before the official site: folders that hold the files (below their names, or the paths of the
+    site), and mirrors of the site. A file in a folder is used if it has the published hash. Transfers are resumed as in
+    `download_wikipedia`. InputError if no source has a file, a hash does not match, or an archive lacks a task's file.
+    """
+    if suite not in TASK_FILES:
+        raise UsageError(f"unknown task files {suite!r}{suggest(suite, TASK_FILES)}")
+    output = Path(output)
+    site, files = TASK_FILES[suite]
+    folders = [Path(source) for source in sources if "://" not in source]
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder; give a folder with {files[0].name} or the address of a mirror")
+    client = _Client([*(source for source in sources if "://" in source), site], attempts, retry_seconds)
+    parts = output.parent / f".{output.name}.download-{suite}"
+    parts.mkdir(parents=True, exist_ok=True)
+    found = {file.name: _local_copy(file, folders) for file in files}
+    _check_space(parts, sum(file.size for file in files if found[file.name] is None))
+    done = 0
+    paths: dict[str, Path] = {}
+    for file in files:
+        path = found[file.name]
+        if path is None:
+            path = parts / file.name
+            advance = functools.partial(_advance, progress, done)
+            _fetch_file(client, path, f"/{file.path}", file.size, ("sha256", file.sha256), advance)
+        paths[file.name] = path
+        done += file.size
+    inputs = {file.name: {"name": file.name, "sha256": file.sha256} for file in files}
+    with publishing(output, kind="task_files", configuration={"suite": suite}, inputs=inputs) as draft:
+        if suite == "glue":
+            _unpack_glue(paths, draft.path, parts / "unpacked")
+        else:
+            for name, path in paths.items():
+                shutil.copyfile(path, draft.path / name)
+        draft.counts = {"files": len(files), "bytes": done}
+        draft.provenance = {"sources": [*sources, site]}
+    shutil.rmtree(parts, ignore_errors=True)
+    return load_manifest(output, kind="task_files")
+
+
+def _local_copy(file: RemoteFile, folders: Sequence[Path]) -> Path | None:
+    """Return the first local file with the published hash; a file with another hash is reported and passed over."""
+    for path in (folder / name for folder in folders for name in (file.name, file.path)):
+        if path.is_file():
+            digest = _digest(path, "sha256")
+            if digest == file.sha256:
+                return path
+            LOG.warning(f"{path}: sha256 is {digest}, the published one {file.sha256}; it is not used")
+    return None
+
+
+def _unpack_glue(paths: dict[str, Path], output: Path, scratch: Path) -> None:
+    """Lay out GLUE's files as the tasks name them: <folder>/<file>; the archives hold more than these."""
+    expected = {
+        f"{task.folder}/{file}"
+        for task in TASKS.values()
+        if task.suite == "glue"
+        for file in (task.train_file, *task.dev_files.values(), *task.test_files.values())
+    }
+    expected -= {f"MRPC/{name}.tsv" for name in ("train", "dev", "test")} | {"MNLI/diagnostic.tsv"}
+    for path in paths.values():
+        if path.suffix == ".zip":
+            shutil.rmtree(scratch, ignore_errors=True)
+            for name in expected.intersection(extract_archive(path, scratch)):
+                (output / name).parent.mkdir(exist_ok=True)
+                os.replace(scratch / name, output / name)
+    if missing := sorted(name for name in expected if not (output / name).is_file()):
+        raise InputError(f"the archives hold no {', '.join(missing)}; expected the files of GLUE's official archives")
+    (output / "AX").mkdir()
+    shutil.copyfile(paths["AX.tsv"], output / "AX" / "diagnostic.tsv")
+    train, test, dev_ids = (paths[name] for name in _MRPC_FILES)
+    _split_mrpc(train, test, dev_ids, output / "MRPC")
+
+
+_MRPC_FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
+
+
+def _split_mrpc(train_file: Path, test_file: Path, dev_ids_file: Path, folder: Path) -> None:
+    """Write MRPC's train, dev and test files from the original ones, as GLUE's download script does.
+
+    The pairs of `dev_ids_file` become the dev set; the labels of the test file are left out and its rows numbered.
+    """
+    dev_ids = {tuple(row.split("\t")) for row in dev_ids_file.read_text(encoding="utf-8").splitlines()}
+    header, *rows = train_file.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
+    sides: dict[str, list[str]] = {"train": [header], "dev": [header]}
+    for row in rows:
+        sides["dev" if tuple(row.split("\t")[1:3]) in dev_ids else "train"].append(row)
+    header, *rows = test_file.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
+    without_labels = [row.partition("\t")[2] for row in (header, *rows)]
+    sides["test"] = [f"{'index' if number < 0 else number}\t{row}" for number, row in enumerate(without_labels, -1)]
+    folder.mkdir()
+    for name, lines in sides.items():
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
 
 
 def newest_finished_dump(wiki: str, *, sites: Sequence[str] = SITES) -> str:
@@ -147,27 +321,38 @@ def _part_number(name: str) -> tuple[int, str]:
     return (int(match[1]) if match else 0, name)
 
 
-def _check_space(directory: Path, files: dict[str, dict[str, Any]]) -> None:
-    there = sum(path.stat().st_size for path in directory.iterdir())
-    needed = sum(int(entry["size"]) for entry in files.values()) - there
+def _check_space(directory: Path, size: int) -> None:
+    needed = size - sum(path.stat().st_size for path in directory.iterdir())
     free = shutil.disk_usage(directory).free
     if needed > free:
         raise InputError(f"{directory}: the download needs {needed:,} more bytes, and {free:,} are free")
 
 
-def _fetch_file(client: "_Client", path: Path, entry: dict[str, Any], progress: Callable[[int], None]) -> None:
-    """Download the rest of `path` and check it; a damaged file is downloaded once more."""
+def _fetch_file(
+    client: "_Client",
+    path: Path,
+    remote: str,
+    size: int,
+    expected: tuple[str, str],
+    progress: Callable[[int], None],
+) -> None:
+    """Download the rest of `path` and check its (algorithm, hash); a damaged file is downloaded once more."""
+    algorithm, published = expected
     for is_last in (False, True):
-        client.fetch(urllib.parse.urlsplit(entry["url"]).path, path, int(entry["size"]), progress)
-        with open(path, "rb") as stream:
-            found = hashlib.file_digest(stream, "sha1").hexdigest()
-        if found == entry["sha1"]:
+        client.fetch(remote, path, size, progress)
+        found = _digest(path, algorithm)
+        if found == published:
             return
         path.unlink()  # damaged in transfer
         if is_last:
             raise InputError(
-                f"{path.name}: sha1 is {found}, the dump site states {entry['sha1']}, twice; try again later"
+                f"{path.name}: {algorithm} is {found}, the published one is {published}, twice; try again later"
             )
+
+
+def _digest(path: Path, algorithm: str) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, algorithm).hexdigest()
 
 
 class _Client:

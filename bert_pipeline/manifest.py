@@ -84,11 +84,13 @@ def load_manifest(
         ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{manifest_path}: not a valid manifest ({error}); make the artifact again") from error
+    # A manifest that was edited or cut short cannot vouch for its files.
     if content_sha256(content) != document.get("content_sha256"):
         raise ArtifactError(f"{manifest_path}: its content does not match its own hash; make the artifact again")
     if kind is not None and content["kind"] != kind:
         raise ArtifactError(f"{directory}: found a {content['kind']}, expected a {kind}; give another path")
     manifest = Manifest(path=directory, content=content, provenance=provenance)
+    # Sizes cost one `stat` a file and catch interrupted copies; hashes read every byte.
     for name, entry in manifest.files.items():
         path = directory / name
         size = path.stat().st_size if path.is_file() else None
@@ -145,6 +147,7 @@ def publishing(
     with atomic_directory(directory) as temporary:
         draft = Draft(temporary)
         yield draft
+        # The artifact's identity: nothing here may depend on time, host, paths or workers.
         content = {
             "format_version": FORMAT_VERSION,
             "kind": kind,
@@ -153,6 +156,7 @@ def publishing(
             "configuration": dict(configuration),
             "inputs": dict(inputs),
         }
+        # The rest may differ between runs that make the same content.
         provenance = {
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "host": socket.gethostname(),
@@ -181,6 +185,7 @@ def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
         if not path.is_file():
             continue
         name = path.relative_to(draft.path).as_posix()
+        # Flush each file now: the manifest, written next, states that all of them are on disk.
         with open(path, "rb") as stream:
             os.fsync(stream.fileno())
         files[name] = {
@@ -189,6 +194,7 @@ def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
         }
         if name in draft.rows:
             files[name]["rows"] = draft.rows[name]
+    # A count for a missing file is an error of the caller, which would otherwise be dropped silently.
     unknown = set(draft.rows) - set(files)
     assert not unknown, f"rows were counted for files that were not written: {sorted(unknown)}"
     return files
@@ -204,21 +210,27 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
     temporary.mkdir()
     try:
         yield temporary
+        # `rename` does not replace a directory with files in it, so an older artifact moves aside first.
         if directory.exists():
             os.rename(directory, old)
         os.rename(temporary, directory)
         _flush_directory(directory.parent)
         shutil.rmtree(old, ignore_errors=True)
     finally:
+        if old.exists() and not directory.exists():
+            os.rename(old, directory)
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_abandoned_drafts(directory: Path) -> None:
-    """Remove the temporary directories of `directory` whose process was killed."""
+    """Remove the temporary directories of `directory` whose process was killed; put an artifact moved aside back."""
     for leftover in directory.parent.glob(f".{directory.name}.partial-*"):
-        process_id = leftover.name.rpartition("-")[2]
+        process_id = leftover.name.removesuffix("-old").rpartition("-")[2]
+        # A living process may still write to it. Its own id is of an earlier process: containers reuse ids.
         if process_id.isdigit() and int(process_id) != os.getpid() and Path(f"/proc/{process_id}").exists():
             continue
+        if leftover.name.endswith("-old") and not directory.exists():  # killed between the two renames
+            os.rename(leftover, directory)
         shutil.rmtree(leftover, ignore_errors=True)
 
 

@@ -15,6 +15,7 @@ def open_parquet(path: Path | str, schema: pa.Schema, what: str) -> pq.ParquetFi
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: not {what}: {error}") from error
+    # Further columns are allowed. The caller gets no file to close on an error, so it is closed here.
     found = file.schema_arrow
     for field in schema:
         if field.name not in found.names:

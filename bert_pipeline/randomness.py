@@ -15,6 +15,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 def combine(keys: np.ndarray | int, *counters: np.ndarray | int) -> np.ndarray:
     """Mix 64-bit keys with counters, one after another; arrays broadcast. Returns uint64."""
     state = _mixed(_as_uint64(keys) + _GOLDEN)
+    # Plus one, so that a counter of 0 changes the state as well.
     for counter in counters:
         state = _mixed(state + (_as_uint64(counter) + np.uint64(1)) * _GOLDEN)
     return state
@@ -43,6 +44,7 @@ def binomial_half(keys: np.ndarray, trials: np.ndarray) -> np.ndarray:
     heads = np.zeros(len(remaining), dtype=np.int64)
     word = 0
     while (open_rows := np.flatnonzero(remaining > 0)).size:
+        # The low bits of one 64-bit draw are up to 63 coins: a mask of all 64 would need a shift by 64.
         tossed = np.minimum(remaining[open_rows], 63)
         coins = combine(keys[open_rows], word) & ((np.uint64(1) << tossed.astype(np.uint64)) - np.uint64(1))
         heads[open_rows] += np.bitwise_count(coins)

@@ -54,8 +54,8 @@ ROOMS = {
     "bert_pipeline": (
         {"errors", "randomness"},
         {"configuration", "manifest", "parquet_io"},
-        {"beam", "download", "sample", "tasks", "wikipedia"},
-        {"corpus"},
+        {"beam", "sample", "tasks", "wikipedia"},
+        {"corpus", "download"},
         {"vocabulary"},
         {"instances"},
         {"cli"},

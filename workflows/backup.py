@@ -38,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.command == "create":
             manifest = create_backup(home, arguments.directory)
+            # The backup is not complete by itself where a database is on a server.
             for part, path in elsewhere(home).items():
                 print(f"{part} is kept elsewhere, by {path}: back it up there", file=sys.stderr)
         else:
@@ -64,6 +65,7 @@ def create_backup(home: BertHome, directory: Path) -> Manifest:
     if not parts:
         raise ArtifactError(f"{home.path}: holds neither runs nor models; set BERT_HOME")
     with publishing(directory, kind=BACKUP_KIND, configuration={}, inputs={}) as draft:
+        # In this order, what is copied later has all that the earlier copies refer to.
         copy_tree(dagster_home, draft.path / DAGSTER)
         copy_file(home.path / MLFLOW, draft.path / MLFLOW)
         copy_tree(home.artifacts, draft.path / ARTIFACTS)
@@ -84,6 +86,8 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
         raise ArtifactError(f"{target}: holds something already; set BERT_HOME to a new directory, or move it away")
     if dagster_directory(home) != target / DAGSTER or home.is_served:
         raise UsageError("DAGSTER_HOME or MLFLOW_TRACKING_URI leads out of BERT_HOME; unset them to restore it")
+
+    # The home appears when it is complete, with the paths of its new place.
     with atomic_directory(target) as temporary:
         for name in manifest.files:
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
@@ -114,6 +118,7 @@ def copy_tree(source: Path, target: Path) -> None:
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy one file if it exists; copy a database as a snapshot between two transactions."""
+    # A snapshot contains what SQLite's companion files hold; copied next to it, they would damage it.
     if source.name.endswith(SQLITE_COMPANIONS) or not source.is_file():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -135,6 +140,7 @@ def relocate(database: Path, old: Path, new: Path) -> None:
             for _, column, kind, *_ in connection.execute(f'pragma table_info("{table}")').fetchall():
                 if "CHAR" not in kind.upper() and "TEXT" not in kind.upper():
                     continue
+                # With a slash at the end, /srv/bert does not match /srv/bert2.
                 for before, after in ((old.as_uri(), new.as_uri()), (str(old), str(new))):
                     connection.execute(
                         f'update "{table}" set "{column}" = replace("{column}", ?, ?) where instr("{column}", ?) > 0',

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"workflows.run: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("workflows.run: interrupted; run the same command to go on", file=sys.stderr)
+        print("workflows.run: interrupted; run the same command to continue", file=sys.stderr)
         return 130
 
 
@@ -121,6 +121,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         if folder and not Path(folder).exists():
             raise InputError(f"--{suite} {folder}: no such folder")
         suites[suite] = str(Path(folder).resolve()) if folder else ""
+
+    # Without --tasks all of them; without --dev-fraction the share of the preset, which 0 overrides.
     tasks = checked_tasks([name for name in arguments.tasks.split(",") if name]) if arguments.tasks else TASK_NAMES
     dev_fraction = preset.finetuning.dev_fraction if arguments.dev_fraction is None else arguments.dev_fraction
     if not 0 <= dev_fraction < 1:
@@ -145,9 +147,12 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
     details = home.run_log(plan.dump)
     details.parent.mkdir(parents=True, exist_ok=True)
     print(f"{plan.dump} with the preset {plan.preset.name}: {', '.join(stages)}; details in {details}", flush=True)
+
+    # Shares are known for the whole demo only; any other run estimates each stage by itself.
     TIME_LEFT.begin(DEMO_SHARES if plan.preset.name == "demo" and tuple(stages) == STAGES else {})
     with open_instance(home, dumps=(DEFAULT_DUMP, plan.dump)) as instance:
         home.apply_environment()
+        # A killed run holds its slot of a pool, for which this one would wait.
         end_abandoned_runs(instance)
         for stage in stages:
             TIME_LEFT.enter(stage)
@@ -155,7 +160,7 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
             failed = run_stage(plan, stage, instance, details)
             seconds[stage] = time.monotonic() - started
             for partition in failed:
-                print(f"workflows.run: {stage} of {partition} failed; the cause stands above", file=sys.stderr)
+                print(f"workflows.run: {stage} of {partition} failed; the cause is above", file=sys.stderr)
             if failed:
                 return 1
     if "report" in stages:
@@ -173,6 +178,8 @@ def run_stage(plan: Plan, stage: str, instance: Any, details: Path) -> list[str]
     from workflows.lib.resources import dump_task_key
 
     job = defs().resolve_implicit_global_asset_job_def()
+
+    # One partition for each task in fine-tuning, one for the dump in every other stage.
     partitions: list[Any] = [plan.dump]
     if stage == "finetuning":
         partitions = [dump_task_key(plan.dump, task) for task in plan.tasks]
@@ -187,8 +194,10 @@ def run_stage(plan: Plan, stage: str, instance: Any, details: Path) -> list[str]
             raise_on_error=False,
         )
         if not result.success:
+            # Dagster ends an interrupted run in order and returns; `main` still has to learn of it.
             if was_interrupted(instance, result.run_id):
                 raise KeyboardInterrupt
+            # The other tasks are fine-tuned nevertheless.
             failed.append(str(partition))
         TIME_LEFT.reach(number / len(partitions))
     return failed

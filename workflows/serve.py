@@ -69,6 +69,8 @@ def serve_ui(arguments: argparse.Namespace) -> int:
         # Every user of the machine can read a command line, and the URI of a database may hold a password.
         os.environ["MLFLOW_BACKEND_STORE_URI"] = home.tracking_uri
         commands.append(mlflow_command(home, arguments))
+
+    # Each in a session of its own: Ctrl-C reaches this process only, which stops them in order.
     processes = [subprocess.Popen(command, cwd=ROOT, start_new_session=True) for command in commands]
     print(f"Dagster: http://{arguments.host}:{arguments.port}   MLflow: {home.mlflow_address}")
     print("Ctrl-C ends what was started here.", flush=True)
@@ -107,6 +109,7 @@ def serve_code(arguments: argparse.Namespace) -> int:
     jobs with retries start them again.
     """
     home = BertHome()
+    # Listed before the start: afterwards the runs of the new server have the same address.
     with open_instance(home) as instance:
         left = unfinished_runs_of(instance, os.environ.get(CODE_HOST_VARIABLE) or "localhost", arguments.port)
     home.apply_environment()
@@ -114,9 +117,13 @@ def serve_code(arguments: argparse.Namespace) -> int:
         *(sys.executable, "-m", "dagster", "api", "grpc", "--module-name", "workflows.definitions"),
         *("--host", arguments.host, "--port", str(arguments.port), "--location-name", "bert"),
     ]
+
+    # A signal is passed on to the server, and this process waits for its end.
     server = subprocess.Popen(ending_with_parent(command))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, _: server.send_signal(received))
+
+    # Not before the daemon has seen the new server: it could not start the runs again.
     if left and _has_settled(server, arguments.port, arguments.settling_seconds):
         with open_instance(home) as instance:
             for run_id in fail_runs(instance, left, "the code server that executed this run was ended"):
@@ -129,6 +136,7 @@ def _stop(processes: Sequence["subprocess.Popen[bytes]"], grace_seconds: float =
     for process in processes:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)
+    # One grace period for all processes together.
     deadline = time.monotonic() + grace_seconds
     for process in processes:
         try:
@@ -142,6 +150,7 @@ def _has_settled(server: "subprocess.Popen[bytes]", port: int, seconds: float) -
     """Wait until the server has listened for `seconds`; return False if it ends first."""
     since = None
     while server.poll() is None:
+        # The time counts from the first connection that succeeds.
         if since is None:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
                 since = time.monotonic()

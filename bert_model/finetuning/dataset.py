@@ -45,6 +45,8 @@ class EncodedSet:
     """(R,) or, for multiple choice, (N,) arrays, such as labels, start_positions and end_positions."""
     token_columns: Mapping[str, np.ndarray]
     """(T,) arrays, such as labels of tokens and character offsets."""
+    truncated: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    """Indices of the examples whose texts were cut to fit, ascending."""
 
     @property
     def num_rows(self) -> int:
@@ -75,6 +77,7 @@ class EncodedSet:
         Shapes are (B, S), or (B, C, S) for multiple choice; row columns become (B,), token labels (B, S). All are
         int64 except the float32 labels of a regression.
         """
+        # The rows of all units in one list, which `reshape(shape)` folds back into units.
         count = self.rows_per_example
         rows = (units[:, None] * count + np.arange(count)).reshape(-1)  # (B*C,)
         inside, tokens = self.token_indices(rows)
@@ -92,6 +95,8 @@ class EncodedSet:
             "attention_mask": inside.astype(np.int64).reshape(shape),
             "token_type_ids": in_segment_b.astype(np.int64).reshape(shape),
         }
+
+        # torch's losses take classes and positions as int64, numbers as float32.
         for name, values in self.row_columns.items():
             chosen = values[units]
             batch[name] = chosen if chosen.dtype == np.float32 else chosen.astype(np.int64)
@@ -115,6 +120,8 @@ class EncodedSet:
             path.stem: np.load(path, mmap_mode="r" if path.stat().st_size > 1 << 20 else None, allow_pickle=False)
             for path in sorted(directory.glob("*.npy"))
         }
+
+        # File names tell the kinds apart: row.NAME, token.NAME, and the set's own arrays without a dot.
         row_columns = {name[4:]: array for name, array in arrays.items() if name.startswith("row.")}
         token_columns = {name[6:]: array for name, array in arrays.items() if name.startswith("token.")}
         main = {name: array for name, array in arrays.items() if "." not in name}
@@ -126,6 +133,7 @@ class EncodedSet:
             "offsets": self.offsets,
             "segment_b_start": self.segment_b_start,
             "example_index": self.example_index,
+            "truncated": self.truncated,
             **{f"row.{name}": array for name, array in self.row_columns.items()},
             **{f"token.{name}": array for name, array in self.token_columns.items()},
         }
@@ -139,6 +147,7 @@ class RowCollector:
         self._segment_b_start: list[int] = []
         self._example_index: list[int] = []
         self._token_columns: dict[str, list[np.ndarray]] = {}
+        self._truncated: set[int] = set()
 
     def add(
         self, input_ids: list[int] | np.ndarray, segment_b_start: int, example_index: int, **token_columns: Any
@@ -152,10 +161,15 @@ class RowCollector:
             assert len(values) == len(row), f"{name}: {len(values)} values for {len(row)} tokens"
             self._token_columns.setdefault(name, []).append(np.asarray(values, dtype=np.int32))
 
+    def note_truncated(self, example_index: int) -> None:
+        """Record that texts of an example were cut to fit."""
+        self._truncated.add(example_index)
+
     def close(
         self, kind: str, num_examples: int, row_columns: Mapping[str, np.ndarray], *, rows_per_example: int = 1
     ) -> EncodedSet:
         """Return the set of all rows added."""
+        # Rows are joined end to end; `offsets` tells them apart.
         lengths = [len(row) for row in self._rows]
         return EncodedSet(
             kind=kind,
@@ -167,6 +181,7 @@ class RowCollector:
             example_index=np.asarray(self._example_index, dtype=np.int32),
             row_columns=dict(row_columns),
             token_columns={name: _joined(arrays) for name, arrays in self._token_columns.items()},
+            truncated=np.asarray(sorted(self._truncated), dtype=np.int32),
         )
 
 

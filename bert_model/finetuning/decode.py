@@ -4,6 +4,7 @@ The null threshold of SQuAD 2.0 is tuned here; metrics are the official ones.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -91,6 +92,7 @@ def evaluate(
             examples, encoded, logits, n_best_size=config.n_best_size, max_answer_length=config.max_answer_length
         )
         if task.has_impossible and null_threshold is None:
+            # Tuned on the F1 that each question has if it is answered, so every question is answered here.
             _, f1 = raw_scores(examples, choose_answers(answers, None))
             null_threshold = tune_threshold(answers, examples, f1)
         predictions = dict(choose_answers(answers, null_threshold if task.has_impossible else None))
@@ -106,17 +108,22 @@ def evaluate(
 
 
 def decode(task: Task, examples: Sequence[Any], encoded: EncodedSet, logits: np.ndarray) -> dict[str, Prediction]:
-    """Return the predictions of classification, regression, choice or tagging by example id.
+    """Return the predictions of classification, multilabel, regression, choice or tagging by example id.
 
-    `logits` are (N, labels), (N, 1), (N, C) and (T, labels) in this order of kinds.
+    `logits` are (N, labels), (N, labels), (N, 1), (N, C) and (T, labels) in this order of kinds. A label of multilabel
+    applies if its probability is above one half.
     """
     ids = [example.example_id for example in examples]
+    if task.kind == "multilabel":
+        return {key: tuple(itertools.compress(task.labels, row > 0)) for key, row in zip(ids, logits)}
     if task.kind == "classification":
         return {example_id: task.labels[index] for example_id, index in zip(ids, logits.argmax(axis=-1))}
     if task.kind == "regression":
         return {example_id: float(value) for example_id, value in zip(ids, logits[:, 0])}
     if task.kind == "choice":
         return {example_id: int(index) for example_id, index in zip(ids, logits.argmax(axis=-1))}
+
+    # Tagging: logits are per token, and each word is scored at one of them.
     chosen = logits.argmax(axis=-1)
     tags = [["O"] * len(example.words) for example in examples]
     for position, example, word in scored_words(encoded):
@@ -165,6 +172,7 @@ def span_answers(
     nulls: dict[int, SpanCandidate] = {}
     for row in range(encoded.num_rows):
         owner, begin = int(encoded.example_index[row]), int(encoded.offsets[row])
+        # "No answer" must hold in all windows of a question, so the window that supports it least decides.
         null = SpanCandidate(text="", start=0, start_logit=float(logits[begin, 0]), end_logit=float(logits[begin, 1]))
         nulls[owner] = min(nulls.get(owner, null), null, key=lambda candidate: candidate.score)
         candidates[owner] += _window_candidates(
@@ -186,6 +194,7 @@ def _window_candidates(
     context: str, encoded: EncodedSet, row: int, logits: np.ndarray, n_best_size: int, max_answer_length: int
 ) -> list[SpanCandidate]:
     """Return the best spans of one window, best first; none if it has no token of the context."""
+    # Tokens of the context only: from the start of segment B to its [SEP].
     window = slice(int(encoded.offsets[row]) + int(encoded.segment_b_start[row]), int(encoded.offsets[row + 1]) - 1)
     start_logits, end_logits = logits[window, 0], logits[window, 1]
     character_start = encoded.token_columns["character_start"][window]
@@ -197,6 +206,7 @@ def _window_candidates(
     ends = np.argsort(-end_logits, kind="stable")[:n_best_size]
     length = ends[None, :] - starts[:, None] + 1  # (starts, ends)
     valid_start, valid_end = np.nonzero((length >= 1) & (length <= max_answer_length))
+    # Stable sorts: equal scores keep the order of starts and ends, so that the choice is reproducible.
     scores = start_logits[starts[valid_start]] + end_logits[ends[valid_end]]
     pairs = [
         (int(starts[valid_start[index]]), int(ends[valid_end[index]]))
@@ -233,12 +243,15 @@ def tune_threshold(
     taken, which answers least.
     """
     odds = np.asarray([answers[example.example_id].null_odds for example in examples])
+    # Answering a question earns its F1; if it has no answer, it costs the point of "no answer".
     gain = np.asarray([f1[example.example_id] if example.answers else -1.0 for example in examples])
     order = np.argsort(odds, kind="stable")
     ranked = odds[order]
     totals = np.concatenate([[0.0], np.cumsum(gain[order])])  # after answering the k questions of the lowest odds
     cuts = np.flatnonzero(np.concatenate([[True], ranked[1:] > ranked[:-1], [True]]))  # equal odds stay together
     best = cuts[int(np.argmax(totals[cuts]))]
+
+    # At either end any distance separates; between two questions the middle does.
     if best == 0:
         return float(ranked[0]) - 1.0
     if best == len(ranked):
@@ -273,6 +286,11 @@ def official_n_best(answer: SpanAnswer, *, with_null: bool) -> list[dict[str, An
 def _with_probabilities(candidates: Sequence[SpanCandidate]) -> list[tuple[SpanCandidate, float]]:
     probabilities = softmax(np.asarray([candidate.score for candidate in candidates]))
     return [(candidate, round(float(value), 6)) for candidate, value in zip(candidates, probabilities)]
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Return the probability of each label by itself."""
+    return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -46,6 +46,8 @@ def _encode_text(
     if all(example.label is not None for example in examples):
         if task.kind == "regression":
             columns["labels"] = np.asarray([float(e.label) for e in examples], dtype=np.float32)  # type: ignore[arg-type]
+        elif task.kind == "multilabel":  # (N, labels)
+            columns["labels"] = np.asarray([[x in e.label for x in task.labels] for e in examples], dtype=np.float32)  # type: ignore[operator]
         else:
             columns["labels"] = _class_labels(task, examples)
     return collector.close(task.kind, len(examples), columns)
@@ -73,6 +75,8 @@ def _encode_choice(
                 f"{task.name}: example {example.example_id} has {len(example.endings)} endings, expected {count} as "
                 f"the first example has"
             )
+
+    # The rows of an example follow one another, which `rows_per_example` relies on.
     pairs: list[tuple[str, str | None]] = [(e.context, ending) for e in examples for ending in e.endings]
     collector = _encode_pairs(pairs, tokenizer, config.max_seq_length, rows_per_example=count)
     columns: dict[str, np.ndarray] = {}
@@ -84,21 +88,27 @@ def _encode_choice(
 def _encode_pairs(
     pairs: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, max_seq_length: int, rows_per_example: int = 1
 ) -> RowCollector:
+    # Tokenize in two large batches; pairs without a second text have none in the second.
     ids_a = tokenizer.encode_batch([text_a for text_a, _ in pairs])
     with_b = [text_b for _, text_b in pairs if text_b is not None]
     ids_b = iter(tokenizer.encode_batch(with_b) if with_b else [])
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
     collector = RowCollector()
     for index, ((_, text_b), a) in enumerate(zip(pairs, ids_a)):
+        # [CLS] and [SEP] take two places around one text, and three in a pair.
         if text_b is None:
             row = [cls, *a[: max_seq_length - 2], sep]
             segment_b_start = len(row)
+            num_tokens = len(a) + 2
         else:
             b = next(ids_b)
             keep_a, keep_b = truncated_pair(len(a), len(b), max_seq_length - 3)
             segment_b_start = keep_a + 2
             row = [cls, *a[:keep_a], sep, *b[:keep_b], sep]
+            num_tokens = len(a) + len(b) + 3
         collector.add(row, segment_b_start, index // rows_per_example)
+        if num_tokens > len(row):
+            collector.note_truncated(index // rows_per_example)
     return collector
 
 
@@ -115,6 +125,8 @@ def truncated_pair(length_a: int, length_b: int, budget: int) -> tuple[int, int]
         length_a -= from_longer
     else:
         length_b -= from_longer
+
+    # If anything is left to cut, both sides are equal: it is taken in turn, from B first.
     return length_a - excess // 2, length_b - (excess + 1) // 2
 
 
@@ -126,8 +138,9 @@ def _encode_span(
     In training, a window without the whole first answer has both positions at [CLS], as in google's run_squad.py; so
     do the windows of a question without an answer.
     """
+    # Besides the question, [CLS], two [SEP] and at least one token of the context must fit.
     query_room = min(config.max_query_length, config.max_seq_length - 4)
-    questions = [ids[:query_room] for ids in tokenizer.encode_batch([e.question for e in examples])]
+    questions = tokenizer.encode_batch([e.question for e in examples])
     # A paragraph has several questions: tokenize it once.
     contexts = list(dict.fromkeys(e.context for e in examples))
     encoded = dict(zip(contexts, tokenizer.encode_batch_with_offsets(contexts)))
@@ -135,13 +148,17 @@ def _encode_span(
         context: (np.asarray(e.ids, dtype=np.int32), np.asarray(e.offsets, dtype=np.int32).reshape(-1, 2))
         for context, e in encoded.items()
     }
+
+    # One row for each window of each question.
     collector = RowCollector()
     starts: list[int] = []
     ends: list[int] = []
     labeled = all(example.answers or example.is_impossible for example in examples)
     for index, (example, question) in enumerate(zip(examples, questions)):
         ids, characters = arrays[example.context]
-        head = np.asarray([tokenizer.cls_id, *question, tokenizer.sep_id], dtype=np.int32)
+        head = np.asarray([tokenizer.cls_id, *question[:query_room], tokenizer.sep_id], dtype=np.int32)
+        if len(question) > query_room:
+            collector.note_truncated(index)
         room = config.max_seq_length - len(head) - 1
         windows = span_windows(len(ids), room, config.doc_stride)
         answer = _answer_tokens(example, characters) if labeled else None
@@ -159,6 +176,7 @@ def _encode_span(
                 starts.append(len(head) + answer[0] - first)
                 ends.append(len(head) + answer[1] - first)
             else:
+                # This window has no whole answer: the target is [CLS], the first token.
                 starts.append(0)
                 ends.append(0)
     positions: dict[str, np.ndarray] = {}
@@ -204,6 +222,8 @@ def maximum_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
     if len(windows) == 1:
         first, end = windows[0]
         return [np.ones(end - first, dtype=bool)]
+
+    # Tokens outside of a window score -1 there; argmax takes the first of equal windows.
     num_tokens = windows[-1][1]
     scores = np.full((len(windows), num_tokens), -1.0)
     for row, (first, end) in zip(scores, windows):
@@ -250,6 +270,7 @@ def _encode_tagging(
             columns: dict[str, list[int]] = {"example": [-1], "word": [-1], "labels": [IGNORED_LABEL]}
             for word in range(first, end):
                 row.extend(pieces[word])
+                # Only the first piece of a scored word has an example, a word and a label.
                 is_scored = scored_first <= word < scored_end
                 rest = len(pieces[word]) - 1
                 columns["example"] += [owners[word][0] if is_scored else -1, *[-1] * rest]
@@ -311,6 +332,7 @@ def document_windows(piece_counts: np.ndarray, room: int) -> Iterator[tuple[int,
     target = total / num_runs  # runs of equal length, so that the last one is not short
     scored_first = 0
     while scored_first < num_words:
+        # A run ends with the last word that fits into the target, but has at least one.
         limit = starts[scored_first] + target
         scored_end = max(scored_first + 1, int(np.searchsorted(ends, limit, side="right")))
         used = int(ends[scored_end - 1] - starts[scored_first])
@@ -329,6 +351,7 @@ def document_windows(piece_counts: np.ndarray, room: int) -> Iterator[tuple[int,
 
 _ENCODERS: dict[str, Callable[[Task, Sequence[Any], Tokenizer, FinetuningConfig], EncodedSet]] = {
     "classification": _encode_text,
+    "multilabel": _encode_text,
     "regression": _encode_text,
     "choice": _encode_choice,
     "span": _encode_span,

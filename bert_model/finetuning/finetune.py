@@ -211,6 +211,11 @@ def check_fit(
     for name, examples in (("training", data.train), *data.dev.items()):
         if not examples:
             raise UsageError(f"{task.name}: no {name} examples; check the files, or give a larger dev_fraction")
+    if task.kind in ("classification", "multilabel") and len(found := {example.label for example in data.train}) == 1:
+        raise UsageError(
+            f"{task.name}: every training example has the label {next(iter(found))!r}, expected two or more of "
+            f"{', '.join(task.labels)}; check the file and the task's labels"
+        )
 
 
 def model_identity(model: Path) -> dict[str, str]:

@@ -71,6 +71,8 @@ def compute_activations(
     encoder.eval()
     device = encoder.embeddings.word_embeddings.weight.device
     shape = (len(encoded.input_ids), encoder.config.hidden_size)
+
+    # One file for each state, so that a trial maps only those that it reads.
     arrays: list[np.ndarray]
     if directory is not None:
         directory.mkdir(parents=True)
@@ -80,6 +82,8 @@ def compute_activations(
         ]
     else:
         arrays = [np.empty(shape, dtype=dtype) for _ in states]
+
+    # In batches of similar length; each token's states go to its own place in the arrays.
     for rows in prediction_batches(encoded.lengths(), TOKENS_PER_BATCH):
         batch = {
             name: torch.from_numpy(array).to(device) for name, array in encoded.padded(rows, pad_id=pad_id).items()
@@ -88,6 +92,7 @@ def compute_activations(
             batch["input_ids"], batch["attention_mask"], batch["token_type_ids"], output_hidden_states=True
         )
         assert output.hidden_states is not None
+        # Padding is dropped: row t of each array belongs to token t of the set.
         inside, tokens = encoded.token_indices(rows)
         for array, state in zip(arrays, states):
             array[tokens] = output.hidden_states[state].cpu().numpy()[inside]
@@ -135,4 +140,4 @@ def initial_encoder(model: Path, config: BertConfig, weights: str, seed: int) ->
     """Return the frozen encoder of a feature-based training: pre-trained, or random weights drawn by the seed."""
     if weights == "random":
         return new_model(BertModel, config, seed=seed)
-    return load_model(BertModel, model, config=config)[0]
+    return load_model(BertModel, model, config=config, log=False)[0]

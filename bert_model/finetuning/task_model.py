@@ -16,15 +16,15 @@ from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import Evaluation, official_n_best
 from bert_model.finetuning.frozen_features import compute_activations
 from bert_model.finetuning.predict_logits import predict_logits
-from bert_model.finetuning.trial import TrialJob, names_head_class
+from bert_model.finetuning.trial import TrialJob
 from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.heads import HEAD_CLASSES, BertForTask, Tagger, chosen_states
-from bert_model.model.weights import load_model, save_model
+from bert_model.model.weights import load_model, read_weights, save_model
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.tasks.catalogue import TASKS, Task
+from bert_pipeline.tasks.catalogue import CLASS_KINDS, TASKS, Task
 from bert_pipeline.tasks.task import get_task
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -59,6 +59,7 @@ class TaskModel:
         """Compute the outputs that `decode` takes, on `num_threads` CPU threads or the current number."""
         encoder = self.model.bert if isinstance(self.model, BertForTask) else self.encoder
         assert encoder is not None, "a tagger reads a frozen encoder"
+        # Kernels are chosen on this machine, which may not be the one of the training.
         onednn = onednn_choice(encoder.config, device=next(self.model.parameters()).device)
         with cpu_settings(onednn=onednn, num_threads=num_threads):
             features = None
@@ -85,7 +86,7 @@ def write_task_model(
     model: nn.Module
     if feature_input:
         # The encoder is the pre-trained one, without the dropouts and labels of a task.
-        encoder, _ = load_model(BertModel, job.model)
+        encoder, _ = load_model(BertModel, job.model, log=False)
         save_model(encoder, directory, tokenizer)
         save_file(tensors, directory / TAGGER_NAME)
         model = _tagger(tensors, feature_input, job.config, len(task.labels), encoder)
@@ -93,6 +94,8 @@ def write_task_model(
         model = new_model(HEAD_CLASSES[task.kind], job.model_config, seed=job.trial.seed)
         model.load_state_dict(tensors)
         save_model(model, directory, tokenizer)
+
+    # The directory explains itself: a task that is not in TASKS is described in task.json.
     document = {
         "task": task.name,
         **({} if TASKS.get(task.name) == task else {"description": to_mapping(task)}),
@@ -121,6 +124,7 @@ def load_task_model(directory: Path | str, task_name: str | None = None) -> Task
     """
     directory = Path(directory)
     facts = read_task_facts(directory)
+    # A model of another author has no task.json: the caller names the task, and the default settings apply.
     if facts is None:
         if task_name is None:
             raise UsageError(
@@ -133,9 +137,12 @@ def load_task_model(directory: Path | str, task_name: str | None = None) -> Task
             raise UsageError(
                 f"{directory}: was fine-tuned for {facts['task']}, not for {expected}; give a model of that task"
             )
+        # As `write_task_model` left it: only a task outside of TASKS has a description.
         described = facts.get("description")
         task = from_mapping(Task, described, where=str(directory / TASK_NAME)) if described else get_task(facts["task"])
         config = from_mapping(FinetuningConfig, facts["configuration"], where=str(directory / TASK_NAME))
+
+    # A feature-based model is a frozen encoder with a tagger in a file of its own.
     tokenizer = Tokenizer.from_directory(directory)
     if feature_input := facts.get("feature_input"):
         encoder, _ = load_model(BertModel, directory)
@@ -144,7 +151,9 @@ def load_task_model(directory: Path | str, task_name: str | None = None) -> Task
         return TaskModel(
             task=task, facts=facts, config=config, model=model.eval(), encoder=encoder.eval(), tokenizer=tokenizer
         )
-    if task.kind in ("classification", "tagging") and not facts:
+
+    # Everything else is an encoder with a head; a head of random weights would answer at chance, without any error.
+    if task.kind in CLASS_KINDS and not facts:
         task = dataclasses.replace(task, labels=_labels_of_head(directory, task))
     model, report = load_model(HEAD_CLASSES[task.kind], directory)
     head = [name for name in report.created if not name.startswith("bert.pooler")]
@@ -163,15 +172,19 @@ def _labels_of_head(directory: Path, task: Task) -> tuple[str, ...]:
     has another number of outputs, or names that are not the task's.
     """
     config = BertConfig.from_directory(directory)
-    if not names_head_class(directory, task.kind):
+    if read_weights(directory).architecture != HEAD_CLASSES[task.kind].__name__:
         return task.labels  # loading will raise that the head is missing
     if config.num_labels != len(task.labels):
         raise InputError(
             f"{directory}: its head has {config.num_labels} outputs, {task.name} has {len(task.labels)} labels"
         )
+
+    # LABEL_0 and so on are the names that transformers gives to outputs without one.
     unnamed = not config.labels or all(name.startswith("LABEL_") for name in config.labels)
     if unnamed or all(label.isdecimal() for label in task.labels):
         return task.labels
+
+    # Names may differ in case only.
     known = {label.casefold(): label for label in task.labels}
     names = [name.casefold() for name in config.labels]
     if set(names) != set(known):
@@ -213,6 +226,8 @@ def write_predictions(directory: Path, split: str, examples: Sequence[Any], eval
         with open(folder / f"{split}.jsonl", "w", encoding="utf-8") as stream:
             stream.writelines(lines)
         return {f"{PREDICTIONS}/{split}.jsonl": len(examples)}
+
+    # The official tools read one JSON object for each file, by question id.
     documents: dict[str, Any] = {f"{split}.json": evaluation.predictions}
     documents[f"{split}.nbest.json"] = {
         key: official_n_best(answer, with_null=evaluation.null_threshold is not None)

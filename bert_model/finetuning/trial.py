@@ -28,7 +28,7 @@ from bert_model.finetuning.frozen_features import Activations
 from bert_model.finetuning.predict_logits import forward, predict_logits, to_tensors
 from bert_model.finetuning.search import Trial
 from bert_model.model.bert import BertModel, new_model
-from bert_model.model.config import CONFIG_NAME, IGNORED_LABEL, BertConfig
+from bert_model.model.config import IGNORED_LABEL, BertConfig
 from bert_model.model.cpu_kernels import Shape, cpu_settings
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.weights import load_model
@@ -36,6 +36,7 @@ from bert_model.training.distributed import autocast
 from bert_model.training.optimizer import build_optimizer, clip_gradients, set_learning_rate
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at
 from bert_pipeline.manifest import atomic_write
+from bert_pipeline.tasks.catalogue import CLASS_KINDS
 
 MAX_REPORTED_LOSSES = 20
 OUTPUT_SUFFIX = ".npz"
@@ -50,6 +51,8 @@ class TrialJob:
     """The task's kind, which decides the head."""
     labels: tuple[str, ...]
     """The head's outputs."""
+    class_weights: tuple[float, ...] = ()
+    """Weight of each output's examples in the loss; () for equal weights."""
     config: FinetuningConfig
     model: Path
     """Directory with the pre-trained weights."""
@@ -160,14 +163,14 @@ def initial_model(job: TrialJob, *, label_mean: float = 0.0) -> nn.Module:
     model_class, seed = HEAD_CLASSES[job.kind], job.trial.seed
     pretrained = job.trial.initialization.weights == "pretrained"
     if pretrained and job.keeps_head:
-        return load_model(model_class, job.model, seed=seed, config=job.model_config)[0]
+        return load_model(model_class, job.model, seed=seed, config=job.model_config, log=False)[0]
     model = new_model(model_class, job.model_config, seed=seed)
     if job.kind == "regression":
         # A short training would otherwise spend its steps on finding the mean.
         with torch.no_grad():
             model.get_submodule("classifier").get_parameter("bias").fill_(label_mean)
     if pretrained:
-        encoder, _ = load_model(BertModel, job.model, seed=seed, config=job.model_config)
+        encoder, _ = load_model(BertModel, job.model, seed=seed, config=job.model_config, log=False)
         weights = encoder.state_dict()
         own = model.get_submodule("bert")
         own.load_state_dict({name: weights[name] for name in own.state_dict()})  # some heads have no pooler
@@ -226,19 +229,28 @@ def _backward(
     """Accumulate the gradients of a batch over its micro-batches; return its mean loss."""
     micro_batches = np.array_split(batch, min(job.config.gradient_accumulation, len(batch)))
     padded = [to_tensors(train, units, job.pad_id, device, features) for units in micro_batches]
-    weight = max(1, sum(_loss_weight(job.kind, tensors) for tensors in padded))
+    class_weights = torch.tensor(job.class_weights, device=device) if job.class_weights else None
+    weight = sum(_loss_weight(job.kind, tensors, class_weights) for tensors in padded) or 1
     total = 0.0
     for tensors in padded:
         with autocast(device, job.config.precision):
             outputs = forward(model, tensors)
-        loss = _summed_loss(job.kind, outputs.float(), tensors) / weight
+        loss = _summed_loss(job.kind, outputs.float(), tensors, class_weights) / weight
         torch.autograd.backward(loss)
         total += float(loss.detach())
     return total
 
 
-def _summed_loss(kind: str, outputs: Tensor, tensors: dict[str, Tensor]) -> Tensor:
-    """Sum the loss over a batch: cross-entropy, squared error, or for spans the mean of both positions' entropies."""
+def _summed_loss(kind: str, outputs: Tensor, tensors: dict[str, Tensor], class_weights: Tensor | None) -> Tensor:
+    """Sum the loss over a batch.
+
+    Cross-entropy, of each label's yes or no (multilabel), squared error, or for spans the mean of both positions'
+    entropies. Class weights multiply the terms of their class, for multilabel those where it applies.
+    """
+    if kind == "multilabel":
+        return functional.binary_cross_entropy_with_logits(
+            outputs, tensors["labels"], pos_weight=class_weights, reduction="sum"
+        )
     if kind == "regression":
         return functional.mse_loss(outputs.squeeze(-1), tensors["labels"], reduction="sum")
     if kind == "span":
@@ -246,12 +258,20 @@ def _summed_loss(kind: str, outputs: Tensor, tensors: dict[str, Tensor]) -> Tens
         end = functional.cross_entropy(outputs[..., 1], tensors["end_positions"], reduction="sum")
         return (start + end) / 2
     return functional.cross_entropy(
-        outputs.flatten(0, -2), tensors["labels"].flatten(), reduction="sum", ignore_index=IGNORED_LABEL
+        outputs.flatten(0, -2),
+        tensors["labels"].flatten(),
+        weight=class_weights,
+        reduction="sum",
+        ignore_index=IGNORED_LABEL,
     )
 
 
-def _loss_weight(kind: str, tensors: dict[str, Tensor]) -> int:
-    """Return the number of terms in a batch's loss."""
+def _loss_weight(kind: str, tensors: dict[str, Tensor], class_weights: Tensor | None) -> float:
+    """Return the number of terms in a batch's loss, or the sum of their class weights."""
+    if kind == "multilabel":
+        return tensors["labels"].numel()
+    if class_weights is not None:
+        return float(class_weights[tensors["labels"][tensors["labels"] != IGNORED_LABEL]].sum())
     if kind == "tagging":
         return int((tensors["labels"] != IGNORED_LABEL).sum())
     return len(tensors["input_ids"])
@@ -281,13 +301,7 @@ def head_labels(kind: str, labels: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of the head's outputs in config.json; spans and choices have none."""
     if kind == "regression":
         return ("score",)
-    return labels if kind in ("classification", "tagging") else ()
-
-
-def names_head_class(directory: Path, kind: str) -> bool:
-    """Return whether the config.json of a directory names the model class of this kind of task."""
-    document = json.loads((directory / CONFIG_NAME).read_text(encoding="utf-8"))
-    return HEAD_CLASSES[kind].__name__ in (document.get("architectures") or [])
+    return labels if kind in CLASS_KINDS else ()
 
 
 FACTS = "facts"

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,18 +19,21 @@ from bert_model.finetuning.trial import (
     OUTPUT_SUFFIX,
     TrialJob,
     TrialOutput,
-    names_head_class,
     read_output,
     task_overrides,
 )
 from bert_model.finetuning.worker_pool import WorkerDiedError, WorkerPool
+from bert_model.model.bert import BertModel
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Shape
-from bert_model.model.heads import states_of
+from bert_model.model.heads import HEAD_CLASSES, states_of
+from bert_model.model.weights import fill_model, read_weights
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int, str], None]
 """Called with (finished trials, trials of this stage, one line about the last one)."""
@@ -116,7 +120,15 @@ class TrialRunner:
         overrides = task_overrides(config, task.kind, task.labels)
         self.task_config = dataclasses.replace(model_config, **overrides)
         same_shape = (model_config.labels, model_config.head) == (self.task_config.labels, self.task_config.head)
-        self.keeps_head = same_shape and names_head_class(model, task.kind)
+        weights, head_class = read_weights(model), HEAD_CLASSES[task.kind]
+        self.keeps_head = same_shape and weights.architecture == head_class.__name__
+
+        # Weights that do not fit are refused before any work, and what trials use is logged once for all of them.
+        if task.feature_based:
+            _, report = fill_model(BertModel, model_config, weights)
+        else:
+            _, report = fill_model(head_class, self.task_config, weights, new_task_head=not self.keeps_head)
+        logger.info("%s: %s", model, report)
 
         # Trials read encoded examples from disk. An interrupted process may have left sets half-written.
         self.sets = scratch / "sets"
@@ -126,6 +138,11 @@ class TrialRunner:
         self.dev = {split: encode_examples(task, examples, tokenizer, config) for split, examples in data.dev.items()}
         for name, encoded in {"train": self.train, **self.dev}.items():
             encoded.save(self.sets / name)
+            if cut := len(encoded.truncated):
+                logger.warning(
+                    f"{task.name}: {cut} of {encoded.num_examples} examples of {name} were cut to fit into "
+                    f"max_seq_length {config.max_seq_length}"
+                )
 
     def run_trials(self, trials: Sequence[Trial]) -> list[TrialResult]:
         """Run and score trials, the longest first so that the workers end together."""
@@ -172,6 +189,7 @@ class TrialRunner:
             trial=trial,
             kind=task.kind,
             labels=task.labels,
+            class_weights=tuple(task.class_weights.get(label, 1.0) for label in task.labels if task.class_weights),
             config=self.config,
             model=self.model,
             model_config=self.task_config,

@@ -1,21 +1,35 @@
-"""Inputs of predictions: text lines, tab-separated fields, JSON lines or CoNLL columns, from a file or stdin."""
+"""Inputs of predictions: a task's own files, or plain input as lines of text, tab-separated fields or JSON lines.
+
+The first lines of a file decide, so that header, ids and labels of a data file are never taken for text.
+"""
 
 import contextlib
+import dataclasses
+import io
 import itertools
 import json
+import logging
+import re
+import statistics
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import atomic_write
+from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.ner import DOCUMENT_MARK
+from bert_pipeline.tasks.tables import table_format
+from bert_pipeline.tasks.task import is_task_file, stream_examples
 from bert_pipeline.vocabulary.tokenizer import pre_tokenizer
 
+logger = logging.getLogger(__name__)
+
 PredictionInput = dict[str, Any]
-"""One input: the fields of its form, as `FIELDS` names them."""
+"""One input: the fields of its form, as `FIELDS` names them, and its "id"."""
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -26,65 +40,243 @@ FIELDS: dict[str, tuple[str, ...]] = {
 }
 """Fields of an input of each form; an input to tag may have "words" instead of "text"."""
 
+HEAD_LINES = 512
+"""Number of lines by which a file is recognized."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One row of an input file: an input, a blank line, or the reason why it cannot be read."""
+
+    item: PredictionInput
+    """The input; of other rows the id alone, None where it is not known."""
+    where: str
+    """File and line, or file and id."""
+    is_blank: bool = False
+    error: str = ""
+    """Where the row is, what was found and what was expected."""
+    text: str = ""
+    """The line that cannot be read, if the file has lines."""
+
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[tuple[IO[str], str]]:
-    """Open a file, or standard input for "-"; yield its lines and its name. InputError if it cannot be read."""
+    """Open a file, or standard input for "-"; yield its lines and its name. InputError if it cannot be read.
+
+    Bytes that are not UTF-8 become lone surrogates, so that the readers of lines can name the line.
+    """
     if path == "-":
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")
         yield sys.stdin, "standard input"
         return
     try:
-        with open(path, encoding="utf-8", newline="\n") as stream:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
             yield stream, path
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from error
     except OSError as error:
         if error.filename != path:
             raise
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 
 
-def read_inputs(lines: Iterable[str], form: str, where: str) -> Iterator[PredictionInput]:
-    """Read inputs: JSON objects or tab-separated fields, one a line; for tagging also sentences and CoNLL columns.
+@contextlib.contextmanager
+def open_rows(path: str, form: str, task: Task | None = None) -> Iterator[Iterator[Row]]:
+    """Open a file, or standard input for "-", and yield its rows one by one.
 
-    Blank lines are skipped. InputError names the line, what was found and what was expected.
+    A file of the task (`is_task_file`: official, the hub's, Parquet, Arrow) is read as such: ids are kept, labels are
+    not read. All else is plain: one input a line, as text, tab-separated fields or JSON objects with the fields of
+    `form`. The id of a line is its field "id", or else its number from 0; blank lines count. InputError if the file
+    cannot be opened, or looks like a data file of another kind.
     """
-    if form == "tagging":
-        # Columns are recognized by their document marks, the first of which need not be on the first line.
-        lines = list(lines)
-        if any(line.startswith(DOCUMENT_MARK) for line in lines):
-            yield from _read_columns(lines)
-            return
-    for number, line in _filled_lines(lines):
-        yield _read_line(line, form, f"{where}:{number}")
+    if task is not None and path != "-" and Path(path).is_dir():
+        yield _task_rows(task, Path(path))
+        return
+    with reading(path) as (lines, where), contextlib.ExitStack() as stack:
+        head = list(itertools.islice(lines, HEAD_LINES))
+        if head:
+            head[0] = head[0].removeprefix("\ufeff")
+        is_json = _is_json_lines(head)
+        if task is not None and not (is_json and _has_fields(head, form)):
+            file = Path(path) if path != "-" else stack.enter_context(_saved(head))
+            if _is_task_file(task, file) or (form == "tagging" and _is_columns(head)):
+                if path == "-":
+                    with open(file, "a", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
+                        stream.writelines(lines)
+                yield _task_rows(task, file)
+                return
+        _refuse_data_file(head, form, where)
+        yield _plain_rows(itertools.chain(head, lines), form, where, is_json)
 
 
 def read_texts(lines: Iterable[str], where: str) -> Iterator[PredictionInput]:
-    """Read inputs that are each a text or a pair, in the formats of `read_inputs`."""
-    for number, line in _filled_lines(lines):
-        form = "pair" if "\t" in line or '"text_b"' in line else "text"
-        yield _read_line(line, form, f"{where}:{number}")
+    """Read inputs that are each a text or a pair: lines, tab-separated pairs, JSON lines. InputError names the line.
 
-
-def _filled_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank with their numbers, without line ends and byte order mark."""
-    for number, line in enumerate(lines, start=1):
+    Blank lines are skipped.
+    """
+    lines = iter(lines)
+    head = list(itertools.islice(lines, HEAD_LINES))
+    is_json = _is_json_lines(head)
+    for number, line in enumerate(itertools.chain(head, lines), start=1):
         text = line.removesuffix("\n").removesuffix("\r")
         if number == 1:
             text = text.removeprefix("\ufeff")
         if text.strip():
-            yield number, text
+            form = "pair" if "\t" in text or '"text_b"' in text else "text"
+            yield _read_line(text, form, f"{where}:{number}", is_json)
 
 
-def _read_line(line: str, form: str, where: str) -> PredictionInput:
-    if line.lstrip().startswith("{"):
+def _task_rows(task: Task, file: Path) -> Iterator[Row]:
+    """Yield the rows of one of the task's own files."""
+    refused: list[InputError] = []
+    for example in stream_examples(task, file, labeled=False, on_error=refused.append):
+        yield from _refused_rows(refused, file)
+        yield Row(_from_example(example), f"{file}: id {example.example_id}")
+    yield from _refused_rows(refused, file)
+
+
+def _refused_rows(refused: list[InputError], file: Path) -> Iterator[Row]:
+    yield from (Row({"id": None}, str(file), error=str(error)) for error in refused)
+    refused.clear()
+
+
+def _plain_rows(lines: Iterable[str], form: str, where: str, is_json: bool) -> Iterator[Row]:
+    for number, line in enumerate(lines):
+        text = line.removesuffix("\n").removesuffix("\r")
+        key, place = {"id": str(number)}, f"{where}:{number + 1}"
+        if not text.strip():
+            yield Row(key, place, is_blank=True)
+            continue
+        try:
+            yield Row(key | _read_line(text, form, place, is_json), place)
+        except InputError as error:
+            yield Row(key, place, error=str(error), text=text)
+
+
+# --- what a file is ---
+
+KNOWN_COLUMNS = {
+    *itertools.chain.from_iterable(FIELDS.values()),
+    *("id", "idx", "words", "tokens", "ner_tags", "answers", "sent1", "sent2", "ending0", "ending1"),
+    *(
+        name
+        for task in TASKS.values()
+        for columns in (task.columns, task.hub_columns or task.columns)
+        for name in (columns.text_a, columns.text_b, columns.label, columns.index)
+        if name
+    ),
+}
+"""Names by which the header of a data file is told from a line of text."""
+TAG = re.compile(r"O|[BI]-\S+")
+FIELD_START = re.compile(r'\s*\{\s*"(id|text|text_b|question|context|endings|words)"\s*:')
+
+
+def _is_task_file(task: Task, file: Path) -> bool:
+    """Return whether a file is the task's; a text file that cannot be read as a table is not."""
+    try:
+        return is_task_file(task, file)
+    except InputError:
+        if table_format(file) in ("parquet", "arrow"):
+            raise
+        return False
+
+
+def _is_json_lines(head: Sequence[str]) -> bool:
+    """Return whether most lines are JSON objects; a few of a text file may look like one, and a few be damaged."""
+    filled = [line for line in head if line.strip()]
+    return 2 * sum(_json_object(line) is not None for line in filled) > len(filled)
+
+
+def _json_object(line: str) -> dict[str, Any] | None:
+    if not line.lstrip().startswith("{"):
+        return None
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _has_fields(head: Sequence[str], form: str) -> bool:
+    """Return whether the first JSON object has the fields of a plain input."""
+    record = next(record for line in head if (record := _json_object(line)) is not None)
+    return set(FIELDS[form]) <= set(record) or (form == "tagging" and "words" in record)
+
+
+def _refuse_data_file(head: Sequence[str], form: str, where: str) -> None:
+    """Raise InputError if the first lines are those of a data file, whose parts would be taken for plain texts."""
+    expected = f"expected {' and '.join(FIELDS[form])}, one input a line"
+    first = head[0].rstrip("\r\n") if head else ""
+    if 2 * sum(map(_is_binary, head)) > len(head):
+        raise InputError(f"{where}:1: not UTF-8 text, as most of the first lines; convert or unpack the file")
+    for separator in ("\t", ","):
+        cells = [cell.strip('"') for cell in first.split(separator)]
+        is_header = sum(cell in KNOWN_COLUMNS for cell in cells) > 1 and not any(" " in cell for cell in cells)
+        if is_header or (separator == "," and where.lower().endswith(".csv")):
+            raise InputError(
+                f"{where}:1: found the columns {', '.join(cell[:40] for cell in cells[:12])}, {expected}, or a file of "
+                "the task; is this another task's file?"
+            )
+    if _is_columns(head):
+        raise InputError(f"{where}:1: found CoNLL's columns, {expected}; is this another task's file?")
+    if form == "tagging" and _is_words(head):
+        raise InputError(
+            f"{where}:1: found one word a line; begin the file with a line {DOCUMENT_MARK} if these are sentences of "
+            'words, or give JSON lines with "words"'
+        )
+    if _is_json_document("".join(head).strip()):
+        raise InputError(f"{where}:1: found one JSON document, {expected}; is this another task's file?")
+
+
+def _is_binary(line: str) -> bool:
+    """Return whether a line has NUL or bytes that are not UTF-8, which `reading` turns into surrogates."""
+    return "\0" in line or any("\ud800" <= character <= "\udfff" for character in line)
+
+
+def _is_columns(head: Sequence[str]) -> bool:
+    """Return whether there is a document mark, or most lines have the same columns, the last of them a tag."""
+    rows = [line.split() for line in head if line.strip()]
+    if any(row[0] == DOCUMENT_MARK for row in rows):
+        return True
+    width = statistics.mode(map(len, rows)) if len(rows) > 1 else 0
+    return width > 1 and 2 * sum(len(row) == width and bool(TAG.fullmatch(row[-1])) for row in rows) > len(rows)
+
+
+def _is_words(head: Sequence[str]) -> bool:
+    """Return whether every line is one word, and blank lines separate runs of them."""
+    text = "".join(head).strip()
+    return all(len(line.split()) <= 1 for line in head) and "\n\n" in text and len(text.split("\n\n")[0].split()) > 1
+
+
+def _is_json_document(text: str) -> bool:
+    """Return whether a text is JSON over several lines, or the beginning of it."""
+    if not text.startswith(("{", "[")) or "\n" not in text:
+        return False
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except RecursionError:
+        return True
+    except json.JSONDecodeError as error:
+        return error.pos >= len(text)
+
+
+# --- one line ---
+
+
+def _read_line(line: str, form: str, where: str, is_json: bool) -> PredictionInput:
+    """Read one line; in a file of JSON lines (`is_json`) each must be an object.
+
+    In other files a line that begins with "{" is a text, unless it is an object with the fields of an input.
+    """
+    if _is_binary(line):
+        raise InputError(f"{where}: not UTF-8 text; convert the file")
+    if is_json or FIELD_START.match(line):
         try:
             document = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{where}: not valid JSON ({error})") from error
+        if not isinstance(document, dict):
+            raise InputError(f"{where}: found a JSON {type(document).__name__}, expected an object")
         return check_input(document, form, where)
-    if form in ("text", "tagging"):
-        return check_input({"text": line}, form, where)
     names, values = FIELDS[form], line.split("\t")
     if form == "choice":
         if len(values) < 3:
@@ -95,34 +287,24 @@ def _read_line(line: str, form: str, where: str) -> PredictionInput:
     return check_input(dict(zip(names, values)), form, where)
 
 
-def _read_columns(lines: Iterable[str]) -> Iterator[PredictionInput]:
-    """Read sentences of CoNLL columns, the word first, with the number of their document."""
-    document = -1
-    words: list[str] = []
-    for line in itertools.chain(lines, [""]):
-        is_mark = line.startswith(DOCUMENT_MARK)
-        if line.strip() and not is_mark:
-            words.append(line.split()[0])
-            continue
-        if words:
-            yield {"words": tuple(words), "document": max(document, 0)}
-            words = []
-        document += is_mark
-
-
 def check_input(fields: Mapping[str, Any], form: str, where: str) -> PredictionInput:
-    """Return the fields that a form has; InputError names one that is missing or of the wrong type."""
+    """Return the fields that a form has, and the id; InputError names one that is missing or of the wrong type."""
+    checked: PredictionInput = {}
+    example_id = fields.get("id", fields.get("idx"))
+    if example_id is not None:
+        if isinstance(example_id, bool) or not isinstance(example_id, str | int):
+            raise InputError(f"{where}: id is {example_id!r}, expected a text or a whole number")
+        checked["id"] = example_id
     if form == "tagging" and "words" in fields:
         words = fields["words"]
         if not isinstance(words, Sequence) or isinstance(words, str) or not all(isinstance(w, str) for w in words):
             raise InputError(f'{where}: "words" is {words!r}, expected a list of texts')
-        return {"words": tuple(words), "document": fields.get("document")}
+        return {**checked, "words": tuple(words), "document": fields.get("document")}
     names = FIELDS[form]
     missing = [name for name in names if fields.get(name) is None]
     if missing:
         found = ", ".join(map(str, fields)) or "nothing"
         raise InputError(f"{where}: found {found}, expected {' and '.join(names)}; {missing[0]} is missing")
-    checked: PredictionInput = {}
     for name in names:
         value = fields[name]
         if name == "endings":
@@ -133,6 +315,9 @@ def check_input(fields: Mapping[str, Any], form: str, where: str) -> PredictionI
             raise InputError(f"{where}: {name} is {value!r}, expected a text")
         checked[name] = value
     return checked
+
+
+# --- examples ---
 
 
 def to_examples(inputs: Sequence[PredictionInput], form: str) -> list[Any]:
@@ -154,9 +339,34 @@ def to_examples(inputs: Sequence[PredictionInput], form: str) -> list[Any]:
     return examples
 
 
+def _from_example(example: Any) -> PredictionInput:
+    """Convert an example of a task's file to an input with its id."""
+    key = {"id": example.example_id}
+    if isinstance(example, TextExample):
+        return key | {"text": example.text_a} | ({} if example.text_b is None else {"text_b": example.text_b})
+    if isinstance(example, SpanExample):
+        return key | {"question": example.question, "context": example.context}
+    if isinstance(example, ChoiceExample):
+        return key | {"context": example.context, "endings": example.endings}
+    return key | {"words": example.words, "document": example.document}
+
+
 def split_words(text: str) -> tuple[str, ...]:
     """Split a sentence at white space and around punctuation, as BERT's tokenizer does before WordPiece."""
     return tuple(word for word, _ in pre_tokenizer().pre_tokenize_str(text))
+
+
+# --- files to read and write ---
+
+
+@contextlib.contextmanager
+def _saved(head: Iterable[str]) -> Iterator[Path]:
+    """Yield a temporary file with the first lines of standard input."""
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "standard input"
+        with open(file, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
+            stream.writelines(head)
+        yield file
 
 
 @contextlib.contextmanager
@@ -168,3 +378,32 @@ def writing(path: str) -> Iterator[IO[str]]:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(Path(path)) as temporary, open(temporary, "w", encoding="utf-8") as stream:
         yield stream
+
+
+@contextlib.contextmanager
+def rejecting(output_path: str) -> Iterator[Callable[[Row], None]]:
+    """Yield a function that sets rows without an answer aside, in `rejected_path(output_path)` or, for "-", in the log.
+
+    The file is written atomically, and only if there is such a row; one of an earlier run is removed.
+    """
+    with contextlib.ExitStack() as stack:
+        stream: IO[str] | None = None
+
+        def reject(row: Row) -> None:
+            nonlocal stream
+            if output_path == "-":
+                logger.warning("not answered: %s", row.error)
+                return
+            if stream is None:
+                stream = stack.enter_context(writing(str(rejected_path(output_path))))
+            # ASCII, so that bytes that are not UTF-8 stay visible.
+            stream.write(json.dumps({"id": row.item["id"], "error": row.error, "line": row.text}) + "\n")
+
+        yield reject
+        if stream is None and output_path != "-":
+            rejected_path(output_path).unlink(missing_ok=True)
+
+
+def rejected_path(output_path: str) -> Path:
+    """Return the file of rows without an answer: "<output>.rejected.jsonl"."""
+    return Path(f"{output_path}.rejected.jsonl")

@@ -1,8 +1,13 @@
-"""Predictors for plain input: every task, masked words and next sentences; one model or an ensemble."""
+"""Predictors: every task, masked words and next sentences; one model or an ensemble.
 
-import itertools
+Every answer has the `id` of its input and a `prediction`, which `bert score` takes: a label, a number, an answer text,
+the index of an ending or a list of tags.
+"""
+
+import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,17 +20,30 @@ from bert_model.finetuning.decode import (
     choose_answers,
     n_best,
     scored_words,
+    sigmoid,
     softmax,
     span_answers,
 )
 from bert_model.finetuning.encode import encode_examples, encode_texts
 from bert_model.finetuning.task_model import TaskModel, load_task_model, prediction_device
-from bert_model.inference.inputs import PredictionInput, check_input, read_inputs, reading, to_examples, writing
+from bert_model.inference.inputs import (
+    PredictionInput,
+    Row,
+    check_input,
+    open_rows,
+    rejected_path,
+    rejecting,
+    to_examples,
+    writing,
+)
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.weights import load_model
 from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.vocabulary.tokenizer import MASK, Tokenizer
+
+logger = logging.getLogger(__name__)
 
 PRETRAINING_TASKS = ("mlm", "nsp")
 CHUNK = 512
@@ -40,16 +58,36 @@ class Predictor(Protocol):
 
     form: str
     """A key of `FIELDS`."""
+    data_task: Task | None
+    """The task whose own files can be answered; None for masked words and next sentences."""
 
     def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
         """Return a JSON-compatible answer to each input."""
         ...
 
 
-def predict(task: str, directories: Sequence[Path], input_path: str = "-", output_path: str = "-") -> int:
-    """Answer every input of a file or of standard input as JSON lines; return the number of answers.
+@dataclasses.dataclass(kw_only=True)
+class PredictionCounts:
+    """What became of the rows of an input file."""
 
-    Several models answer as an ensemble, by the mean of their probabilities. An output file is written atomically.
+    answers: int = 0
+    blank: int = 0
+    """Blank lines, whose answer has a null prediction."""
+    truncated: int = 0
+    """Answers to texts that were cut to the model's maximum length."""
+    rejected: int = 0
+    """Rows that could not be read or answered."""
+
+    @property
+    def lines(self) -> int:
+        """Number of lines of the output."""
+        return self.answers + self.blank
+
+
+def predict(task: str, directories: Sequence[Path], input_path: str = "-", output_path: str = "-") -> PredictionCounts:
+    """Answer every input of a file or of standard input as JSON lines; see `answer_file`.
+
+    Several models answer as an ensemble, by the mean of their probabilities.
     """
     return answer_file(load_predictor(task, directories), input_path, output_path)
 
@@ -64,22 +102,94 @@ def load_predictor(task: str, directories: Sequence[Path]) -> Predictor:
     return TaskPredictor([load_task_model(directory, task).to(device) for directory in directories])
 
 
-def answer_file(predictor: Predictor, input_path: str, output_path: str) -> int:
-    """Answer every input of a file with loaded models; return the number of answers."""
-    count = 0
-    with reading(input_path) as (lines, where), writing(output_path) as output:
-        inputs = read_inputs(lines, predictor.form, where)
-        # Sentences to tag are answered all at once, since the sentences of a document are each other's context.
-        while chunk := list(itertools.islice(inputs, CHUNK if predictor.form != "tagging" else None)):
-            for answer in predictor.answer(chunk):
+def answer_file(predictor: Predictor, input_path: str, output_path: str) -> PredictionCounts:
+    """Answer every input of a file with loaded models; log and return what became of its rows.
+
+    A blank line gets an answer with a null prediction, so that lines of text and answers correspond. A row that cannot
+    be read or answered is set aside (`rejecting`) and the others are answered. InputError if that is so for every row
+    of the first chunk: then the file is not one of inputs. The output file is written atomically.
+    """
+    counts = PredictionCounts()
+    first_error = ""
+    with (
+        open_rows(input_path, predictor.form, predictor.data_task) as rows,
+        writing(output_path) as output,
+        rejecting(output_path) as reject,
+    ):
+        for chunk in _chunks(rows):
+            for row, answer in _answer_rows(predictor, chunk):
+                if isinstance(answer, InputError):
+                    first_error = first_error or str(answer)
+                    counts.rejected += 1
+                    reject(dataclasses.replace(row, error=str(answer)))
+                    continue
+                counts.blank += row.is_blank
+                counts.answers += not row.is_blank
+                counts.truncated += answer.get("truncated", False)
                 output.write(json.dumps(answer, ensure_ascii=False) + "\n")
             output.flush()
-            count += len(chunk)
-    return count
+            if counts.rejected and not counts.answers:
+                more = f" (so are all of the first {counts.rejected} rows)" if counts.rejected > 1 else ""
+                raise InputError(first_error + more)
+    _log_counts(counts, first_error, output_path)
+    return counts
+
+
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield rows in chunks that do not cut documents, since their sentences are each other's context."""
+    chunk: list[Row] = []
+    for row in rows:
+        document = row.item.get("document")
+        if len(chunk) >= CHUNK and (document is None or document != chunk[-1].item.get("document")):
+            yield chunk
+            chunk = []
+        chunk.append(row)
+    if chunk:
+        yield chunk
+
+
+def _answer_rows(predictor: Predictor, rows: Sequence[Row]) -> Iterator[tuple[Row, dict[str, Any] | InputError]]:
+    """Yield each row with its answer, or with the reason why there is none, in order."""
+    inputs = [row.item for row in rows if not row.is_blank and not row.error]
+    answers = iter(_answers(predictor, inputs) if inputs else [])
+    for row in rows:
+        if row.error:
+            yield row, InputError(row.error)
+        elif row.is_blank:
+            yield row, {**row.item, "prediction": None, "blank": True}
+        else:
+            answer = next(answers)
+            yield row, InputError(f"{row.where}: {answer}") if isinstance(answer, InputError) else answer
+
+
+def _answers(predictor: Predictor, inputs: Sequence[PredictionInput]) -> Sequence[dict[str, Any] | InputError]:
+    """Answer inputs; where one cannot be answered, halve them until it is alone."""
+    try:
+        return predictor.answer(inputs)
+    except InputError as error:
+        if len(inputs) == 1:
+            return [error]
+        middle = len(inputs) // 2
+        return [*_answers(predictor, inputs[:middle]), *_answers(predictor, inputs[middle:])]
+
+
+def _log_counts(counts: PredictionCounts, first_error: str, output_path: str) -> None:
+    if counts.blank:
+        logger.warning("%d blank lines have null predictions", counts.blank)
+    if counts.truncated:
+        logger.warning(
+            '%d of %d inputs are longer than the model reads and were cut; their answers have "truncated"',
+            counts.truncated,
+            counts.answers,
+        )
+    if counts.rejected:
+        place = "" if output_path == "-" else f"; they are in {rejected_path(output_path)}"
+        total = counts.answers + counts.rejected
+        logger.error("%d of %d rows are not answered%s; the first: %s", counts.rejected, total, place, first_error)
 
 
 def answer_inputs(predictor: Predictor, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Check and answer inputs that do not come from a file."""
+    """Check and answer inputs that do not come from a file; an input without "id" has its number from 0 as id."""
     checked = [check_input(item, predictor.form, f"input {number}") for number, item in enumerate(inputs, start=1)]
     return predictor.answer(checked) if checked else []
 
@@ -91,6 +201,7 @@ class TaskPredictor:
         first = models[0]
         self.models = models
         self.task = first.task
+        self.data_task: Task | None = first.task
         kind = self.task.kind
         self.form: str = kind if kind in ("span", "choice", "tagging") else "pair" if self.task.pair else "text"
         self.null_threshold: float | None = None
@@ -108,22 +219,40 @@ class TaskPredictor:
                 )
 
     def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
-        """Answer inputs; probabilities are means over the models."""
+        """Answer inputs; probabilities are means over the models. Answers to texts that were cut have "truncated"."""
+        if self.form == "choice" and len({len(item["endings"]) for item in inputs}) > 1:
+            inputs = [{"id": str(number), **item} for number, item in enumerate(inputs)]
+            return [self.answer([item])[0] for item in inputs]  # a batch has one number of endings
         examples = to_examples(inputs, self.form)
-        if self.form == "choice":
-            return self._choices(examples)
-        if self.form == "span":
-            return self._spans(examples)
-        if self.form == "tagging":
-            return self._tags(examples)
-        outputs = [self._encode_and_run(model, examples)[1] for model in self.models]
+        has_text = self.form != "tagging" or any(example.words for example in examples)
+        outputs = [self._encode_and_run(model, examples) for model in self.models] if has_text else []
+        truncated = {int(index) for encoded, _ in outputs for index in encoded.truncated}
+        decode = {"choice": self._choices, "span": self._spans, "tagging": self._tags}.get(self.form, self._texts)
+        return [
+            {**answer, "truncated": True} if index in truncated else answer
+            for index, answer in enumerate(_with_ids(inputs, decode(examples, outputs)))
+        ]
+
+    def _texts(self, examples: Sequence[Any], outputs: Sequence[tuple[EncodedSet, np.ndarray]]) -> list[dict[str, Any]]:
         if self.task.kind == "regression":
-            return [{"score": round(float(value), 6)} for value in np.mean(outputs, axis=0)[:, 0]]
-        probabilities = np.mean([softmax(logits) for logits in outputs], axis=0)
+            scores = np.mean([logits for _, logits in outputs], axis=0)[:, 0]
+            return [{"prediction": _rounded(value), "score": _rounded(value)} for value in scores]
+        labels = self.task.labels
+        if self.task.kind == "multilabel":
+            probabilities = np.mean([sigmoid(logits) for _, logits in outputs], axis=0)
+            return [
+                {
+                    "prediction": [label for label, value in zip(labels, row) if value > 0.5],
+                    "probabilities": {label: _rounded(value) for label, value in zip(labels, row)},
+                }
+                for row in probabilities
+            ]
+        probabilities = np.mean([softmax(logits) for _, logits in outputs], axis=0)
         return [
             {
-                "label": self.task.labels[int(row.argmax())],
-                "probabilities": {label: _rounded(value) for label, value in zip(self.task.labels, row)},
+                "prediction": labels[int(row.argmax())],
+                "label": labels[int(row.argmax())],
+                "probabilities": {label: _rounded(value) for label, value in zip(labels, row)},
             }
             for row in probabilities
         ]
@@ -132,13 +261,13 @@ class TaskPredictor:
         encoded = encode_examples(self.task, examples, model.tokenizer, model.config)
         return encoded, model.logits(encoded)
 
-    def _choices(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
-        if len({len(example.endings) for example in examples}) > 1:
-            return [self._choices([example])[0] for example in examples]  # a batch has one number of endings
-        outputs = [self._encode_and_run(model, examples)[1] for model in self.models]
-        probabilities = np.mean([softmax(logits) for logits in outputs], axis=0)
+    def _choices(
+        self, examples: Sequence[Any], outputs: Sequence[tuple[EncodedSet, np.ndarray]]
+    ) -> list[dict[str, Any]]:
+        probabilities = np.mean([softmax(logits) for _, logits in outputs], axis=0)
         return [
             {
+                "prediction": int(row.argmax()),
                 "ending": int(row.argmax()),
                 "text": example.endings[int(row.argmax())],
                 "probabilities": [_rounded(value) for value in row],
@@ -146,10 +275,9 @@ class TaskPredictor:
             for example, row in zip(examples, probabilities)
         ]
 
-    def _spans(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
+    def _spans(self, examples: Sequence[Any], outputs: Sequence[tuple[EncodedSet, np.ndarray]]) -> list[dict[str, Any]]:
         config = self.models[0].config
         # The models share vocabulary and windows, so their start and end logits are averaged token by token.
-        outputs = [self._encode_and_run(model, examples) for model in self.models]
         encoded, logits = outputs[0][0], np.mean([output for _, output in outputs], axis=0)
         found = span_answers(
             examples, encoded, logits, n_best_size=config.n_best_size, max_answer_length=config.max_answer_length
@@ -161,6 +289,7 @@ class TaskPredictor:
             candidates = n_best(answer)
             text = texts[example.example_id]
             document: dict[str, Any] = {
+                "prediction": text,
                 "answer": text,
                 "start": candidates[0]["start"] if text else None,
                 "probability": candidates[0]["probability"],
@@ -171,21 +300,20 @@ class TaskPredictor:
             answers.append(document)
         return answers
 
-    def _tags(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
+    def _tags(self, examples: Sequence[Any], outputs: Sequence[tuple[EncodedSet, np.ndarray]]) -> list[dict[str, Any]]:
         # Models may cut documents into different windows, so their probabilities are averaged word by word.
         labels = self.task.labels
         means = [np.zeros((len(example.words), len(labels))) for example in examples]
-        if any(len(example.words) for example in examples):
-            for model in self.models:
-                encoded, logits = self._encode_and_run(model, examples)
-                probabilities = softmax(logits)
-                for position, index, word in scored_words(encoded):
-                    means[index][word] += probabilities[position] / len(self.models)
+        for encoded, logits in outputs:
+            probabilities = softmax(logits)
+            for position, index, word in scored_words(encoded):
+                means[index][word] += probabilities[position] / len(self.models)
         answers = []
         for example, rows in zip(examples, means):
             tags = [labels[index] for index in rows.argmax(axis=1)]
             answers.append(
                 {
+                    "prediction": tags,
                     "words": list(example.words),
                     "tags": tags,
                     "probabilities": [_rounded(value) for value in rows.max(axis=1)],
@@ -202,6 +330,7 @@ class PretrainingPredictor:
         self.task = task
         self.device = torch.device(device)
         self.form = "text" if task == "mlm" else "pair"
+        self.data_task: Task | None = None
         self.tokenizer = Tokenizer.from_directory(directory)
         self.model, report = load_model(BertForPreTraining, directory)
         head = "cls.predictions." if task == "mlm" else "cls.seq_relationship."
@@ -215,7 +344,7 @@ class PretrainingPredictor:
     def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
         """Answer inputs of {"text"} with [MASK] in it, or of {"text", "text_b"}."""
         with cpu_settings(onednn=onednn_choice(self.model.config, device=self.device)):
-            return self._fill(inputs) if self.task == "mlm" else self._classify_pairs(inputs)
+            return _with_ids(inputs, self._fill(inputs) if self.task == "mlm" else self._classify_pairs(inputs))
 
     @torch.inference_mode()
     def _fill(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
@@ -232,7 +361,7 @@ class PretrainingPredictor:
                 best = np.argsort(-row, kind="stable")[:NUM_CANDIDATES]
                 masks.append([{"token": self.tokenizer.tokens[i], "probability": _rounded(row[i])} for i in best])
                 text = text.replace(MASK, self.tokenizer.tokens[best[0]].removeprefix("##"), 1)
-            answers.append({"text": text, "masks": masks})
+            answers.append({"prediction": text, "text": text, "masks": masks})
         return answers
 
     def _masked_ids(self, text: str) -> tuple[list[int], list[int]]:
@@ -270,10 +399,12 @@ class PretrainingPredictor:
             probabilities[units] = softmax(output.seq_relationship_logits.float().cpu().numpy())
         return [
             {
+                "prediction": bool(row[0] >= row[1]),
                 "is_next": bool(row[0] >= row[1]),
                 "probabilities": {"is_next": _rounded(row[0]), "random": _rounded(row[1])},
+                **({"truncated": True} if index in encoded.truncated else {}),
             }
-            for row in probabilities
+            for index, row in enumerate(probabilities)
         ]
 
 
@@ -281,6 +412,11 @@ def _rows_key(model: TaskModel) -> tuple[Any, ...]:
     """Return what decides the rows that a model encodes questions as."""
     config = model.config
     return model.tokenizer.sha256, config.max_seq_length, config.doc_stride, config.max_query_length
+
+
+def _with_ids(inputs: Sequence[PredictionInput], answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put the id of its input, or the input's number from 0, before each answer."""
+    return [{"id": item.get("id", str(number)), **answer} for number, (item, answer) in enumerate(zip(inputs, answers))]
 
 
 def _rounded(value: float) -> float:

@@ -30,12 +30,35 @@ def macro_f1(gold: Sequence[object], predicted: Sequence[object]) -> float:
     return float(np.mean([f1(gold, predicted, label) for label in classes]))
 
 
+def multilabel_f1(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]
+) -> dict[str, float]:
+    """Return "micro_f1", of all decisions, and "macro_f1", the mean over labels (0 for one never predicted right)."""
+    a, b = (np.asarray([[label in row for label in labels] for row in rows]) for rows in (gold, predicted))
+    right, total = (a & b).sum(axis=0), a.sum(axis=0) + b.sum(axis=0)  # (labels,)
+    return {
+        "micro_f1": float(200.0 * right.sum() / max(total.sum(), 1)),
+        "macro_f1": float(np.mean(200.0 * right / np.maximum(total, 1))),
+    }
+
+
+def grouped_exact_match(ids: Sequence[str], gold: Sequence[object], predicted: Sequence[object]) -> float:
+    """Return the share of groups without an error; ids of one group differ after their last "-" only (MultiRC)."""
+    right: dict[str, bool] = {}
+    for example_id, a, b in zip(ids, gold, predicted, strict=True):
+        group = example_id.rpartition("-")[0]
+        right[group] = right.get(group, True) and a == b
+    return 100.0 * sum(right.values()) / len(right)
+
+
 def matthews(gold: Sequence[object], predicted: Sequence[object]) -> float:
     """Return Matthews' correlation of two or more classes (Gorodkin 2004); 0 if either sequence is constant."""
     classes = {label: number for number, label in enumerate(sorted({*gold, *predicted}, key=str))}
     confusion = np.zeros((len(classes), len(classes)))
     for a, b in zip(gold, predicted, strict=True):
         confusion[classes[a], classes[b]] += 1
+
+    # Covariances over the confusion matrix, gold classes in rows; a constant sequence has a variance of 0.
     total, correct = confusion.sum(), np.trace(confusion)
     num_gold, num_predicted = confusion.sum(axis=1), confusion.sum(axis=0)
     covariance = correct * total - num_gold @ num_predicted

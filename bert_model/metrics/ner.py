@@ -11,6 +11,7 @@ Chunk = tuple[int, int, str]
 
 def score_tags(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> dict[str, float]:
     """Score sentences of tags: precision, recall and f1 of entities, and accuracy of tags."""
+    # Counts over all sentences: a mean of the sentences' scores would be another metric.
     num_words = num_right = num_gold = num_predicted = num_correct = 0
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
         assert len(gold_tags) == len(predicted_tags), (len(gold_tags), len(predicted_tags))
@@ -35,11 +36,14 @@ def chunks(tags: Sequence[str]) -> set[Chunk]:
     """
     found: set[Chunk] = set()
     start, current = 0, ""
+
+    # The appended O ends an entity that reaches the end of the sentence.
     for position, tag in enumerate([*tags, "O"]):
         prefix, separator, entity = tag.partition("-")
         if current and (not separator or prefix == "B" or entity != current):
             found.add((start, position, current))
             current = ""
         if separator and not current:
+            # conlleval also starts an entity at I- without a B- in front of it.
             start, current = position, entity
     return found

@@ -12,9 +12,9 @@ from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import file_sha256
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import TaggedExample
-from bert_pipeline.tasks.glue import read_lines
 from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, to_iob2
 from bert_pipeline.tasks.swag import SWAG_COLUMNS
+from bert_pipeline.tasks.tables import read_lines
 from bert_pipeline.tasks.task import get_task, read_examples
 
 METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
@@ -28,6 +28,7 @@ METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
 
 BASELINES = {
     "classification": "the class that scores best throughout (for accuracy, the majority)",
+    "multilabel": "the most frequent labels, as many as score best throughout",
     "regression": "mean of the training set",
     "choice": "most frequent position",
     "tagging": "no entities",
@@ -57,16 +58,23 @@ def score(
         raise InputError(f"{task.name}: no examples, so there is nothing to score")
     if na_probs is not None and not task.has_impossible:
         raise UsageError(f"{task.name}: null odds were given, but its questions all have answers; leave them out")
+
+    # The rules for a missing answer differ between the SQuAD scripts, so answers are not checked here.
     if task.kind == "span":
         if task.has_impossible:
             return squad.score_squad2(examples, predictions, na_probs, na_threshold)
         return squad.score_squad1(examples, predictions)
+
+    # All other kinds are compared pair by pair, in the order of the examples.
     gold = [_gold(task, example) for example in examples]
     predicted = [_prediction(task, example, predictions, len(examples)) for example in examples]
     if task.kind == "tagging":
         scores = ner.score_tags(gold, predicted)
         return {metric: scores[metric] for metric in task.metrics}
-    return {metric: _metric(task, metric, gold, predicted) for metric in task.metrics}
+    scores = {metric: _metric(task, metric, gold, predicted) for metric in task.metrics if metric != "exact_match"}
+    if "exact_match" in task.metrics:
+        scores["exact_match"] = glue.grouped_exact_match([e.example_id for e in examples], gold, predicted)
+    return scores
 
 
 def _gold(task: Task, example: Any) -> Any:
@@ -89,6 +97,8 @@ def _prediction(task: Task, example: Any, predictions: Mapping[str, Any], total:
 
 
 def _metric(task: Task, metric: str, gold: Sequence[Any], predicted: Sequence[Any]) -> float:
+    if task.kind == "multilabel" and metric != "accuracy":
+        return glue.multilabel_f1(gold, predicted, task.labels)[metric]
     if metric == "f1":
         return glue.f1(gold, predicted, positive=task.labels[-1])
     return METRICS[metric](gold, predicted)
@@ -97,6 +107,7 @@ def _metric(task: Task, metric: str, gold: Sequence[Any], predicted: Sequence[An
 def trivial_predictions(task: str | Task, train: Sequence[Any], dev: Sequence[Any]) -> dict[str, Any]:
     """Return the prediction of the trivial baseline (`BASELINES`) for every example of `dev`."""
     task = task if isinstance(task, Task) else get_task(task)
+    # These baselines need no training set.
     if task.kind == "span":
         return {
             example.example_id: ""
@@ -108,15 +119,22 @@ def trivial_predictions(task: str | Task, train: Sequence[Any], dev: Sequence[An
         return {example.example_id: ("O",) * len(example.words) for example in dev}
     if not train:
         raise InputError(f"{task.name}: no training examples, so no baseline can be learned")
+
+    # The others predict the best constant of the training set.
     labels = [_gold(task, example) for example in train]
     if task.kind == "regression":
         constant: Any = statistics.fmean(labels)
+    elif task.kind == "multilabel":
+        frequent = [label for label, _ in Counter(label for found in labels for label in found).most_common()]
+        sets = [tuple(x for x in task.labels if x in frequent[:size]) for size in range(len(frequent) + 1)]
+        constant = max(sets, key=lambda found: _metric(task, task.main_metric, labels, [found] * len(labels)))
     else:
         counts = Counter(labels)
+        metric = "accuracy" if task.main_metric == "exact_match" else task.main_metric
         # By accuracy the best constant is the majority class, by F1 the positive class, however rare.
         constant = max(
             sorted(counts),
-            key=lambda label: (_metric(task, task.main_metric, labels, [label] * len(labels)), counts[label]),
+            key=lambda label: (_metric(task, metric, labels, [label] * len(labels)), counts[label]),
         )
     return {example.example_id: constant for example in dev}
 
@@ -135,27 +153,34 @@ def score_files(
 ) -> dict[str, Any]:
     """Score a file of predictions against a labeled data file by the task's official metric.
 
-    Predictions: JSON lines of {"id", "prediction"} for every task; a table `index<TAB>prediction` for GLUE and SWAG;
-    the official JSON object of id and answer for SQuAD, with `na_prob_file` and `na_threshold` as the official
-    script's --na-prob-file and --na-prob-thresh; for NER conlleval's columns (word, gold tag, predicted tag), or word
-    and predicted tag. Returns the metrics, `examples` (the number scored), `unknown` (predictions for other examples),
-    both files' hashes, and for SQuAD 1.1 `unanswered`. In conlleval's columns -DOCSTART- lines count as words, as in
-    conlleval itself. InputError names file and line, what was found and what was expected.
+    Predictions: JSON lines of {"id", "prediction"} for every task, as `bert predict` writes them; a table
+    `index<TAB>prediction` for GLUE and SWAG; the official JSON object of id and answer for SQuAD, with `na_prob_file`
+    and `na_threshold` as the official script's --na-prob-file and --na-prob-thresh; for NER conlleval's columns (word,
+    gold tag, predicted tag), or word and predicted tag. Returns the metrics, `examples` (the number scored), `unknown`
+    (predictions for other examples), both files' hashes, for SQuAD 1.1 `unanswered`, and `defects` if the data file has
+    any: questions without a usable answer, which are left out, and the like. In conlleval's columns -DOCSTART- lines
+    count as words, as in conlleval itself. InputError names file and line, what was found and what was expected.
     """
     task = task if isinstance(task, Task) else get_task(task)
     data_file, predictions_file = Path(data_file), Path(predictions_file)
-    examples = read_examples(task, data_file)
+    defects: dict[str, int] = {}
+    examples = read_examples(task, data_file, counts=defects)
+
+    # An option that would be ignored is refused.
     na_probs = None
     if na_prob_file is not None:
         if not task.has_impossible:
             raise UsageError(f"{task.name}: null odds were given, but its questions all have answers; leave them out")
-        na_probs = _read_object(Path(na_prob_file), _number)
+        na_probs = _read_null_odds(Path(na_prob_file))
+
+    # conlleval's columns have no ids: their words tell which example a line belongs to.
     scores: dict[str, Any]
     unknown = 0
     if task.kind == "tagging" and not _is_json(predictions_file):
         scores = _score_columns(task, examples, predictions_file)
     else:
         predictions = read_predictions(task, predictions_file)
+        # Predictions for other examples are counted and ignored, unless none of them fits: then it is the wrong file.
         known = {example.example_id for example in examples}
         unknown = len(predictions.keys() - known)
         if unknown == len(predictions):
@@ -166,6 +191,8 @@ def score_files(
             scores = dict(score(task, examples, predictions, na_probs, na_threshold))
         except InputError as error:
             raise InputError(f"{predictions_file}: {error}") from error
+
+        # SQuAD 1.1 scores a missing answer 0, which a reader of the score should know.
         if task.kind == "span" and not task.has_impossible:
             scores["unanswered"] = len(known - predictions.keys())
     return {
@@ -173,6 +200,7 @@ def score_files(
         **scores,
         "examples": len(examples),
         "unknown": unknown,
+        **({"defects": defects} if defects else {}),
         "data_sha256": file_sha256(data_file),
         "predictions_sha256": file_sha256(predictions_file),
     }
@@ -182,8 +210,10 @@ def read_predictions(task: Task, path: Path) -> dict[str, Any]:
     """Read predictions as JSON lines, as SQuAD's JSON object, or as a table of index and prediction."""
     if task.kind == "span" and not _is_json_lines(path):
         return _read_object(path, _text)
+    # Every other format is one prediction per line, so errors can name the line.
     result: dict[str, Any] = {}
-    for number, key, value in _read_json_lines(path) if _is_json(path) else _read_table(path):
+    rows = ((n, key, record["prediction"]) for n, key, record in _read_json_lines(path))
+    for number, key, value in rows if _is_json(path) else _read_table(path):
         where = f"{path}:{number}"
         if key in result:
             raise InputError(f"{where}: the id {key!r} occurs twice, expected each once")
@@ -199,12 +229,24 @@ def _checked(task: Task, where: str, value: Any) -> Any:
         return _ending(where, value, len((task.columns if task.columns.endings else SWAG_COLUMNS).endings))
     if task.kind == "tagging":
         return _tags(where, value)
+    if task.kind == "multilabel":
+        if unknown := [label for label in _tags(where, value, "labels") if label not in task.labels]:
+            raise InputError(f"{where}: prediction {unknown[0]!r}, expected labels of {', '.join(task.labels)}")
+        return tuple(label for label in task.labels if label in value)
     if task.kind == "classification" and _text(where, value) not in task.labels:
         raise InputError(f"{where}: prediction {value!r}, expected one of {', '.join(task.labels)}")
     return _text(where, value)
 
 
-def _read_json_lines(path: Path) -> Iterator[tuple[int, str, Any]]:
+def _read_null_odds(path: Path) -> dict[str, float]:
+    """Read null odds by question: the official script's JSON object, or the answers of `bert predict`."""
+    if not _is_json_lines(path):
+        return _read_object(path, _number)
+    return {key: _number(f"{path}:{number}", record.get("null_odds")) for number, key, record in _read_json_lines(path)}
+
+
+def _read_json_lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield (line, id, record) of the lines with a prediction."""
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -214,7 +256,8 @@ def _read_json_lines(path: Path) -> Iterator[tuple[int, str, Any]]:
             raise InputError(f"{path}:{number}: not valid JSON ({error})") from error
         if not isinstance(record, dict) or "id" not in record or "prediction" not in record:
             raise InputError(f'{path}:{number}: expected an object with "id" and "prediction"')
-        yield number, str(record["id"]), record["prediction"]
+        if record["prediction"] is not None:  # a blank line that `bert predict` was given
+            yield number, str(record["id"]), record
 
 
 def _read_table(path: Path) -> Iterator[tuple[int, str, Any]]:
@@ -276,9 +319,9 @@ def _ending(where: str, value: Any, count: int) -> int:
     return int(value)
 
 
-def _tags(where: str, value: Any) -> tuple[str, ...]:
+def _tags(where: str, value: Any, what: str = "tags") -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-        raise InputError(f"{where}: prediction {value!r}, expected a list of tags")
+        raise InputError(f"{where}: prediction {value!r}, expected a list of {what}")
     return tuple(value)
 
 
@@ -295,10 +338,12 @@ def _score_columns(task: Task, examples: Sequence[TaggedExample], path: Path) ->
             gold.append([])
             predicted.append([])
             continue
+        # The first line decides whether there are gold tags, and every line must have the same columns.
         if has_gold is None:
             has_gold = len(fields) > 2
         if len(fields) < 2 or has_gold != (len(fields) > 2):
             raise InputError(f"{path}:{number}: {len(fields)} columns, expected {'3' if has_gold else '2'}")
+        # The examples leave out document marks; conlleval counts them as words outside of entities.
         if fields[0] == DOCUMENT_MARK:
             word, tag = fields[0], "O"
         else:
@@ -307,6 +352,8 @@ def _score_columns(task: Task, examples: Sequence[TaggedExample], path: Path) ->
             raise InputError(f"{path}:{number}: word {fields[0]!r}, expected {word!r} as in the data file")
         gold[-1].append(fields[-2] if has_gold else tag)
         predicted[-1].append(fields[-1])
+
+    # What the loop has not consumed has no prediction.
     num_missing = sum(1 for _ in expected)
     if num_missing:
         raise InputError(

@@ -62,15 +62,19 @@ def score_squad2(
     odds = na_probs if na_probs is not None else dict.fromkeys(has_answer, 0.0)
     _require_all(examples, odds, "null odds")
 
+    # Above the threshold the prediction counts as "no answer", which scores 1 exactly where there is none.
     def applied(scores: Mapping[str, float]) -> dict[str, float]:
         return {key: float(not has_answer[key]) if odds[key] > na_threshold else score for key, score in scores.items()}
 
+    # Means over all questions, and over the answerable and the unanswerable ones if there are any.
     exact, f1 = applied(raw_exact), applied(raw_f1)
     result = _means(exact, f1, list(has_answer), "")
     for prefix, answerable in (("has_answer_", True), ("no_answer_", False)):
         chosen = [key for key, value in has_answer.items() if value == answerable]
         if chosen:
             result |= _means(exact, f1, chosen, prefix)
+
+    # The search applies thresholds of its own, so it starts from the raw scores.
     if na_probs is not None:
         for name, scores in (("exact_match", raw_exact), ("f1", raw_f1)):
             best, threshold = best_threshold(predictions, scores, odds, has_answer)
@@ -86,6 +90,7 @@ def raw_scores(
     exact: dict[str, float] = {}
     f1: dict[str, float] = {}
     for example in examples:
+        # As in the script, a gold answer that normalizes to nothing is dropped, and "" is expected if none is left.
         answers = [answer.text for answer in example.answers if normalize_answer(answer.text)] or [""]
         predicted = predictions[example.example_id]
         exact[example.example_id] = _best(exact_match, answers, predicted)
@@ -113,6 +118,7 @@ def best_threshold(
         if has_answer[key]:
             current += scores[key]
         elif predictions[key]:
+            # "No answer" would have scored this point.
             current -= 1
         if current > best:
             best, threshold = current, float(na_probs[key])

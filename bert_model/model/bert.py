@@ -50,8 +50,10 @@ class PreTrainingOutput(NamedTuple):
 
 
 def activate(hidden: Tensor, name: str) -> Tensor:
-    """Apply GELU: `gelu` by the error function, `gelu_new` by the tanh approximation of google's code."""
-    return functional.gelu(hidden, approximate="tanh" if name == "gelu_new" else "none")
+    """Apply an activation by its name in transformers, which has three names for the tanh form of GELU."""
+    if name in ("relu", "silu"):
+        return functional.relu(hidden) if name == "relu" else functional.silu(hidden)
+    return functional.gelu(hidden, approximate="none" if name == "gelu" else "tanh")
 
 
 def gather_positions(hidden: Tensor, positions: Tensor, unpadding: Unpadding | None = None) -> Tensor:
@@ -81,6 +83,7 @@ class BertEmbeddings(nn.Module):
         else:
             hidden = hidden + self.token_type_embeddings(token_type_ids)
         hidden = hidden + self.position_embeddings.weight[:length]
+        # Position embeddings need the layout (B, S); from here on only real tokens are computed.
         if unpadding is not None:
             hidden = unpadding.unpad_input(hidden)  # (T, H)
         normalized: Tensor = self.dropout(self.LayerNorm(hidden))
@@ -249,6 +252,7 @@ class BertModel(nn.Module):
         unpadding = None if token_indices is None else Unpadding(token_indices, batch_size, length, heads)
         hidden = self.embeddings(input_ids, token_type_ids, unpadding)  # (B, S, H) or (T, H)
         mask = self._attention_mask(length, attention_mask, None, input_ids.device)
+        # As in Hugging Face's output, the embeddings count as the first hidden state.
         hidden_states, attentions = [hidden], []
         last = len(self.encoder.layer) - 1
         for index, layer in enumerate(self.encoder.layer):
@@ -279,6 +283,7 @@ class BertModel(nn.Module):
         mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]  # (B, 1, 1, S)
         if self.config.attention == "bidirectional":
             return mask
+        # A selected query sees the keys up to its position in the sequence, not in the selection.
         keys = torch.arange(length, device=device)
         queries = keys.unsqueeze(0) if positions is None else positions  # (1 or B, Q)
         causal = (keys <= queries.unsqueeze(-1)).unsqueeze(1)  # (1 or B, 1, Q, S)
@@ -354,6 +359,8 @@ class BertForPreTraining(nn.Module):
             output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
         )
+
+        # The first of the selected positions was for the pooler only.
         predicted = output.sequence_output if positions is None else output.sequence_output[:, 1:]
         return PreTrainingOutput(
             prediction_logits=self.cls.predictions(predicted, self.bert.embeddings.word_embeddings.weight),
@@ -386,6 +393,8 @@ class BertForPreTraining(nn.Module):
             token_indices=token_indices,
             output_positions=_with_first(masked_lm_positions),
         )
+
+        # Leave out the zero-padded predictions: the vocabulary projection is the widest product of the model.
         predicted = output.sequence_output[:, 1:].flatten(0, 1)[prediction_indices]  # (P, H)
         labels = labels.flatten()[prediction_indices]  # (P,)
         logits = self.cls.predictions(predicted, self.bert.embeddings.word_embeddings.weight).float()  # (P, V)
@@ -411,6 +420,7 @@ class WithoutInitialization(TorchFunctionMode):
 @torch.no_grad()
 def initialize_weights(module: nn.Module, generator: torch.Generator, initializer_range: float = 0.02) -> None:
     """Initialize as google's code: normal weights truncated at two standard deviations, biases 0, scales 1."""
+    # One generator in the order of modules(): a module that is added or moved changes every weight after it.
     for child in module.modules():
         if isinstance(child, nn.LayerNorm):
             child.weight.fill_(1.0)
@@ -420,6 +430,7 @@ def initialize_weights(module: nn.Module, generator: torch.Generator, initialize
             if isinstance(child, nn.Linear):
                 child.bias.zero_()
         elif isinstance(child, BertLMPredictionHead):
+            # The projection in front of this bias is the word embeddings, which are initialized as such.
             child.bias.zero_()
         elif isinstance(child, nn.LSTM):  # uniform within 1 / sqrt(hidden size), torch's default
             for parameter in child.parameters():

@@ -40,8 +40,8 @@ class BertConfig:
     """Number of attention heads (A); must divide `hidden_size`."""
     intermediate_size: PositiveInt = 3072
     """Width of the feed-forward layer, 4H in the paper."""
-    hidden_act: Literal["gelu", "gelu_new"] = "gelu"
-    """`gelu` is the erf form, `gelu_new` the tanh approximation that google's code uses."""
+    hidden_act: Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu"] = "gelu"
+    """`gelu` is the erf form; `gelu_new`, `gelu_pytorch_tanh` and `gelu_fast` are the tanh form that google uses."""
     hidden_dropout_prob: Share = 0.1
     """Dropout after the embeddings and after each sublayer."""
     attention_probs_dropout_prob: Share = 0.1
@@ -99,7 +99,11 @@ class BertConfig:
     @classmethod
     def from_directory(cls, directory: Path | str, **overrides: Any) -> "BertConfig":
         """Read a Hugging Face `config.json`; raise InputError if it is not a BERT that this model computes."""
-        path = Path(directory) / CONFIG_NAME
+        return cls.from_file(Path(directory) / CONFIG_NAME, **overrides)
+
+    @classmethod
+    def from_file(cls, path: Path, **overrides: Any) -> "BertConfig":
+        """Read a configuration as `from_directory`, from a file of any name."""
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -107,8 +111,11 @@ class BertConfig:
         except ValueError as error:
             raise InputError(f"{path}: not valid JSON ({error}); give a Hugging Face model directory") from error
         _refuse_other_models(document, path)
+
+        # Other keys are ignored: Hugging Face stores many that do not change what an encoder computes.
         names = {item.name for item in dataclasses.fields(cls)} - {"labels"}
         values = {name: document[name] for name in names if name in document}
+        # JSON keys are text: sort them as numbers, so that label 10 comes after label 2.
         id2label = document.get("id2label") or {}
         values["labels"] = [id2label[key] for key in sorted(id2label, key=int)]
         if document.get("is_decoder"):
@@ -131,6 +138,8 @@ def _refuse_other_models(document: Any, path: Path) -> None:
     """Raise InputError if a setting changes what a model computes and is not supported here."""
     if not isinstance(document, dict):
         raise InputError(f"{path}: found {type(document).__name__}, expected a JSON object")
+
+    # Files of this project name `attention`, and `is_decoder` must agree with it; in other files `is_decoder` decides.
     expected = {
         "model_type": "bert",
         "position_embedding_type": "absolute",

@@ -52,6 +52,7 @@ def limited_threads(num_threads: int | None) -> Iterator[None]:
 @contextlib.contextmanager
 def cpu_settings(*, onednn: Iterable[Iterable[int]], num_threads: int | None = None) -> Iterator[None]:
     """Compute layers of these weight shapes with oneDNN within the block, on `num_threads` threads if given."""
+    # A module variable, not an argument: layers deep in the model look it up at every product.
     global _onednn_shapes
     shapes_before = _onednn_shapes
     requested = frozenset((int(outputs), int(inputs)) for outputs, inputs in onednn)
@@ -111,6 +112,8 @@ def _choose(layers: int, hidden: int, inner: int, vocab: int) -> tuple[Shape, ..
         (hidden, inner): (tokens, 1.0 * layers),
         (vocab, hidden): (40, 0.15),
     }
+
+    # Gradients are on, whatever the caller has set: two thirds of a training's products are in the backward pass.
     by_torch = by_onednn = 0.0
     with cpu_settings(onednn=(), num_threads=1), torch.inference_mode(False), torch.enable_grad():
         for shape, (rows, count) in products.items():

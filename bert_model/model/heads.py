@@ -45,6 +45,7 @@ def has_bfloat16_lstm() -> bool:
 
     Without bfloat16 instructions autocast emulates matrix products, but LSTMs raise.
     """
+    # The probe's weights are random: fork the generator, which keys dropout and must not move.
     with torch.random.fork_rng(devices=[]), torch.autocast("cpu", dtype=torch.bfloat16):
         try:
             nn.LSTM(2, 2)(torch.zeros(1, 1, 2))
@@ -81,6 +82,7 @@ class BiLSTM(nn.Module):
         if attention_mask is None:
             output, _ = self.lstm(hidden)
             return output
+        # Packed, so that the backward direction starts at the last real token; packing refuses a length of 0.
         lengths = attention_mask.sum(dim=1).clamp(min=1).cpu()  # (B,)
         packed = nn.utils.rnn.pack_padded_sequence(hidden, lengths, batch_first=True, enforce_sorted=False)
         output, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=hidden.shape[1])
@@ -193,6 +195,8 @@ class Tagger(nn.Module):
         super().__init__()
         states, width = shape
         weighted = feature_input.startswith("weighted")
+
+        # Equal weights at first: a softmax over zeros is the plain mean of the states.
         self.mixture = nn.Parameter(torch.zeros(states)) if weighted else None
         self.lstm = LSTM(
             width if weighted else states * width, hidden_size, num_layers=2, batch_first=True, bidirectional=True
@@ -227,6 +231,8 @@ class Tagger(nn.Module):
             inputs = (features * self.mixture.softmax(0)[:, None]).sum(dim=2)  # (B, S, H)
         else:
             inputs = features.flatten(2)  # (B, S, D)
+
+        # Packed as in `BiLSTM`, with dropout in front of the LSTM and of the classifier.
         lengths = attention_mask.sum(dim=1).cpu()
         packed = nn.utils.rnn.pack_padded_sequence(self.dropout(inputs), lengths, True, enforce_sorted=False)
         hidden, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], True, total_length=inputs.shape[1])
@@ -257,6 +263,7 @@ def states_of(feature_inputs: Iterable[str], num_states: int) -> list[int]:
 
 HEAD_CLASSES: dict[str, type[nn.Module]] = {
     "classification": BertForSequenceClassification,
+    "multilabel": BertForSequenceClassification,
     "regression": BertForSequenceClassification,
     "choice": BertForMultipleChoice,
     "span": BertForQuestionAnswering,

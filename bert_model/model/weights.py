@@ -1,8 +1,9 @@
 """Weights: Hugging Face directories, read strictly and written so that AutoModel opens them."""
 
 import json
+import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,14 +22,18 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=nn.Module)
 
+logger = logging.getLogger(__name__)
+
 WEIGHTS_NAME = "model.safetensors"
 PICKLED_NAME = "pytorch_model.bin"
 
 # The parameters of each architecture beyond embeddings and encoder. Pooler, MLM and NSP heads mean the same in every
-# architecture and are loaded wherever both have them; a classifier is loaded into the same architecture only.
+# architecture and are loaded wherever both have them; a task's head is loaded into the same architecture only.
 POOLER = "bert.pooler."
 MASKED_LM = "cls.predictions."
 NEXT_SENTENCE = "cls.seq_relationship."
+CLASSIFIER = "classifier."
+QA_OUTPUTS = "qa_outputs."
 BILSTM = "bilstm."
 HEADS: dict[str, tuple[str, ...]] = {
     "BertModel": (POOLER,),
@@ -36,12 +41,35 @@ HEADS: dict[str, tuple[str, ...]] = {
     "BertForMaskedLM": (MASKED_LM,),
     "BertLMHeadModel": (MASKED_LM,),
     "BertForNextSentencePrediction": (POOLER, NEXT_SENTENCE),
-    "BertForSequenceClassification": (POOLER, "classifier."),
-    "BertForMultipleChoice": (POOLER, "classifier."),
-    "BertForQuestionAnswering": ("qa_outputs.",),
-    "BertForTokenClassification": ("classifier.",),
+    "BertForSequenceClassification": (POOLER, CLASSIFIER),
+    "BertForMultipleChoice": (POOLER, CLASSIFIER),
+    "BertForQuestionAnswering": (QA_OUTPUTS,),
+    "BertForTokenClassification": (CLASSIFIER,),
 }
-SHARED_HEADS = (POOLER, MASKED_LM, NEXT_SENTENCE)
+SHARED_HEADS = {POOLER, MASKED_LM, NEXT_SENTENCE}
+TASK_HEADS = {CLASSIFIER, QA_OUTPUTS}
+
+POSITION_IDS = "bert.embeddings.position_ids"
+"""A buffer of older releases of transformers, which counts from 0."""
+TIED = {
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+"""Copies that some files store, and the parameters that they are tied to."""
+MAX_NAMES = 8
+"""Limit on the tensors that an error names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Named tensors and what they are the weights of."""
+
+    where: str
+    """The directory or file that they come from, for messages."""
+    tensors: Mapping[str, Tensor]
+    """Finite tensors under the names of transformers' BertForPreTraining and task models."""
+    architecture: str
+    """The key of `HEADS` that their heads fit best."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,20 +77,25 @@ class LoadReport:
     """What `load_model` did with every tensor."""
 
     source_architecture: str
-    """The architecture of the directory."""
+    """The architecture whose heads the directory holds."""
     loaded: tuple[str, ...]
     """Parameters read from the directory."""
     created: tuple[str, ...]
-    """Parameters of heads that the directory's architecture lacks: randomly initialized."""
+    """Parameters of heads that the directory lacks: randomly initialized."""
     dropped: tuple[str, ...]
     """Tensors of heads that the model lacks."""
 
     def __str__(self) -> str:
-        text = f"{len(self.loaded)} tensors loaded from a {self.source_architecture}"
-        for verb, names in (("created", self.created), ("dropped", self.dropped)):
-            if names:
-                text += f"; {verb}: {', '.join(names)}"
-        return text
+        return (
+            f"{len(self.loaded)} tensors used, {_summary(self.dropped)} ignored, "
+            f"{_summary(self.created)} newly initialized"
+        )
+
+
+def _summary(names: Sequence[str]) -> str:
+    """Count tensors and name their heads: "4 (cls.predictions, classifier)"."""
+    heads = {next((head.rstrip(".") for head in _all_heads() if name.startswith(head)), name) for name in names}
+    return f"{len(names)} ({', '.join(sorted(heads))})" if names else "0"
 
 
 def load_model(
@@ -72,44 +105,62 @@ def load_model(
     config: BertConfig | None = None,
     num_labels: int | None = None,
     seed: int = 0,
+    new_task_head: bool = False,
+    log: bool = True,
     **config_overrides: Any,
 ) -> tuple[Model, LoadReport]:
     """Load a Hugging Face directory into one of the model classes here, in float32 on the CPU.
 
-    Heads that only one of the two architectures has are created (from `seed`) or dropped, and reported. Any other
-    missing or unexpected tensor, or wrong shape, raises InputError with its name. The configuration is the directory's
-    with `num_labels` and overrides, or `config` if the caller has read it already.
+    The tensors decide what is loaded, as in `fill_model`; the report is a line of the log unless `log` is false. The
+    configuration is the directory's with `num_labels` and overrides, or `config` if the caller has read it already.
     """
     directory = Path(directory)
     if num_labels is not None:
         config_overrides.setdefault("labels", tuple(f"LABEL_{index}" for index in range(num_labels)))
     assert config is None or not config_overrides, "overrides are in `config` already"
     config = config or BertConfig.from_directory(directory, **config_overrides)
-    stored = json.loads((directory / CONFIG_NAME).read_text(encoding="utf-8"))
-    tensors = _canonical(read_tensors(directory), directory)
-    source, target = _architecture(directory, stored, tensors), model_class.__name__
+    weights = read_weights(directory)
+    model, report = fill_model(model_class, config, weights, seed=seed, new_task_head=new_task_head)
+    if log:
+        logger.info("%s: %s", directory, report)
+    return model, report
+
+
+def fill_model(
+    model_class: type[Model], config: BertConfig, weights: Weights, *, seed: int = 0, new_task_head: bool = False
+) -> tuple[Model, LoadReport]:
+    """Build a model from named tensors, in float32 on the CPU.
+
+    Heads that only one side has are created (from `seed`) or dropped, and so is a task's head with `new_task_head`.
+    Any other missing or unexpected tensor, or a wrong shape, raises InputError with the tensor's name.
+    """
+    tensors, source, target = weights.tensors, weights.architecture, model_class.__name__
     if target not in HEADS:
         raise UsageError(f"{target}: not a model class that weights are loaded into (known: {', '.join(HEADS)})")
     model = empty_model(model_class, config)
-    prefix = "bert." if model_class.__name__ == "BertModel" else ""
+    prefix = "bert." if target == "BertModel" else ""
     parameters = {prefix + name: parameter for name, parameter in model.named_parameters()}
 
     # Which heads are kept, created and dropped; everything else must match exactly.
-    target_heads, source_heads = _heads(target, config.head), _heads(source, stored.get("head", "linear"))
-    kept = {head for head in source_heads & target_heads if head in SHARED_HEADS or source == target}
+    target_heads, source_heads = _heads_of(parameters), _heads_of(tensors)
+    loadable = SHARED_HEADS if source != target or new_task_head else _all_heads()
+    kept = target_heads & source_heads & loadable
     created = {name for name in parameters if _starts(name, target_heads - kept)}
-    dropped = {name for name in tensors if _starts(name, source_heads - kept)}
+    dropped = {name for name in tensors if _starts(name, source_heads - kept) or name == POSITION_IDS}
     expected, found = set(parameters) - created, set(tensors) - dropped
     problems = [f"missing {name}" for name in sorted(expected - found)]
-    problems += [f"unexpected {name}" for name in sorted(found - expected)]
+    problems += [
+        f"{name} differs from {TIED[name]}, to which this model ties it" if name in TIED else f"unexpected {name}"
+        for name in sorted(found - expected)
+    ]
     problems += [
         f"{name} has shape {tuple(tensors[name].shape)}, expected {tuple(parameters[name].shape)}"
         for name in sorted(expected & found)
         if tensors[name].shape != parameters[name].shape
     ]
     if problems:
-        shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
-        raise InputError(f"{directory}: its tensors do not fit a {target} (from a {source}): {shown}")
+        found_in = f"{weights.where}: its tensors do not fit a {target} (from a {source})"
+        raise InputError(f"{found_in}: {_first(problems, '; ')}")
 
     # In sorted order, so that the new heads are a function of the seed.
     with torch.no_grad():
@@ -128,10 +179,41 @@ def load_model(
     return model, report
 
 
-def _heads(architecture: str, head: str) -> set[str]:
-    """Return the parameter prefixes of an architecture's heads; a task model may have a BiLSTM as well."""
-    has_bilstm = head == "bilstm" and not set(HEADS[architecture]) <= set(SHARED_HEADS)
-    return {*HEADS[architecture], *((BILSTM,) if has_bilstm else ())}
+def read_weights(directory: Path) -> Weights:
+    """Read the weights of a directory; InputError for values that are not finite and for an unknown mix of heads."""
+    document = json.loads((directory / CONFIG_NAME).read_text(encoding="utf-8"))
+    return name_weights(read_tensors(directory), str(directory), document.get("architectures") or ())
+
+
+def name_weights(tensors: Mapping[str, Tensor], where: str, architectures: Sequence[str] = ()) -> Weights:
+    """Bring tensors of any known layout to the current names, and choose their architecture by the heads among them.
+
+    `architectures` of config.json only tells apart those with the same kind of head: the classifiers of sequences,
+    tokens and choices have the same names. InputError for a name that occurs twice, for values that are no tensors or
+    not finite, and for an unknown mix of heads; `where` begins its text.
+    """
+    canonical = _canonical(tensors, where)
+    return Weights(where=where, tensors=canonical, architecture=_architecture(canonical, where, architectures))
+
+
+def _architecture(tensors: Iterable[str], where: str, architectures: Sequence[str]) -> str:
+    found = _heads_of(tensors) - {BILSTM}
+    fitting = [name for name, heads in HEADS.items() if found & TASK_HEADS == set(heads) & TASK_HEADS]
+    if not fitting:
+        raise InputError(f"{where}: holds the heads {', '.join(sorted(found))}, which no known architecture has")
+    named = [name for name in architectures if name in fitting]
+    nearest = sorted(fitting, key=lambda name: (not found <= set(HEADS[name]), len(found ^ set(HEADS[name]))))
+    return (named or nearest)[0]
+
+
+def _all_heads() -> set[str]:
+    return {*SHARED_HEADS, *TASK_HEADS, BILSTM}
+
+
+def _heads_of(names: Iterable[str]) -> set[str]:
+    """Return the prefixes of the heads that some of the tensors belong to."""
+    names = list(names)
+    return {head for head in _all_heads() if any(name.startswith(head) for name in names)}
 
 
 def save_model(model: nn.Module, directory: Path, tokenizer: "Tokenizer") -> None:
@@ -197,44 +279,38 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path}: not a readable safetensors file ({error})") from error
 
 
-def _canonical(tensors: Mapping[str, Tensor], directory: Path) -> dict[str, Tensor]:
-    """Rename tensors of older and of headless files to the current names, and check that tied tensors are equal."""
-    renamed = {}
-    for name, tensor in tensors.items():
-        if name.endswith("embeddings.position_ids"):  # a buffer that older releases stored
-            continue
-        if name.startswith(("embeddings.", "encoder.", "pooler.")):
-            name = "bert." + name
-        name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
-        name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+def _canonical(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
+    """Return the tensors under the current names, without copies that equal what they are tied to."""
+    renamed: dict[str, Tensor] = {}
+    broken = []
+    for stored_name, tensor in tensors.items():
+        name = _current_name(stored_name)
+        if name in renamed or not isinstance(tensor, Tensor):
+            kind = f"a {type(tensor).__name__}" if name not in renamed else "stored twice"
+            raise InputError(f"{where}: {stored_name} is {kind}, expected one tensor of each name")
         renamed[name] = tensor
-    for copy, original in (
-        ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
-        ("cls.predictions.decoder.bias", "cls.predictions.bias"),
-    ):
-        if copy in renamed:
-            tensor = renamed.pop(copy)
-            if not torch.equal(tensor, renamed.setdefault(original, tensor)):
-                raise InputError(f"{directory}: {copy} differs from {original}; a BERT ties them")
+        if not bool(torch.isfinite(tensor).all()):
+            broken.append(stored_name)
+    if broken:
+        raise InputError(f"{where}: weights that are not finite: {_first(broken, ', ')}; the model is damaged")
+    for copy, original in TIED.items():
+        if copy in renamed and torch.equal(renamed[copy], renamed.setdefault(original, renamed[copy])):
+            del renamed[copy]
     return renamed
 
 
-def _architecture(directory: Path, stored: Mapping[str, Any], tensors: Iterable[str]) -> str:
-    named: list[str] = stored.get("architectures") or []
-    for architecture in named:
-        if architecture in HEADS:
-            return architecture
-    if named:
-        raise InputError(
-            f"{directory / CONFIG_NAME}: architecture {named[0]!r} is not known (known: {', '.join(HEADS)})"
-        )
-    # A config.json without the key: infer the architecture from the heads.
-    possible = {head for heads in HEADS.values() for head in heads}
-    found = {head for head in possible if any(_starts(name, {head}) for name in tensors)}
-    for architecture, heads in HEADS.items():
-        if found == set(heads):
-            return architecture
-    raise InputError(f"{directory / CONFIG_NAME}: has no architectures, and the tensors fit none of {', '.join(HEADS)}")
+def _current_name(name: str) -> str:
+    """Undo the names of data-parallel training, of files without `bert.` and of google's layer normalization."""
+    name = name.removeprefix("module.")
+    if name.startswith(("embeddings.", "encoder.", "pooler.")):
+        name = "bert." + name
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+
+
+def _first(texts: Sequence[str], separator: str) -> str:
+    more = [f"and {len(texts) - MAX_NAMES} more"] if len(texts) > MAX_NAMES else []
+    return separator.join([*texts[:MAX_NAMES], *more])
 
 
 def _starts(name: str, prefixes: Iterable[str]) -> bool:

@@ -47,8 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
         device=arguments.device,
         resolve=resolve_model,
     )
+
+    # One JSON line on standard output, from rank 0 only, so that scripts find status and model.
     if os.environ.get("RANK", "0") == "0":
-        where = result.model or f"preempted at step {result.step}; go on with --resume"
+        where = result.model or f"preempted at step {result.step}; continue with --resume"
         print(json.dumps({"status": result.status, "step": result.step, "model": str(where), **result.metrics}))
     return EXIT_PREEMPTED if result.status == "preempted" else 0
 
@@ -59,11 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parsed = parser.parse_intermixed_args(arguments)
+    # Progress is logged by rank 0 alone, warnings by every rank.
     rank = int(os.environ.get("RANK", "0"))
     logging.basicConfig(level=logging.INFO if rank == 0 else logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
         return run(parsed)
     except OtherRankError as error:
+        # Rank 0 has printed the reason.
         return error.exit_code
     except BertError as error:
         if parsed.debug:

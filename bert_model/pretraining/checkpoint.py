@@ -101,6 +101,7 @@ class CheckpointDirectory:
         """
         directory = self.path_of(snapshot.step)
         try:
+            # The directory gets its name when every file is complete; until then it is a draft that `clean` removes.
             with publishing(directory, kind=KIND, configuration=self.configuration, inputs=self.inputs) as draft:
                 write_weights(snapshot.parameters, snapshot.config, snapshot.architecture, draft.path)
                 self.tokenizer.save(draft.path)
@@ -163,6 +164,7 @@ def _is_disk_error(error: Exception) -> bool:
 def restore(directory: Path, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
     """Load weights and optimizer state into a model of the same shape; return the stored state."""
     tensors = read_tensors(directory)
+    # Compare before copying: a model that does not fit stays unchanged.
     parameters = dict(model.named_parameters())
     wrong = sorted(
         name

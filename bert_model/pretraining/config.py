@@ -112,6 +112,7 @@ class PretrainingConfig:
     """Timeout of the communication between ranks."""
 
     def __post_init__(self) -> None:
+        # Conditions between fields; the range of a single field is in its type.
         if not self.phases:
             raise ConfigurationError("phases: found none, expected at least one")
         if self.masking.max_predictions_per_seq != MaskingConfig.max_predictions_per_seq:
@@ -123,6 +124,8 @@ class PretrainingConfig:
             raise ConfigurationError(f"model.preset: found {INITIAL_SIZE!r} without an initial_model to take it from")
         if self.initial_optimizer == "restored" and not self.initial_model:
             raise ConfigurationError("initial_optimizer: found 'restored' without an initial_model to restore it from")
+
+        # With one line over the whole run, settings of the later phases would be ignored.
         if self.schedule == "run":
             for index, phase in enumerate(self.phases[1:], start=1):
                 if phase.warmup_steps or phase.learning_rate != self.phases[0].learning_rate:

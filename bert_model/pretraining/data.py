@@ -145,6 +145,7 @@ class InstanceSplit:
         self.split = split
         self.groups: list[RowGroup] = []
         self.has_static_masks = False
+        # Rows are numbered across the shards, in the manifest's order; masks are keyed on these numbers.
         first_row = 0
         for path in shard_paths(self.manifest, split):
             shard = open_cached_shard(path)
@@ -153,6 +154,7 @@ class InstanceSplit:
                 if num_rows:
                     self.groups.append(RowGroup(path, index, num_rows, first_row))
                     first_row += num_rows
+            # A shard of another run has a valid footer too; google's files have no rows in the manifest.
             listed = self.manifest.files[path.relative_to(self.manifest.path).as_posix()].get("rows")
             found = sum(shard.row_group_sizes)
             if listed not in (None, found):
@@ -216,6 +218,7 @@ class SampleOrder:
             return
         order = np.random.default_rng((self.seed, epoch, _GROUP_ORDER)).permutation(len(self.sizes))
         ends = np.cumsum(self.sizes[order])
+        # Index of the last row group of each window; the last window may have fewer.
         last = np.arange(self.groups_per_window, len(order) + self.groups_per_window, self.groups_per_window) - 1
         self._order, self._window_ends = order, ends[np.minimum(last, len(order) - 1)]
         self._epoch = epoch
@@ -241,6 +244,7 @@ class InstanceReader:
             if self._held != (epoch, window):
                 self._load(epoch, window)
             assert self._rows is not None
+            # A window may end here: then fewer rows than `count` are taken, and the next window or epoch follows.
             chosen = self._permutation[offset : offset + count]
             parts.append(self._rows.select(chosen))
             position += len(chosen)
@@ -262,6 +266,7 @@ def held_out_samples(split: InstanceSplit, *, limit: int, rank: int, world_size:
     """
     total = split.num_instances
     count = min(limit, total) if limit else total
+    # Choose across the whole split before dealing to ranks, so that the choice does not depend on their number.
     chosen = np.arange(count, dtype=np.int64) * total // count if count else np.empty(0, dtype=np.int64)
     chosen = chosen[rank::world_size]
     for group in split.groups:
@@ -337,6 +342,7 @@ def collate(
         labels = pad(columns.masked_lm_ids, columns.masked_offsets, max_count)  # (B, M)
     else:  # dynamic masks: new ones in every epoch
         keys = np.empty(samples.num_samples, dtype=np.uint64)
+        # A batch between two epochs holds samples of both.
         for epoch in np.unique(samples.epochs):
             rows = samples.epochs == epoch
             keys[rows] = sample_keys(seed, int(epoch), samples.sample_indices[rows])
@@ -345,6 +351,7 @@ def collate(
         max_count = int(counts.max(initial=1))  # M
         input_ids = masked.input_ids
         positions, labels = masked.masked_lm_positions[:, :max_count], masked.masked_lm_ids[:, :max_count]  # (B, M)
+    # On a GPU M is aligned like S.
     extra = -max_count % pad_to_multiple
     if extra:
         positions, labels = (np.pad(item, ((0, 0), (0, extra))) for item in (positions, labels))
@@ -380,6 +387,7 @@ def select_rows(columns: InstanceColumns, rows: Integers) -> InstanceColumns:
     input_ids, offsets = _select_ragged(columns.input_ids, columns.offsets, rows)
     positions = ids = masked_offsets = None
     if columns.masked_offsets is not None:
+        # Positions and tokens of static masks are ragged arrays with the same offsets.
         assert columns.masked_lm_positions is not None
         assert columns.masked_lm_ids is not None
         positions, masked_offsets = _select_ragged(columns.masked_lm_positions, columns.masked_offsets, rows)
@@ -416,6 +424,7 @@ def concatenate(parts: list[Samples]) -> Samples:
     def join(name: str) -> npt.NDArray[Any]:
         return np.concatenate([getattr(item, name) for item in columns])
 
+    # Offsets begin at 0 in every part, so lengths are joined and summed up again.
     def join_offsets(name: str) -> Integers:
         return offsets_of(np.concatenate([np.diff(getattr(item, name)) for item in columns]))
 

@@ -74,6 +74,7 @@ def evaluate(
         "held_out/mlm_accuracy": 100.0 * correct / max(predictions, 1.0),
         "held_out/perplexity": math.exp(min(loss, MAX_EXPONENT)),
     }
+    # The accuracy of a constant answer is recorded too: it depends on the data, not on the model.
     if config.objective == "mlm_nsp":
         metrics |= {
             "held_out/nsp_loss": next_sentence / instances,
@@ -116,6 +117,8 @@ def measure_held_out(model: Path | str) -> dict[str, float]:
     """
     model = Path(model)
     config = from_mapping(PretrainingConfig, _read_configuration(model.parent / CONFIGURATION_NAME))
+
+    # Only the held-out instances are read: steps and positions of the training do not matter.
     last = config.phases[-1]
     phase = Phase(
         index=len(config.phases) - 1,

@@ -57,6 +57,8 @@ def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
             raise ConfigurationError(
                 f"{where}.instances: {describe_vocabularies('phase 0', tokenizer, where, phase_tokenizer)}"
             )
+
+        # A later phase on the same instances reads on where the earlier one ended.
         key = train.manifest.sha256
         phases.append(
             Phase(

@@ -91,6 +91,7 @@ def pretrain(
             keep_last=config.keep_last,
             keep_every_steps=config.keep_every_steps,
         )
+        # One rank chooses the checkpoint for all: another machine might see the files of a shared disk later.
         newest = group.call_on_main(lambda: _newest_checkpoint(checkpoints))
 
         # Model and optimizer, and the kernels that they compute with.
@@ -116,6 +117,7 @@ def pretrain(
                 code_version=os.environ.get(CODE_VERSION_VARIABLE, ""),
             )
 
+        # All ranks train alike; only rank 0 logs and saves.
         trainer = Trainer(
             config,
             phases=run.phases,
@@ -227,6 +229,8 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any]) -> None:
     """Restore counters from a checkpoint; warn if precision, processor or world size changed."""
     trainer.tokens_seen = int(state.get("tokens_seen", 0))
     trainer.metrics = dict(state.get("metrics", {}))
+
+    # These changes are accepted, but the run is no longer the same bit for bit.
     if state.get("precision", trainer.precision) != trainer.precision:
         logger.warning("so far this run computed in %s, now it computes in %s", state["precision"], trainer.precision)
     if trainer.group.device.type == "cpu" and state.get("processor", processor()) != processor():
@@ -259,6 +263,7 @@ def _train(trainer: Trainer, step: int, checkpoints: CheckpointDirectory, run: _
             _publish_model(trainer, run, directory)
     except Exception as error:
         if saver is not None:
+            # Finish the queued checkpoints first, so that the error names the last one that is safe.
             with contextlib.suppress(Exception):  # the first error is the cause
                 saver.wait()
         failure = _explain(error, checkpoints, trainer.watchdog)
@@ -266,6 +271,8 @@ def _train(trainer: Trainer, step: int, checkpoints: CheckpointDirectory, run: _
             tracker.record("end", step, {}, status="failed", error=str(failure))
             tracker.close("FAILED")
         raise failure from error
+
+    # A preempted run is "killed" in MLflow: it is not finished, and it did not fail.
     if tracker is not None:
         tracker.record("end", outcome.step, outcome.metrics, status=outcome.status)
         tracker.close("FINISHED" if outcome.status == "finished" else "KILLED")
@@ -287,6 +294,8 @@ def _explain(error: Exception, checkpoints: CheckpointDirectory, watchdog: Watch
             f"{f'; it waited for {stalled}' if stalled else ''}; {safe}; start again with --resume, on the remaining "
             "machines if one is lost"
         )
+
+    # Any other exception is a defect: it keeps its own type and traceback.
     raise error
 
 
@@ -311,6 +320,8 @@ def _already_finished(output: Path, group: Group) -> PretrainingResult:
     manifest = load_manifest(output / "model", kind=MODEL_KIND)
     counts = dict(manifest.counts)
     step = counts.pop("steps")
+
+    # The finished run may have ended while MLflow was down.
     if group.is_main:
         logger.info("%s: this run finished at step %d; nothing is left to do", output, step)
         Tracker.replay(output)
@@ -325,6 +336,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 
     def handle(number: int, _: Any) -> None:
         nonlocal requested
+        # The first signal waits for the end of a step; a second one must end a step that hangs.
         if requested:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

@@ -52,12 +52,15 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
     mapping = to_mapping(config)
     for key in MONITORING_KEYS:
         del mapping[key]
+
+    # Directories may be moved: what they contain counts, as hashes.
     for phase in mapping["phases"]:
         del phase["instances"]
     inputs: dict[str, Any] = {f"instances_{index}": input_of(manifest) for index, manifest in enumerate(manifests)}
     if mapping.pop("initial_model"):
         directory = Path(config.initial_model)
         files = weight_files(directory)
+        # A restored optimizer changes every weight, so its file belongs to the identity.
         if config.initial_optimizer == "restored":
             if not (directory / OPTIMIZER_NAME).is_file():
                 raise ConfigurationError(
@@ -66,6 +69,7 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
                 )
             files.append(directory / OPTIMIZER_NAME)
         hashes = {path.name: file_sha256(path) for path in files}
+        # A single file is identified by its own hash, several by the hash of their hashes.
         sha256 = next(iter(hashes.values())) if len(hashes) == 1 else content_sha256(hashes)
         inputs["initial_model"] = {"name": ", ".join(hashes), "sha256": sha256}
     return {"configuration": mapping, "inputs": inputs}
@@ -89,6 +93,7 @@ def run_lock(output: Path) -> Iterator[None]:
                 f"{output}: another run holds this directory ({stream.read().strip() or 'unknown process'}); "
                 "wait for it, or give another directory"
             ) from None
+        # The text is for the error of a process that finds the lock taken; the lock itself is the open file's.
         stream.truncate(0)
         stream.write(f"process {os.getpid()} on {os.uname().nodename}")
         stream.flush()
@@ -130,6 +135,7 @@ def open_directory(
         logger.warning("continuing a run that was started with another configuration: %s", "; ".join(differences))
         _write_configuration(path, config, described)
     elif (output / "model").is_dir():
+        # A damaged model is written again from the last checkpoint.
         with contextlib.suppress(ArtifactError):
             load_manifest(output / "model", kind=MODEL_KIND)
             return "finished"
@@ -183,6 +189,8 @@ def initialize_or_resume(
         for name, parameter in model.named_parameters():
             if name.startswith(("bert.pooler.", "cls.seq_relationship.")):
                 parameter.requires_grad_(False)
+
+    # The optimizer of the initial model is loaded first: a checkpoint of this run replaces weights and optimizer state.
     model.to(group.device)
     optimizer = build_optimizer(model, config.optimizer, config.phases[0].learning_rate)
     if config.initial_optimizer == "restored":
@@ -192,6 +200,8 @@ def initialize_or_resume(
         state = restore(checkpoint, model, optimizer)
         step = state["step"]
         origin = f"resuming from {checkpoint} at step {step:,} of {config.total_steps:,}"
+
+    # Should the files differ between machines, those of rank 0 count.
     group.broadcast(parameter.data for parameter in model.parameters())
     return InitialState(model=model, optimizer=optimizer, step=step, state=state, origin=origin)
 
@@ -207,6 +217,8 @@ def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[Ber
             )
         origin = f"starting a {config.model.preset} model from random weights (seed {config.seed})"
         return new_model(BertForPreTraining, model_config, seed=config.seed), origin
+
+    # An initial model must have the data's vocabulary, and the size of the preset if one is named.
     directory = Path(config.initial_model)
     initial_tokenizer = Tokenizer.from_directory(directory)
     if initial_tokenizer.sha256 != tokenizer.sha256:
@@ -216,7 +228,7 @@ def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[Ber
     overrides = {key: value for key, value in config.model.overrides.items() if key != "vocab_size"}
     if config.model.preset != INITIAL_SIZE:
         _check_size(config, BertConfig.from_directory(directory, **overrides), directory)
-    model, report = load_model(BertForPreTraining, directory, seed=config.seed, **overrides)
+    model, report = load_model(BertForPreTraining, directory, seed=config.seed, log=False, **overrides)
     state = "its own" if config.initial_optimizer == "restored" else "fresh"
     return model, f"continuing from {config.initial_model} with {state} optimizer state: {report}"
 

@@ -82,6 +82,7 @@ class Trainer:
         self.precision = resolve_precision(config.precision, group.device)
         self.should_stop = should_stop
         self.after_step = after_step
+        # Parameters without gradients (see `initialize_or_resume`) need no room in the buffer.
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.gradients = GradientBuffer(trained, group, num_numbers=2)  # the numbers are the two losses
         self.watchdog = Watchdog(group, config.timeout_seconds)
@@ -123,6 +124,7 @@ class Trainer:
         reader = self._reader(phase)
 
         def prepare(step: int) -> list[Batch]:
+            # Every rank reads the whole global batch: how it is shared depends on all lengths.
             samples = reader.take(phase.position_at(step), phase.config.global_batch_size)
             mine = rank_slice(samples, rank=self.group.rank, world_size=self.group.world_size)
             return [
@@ -187,6 +189,7 @@ class Trainer:
         norm = clip_gradients(self.model.parameters(), self.config.optimizer.max_gradient_norm)
         losses_and_norm = torch.cat([self.gradients.numbers, norm.reshape(1)])  # (3,)
         masked_lm_loss, next_sentence_loss, gradient_norm = losses_and_norm.tolist()
+        # All ranks have the same sums, so all raise, and no weight has changed.
         if not math.isfinite(masked_lm_loss + next_sentence_loss + gradient_norm):
             raise TrainingError(
                 f"step {step}: loss {masked_lm_loss} (MLM), {next_sentence_loss} (NSP), gradient norm {gradient_norm}: "
@@ -265,6 +268,7 @@ class Trainer:
         if self.saver is None:
             return
         started = time.perf_counter()
+        # The state is what the next update depends on besides the weights, and what `_restore_counters` compares.
         snapshot = take_snapshot(
             self.model,
             self.optimizer,
@@ -282,6 +286,7 @@ class Trainer:
             metrics=self.metrics,
         )
 
+        # Logged from the saver's thread, when the files are complete.
         def log_published(directory: Path) -> None:
             if self.tracker is not None:
                 self.tracker.log_checkpoint(directory, step, snapshot.metrics, phase=phase.index)

@@ -72,11 +72,13 @@ def upload(
     from bert_model.inference.predict import answer_inputs, load_predictor
     from bert_model.registry import pyfunc
 
+    # Answer the example once: the signature is inferred from a real input and its answers.
     task = tags.get("task", "mlm")
     predictor = load_predictor(task, [manifest.path])
     example = EXAMPLE_INPUTS[task if task == "mlm" else predictor.form]
     signature = _signature(example, answer_inputs(predictor, [example]))
     with tempfile.TemporaryDirectory() as scratch:
+        # MLflow's own layout: a copy of the directory, the code that serves it, and the versions of its requirements.
         path = Path(scratch) / "served"
         with silence_mlflow():
             mlflow.pyfunc.save_model(
@@ -89,6 +91,8 @@ def upload(
             )
         for file, data in attachments.items():
             (path / file).write_bytes(data)
+
+        # READY comes last: until then nobody can use a model whose upload was interrupted.
         logged = client.create_logged_model(
             experiment_id=experiment_id(client, EXPERIMENT),
             name=name,
@@ -152,12 +156,16 @@ def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
     card = card_problem(read_card(client, version))
     if card is None and not version.description:
         card = "its description is empty"
+
+    # What the store has now is inspected, not what the cache kept of it.
     with tempfile.TemporaryDirectory() as scratch:
         try:
             manifest = _download(client, version, Path(scratch))
         except BertError as error:
+            # The temporary path is gone when the message is read.
             damage = str(error).replace(scratch, "")
             return Inspection(damage=damage, logits="its files are damaged", card=card)
+        # Files of another model are intact too, by their own manifest.
         expected = version.content_sha256
         if manifest.sha256 != expected:
             damage = f"its content is {manifest.sha256[:12]}…, {expected[:12]}… was registered"
@@ -176,6 +184,7 @@ def check_outputs(directory: Path, recorded: str) -> str | None:
     expected, found = np.asarray(json.loads(recorded)), np.asarray(reference_logits(directory))
     if expected.shape != found.shape:
         return f"{found.size} logits, {expected.size} were recorded"
+    # NaN compares as false, so it is looked for by itself.
     gap = np.abs(expected - found)
     if not np.isfinite(found).all() or gap.max(initial=0.0) > TOLERANCE * max(1.0, np.abs(expected).max(initial=0.0)):
         worst = int(np.nanargmax(gap)) if np.isfinite(gap).any() else 0
@@ -204,6 +213,7 @@ def _task_logits(directory: Path) -> npt.NDArray[np.float64]:
 
 @torch.inference_mode()
 def _pretrained_logits(directory: Path) -> npt.NDArray[np.float64]:
+    # A pair of texts, so that both segments and both heads have a part in the outputs.
     tokenizer = Tokenizer.from_directory(directory)
     model, _ = load_model(BertForPreTraining, directory)
     with limited_threads(1):
@@ -226,6 +236,8 @@ def _download(client: "MlflowClient", version: RegisteredVersion, scratch: Path)
         fetched = Path(mlflow.artifacts.download_artifacts(artifact_uri=f"{uri}/artifacts", dst_path=str(scratch)))
     except (mlflow.MlflowException, OSError) as error:
         raise ArtifactError(f"{version}: its artifacts cannot be read ({first_line(error)})") from error
+
+    # The model directory is a folder below `artifacts/`, whatever its name was at registration.
     inside = [path.parent for path in fetched.glob(f"*/{MANIFEST_NAME}")]
     if len(inside) != 1:
         raise ArtifactError(f"{version}: holds {len(inside)} directories with a {MANIFEST_NAME}, expected one")

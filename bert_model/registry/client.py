@@ -86,6 +86,8 @@ def registry_lock(name: str) -> Iterator[None]:
     """Serialize registrations and promotions of a name on this machine; PromotionError after LOCK_SECONDS."""
     path = bert_home() / "locks" / f"registry-{name}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
+
+    # A promotion moves several aliases and tags, for which MLflow has no transaction.
     try:
         lock = filelock.FileLock(path).acquire(timeout=LOCK_SECONDS, poll_interval=0.1)
     except filelock.Timeout:
@@ -155,6 +157,7 @@ def resolve_version(
     client: "MlflowClient", name: str, version: int | None = None, alias: str | None = None
 ) -> RegisteredVersion:
     """Return a version by number or alias, or the newest one; UsageError lists what exists."""
+    # Read all versions first, so that an error can list what exists.
     versions = {item.version: item for item in find_versions(client, name)}
     if not versions:
         raise UsageError(
@@ -165,6 +168,7 @@ def resolve_version(
         version = aliases.get(alias)
         if version is None:
             raise UsageError(f"{name}: has no alias {alias!r} (aliases: {', '.join(sorted(aliases)) or 'none'})")
+    # Neither a number nor an alias: the newest.
     if version is None:
         version = max(versions)
     if version not in versions:
@@ -177,6 +181,7 @@ def with_finetuning_scores(client: "MlflowClient", version: RegisteredVersion) -
     if version.kind != PRETRAINED:
         return version
     scores: dict[str, TaskScore] = {}
+    # Oldest first: of several registrations for a task, the newest is kept.
     for item in _search_versions(client, f"tags.pretrained_model_sha256 = '{version.content_sha256}'"):
         score = TaskScore.from_tags(int(item.version), item.tags)
         if score is not None and item.name == f"{version.name}-{score.task}":

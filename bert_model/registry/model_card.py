@@ -69,6 +69,8 @@ def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
     ]
     head = ["task", "metric", "N", "seeds", "score", "majority", "paper"]
     table = _table([head, *rows]) if rows else NO_SCORES
+
+    # Replace this section only; the others stay as they were registered.
     before, mark, rest = card.partition("## Scores\n\n")
     _, following, after = rest.partition("\n\n## ")
     return f"{before}{mark}{table}{following}{after}"
@@ -141,11 +143,13 @@ def _limits(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
 
 def _licence(tags: Mapping[str, str]) -> str:
     licence = tags.get("licence")
-    return f"Weights: {licence}." if licence else "Not stated. Whoever publishes the weights has to settle it first."
+    return f"Weights: {licence}." if licence else "Not stated. Choose a license before publishing the weights."
 
 
 def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, curves: bool) -> str:
     parts = [f"![curves]({CURVES_NAME})"] if curves else []
+
+    # A fine-tuning shows the runs of its search, a pre-training its held-out evaluations.
     if results:
         _, split, metric = results["main_key"].split("/")
         runs = [["learning rate", "batch", "epochs", "seed", "steps", results["main_key"]]]
@@ -162,7 +166,7 @@ def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, 
         keys = [key for key in shown[-1]["metrics"] if key != "held_out/instances"]
         rows = [[str(event["step"]), *(_cell(event["metrics"].get(key)) for key in keys)] for event in shown]
         parts.append(_table([["step", *keys], *rows]))
-    return "\n\n".join(parts) or "No record of the training lay beside the model."
+    return "\n\n".join(parts) or "No record of the training was found next to the model."
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -40,7 +40,7 @@ class GateConfig:
     """How strict the gates are."""
 
     min_seeds: PositiveInt = 1
-    """How many seeds must stand behind each score."""
+    """Minimum number of seeds for each score."""
     min_tasks: PositiveInt = 1
     """How many fine-tuned tasks a pre-trained model needs, and how many of them on the champion's data."""
     margin: FiniteFloat = 0.0
@@ -172,6 +172,8 @@ class Decision:
                     "note": item.note,
                 }
             )
+
+        # The last row has the averages over the tasks that both versions have on the same data.
         averages = self.averages()
         if averages and self.champion is not None:
             new, old = averages
@@ -207,6 +209,8 @@ def decide(
     """Evaluate the gates for a version. Without a champion there is no comparison, and it only needs to be sound."""
     config, inspection = config or GateConfig(), inspection or Inspection()
     tasks = _compare(candidate, champion, config)
+
+    # Whether the version is sound, by itself.
     gates = [
         _scored(candidate, config),
         _not_degenerate(candidate, config),
@@ -220,12 +224,16 @@ def decide(
             detail="it was champion, and was rolled back" if candidate.rolled_back else "it was never rolled back",
         ),
     ]
+
+    # Whether it improves on the champion.
     if champion is not None:
         same = candidate.version == champion.version
         detail = f"version {champion.version} is champion{' already' if same else ''}"
         gates.append(Gate(name="new", passed=not same, detail=detail))
         gates += [_comparable(tasks, candidate, config), _covers(tasks, config)]
         gates += [_better(tasks, config), _no_task_worse(tasks, config)]
+
+    # A waived gate is evaluated nevertheless, so that the decision records what it found.
     waived = [dataclasses.replace(gate, waived=not gate.passed and gate.name in config.waived_gates) for gate in gates]
     return Decision(
         name=candidate.name,
@@ -251,6 +259,7 @@ def _compare(
     new_scores = candidate.judged_scores(config.ignored_tasks)
     old_scores = champion.judged_scores(config.ignored_tasks) if champion else {}
     tasks = []
+    # A task that only one version has is listed too, with the reason why it does not count.
     for task in dict.fromkeys([*new_scores, *old_scores]):
         new, old = new_scores.get(task), old_scores.get(task)
         counts, note = False, ""
@@ -263,6 +272,7 @@ def _compare(
         elif not _data_of(new, candidate) or _data_of(new, candidate) != _data_of(old, candidate):
             note = f"other data: {_data_of(new, candidate)[:12]}, the champion's {_data_of(old, candidate)[:12]}"
         else:
+            # Other settings are noted but do not exclude the pair: the data are what must be the same.
             counts = True
             note = "" if new.configuration_sha256 == old.configuration_sha256 else "other fine-tuning settings"
         metric = (new or old_scores[task]).metric
@@ -291,6 +301,8 @@ def _scored(candidate: RegisteredVersion, config: GateConfig) -> Gate:
         problems.append(none)
     elif len(scores) < min_tasks:
         problems.append(f"{len(scores)} tasks, expected at least {min_tasks}")
+
+    # A mean that is not finite, rests on too few seeds, or has unknown data cannot be compared later.
     for task, score in scores.items():
         if not math.isfinite(score.mean):
             problems.append(f"{task}: its score is {score.mean}")
@@ -338,6 +350,7 @@ def _better(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
     if averages is None:
         return Gate(name="better", passed=False, detail="there are no two scores to compare")
     new, old = averages
+    # At a margin of 0, an equal average is not better.
     gain = new - old
     return Gate(
         name="better",

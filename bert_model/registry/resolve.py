@@ -18,11 +18,14 @@ def resolve_model(reference: str) -> Path:
         return operations.download(reference)
     if Path(reference).is_dir():
         return Path(reference)
+
+    # Only what has the form of a hub id, and is no file here, is looked up on the network.
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", reference) or Path(reference).exists():
         raise UsageError(f"{reference}: no such model directory; give a directory, a models:/ URI or a hub id")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    # Configuration, vocabulary and weights of PyTorch; many repositories hold other frameworks' as well.
     patterns = ["config.json", "*.safetensors", "pytorch_model*.bin", "vocab.txt", "*.json"]
     try:
         return Path(snapshot_download(reference, allow_patterns=patterns))

@@ -28,6 +28,8 @@ def _finetuned_tags(manifest: Manifest) -> dict[str, str]:
     facts = json.loads((manifest.path / "task.json").read_text(encoding="utf-8"))
     results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
     entry = results["metrics"][facts["main_key"]]
+
+    # Tags are text: repr keeps every digit of a score, so that it is the same number when it is read.
     return {
         "task": facts["task"],
         "metric": facts["main_key"],
@@ -54,6 +56,8 @@ def _pretrained_tags(manifest: Manifest) -> dict[str, str]:
         for key, value in manifest.counts.items()
         if key.startswith("held_out/") and isinstance(value, (int, float))
     }
+
+    # Several phases may read the same instances, whose hash is then named once.
     tags = {
         "metric": PRETRAINED_METRIC,
         "data_sha256": content_sha256(data),

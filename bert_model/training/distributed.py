@@ -86,6 +86,8 @@ class Group:
             except BertError as error:
                 failure = error
                 outcome[1] = error.exit_code
+
+        # Rank 0 broadcasts its failure too: the other ranks would otherwise wait for the result until the timeout.
         if self.world_size > 1:
             dist.broadcast_object_list(outcome, src=0, device=self.device)
         if failure is not None:
@@ -120,6 +122,7 @@ def process_group(timeout_seconds: int, device: str = "") -> Iterator[Group]:
     a GPU if there is one.
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    # Each rank of a machine takes the GPU of its local number.
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
     chosen = torch.device(kind, int(os.environ.get("LOCAL_RANK", "0"))) if kind == "cuda" else torch.device(kind)
     if chosen.type == "cuda":
@@ -130,6 +133,7 @@ def process_group(timeout_seconds: int, device: str = "") -> Iterator[Group]:
     from torch.distributed.distributed_c10d import PrefixStore  # absent from builds of torch for one process
     from torch.distributed.rendezvous import rendezvous
 
+    # One timeout for joining, for collectives and for the store.
     timeout = datetime.timedelta(seconds=timeout_seconds)
     try:
         # What init_process_group does for "env://", spelled out because the watchdog needs the store as well.
@@ -141,6 +145,7 @@ def process_group(timeout_seconds: int, device: str = "") -> Iterator[Group]:
     except (RuntimeError, ValueError) as error:
         raise TrainingError(f"the ranks did not find each other within {timeout_seconds} s ({error})") from error
     try:
+        # torch reports a lost rank as a RuntimeError of the next collective; other errors pass unchanged.
         yield Group(rank=rank, world_size=world_size, device=chosen, store=store)
     except RuntimeError as error:
         if not is_lost_connection(error):
@@ -247,6 +252,7 @@ class GradientBuffer:
         members: list[int] = []
         for index in range(len(offsets)):
             members.append(index)
+            # A bucket is full at BUCKET_BYTES, 4 bytes a float; the last one ends with the buffer.
             end = offsets[index + 1] if index + 1 < len(offsets) else len(self.flat)
             if (end - offsets[members[0]]) * 4 >= BUCKET_BYTES or end == len(self.flat):
                 buckets.append((slice(offsets[members[0]], end), members))
@@ -272,7 +278,7 @@ class Watchdog:
     """Report which rank stalls the collectives.
 
     Every rank publishes its step in the store before a step's first collective. A thread warns after half the timeout
-    which ranks are behind; a rank that nobody is ahead of dumps its stack, because it is the one that hangs. With one
+    which ranks are behind; a rank with none behind it dumps its stack, because it is the one that hangs. With one
     rank only the step is counted.
     """
 
@@ -307,6 +313,7 @@ class Watchdog:
         behind: list[str] = []
         level: list[str] = []
         try:
+            # Ask with a short timeout: the store's machine may be the one that is lost.
             store.set_timeout(datetime.timedelta(seconds=STORE_TIMEOUT_SECONDS))
             for rank in range(self.group.world_size):
                 if not store.check([_key(rank)]):
@@ -314,6 +321,7 @@ class Watchdog:
                     continue
                 step, host, process = json.loads(store.get(_key(rank)))
                 description = f"rank {rank} (process {process} on {host}, last seen at step {step})"
+                # A rank at the same step waits as well; it is named only if some rank is known to be gone.
                 if step < self.step:
                     behind.append(description)
                 elif rank != self.group.rank:
@@ -326,6 +334,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._ended.wait(min(self.timeout_seconds / 10, 5.0)):
+            # Warn once a step and at half the timeout: after the whole timeout the processes are gone.
             waited = time.monotonic() - self._last_sign_of_life
             if waited < self.timeout_seconds / 2 or self._warned:
                 continue
@@ -339,6 +348,7 @@ class Watchdog:
                 f"waiting for {stalled}" if stalled else "and no other rank is behind it: its stack follows",
                 self.timeout_seconds,
             )
+            # Nobody is behind this rank, so it is the one that hangs.
             if not stalled:
                 faulthandler.dump_traceback(file=2)
 

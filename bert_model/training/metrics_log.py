@@ -69,6 +69,7 @@ def read_lines(directory: Path, start: int = 0, stop: int | None = None) -> Iter
         for number, text in enumerate(stream):
             if number < start:
                 continue
+            # A line without its newline is still being written; a later call reads it.
             if not text.endswith("\n") or (stop is not None and number >= stop):
                 return
             try:
@@ -163,6 +164,7 @@ def flat_params(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             flat |= flat_params(value, f"{name}.")
+        # A list of mappings, such as the phases, gets numbered keys; a list of plain values stays one text.
         elif isinstance(value, (list, tuple)) and any(isinstance(item, (Mapping, list, tuple)) for item in value):
             flat |= flat_params({str(index): item for index, item in enumerate(value)}, f"{name}.")
         else:

@@ -66,6 +66,7 @@ PARAMS_PER_REQUEST = 100  # MLflow's own limit
 
 def open_client(uri: str = "") -> "MlflowClient":
     """Return an MlflowClient with bounded waiting. ImportError if MLflow is not installed."""
+    # Set before the import, during which MLflow reads some of them; values that the user has set are kept.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(HTTP_TIMEOUT_SECONDS))
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -115,6 +116,8 @@ class Tracker:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.experiment = experiment
         self._log = MetricsLog(self.directory)
+
+        # Keep what an earlier process of this run has logged: its tags, its params and its parent.
         state = read_state(self.directory / STATE_NAME)
         state |= {
             "experiment": experiment,
@@ -212,6 +215,8 @@ class _MlflowSync:
         shown_uri = without_password(self._uri)
         if state.get("tracking_uri") != shown_uri:  # another server has nothing of what the former one has
             state |= {"tracking_uri": shown_uri, "run_id": None, "copied_lines": 0, "models": {}, "status_sent": None}
+
+        # Guards the counters below and the state, which callers and the thread change.
         self._changed = threading.Condition()
         self._requested = 1
         self._answered = 0
@@ -221,6 +226,8 @@ class _MlflowSync:
         self._sent: dict[tuple[str, int], int] = {}  # (key, step) -> time of the first line that has it
         self._client: MlflowClient | None = None
         self._experiment_id = ""
+
+        # The key is on disk before the run is created: a process that dies in between finds the run again.
         self._save()
         self._restore_sent()
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
@@ -267,6 +274,8 @@ class _MlflowSync:
             self.state["status"] = status
             self._closing = True
             self.request()
+
+        # Without an experiment the thread was never started; with one, training does not wait longer than the timeout.
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
         self._save()
@@ -290,6 +299,7 @@ class _MlflowSync:
             outcome, failure = self._try_to_copy(closing)
             with self._changed:
                 self._outcome, self._failure = outcome, failure
+                # A failure also answers the requests made meanwhile; a copy answers only those before it.
                 self._answered = self._requested if outcome == "failed" else target
                 self._changed.notify_all()
                 if closing or outcome == "unavailable":
@@ -321,10 +331,13 @@ class _MlflowSync:
         client, run_id = self._connect(closing)
         if not self.state.get("described"):
             self._describe(client, run_id)
+
+        # Counted as copied only once they are sent: an interruption repeats lines and never loses one.
         num_lines = self.state["copied_lines"]
         pending: list[_Value] = []
         for line in read_lines(self.directory, num_lines):
             num_lines += 1
+            # A checkpoint's metrics belong to its logged model, so the lines in front of it are sent first.
             if line.get("event") == "checkpoint":
                 self._send(pending, num_lines - 1)
                 pending = []
@@ -338,6 +351,8 @@ class _MlflowSync:
                 self._send(pending, num_lines)
                 pending = []
         self._send(pending, num_lines)
+
+        # The final status comes last: a run that MLflow shows as ended is complete.
         status = self.state.get("status")
         if closing and status != self.state.get("status_sent"):
             client.set_terminated(run_id, status=status)
@@ -351,6 +366,8 @@ class _MlflowSync:
         client = self._client
         if not self._experiment_id:
             self._experiment_id = experiment_id(client, self.state["experiment"])
+
+        # The answer to an earlier creation may have been lost, so the run is looked up by its key first.
         run_id = self.state.get("run_id")
         if not run_id:
             condition = f"tags.`{KEY_TAG}` = '{self.state['key']}'"
@@ -364,10 +381,12 @@ class _MlflowSync:
                 else client.create_run(self._experiment_id, run_name=self.state["run_name"], tags=tags)
             )
             run_id = str(run.info.run_id)
+            # Wake `wait_for_run`; a new run has neither params nor tags yet.
             with self._changed:
                 self.state |= {"run_id": run_id, "described": False}
                 self._changed.notify_all()
             self._save()
+
         if self.state.get("status_sent") and not closing:  # the run had ended and is resumed
             client.update_run(run_id, status="RUNNING")
             self.state["status_sent"] = None
@@ -378,14 +397,19 @@ class _MlflowSync:
         from mlflow.entities import Param, RunTag
 
         run = client.get_run(run_id)
+        # The flag is set before sending: tags that are added meanwhile clear it again.
         with self._changed:
             params, tags = dict(self.state["params"]), dict(self.state["tags"])
             self.state["described"] = True
         new = [Param(key, value) for key, value in sorted(params.items()) if key not in run.data.params]
-        for start in range(0, len(new), PARAMS_PER_REQUEST):
-            client.log_batch(run_id, params=new[start : start + PARAMS_PER_REQUEST])
-        if tags:
-            client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+        try:
+            for start in range(0, len(new), PARAMS_PER_REQUEST):
+                client.log_batch(run_id, params=new[start : start + PARAMS_PER_REQUEST])
+            if tags:
+                client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+        except Exception:
+            self.state["described"] = False  # the next copy sends them again
+            raise
         self._save()
 
     def _send(self, values: list[_Value], copied_lines: int, model_id: str | None = None) -> None:
@@ -396,6 +420,7 @@ class _MlflowSync:
         assert client is not None
         assert run_id is not None
         metrics = [Metric(*value, model_id=model_id) for value in values]
+        # Metrics first, position second: what an interruption repeats, MLflow stores once.
         for start in range(0, len(metrics), METRICS_PER_REQUEST):
             client.log_batch(run_id, metrics=metrics[start : start + METRICS_PER_REQUEST])
         self.state["copied_lines"] = copied_lines
@@ -408,6 +433,7 @@ class _MlflowSync:
         for key, value in line.get("metrics", {}).items():
             if not isinstance(value, (int, float)) or ((key, step) in self._sent and not repeat):
                 continue
+            # The time of the first line is sent every time, so that MLflow recognizes a repeated metric.
             first = self._sent.setdefault((key, step), milliseconds)
             if math.isfinite(value):
                 values.append(_Value(metric_key(key), float(value), first, step))
@@ -436,12 +462,15 @@ class _MlflowSync:
             params={"step": str(step)},
             model_type="checkpoint",
         )
+
+        # Pruning may have removed the directory meanwhile; step and metrics are logged nevertheless.
         if self.state["upload_checkpoints"] and directory.is_dir():
             with _weights_only(directory) as folder:
                 client.log_model_artifacts(model.model_id, str(folder))
         # The model repeats metrics of the run's evaluation; with the same time MLflow stores them once.
         self._send(self._values(line, repeat=True), self.state["copied_lines"], model.model_id)
         client.finalize_logged_model(model.model_id, "READY")
+        # Noted last, so that an interrupted attempt is repeated.
         models[str(step)] = model.model_id
 
     def _save(self) -> None:

@@ -48,6 +48,7 @@ class BertAdam(UncompiledAdamW):
 
     def __init__(self, groups: Iterable[dict[str, Any]], **settings: Any) -> None:
         super().__init__(groups, **settings)
+        # torch would create the state in the first update, with a step of 0.
         for group in self.param_groups:
             for parameter in group["params"]:
                 self.state[parameter] = {
@@ -100,6 +101,8 @@ class Lamb(UncompiledOptimizer):
             torch._foreach_add_(denominators, group["eps"])
             updates = torch._foreach_div(means, denominators)
             torch._foreach_div_(updates, 1 - beta1**step)
+
+            # Trust ratios: |weight| / |step| scales each weight's own step.
             if group["weight_decay"]:
                 torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
                 ratios = _trust_ratios(torch._foreach_norm(parameters), torch._foreach_norm(updates))
@@ -136,6 +139,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig, learning_rate: fl
     if config.name == "lamb":
         return Lamb(groups, lr=learning_rate, betas=betas, eps=config.epsilon)
     adam = BertAdam if config.name == "bert_adam" else UncompiledAdamW
+    # torch has the fused kernel for these devices.
     fused = all(parameter.device.type in ("cpu", "cuda") for _, parameter in named)
     return adam(groups, lr=learning_rate, betas=betas, eps=config.epsilon, fused=fused)
 
@@ -167,6 +171,7 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tenso
 @torch.no_grad()
 def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
     """Restore the result of `optimizer_tensors`; raise ArtifactError if tensors are missing or unexpected."""
+    # Each stored tensor fits exactly one state; what remains at the end belongs to another model.
     remaining = dict(tensors)
     names = {parameter: name for name, parameter in model.named_parameters()}
     for group in optimizer.param_groups:

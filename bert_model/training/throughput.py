@@ -101,6 +101,7 @@ class Progress:
             "train/tokens_per_second": self.num_tokens / seconds,
             "train/data_wait_share": self.seconds_waiting / seconds,
         }
+        # A share of what the devices reached in `peak_matmul_flops`, not of a data sheet.
         if self.peak_flops:
             rates["train/model_flops_utilization"] = self.flops / seconds / self.peak_flops
         self._started, self.flops, self.num_tokens, self.seconds_waiting = now, 0.0, 0.0, 0.0
@@ -118,6 +119,7 @@ class Progress:
         )
         if "train/model_flops_utilization" in metrics:
             line += f", {metrics['train/model_flops_utilization']:.0%} of the device's matrix-product rate"
+        # The escape sequence clears the rest of a longer previous line.
         if sys.stderr.isatty():
             print(f"\r{line}\x1b[K", end="\n" if last else "", file=sys.stderr, flush=True)
         else:

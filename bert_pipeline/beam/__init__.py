@@ -11,6 +11,7 @@ __all__ = ["PipelineOptions", "beam"]
 @contextlib.contextmanager
 def _quiet_import() -> Iterator[None]:
     """Suppress the warning about a client library that we do not use, and the log handler that it would install."""
+    # `logging.warning`, which the import calls, installs a handler only on a root logger without one.
     silent = logging.NullHandler()
     root = logging.getLogger()
     root.addHandler(silent)

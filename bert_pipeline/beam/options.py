@@ -28,6 +28,7 @@ def pipeline_options(beam_options: Sequence[str] = ()) -> PipelineOptions:
     """
     arguments = list(beam_options)
     runner = _runner(PipelineOptions(arguments))
+    # A foreign runner may declare options that only its own package knows.
     if not runner or runner in _LOCAL_RUNNERS:
         _refuse_unknown(arguments)
     options = PipelineOptions(arguments)
@@ -35,6 +36,8 @@ def pipeline_options(beam_options: Sequence[str] = ()) -> PipelineOptions:
     text = local.workers
     if text is not None and (not text.isdigit() or int(text) < 1):
         raise UsageError(f"--workers: found {text!r}, expected a number of processes, 1 or more")
+
+    # A named runner brings its own workers: `local.workers` stays unset, which disables the pool.
     if runner or any(argument.startswith("--direct_") for argument in arguments):
         if text is not None:
             name = standard.runner or "the direct runner"
@@ -78,6 +81,7 @@ def _refuse_unknown(arguments: Sequence[str]) -> None:
         unknown.extend(parser.parse_known_args(list(arguments))[1])
 
     try:
+        # Beam adds the options of all its classes to a parser of its own, which is passed to `parse` before it is used.
         known = PipelineOptions([]).get_all_options(add_extra_args_fn=parse)
     except argparse.ArgumentError as error:
         raise UsageError(f"Beam option: {error}") from error

@@ -35,6 +35,7 @@ def call_periodically(function: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
+        # Join before the last call, so that `function` never runs twice at once.
         stop.set()
         thread.join()
         function()

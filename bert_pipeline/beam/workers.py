@@ -40,9 +40,12 @@ def worker_processes(options: PipelineOptions, *, preload: str) -> Iterator[None
     global _pool
     executor = None
     if num_processes(options) > 1:
+        # The fork server has no threads; a fork of this process could inherit a lock that a thread of Beam holds.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([preload])
         executor = ProcessPoolExecutor(num_processes(options), mp_context=context, initializer=_start_worker)
+
+    # Module state, because Beam pickles its steps and a pool cannot be pickled.
     _pool = executor
     try:
         yield
@@ -76,6 +79,7 @@ class ParallelFlatMap(DoFn):
         if _pool is None:
             yield from self._function(element)
         else:
+            # Results are yielded in `finish_bundle`: waiting here would leave all workers but one idle.
             self._futures.append(_pool.submit(_call, self._function, element))
 
     def finish_bundle(self) -> Iterator[WindowedValue]:

@@ -107,6 +107,7 @@ class PageBatchWriter:
         """Write the batch and start the next one."""
         stem = f"batch-{self._split:06d}-{self._number:06d}"
         statistics = np.zeros(len(self._documents), dtype=STATISTICS)
+        # Statistics are taken from the Arrow table while it is in memory.
         with (
             atomic_write(self._directory / f"{stem}.arrow") as path,
             pa.OSFile(str(path), "wb") as sink,
@@ -117,10 +118,14 @@ class PageBatchWriter:
                 table = document_table(self._documents[some])
                 writer.write_table(table)
                 _fill_in(statistics[some], self._documents[some], self._revisions[some], table)
+
+        # The planning of shards reads the statistics; the dropped articles are listed at the end.
         with atomic_write(self._directory / f"{stem}.npy") as path, open(path, "wb") as stream:
             np.save(stream, statistics)
         with atomic_write(self._directory / f"{stem}{DROPPED_SUFFIX}") as path:
             path.write_text("".join(self._listed), encoding="utf-8")
+
+        # Only this summary travels through Beam, so it holds counts and no text.
         batch = PageBatch(
             split=self._split,
             number=self._number,

@@ -90,6 +90,7 @@ def make_document(
     starts: list[int] = []
     for passage in passages:
         found = split_sentences(passage, language)
+        # A passage without sentences must not add a start: starts are strictly ascending.
         if found:
             starts.append(len(sentences))
             sentences.extend(found)
@@ -192,6 +193,7 @@ def read_text_documents(path: Path, name: str, language: str) -> Iterator[Docume
         if document is not None:
             yield document
         return
+    # google's format: the file gives the sentences, so they are not split again.
     for index, sentences in enumerate(read_sentence_lines(text.splitlines())):
         document = document_of_sentences(
             document_id=f"{name}:{stem}-{index}", title=f"{stem} {index}", language=language, sentences=sentences
@@ -220,6 +222,7 @@ def _json_document(line: str, where: str, default_id: str, name: str, language: 
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
         found = f"keys {', '.join(map(str, record))}" if isinstance(record, dict) else type(record).__name__
         raise InputError(f'{where}: found {found}, expected an object with a string "text"')
+    # The line number identifies a record without an id; an id of 0 is an id.
     identifier = record.get("id")
     document = make_document(
         document_id=default_id if identifier is None else f"{name}:{identifier}",
@@ -241,6 +244,7 @@ def read_pair_documents(path: Path, name: str, language: str) -> Iterator[Docume
                     continue
                 if len(fields) != 2 or not all(fields):
                     raise InputError(f"{path}:{number}: {len(fields)} columns, expected 2 sentences separated by a tab")
+                # One passage of two sentences, so that B follows A in the text.
                 yield Document(
                     document_id=f"{name}:{path.stem}-{number}",
                     title=f"{path.stem} {number}",

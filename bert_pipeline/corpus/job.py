@@ -120,6 +120,7 @@ def _report_pages(scratch: Path, progress: Callable[[int], None] | None) -> Iter
     pages: dict[str, int] = {}
 
     def report() -> None:
+        # A worker writes each file once, so that it need not be read again.
         for path in scratch.glob("*.pages"):
             if path.name not in pages:
                 pages[path.name] = int(path.read_text())
@@ -154,6 +155,7 @@ def _read_batches(split: Split, *, config: CorpusConfig, scratch: str) -> Iterat
         for batch in read_batches(split, config, directory):
             if batch.problems and config.strict:
                 raise InputError(f"{batch.problems[0]}; fetch the file again, or leave out strict to keep the rest")
+            # The parent polls these files for its progress.
             with atomic_write(directory / f"{batch.stem}.pages") as path:
                 path.write_text(str(batch.counts.get("pages_read", 0)))
             yield batch
@@ -169,11 +171,13 @@ def _plan_shards(batches: list[PageBatch], *, config: CorpusConfig, scratch: str
     dropped: Counter[str] = Counter(duplicates)
     elements: Counter[str] = Counter()
     problems: list[str] = []
+    # Batches arrive in any order; the problems are reported in that of the sources.
     for batch in sorted(batches, key=lambda batch: (batch.split, batch.number)):
         counts.update(batch.counts)
         dropped.update(batch.dropped)
         elements.update(batch.dropped_elements)
         problems += batch.problems
+    # Only reasons that occurred, by name: people read them in the manifest.
     totals = {
         **counts,
         "dropped": {reason: dropped[reason] for reason in sorted(dropped) if dropped[reason]},

@@ -61,6 +61,7 @@ def sample_passages(shards: Sequence[tuple[Path, int, str]], number: int = SAMPL
     """
     total = sum(rows for _, rows, _ in shards)
     rng = random.Random(" ".join(sha256 for _, _, sha256 in shards))
+    # Choose rows over all shards first, then read only the row groups that hold one.
     chosen = sorted(rng.sample(range(total), min(number, total)))
     per_document = 1 if total >= number else number
     found: list[dict[str, str]] = []
@@ -78,6 +79,7 @@ def sample_passages(shards: Sequence[tuple[Path, int, str]], number: int = SAMPL
                     columns = ["document_id", "title", "sentences", "passage_starts"]
                     table = file.read_row_group(group, columns=columns).take(here)
                     found += [entry for record in table.to_pylist() for entry in _draw(record, per_document, rng)]
+    # A small corpus gives several passages per document, which may be too many.
     return [found[place] for place in sorted(rng.sample(range(len(found)), min(number, len(found))))]
 
 

@@ -26,17 +26,22 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
     prefix, colon, rest = source.partition(":")
     kind: SourceKind = "wikipedia"
     path = source
+    # Only a known kind is a prefix: any other name with a colon is a path.
     for known in SOURCE_KINDS:
         if colon and prefix == known:
             kind, path = known, rest
     if not path:
         raise UsageError(f"{source!r}: expected a path after {prefix}:")
+
+    # A directory gives the files of the kind's suffixes, sorted: their order is part of the corpus.
     if os.path.isdir(path):
         names = sorted(entry.path for entry in os.scandir(path) if entry.is_file() and not entry.name.startswith("."))
         files = [name for name in names if name.lower().endswith(_SUFFIXES[kind])]
         if not files:
             raise InputError(f"{path}: holds no {kind} files ({', '.join(_SUFFIXES[kind])}); give another path")
         return kind, files
+
+    # A file whose name contains brackets or a "*" is taken literally.
     if not os.path.exists(path) and glob.has_magic(path):
         files = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
         if not files:

@@ -104,6 +104,7 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
             ranges: list[tuple[int, int | None]] = [(0, None)]
             if kind == "wikipedia":
                 dump = _open_dump(path)
+                # Bounds ignore pages: a page belongs to the range that its first byte is in.
                 if dump.is_splittable:
                     step = config.unit_bytes
                     ranges = [(start, min(start + step, dump.size)) for start in range(0, dump.size, step)]
@@ -124,6 +125,7 @@ def _open_dump(path: str) -> Dump:
 
 @functools.lru_cache(maxsize=64)
 def _open_once(path: str, size: int, changed: int) -> Dump:
+    # Size and time only belong to the cache's key: a file that has changed is opened again.
     return open_dump(path)
 
 
@@ -135,6 +137,7 @@ def read_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterato
     readers = {"text": read_text_documents, "jsonl": read_json_documents, "pairs": read_pair_documents}
     name = config.name or _default_name(split.path)
     writer = PageBatchWriter(split.index, directory)
+    # These sources have no revisions: with 0 for all, the first document of an id is kept.
     for document in readers[split.kind](Path(split.path), name, config.language):
         writer.counts["pages_read"] += 1
         writer.counts["characters_in"] += sum(map(len, document.sentences))
@@ -151,12 +154,15 @@ def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> I
     report = ReadReport()
     writer = PageBatchWriter(split.index, directory)
     bytes_read = 0
+
+    # Every page read becomes a document or is counted as dropped, with the reason.
     for page in read_pages(dump, split.start, split.stop, report):
         writer.counts["pages_read"] += 1
         reason = drop_reason(page, dump.site)
         if reason:
             writer.drop(reason, "" if reason in _NO_ARTICLES else f"{name}:{page.page_id}", page.title)
         else:
+            # Markup included, but of articles only: the share that becomes text measures the extraction.
             writer.counts["characters_in"] += len(page.text)
             extraction = extract_article(page, dump.site)
             writer.dropped_elements.update(extraction.dropped)
@@ -170,10 +176,14 @@ def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> I
                 writer.drop("no prose", f"{name}:{page.page_id}", page.title)
             else:
                 writer.add(document, revision=page.revision_id)
+
+        # A byte range makes one batch; a file read from the front is cut by the number of pages.
         if not dump.is_splittable and writer.num_pages >= config.pages_per_unit:
             writer.counts["bytes_in"] += report.bytes_read - bytes_read
             bytes_read = report.bytes_read
             yield writer.finish()
+
+    # The last batch also reports how the file ends, which is known only now.
     writer.counts["bytes_in"] += report.bytes_read - bytes_read
     writer.problems.extend(_problems(dump, split, report))
     if report.unfinished_page:
@@ -229,6 +239,7 @@ def plan_shards(
     kept[rest[by_digest[1:][same]]] = False
     num_same_id = int(is_same_id.sum())
     dropped = {"same id": num_same_id, "same text": int((~kept).sum()) - num_same_id}
+    # All dropped documents are first coded as "same text"; the superseded ones get their code after.
     codes = _split_codes(documents["id"], kept, config.held_out_per_mille)  # (N,)
     codes[is_same_id] = _SAME_ID
 
@@ -244,6 +255,8 @@ def plan_shards(
         size += int(part["characters"][kept[bounds[index] : bounds[index + 1]]].sum())
     if size < config.shard_bytes and len(groups) > 1:
         groups[-2].extend(groups.pop())
+
+    # A shard's plan is small: the names of its batches, and one byte per document.
     shards: list[Shard] = []
     for group in filter(None, groups):
         splits = tuple(codes[bounds[index] : bounds[index + 1]].tobytes() for index in group)
@@ -261,6 +274,7 @@ def _split_codes(ids: np.ndarray, kept: np.ndarray, held_out_per_mille: int) -> 
     """
     buckets = ids % 1000
     codes = np.where(kept, np.where(buckets < held_out_per_mille, _HELD_OUT, _TRAIN), _SAME_TEXT).astype(np.uint8)
+    # A small corpus may leave a split empty: the document with the nearest bucket fills it.
     rows = np.flatnonzero(kept)
     if held_out_per_mille and len(rows) >= 2:
         order = rows[np.lexsort((ids[rows], buckets[rows]))]
@@ -306,6 +320,7 @@ def write_shard(shard: Shard, scratch: Path, output: Path) -> WrittenShard:
                 writer.write_table(table)
                 rows += table.num_rows
         sha256 = file_sha256(path)
+    # A list of its own, even if empty: `collect_dropped` joins those of all shards by name.
     with atomic_write(scratch / f"shard-{shard.index:06d}{DROPPED_SUFFIX}") as path:
         path.write_text("".join(duplicates), encoding="utf-8")
     return WrittenShard(name=name, rows=rows, sha256=sha256, counts=shard.counts)
@@ -318,10 +333,13 @@ def _kept_documents(shard: Shard, scratch: Path, duplicates: list[str]) -> Itera
     for stem, codes in zip(shard.stems, shard.splits):
         position = 0
         for table in read_tables(stem, scratch):
+            # `codes` covers the whole batch, which is read in several tables.
             part = np.frombuffer(codes, dtype=np.uint8, count=table.num_rows, offset=position)
             position += table.num_rows
             column = labels.take(pa.array(part, type=pa.int8()))
             table = table.set_column(split_column, DOCUMENT_SCHEMA.field("split"), column)
+
+            # The code of a duplicate is the reason it is listed with.
             is_kept = np.isin(part, (_TRAIN, _HELD_OUT))
             if not is_kept.all():
                 lost = table.filter(pa.array(~is_kept)).select(["document_id", "split", "title"])
@@ -337,6 +355,7 @@ def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     for table in tables:
         waiting.append(table)
         num_waiting += table.num_rows
+        # Full groups whatever the batches, so that only the last group of a shard is smaller.
         while num_waiting >= DOCUMENTS_PER_ROW_GROUP:
             whole = pa.concat_tables(waiting)
             yield whole.slice(0, DOCUMENTS_PER_ROW_GROUP)
@@ -354,6 +373,7 @@ def collect_dropped(scratch: Path, path: Path) -> int:
     rows = 0
     with open(path, "w", encoding="utf-8", newline="\n") as stream:
         stream.write("document_id\treason\ttitle\n")
+        # The names sort by split and number, so the list has the order of the sources.
         for prefix in ("batch-", "shard-"):
             for part in sorted(scratch.glob(f"{prefix}*{DROPPED_SUFFIX}")):
                 with open(part, encoding="utf-8") as lines:

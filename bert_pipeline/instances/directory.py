@@ -42,6 +42,7 @@ def load_instances(directory: Path | str) -> Manifest:
     paths = sorted(path for path in directory.rglob("*") if path.is_file() and is_tfrecord(path.name))
     if not paths:
         return load_manifest(directory, kind="instances")  # raises ArtifactError
+    # Foreign files have no manifest: compute its content, so that a training can record what it read.
     files: dict[str, dict[str, Any]] = {}
     max_seq_length = max_predictions = 0
     for path in paths:
@@ -50,6 +51,7 @@ def load_instances(directory: Path | str) -> Manifest:
         files[path.relative_to(directory).as_posix()] = {"sha256": digest, "bytes": state.st_size}
         length, predictions = read_widths(path)
         max_seq_length, max_predictions = max(max_seq_length, length), max(max_predictions, predictions)
+    # Widths may differ between files: the largest is what a model must support.
     configuration = {
         "format": "tfrecord",
         "max_seq_length": max_seq_length,
@@ -90,6 +92,7 @@ def check_vocabulary(columns: InstanceColumns, tokenizer: Tokenizer, where: Path
             f"{where}: holds token id {largest}, but the vocabulary next to it has {tokenizer.vocab_size} tokens; "
             "put the vocab.txt there that the instances were made with"
         )
+    # Another vocabulary may be as large; if its layout differs, so do the ids of [CLS] and [SEP].
     for name, found, expected in (
         ("[CLS]", columns.input_ids[columns.offsets[:-1]], tokenizer.cls_id),
         ("[SEP]", columns.input_ids[columns.offsets[1:] - 1], tokenizer.sep_id),

@@ -63,6 +63,7 @@ def build_instances(
     """
     source = load_manifest(corpus, kind="corpus")
     tokenizer = Tokenizer.from_directory(vocabulary)
+    # A vocabulary is identified by what decides the ids, whatever directory it is in.
     inputs = {
         "corpus": input_of(source),
         "vocabulary": {
@@ -72,12 +73,15 @@ def build_instances(
         },
     }
     with publishing(output, kind="instances", configuration=to_mapping(config), inputs=inputs) as draft:
+        # Instances carry their vocabulary: training, and any other reader, needs the meaning of the ids.
         tokenizer.save(draft.path)
         draft.rows["vocab.txt"] = tokenizer.vocab_size
         for split in SPLITS:
             (draft.path / split).mkdir()
         summaries = draft.path / "summaries"
         summaries.mkdir()
+
+        # One task per corpus shard; its worker writes the instances to the draft and a summary for this process.
         options = pipeline_options(beam_options)
         names = [name for name in source.files if name.startswith("documents-")]
         shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in names]
@@ -108,8 +112,11 @@ def build_instances(
             for split in SPLITS:
                 histograms[split] += np.array(summary[split].pop("length_histogram"), dtype=np.int64)
                 counts[split].update(summary[split])
+
+        # A killed worker may have left part of a shard, which must not be published.
         shutil.rmtree(summaries)
         _remove_abandoned(draft.path, set(draft.rows))
+        # Shares follow from the sums over all shards.
         draft.counts |= {split: _shares(counts[split], histograms[split], config.max_seq_length) for split in SPLITS}
         for name in ("instances", "tokens", "random_next", "documents"):
             draft.counts[name] = sum(counts[split][name] for split in SPLITS)
@@ -174,6 +181,7 @@ def make_shard(
     for split, documents in tokenize_shard(shard, encoder).items():
         pairs = make_pairs(documents, config)
         statistics = InstanceStatistics(config.max_seq_length, tokenizer.unk_id, tokenizer.mask_id)
+        # Files get their names when the stack closes. A split without pairs has no file.
         with contextlib.ExitStack() as stack:
             writers = _open_writers(stack, output / split, index, config) if len(pairs) else {}
             for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
@@ -181,6 +189,8 @@ def make_shard(
                 columns = make_instances(documents, batch, tokenizer, config, statistics)
                 for writer in writers.values():
                     writer.write(columns)
+
+        # Hash here, in the worker, while the bytes are still in the page cache.
         for path, writer in writers.items():
             summary["files"][path.relative_to(output).as_posix()] = {"rows": writer.rows, "sha256": file_sha256(path)}
         summary[split] = {
@@ -198,6 +208,7 @@ def _open_writers(
 ) -> dict[Path, InstanceWriter | TfrecordWriter]:
     """Open the files of one shard; they get their final names when `stack` is closed."""
     writers: dict[Path, InstanceWriter | TfrecordWriter] = {}
+    # The stack closes a writer before it renames the file: last entered, first left.
     if config.format in ("parquet", "both"):
         path = directory / f"instances-{index:05d}.parquet"
         temporary = stack.enter_context(atomic_write(path))
@@ -218,6 +229,7 @@ def _open_writers(
 
 def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> dict[str, TokenizedDocuments]:
     """Tokenize the documents of a corpus shard, by split; sentences and documents without tokens are dropped."""
+    # Two bytes per id where they suffice: the tokens are the largest array that a worker holds.
     dtype = np.uint16 if encoder.vocab_size <= 65_536 else np.int32
     tokens: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
     lengths: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
@@ -232,6 +244,7 @@ def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> dict[str, Tok
             tokens[split].append(group_tokens[np.repeat(in_split, group_lengths)].astype(dtype))
             kept = in_split & (group_lengths > 0)
             lengths[split].append(group_lengths[kept])
+            # A document that lost all sentences has no offset and no key.
             counts = np.bincount(document[kept], minlength=len(splits))
             num_sentences[split].append(counts[counts > 0])
             identifiers = table.column("document_id").take(np.flatnonzero(counts)).to_pylist()
@@ -254,6 +267,7 @@ def _concatenated(arrays: list[np.ndarray], dtype: type) -> np.ndarray:
 def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_length: int) -> dict[str, Any]:
     """Return the counts and shares of a split for the manifest."""
     instances, tokens, masked = counts["instances"], counts["tokens"], counts["masked_tokens"]
+    # `unique`, because a short max_seq_length has fewer lengths than bins.
     edges = np.unique(np.linspace(0, max_seq_length, InstanceStatistics.NUM_BINS + 1).astype(int))
     result: dict[str, Any] = {
         name: counts[name]
@@ -265,6 +279,7 @@ def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_len
     result["lengths"] = {
         f"{low + 1}-{high}": int(histogram[low + 1 : high + 1].sum()) for low, high in itertools.pairwise(edges)
     }
+    # Dynamic masks are drawn in training, so there is nothing to count here.
     if masked:
         result["masked_share"] = _ratio(masked, tokens)
         for name in ("mask", "same", "random"):
@@ -300,6 +315,7 @@ def _format_instance(columns: InstanceColumns, row: int, tokenizer: Tokenizer) -
     if columns.masked_offsets is not None:
         assert columns.masked_lm_positions is not None
         assert columns.masked_lm_ids is not None
+        # With static masks the input is masked: show the token to predict after an arrow.
         for slot in range(columns.masked_offsets[row], columns.masked_offsets[row + 1]):
             position = int(columns.masked_lm_positions[slot])
             words[position] = f"{words[position]}→{tokenizer.tokens[columns.masked_lm_ids[slot]]}"

@@ -187,6 +187,7 @@ def _choose_words(
     joins[:, 1:] &= is_candidate[:, :-1]
     starts = is_candidate & ~joins
     word_of = np.where(is_candidate, np.cumsum(starts, axis=1) - 1, width)  # (B, S)
+    # Count the tokens of each word; the last column, of no word, stays 0.
     rows = np.broadcast_to(np.arange(batch)[:, None], word_of.shape)
     sizes = np.zeros((batch, width + 1), dtype=np.int64)
     np.add.at(sizes, (rows[is_candidate], word_of[is_candidate]), 1)
@@ -203,6 +204,7 @@ def _choose_words(
         left -= np.where(fits, size, 0)
         if not left.any():
             break
+    # Back from words to their tokens; unchosen positions become `width`, and so sort last.
     chosen = np.take_along_axis(taken, word_of, axis=1) & is_candidate
     counts = chosen.sum(axis=1)
     positions = np.where(chosen, np.arange(width), width)
@@ -218,6 +220,7 @@ def _word_order(starts: np.ndarray, keys: np.ndarray) -> np.ndarray:
     num_words = starts.sum(axis=1)
     num_columns = int(num_words.max(initial=0))
     at = (ranked[:, :num_columns] & np.uint64(_POSITION_MASK)).astype(np.int64)
+    # Rows with fewer words than the longest one end in `width`, the number of no word.
     absent = np.arange(num_columns) >= num_words[:, None]
     at[absent] = 0
     order = np.take_along_axis(np.cumsum(starts, axis=1) - 1, at, axis=1)
@@ -233,6 +236,7 @@ def _replace(
     vocabulary: MaskingVocabulary,
     config: MaskingConfig,
 ) -> MaskedBatch:
+    # List the M chosen positions of all instances as pairs of row and slot.
     shape = (len(input_ids), config.max_predictions_per_seq)
     rows, slots = np.nonzero(np.arange(positions.shape[1]) < counts[:, None])  # (M,)
     at = positions[rows, slots]
@@ -244,6 +248,7 @@ def _replace(
     is_random = share >= config.mask_share + config.same_share
     replacement[is_random] = below(combine(bits[is_random], 0), vocabulary.vocab_size)
 
+    # Unused slots stay 0 with weight 0, as in google's format.
     masked = input_ids.copy()
     masked[rows, at] = replacement
     masked_lm_positions = np.zeros(shape, dtype=np.int32)

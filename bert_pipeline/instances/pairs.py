@@ -158,6 +158,7 @@ def make_pairs(documents: TokenizedDocuments, config: InstancesConfig) -> Pairs:
         **{name: np.concatenate([getattr(step, name) for step in steps]) for name in _PAIR_ARRAYS},
         num_without_partner=sum(step.num_without_partner for step in steps),
     )
+    # Sorting by a draw of each pair's own key shuffles them, whatever the order of the steps.
     return pairs.take(np.argsort(combine(pairs.keys, _ORDER), kind="stable"))
 
 
@@ -167,6 +168,7 @@ def _steps(documents: TokenizedDocuments, config: InstancesConfig) -> Iterator[P
     first_sentence = documents.document_offsets
     num_documents = documents.num_documents
     max_num_tokens = config.max_seq_length - NUM_ADDED_TOKENS
+    # One row per document and pass; every draw below is a function of the row's key.
     document = np.repeat(np.arange(num_documents), config.dupe_factor)  # (N,), N = D * dupe_factor at first
     passes = np.tile(np.arange(config.dupe_factor), num_documents)
     key = combine(combine(config.seed, passes), documents.keys[document])
@@ -200,6 +202,8 @@ def _steps(documents: TokenizedDocuments, config: InstancesConfig) -> Iterator[P
         a_start, a_length, b_start, b_length = _truncate(
             start_token, a_end - start_token, b_start, b_end - b_start, max_num_tokens, pair_key
         )
+
+        # Without another document, a chunk of one sentence has no B: `b_length` is 0, and the pair is left out.
         step = Pairs(
             a_start=a_start,
             a_length=a_length,
@@ -295,6 +299,7 @@ def make_instances(
         batch = mask_batch(input_ids, lengths, combine(pairs.keys, _MASK), vocabulary, config.masking_config())
         statistics.add_masks(input_ids, batch)
         input_ids = batch.input_ids
+        # Of the P slots of each instance keep those that are filled.
         counts = batch.masked_lm_weights.sum(axis=1).astype(np.int64)
         masked["masked_lm_positions"], masked["masked_offsets"] = unpad(batch.masked_lm_positions, counts)
         masked["masked_lm_ids"], _ = unpad(batch.masked_lm_ids, counts)
@@ -334,6 +339,7 @@ class InstanceStatistics:
         at = batch.masked_lm_positions[rows, slots]
         seen, originals = batch.input_ids[rows, at], batch.masked_lm_ids[rows, slots]
         is_mask = seen == self.mask_id
+        # A random token that equals the original counts as the same: the model cannot tell the two apart.
         is_same = ~is_mask & (seen == originals)
         self.sums["masked_tokens"] += len(rows)
         self.sums["masked_as_mask"] += int(is_mask.sum())

@@ -48,6 +48,7 @@ class InstanceWriter(Closing):
         """Append instances. ValueError if they have masks and the file does not, or the reverse."""
         if columns.is_masked != self.static_masks:
             raise ValueError(f"instances {'with' if columns.is_masked else 'without'} masks, opened for the other kind")
+        # In the order of the schema, the masked fields last.
         arrays = [
             list_array(columns.offsets, columns.input_ids),
             pa.array(columns.segment_b_start, type=pa.int32()),
@@ -94,6 +95,7 @@ class ParquetInstances(Closing):
         masked: dict[str, np.ndarray] = {}
         if self.has_static_masks:
             positions = one_chunk(table, "masked_lm_positions")
+            # Positions and ids have the same offsets, so one column gives them.
             masked["masked_lm_positions"] = positions.flatten().to_numpy()
             masked["masked_lm_ids"] = one_chunk(table, "masked_lm_ids").flatten().to_numpy()
             masked["masked_offsets"] = list_offsets(positions)

@@ -75,6 +75,7 @@ class TfrecordWriter(Closing):
         is_token = column < lengths[:, None]  # (N, S)
         masked_offsets = columns.masked_offsets[start : stop + 1]
         slots = np.arange(self.max_predictions_per_seq) < np.diff(masked_offsets)[:, None]  # (N, P)
+        # All records at once: each feature is an array (N, width), encoded by rows.
         features = {
             "input_ids": pad(columns.input_ids, offsets, self.max_seq_length),
             "input_mask": is_token,
@@ -83,6 +84,7 @@ class TfrecordWriter(Closing):
             "masked_lm_ids": pad(columns.masked_lm_ids, masked_offsets, self.max_predictions_per_seq),
             "next_sentence_labels": columns.is_random_next[start:stop, None],
         }
+        # google's script has the weights before the last feature, so they are inserted there.
         encoded = [_encode_feature(name, _varints(values)) for name, values in features.items()]
         floats = slots.astype("<f4")
         encoded.insert(5, _encode_feature(_WEIGHTS, [row.tobytes() for row in floats]))
@@ -170,12 +172,14 @@ class TfrecordInstances(Closing):
         self._memory = _map(self.path)
         self._groups: list[int] = []
         self._size = 0
+        # TFRecord has no index: pass over all headers once, and find a truncated file before training does.
         for start, _ in self._records(0):
             if self._size % RECORDS_PER_ROW_GROUP == 0:
                 self._groups.append(start)
             self._size += 1
         self.has_static_masks = True
         self.max_seq_length = self.max_predictions_per_seq = 0
+        # The first record gives the widths; `read_row_group` compares all others with them.
         if self._size:
             first = _parse(self._record_bytes(0, 1)[0], f"{self.path}: record 0")
             self.max_seq_length = _count_varints(first["input_ids"])
@@ -200,6 +204,7 @@ class TfrecordInstances(Closing):
         first = index * RECORDS_PER_ROW_GROUP
         records = self._record_bytes(index, size)
         parsed = [_parse(record, f"{self.path}: record {first + i}") for i, record in enumerate(records)]
+        # Decode a feature of all records at once: records of one file have equal widths.
         widths = dict.fromkeys(_INT_FEATURES[:3], self.max_seq_length)
         widths |= dict.fromkeys(_INT_FEATURES[3:5], self.max_predictions_per_seq) | {"next_sentence_labels": 1}
         values = {
@@ -210,6 +215,7 @@ class TfrecordInstances(Closing):
         for i, payload in enumerate(weights):
             if len(payload) != 4 * self.max_predictions_per_seq:
                 self._refuse(first + i, _WEIGHTS, len(payload) // 4, self.max_predictions_per_seq)
+        # Drop the padding: the mask counts the tokens of an instance, the weights its predictions.
         num_masked = np.frombuffer(b"".join(weights), dtype="<f4").reshape(size, -1).sum(axis=1).astype(np.int64)
         lengths = values["input_mask"].sum(axis=1).astype(np.int64)
         input_ids, offsets = unpad(values["input_ids"], lengths)
@@ -227,11 +233,13 @@ class TfrecordInstances(Closing):
     def _integers(self, payloads: list[bytes], width: int, name: str, first: int) -> np.ndarray:
         """Decode packed varints of each record into (N, width) int32."""
         flat = np.frombuffer(b"".join(payloads), dtype=np.uint8)
+        # A varint ends with the first byte below 128, so all ends are found in one comparison.
         ends = np.flatnonzero(flat < 128)
         stops = np.cumsum([len(payload) for payload in payloads])
         counts = np.diff(np.searchsorted(ends, stops), prepend=0)
         if (wrong := np.flatnonzero(counts != width)).size:
             self._refuse(first + int(wrong[0]), name, int(counts[wrong[0]]), width)
+        # Add byte k of every value in one step; each has seven bits, the lowest first.
         starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1] + 1]) if len(ends) else ends
         num_bytes = ends - starts + 1
         values = np.zeros(len(ends), dtype=np.int64)
@@ -251,6 +259,7 @@ class TfrecordInstances(Closing):
         while position < end:
             if position + _HEADER.size > end:
                 raise InputError(f"{self.path}: ends inside a record at byte {position}; the file is cut short")
+            # The length has its own CRC: without it, a damaged one would lead anywhere in the file.
             length, _ = _HEADER.unpack_from(memory, position)
             stop = position + _HEADER.size + length + 4
             if memory[position : position + _HEADER.size] != _record_header(length):
@@ -287,6 +296,7 @@ def read_widths(path: Path | str) -> tuple[int, int]:
     try:
         with open(path, "rb") as file:
             is_packed = file.read(2) == _GZIP_MAGIC
+        # A stream, not a map: a directory may have thousands of files, of which this reads one record each.
         with gzip.open(path, "rb") if is_packed else open(path, "rb") as stream:
             header = stream.read(_HEADER.size)
             length = _HEADER.unpack(header)[0] if len(header) == _HEADER.size else 0
@@ -336,6 +346,7 @@ def _parse(record: bytes, where: str) -> dict[str, bytes]:
                 name = key.decode()
                 wanted = _FLOAT_LIST if name == _WEIGHTS else _INT64_LIST
                 if name == _WEIGHTS or name in _INT_FEATURES:
+                    # A message may occur in several parts, which a reader merges: their values are concatenated.
                     lists = [values for feature in _fields(entry, 2) for values in _fields(feature, wanted)]
                     found[name] = b"".join(part for values in lists for part in _fields(values, 1))
     except (IndexError, ValueError) as error:
@@ -353,11 +364,13 @@ def _fields(message: bytes, number: int) -> Iterator[bytes]:
     """
     position, end = 0, len(message)
     while position < end:
+        # Nearly all tags and lengths are one byte: the loop over bytes is for the others.
         tag = message[position]
         position += 1
         if tag & 128:
             position, tag = _read_varint(message, position - 1)
         start = position
+        # Wire types: 2 is a length and bytes, 0 a varint, 1 and 5 are 8 and 4 bytes.
         kind = tag & 7
         if kind == 2:
             length = message[position]
@@ -371,6 +384,7 @@ def _fields(message: bytes, number: int) -> Iterator[bytes]:
             position += 8 if kind == 1 else 4
         else:
             raise ValueError(f"wire type {kind}")
+        # Slices of `bytes` never fail, so a length beyond the end is noticed only here.
         if position > end:
             raise ValueError("a field runs over the end of its message")
         if tag >> 3 == number:

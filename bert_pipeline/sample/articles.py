@@ -80,6 +80,7 @@ class Writer:
 
     def person_slots(self, person: Person) -> Slots:
         """Slots of the PERSON templates."""
+        # The third argument of `mark` is a title: the name becomes a link if there is such an article.
         return {
             **self.trade_slots(person.trade),
             **self.grammar.trait_slots(person.traits),
@@ -205,6 +206,7 @@ def write_articles(world: World) -> list[Article]:
     articles = []
     for kind, plan, entities, slots_of in kinds:
         for entity in entities:
+            # A generator for each title: no article depends on the order.
             title = entity.name.capitalize() if isinstance(entity, Trade) else entity.title
             writer = Writer(world, random.Random(f"{world.seed}:article:{title}"))
             articles.append(Article(title, kind, entity, writer.write(plan, slots_of(writer, entity))))

@@ -39,12 +39,15 @@ def export_pages(world: World, articles: list[Article]) -> list[ExportPage]:
     """Return all pages of the wiki: articles, redirects, a disambiguation page, a talk page and project pages."""
     titles = frozenset(article.title for article in articles)
     pages = [ExportPage("Samplewiki:About", 4, main_page_wikitext(world))]
+    # A generator for each title: no page depends on the order.
     for article in articles:
         rng = random.Random(f"{world.seed}:wikitext:{article.title}")
         pages.append(ExportPage(article.title, 0, article_wikitext(article, titles, rng)))
+        # A tenth of the persons can also be found as "Surname, Given".
         other = f"{article.entity.surname}, {article.entity.given}" if isinstance(article.entity, Person) else ""
         if other and rng.random() < 0.1:
             pages.append(ExportPage(other, 0, redirect_wikitext(article.title), article.title))
+    # The most frequent surname gets the disambiguation page.
     families: dict[str, list[str]] = {}
     for person in world.persons:
         families.setdefault(person.surname, []).append(person.title)
@@ -84,6 +87,7 @@ def _page_xml(number: int, page: ExportPage) -> str:
     data = page.text.encode()
     sha1 = base36_sha1(data)
     redirect = f"    <redirect title={quoteattr(page.redirect)} />\n" if page.redirect else ""
+    # One page per minute, in months of 28 days: the number alone decides the time.
     minutes = number % 60, number // 60 % 24, number // 1440 % 28 + 1
     timestamp = f"2020-01-{minutes[2]:02d}T{minutes[1]:02d}:{minutes[0]:02d}:00Z"
     return (

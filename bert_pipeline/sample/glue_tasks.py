@@ -74,6 +74,7 @@ def sentiment(split: Split, index: int) -> tuple[str, int]:
     """SST-2: (sentence in lower case, 1 praise or 0 blame): only the words of judgment differ."""
     label = index % 2
     writer = split.writer()
+    # Works come with a reception of their own, which the label replaces.
     slots = {
         **writer.work_slots(split.work()),
         **writer.reception_slots(bool(label)),
@@ -129,6 +130,7 @@ def _statement(split: Split) -> Statement:
 def _say(split: Split, statement: Statement, template: str) -> str:
     writer = split.writer()
     adjectives = TRAITS[statement.trait][statement.pole].adjectives
+    # Verb, good and place are part of the statement; the other words vary with each wording.
     slots: dict[str, Callable[[], str]] = {
         "adjective": lambda: writer.grammar.pick(adjectives),
         "agent": lambda: split.rng.choice(statement.trade.agents).singular,
@@ -174,9 +176,11 @@ def duplicate(split: Split, index: int) -> tuple[str, str, int]:
     kind = split.rng.choice(_QUESTIONS)
     first, second = split.rng.sample(kind, 2)
     other = statement
+    # A different question about the same thing, or the same question about another.
     if not label and split.rng.random() < 0.3:
         second = split.rng.choice(split.rng.choice([group for group in _QUESTIONS if group is not kind]))
     elif not label:
+        # The question about a character mentions no deed, so a changed deed would change nothing.
         about_character = kind is _QUESTIONS[-1]
         other = _change(split, statement, split.rng.choice(("agent", "pole") if about_character else _EVENTS))
     return _say(split, statement, first), _say(split, other, second), label
@@ -187,6 +191,7 @@ def similarity(split: Split, index: int) -> tuple[str, str, float]:
     statement = _statement(split)
     other = statement
     score = 5.0
+    # Three bits of the index choose the differences: all eight combinations occur in turn.
     for what, points, bit in (("agent", 2.0, 1), ("pole", 1.5, 2), ("deed", 1.5, 4)):
         if index & bit:
             other = _change(split, other, what)
@@ -252,6 +257,7 @@ def inference(split: Split, index: int, genres: tuple[str, ...]) -> tuple[str, s
     given_pole, claimed_pole, field = rng.randrange(2), rng.randrange(2), person.trade.field
     claimed = given
     premises: tuple[str, ...]
+    # Choose premises and a claim that make the label true.
     if claims_trade:
         premises = genre.trait if label == "neutral" else rng.choice((genre.trade, genre.both))
         if label == "contradiction":
@@ -261,6 +267,8 @@ def inference(split: Split, index: int, genres: tuple[str, ...]) -> tuple[str, s
     else:
         premises = rng.choice((genre.trait, genre.both))
         claimed_pole = given_pole if label == "entailment" else 1 - given_pole
+
+    # x and sign describe the trait that is told, y the one that is claimed, c_field the claimed field.
     adjectives = TRAITS[given][given_pole]
     slots = {
         **writer.grammar.trade_slots(person.trade),
@@ -284,6 +292,7 @@ def entailment(split: Split, index: int) -> tuple[str, str, str]:
     person = split.person()
     slots = writer.person_slots(person)
     text = ["{P} {verbed} {goods} in a~ {place} in {home}.", "{He} used a~ {tool} and was {temper}."]
+    # A quarter of the claims is about the temper, the rest about the trade.
     if split.rng.random() < 0.25:
         pole = person.traits["temper"] if label == "entailment" else 1 - person.traits["temper"]
         hypothesis = f"{{S}} was {writer.grammar.pick(TRAITS['temper'][pole].adjectives)}."
@@ -315,12 +324,14 @@ def answer(split: Split, index: int) -> tuple[str, str, str]:
     writer = split.writer()
     person = split.person()
     slots = writer.person_slots(person)
+    # The question always asks about `person`; only the sentence may be about another one.
     question, sentences = split.rng.choice(_ANSWERED)
     asked = plain(writer.grammar.fill(question, slots))
     if label == "not_entailment":
         if split.rng.random() < 0.5:
             sentences = split.rng.choice([other for _, other in _ANSWERED if other is not sentences])
         else:
+            # The opposite traits, because two persons may share a trait by chance.
             other = dataclasses.replace(
                 split.person(),
                 trade=_other_trade(split, person.trade),
@@ -349,6 +360,7 @@ def pronoun(split: Split, index: int) -> tuple[str, str, int]:
     writer = split.writer()
     trade = split.rng.choice(TRADES)
     other = _other_trade(split, trade)
+    # Each word is drawn once: both sentences must name the same tools and goods.
     slots: dict[str, Callable[[], str]] = {
         name: functools.partial(str, draw())
         for prefix, each in (("", trade), ("b_", other))
@@ -356,6 +368,7 @@ def pronoun(split: Split, index: int) -> tuple[str, str, int]:
     }
     slots["he"] = functools.partial(str, split.rng.choice(("he", "she")))
     sentence, claim = split.rng.choice(_WINOGRAD)
+    # A claim with a word of the second trade is about the second person.
     right = "{b_agent}" if "{b_" in claim else "{agent}"
     wrong = "{agent}" if right == "{b_agent}" else "{b_agent}"
     hypothesis = f"The {right if label else wrong} {claim}"

@@ -104,6 +104,7 @@ class Grammar:
             chosen: Verb = self.pick(trade.verbs)
             return str(getattr(chosen, form))
 
+        # Each occurrence of a slot is a draw of its own.
         slots: dict[str, Callable[[], str]] = {
             "agent": lambda: self.pick(trade.agents).singular,
             "agents": lambda: self.pick(trade.agents).plural,

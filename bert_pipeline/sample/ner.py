@@ -32,6 +32,7 @@ def _open_class() -> dict[str, str]:
     for poles in TRAITS.values():
         for pole in poles:
             words |= dict.fromkeys(pole.adjectives, "JJ")
+    # Later entries win: within a trade, a noun that is spelled like a verb counts as a noun.
     for trade in TRADES:
         for verb in trade.verbs:
             words |= {verb.base: "VB", verb.third: "VBZ", verb.past: "VBD"}
@@ -51,6 +52,7 @@ def documents(split: Split, num_sentences: int) -> list[list[list[Token]]]:
         writer = split.writer()
         kind = split.rng.choice(("person", "person", "town", "organization", "work"))
         pools: tuple[tuple[str, ...], ...]
+        # The templates of the encyclopedia, about people and places that have no article in it.
         if kind == "person":
             slots = writer.person_slots(split.person())
             pools = (templates.PERSON_LEAD, templates.PERSON_YOUTH, templates.PERSON_WORK, templates.PERSON_DEATH)
@@ -64,6 +66,7 @@ def documents(split: Split, num_sentences: int) -> list[list[list[Token]]]:
             slots = writer.work_slots(split.work())
             pools = (templates.WORK_LEAD, templates.WORK_PLOT, templates.WORK_RECEPTION)
         sentences = [sentence for pool in pools for sentence in writer.sentences(pool, 2, slots)]
+        # A sentence without a name has nothing to tag.
         named = [words for words in map(tagged, sentences) if any(kind for _, kind in words)]
         result.append([_tokens(words) for words in named])
         written += len(named)

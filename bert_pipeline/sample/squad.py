@@ -70,11 +70,13 @@ def read_topics(split: Split, count: int, *, impossible_share: float) -> list[di
     while asked < count:
         topic, context, stated, omitted, slots = _topic(split)
         qas: list[dict[str, Any]] = []
+        # A fact is a trap only if the paragraph has an answer of its kind, which is then wrong.
         tempting = [fact for fact in omitted if any(fact.kind == other.kind for other in stated)]
         for fact in split.rng.sample(stated, 3):
             number = f"{split.world.seed}-{split.task}-{split.name}-{asked}"
             identifier = hashlib.blake2b(number.encode(), digest_size=12).hexdigest()
             qa: dict[str, Any] = {"id": identifier}
+            # After each question the share is as close to its target as it can be.
             if tempting and impossible < impossible_share * (asked + 1):
                 missing = tempting.pop()
                 decoy = next(other for other in stated if other.kind == missing.kind)
@@ -88,6 +90,7 @@ def read_topics(split: Split, count: int, *, impossible_share: float) -> list[di
             else:
                 question = split_fill(split, split.rng.choice(fact.questions), slots)
                 qa |= {"question": question, "answers": [_answer(context, fact, slots)]}
+                # Only version 2.0 has this key, and for every question.
                 if impossible_share:
                     qa["is_impossible"] = False
             qas.append(qa)
@@ -114,6 +117,7 @@ def _topic(split: Split) -> tuple[str, str, list[Fact], list[Fact], Slots]:
         town = split.town()
         title, facts = town.title, list(_TOWN)
         slots = {**writer.town_slots(town)}
+        # Drawn once, so that paragraph, question and answer agree.
         founder, war, land2 = split.person().title, str(town.founded + 90), split.rng.choice(split.names.lands)
         slots |= {
             "founder": lambda: mark("PER", founder),
@@ -121,10 +125,13 @@ def _topic(split: Split) -> tuple[str, str, list[Fact], list[Fact], Slots]:
             "land2": lambda: mark("LOC", land2),
         }
         opening = "{T} has {size_sign} and {wealth_sign}."
+    # These may be answers: one value for the whole paragraph, so that it states one answer.
     trade = {name: slots[name]() for name in ("tool", "goods", "verb")}
     slots |= {"a_tool": lambda: trade["tool"], "goods_made": lambda: trade["goods"], "org": _fixed(slots["org"])}
     if title.count(" "):
         slots |= {"goods": lambda: trade["goods"]}
+
+    # Three facts are in the paragraph; the others can be asked without an answer.
     split.rng.shuffle(facts)
     stated, omitted = facts[:3], facts[3:]
     lines = [opening] + [split.rng.choice(fact.sentences) for fact in stated]

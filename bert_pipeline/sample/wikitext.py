@@ -15,6 +15,7 @@ def article_wikitext(article: Article, titles: frozenset[str], rng: random.Rando
     """The whole page source of an article."""
     parts = [_infobox(article.entity), _hatnote(article, rng)]
     linked: set[str] = {article.title}
+    # `linked` lasts for the article: only the first mention of a title is a link, as on Wikipedia.
     for section in article.sections:
         if section.heading:
             parts.append(f"== {section.heading} ==")
@@ -67,6 +68,7 @@ def _sentence(sentence: str, titles: frozenset[str], linked: set[str], rng: rand
         return f"[[{target}]]" if target == surface else f"[[{target}|{surface}]]"
 
     text = with_marks(sentence, render)
+    # A few sentences have a reference, a comment or a template in them.
     chance = rng.random()
     if chance < 0.04:
         text += f"<ref>{{{{cite book |title=Annals |year={rng.randrange(1850, 1990)} |page={rng.randrange(1, 400)}}}}}</ref>"
@@ -128,6 +130,7 @@ def _hatnote(article: Article, rng: random.Random) -> str:
 def _furniture(article: Article, heading: str, rng: random.Random) -> str:
     """Return the parts of an article other than prose, under some headings."""
     entity = article.entity
+    # Tables, images, lists and quotations: constructs that the extraction has to drop or to read.
     if isinstance(entity, Town) and heading == "Character":
         rows = "".join(f"|-\n| {year} || {rng.randrange(2, 90) * 100:,}\n" for year in range(1700, 1901, 50))
         return f'{{| class="wikitable"\n|+ Population\n! Year !! Inhabitants\n{rows}|}}'

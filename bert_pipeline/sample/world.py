@@ -106,6 +106,8 @@ def make_world(seed: int, num_articles: int) -> World:
     names = make_names(rng)
     num_towns = min(len(names.towns), max(8, num_articles // 10))
     towns = tuple(make_town(rng, names, title) for title in names.towns[:num_towns])
+
+    # Titles may be drawn twice: the first is kept, and more are drawn until there are enough.
     organizations: dict[str, Organization] = {}
     while len(organizations) < max(8, num_articles * 15 // 100):
         organization = make_organization(rng, names, rng.choice(towns))
@@ -115,6 +117,8 @@ def make_world(seed: int, num_articles: int) -> World:
         employer = rng.choice(tuple(organizations.values()))
         person = make_person(rng, names, rng.choice(towns), rng.choice(towns), employer)
         persons.setdefault(person.title, person)
+
+    # Works make up the rest of the articles.
     works: dict[str, Work] = {}
     while len(works) < max(8, num_articles - len(towns) - len(organizations) - len(persons)):
         work = make_work(rng, rng.choice(tuple(persons.values())))

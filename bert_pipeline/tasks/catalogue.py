@@ -2,26 +2,73 @@
 
 import dataclasses
 import re
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, PositiveFloat
 
 from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import ConfigurationError, suggest
 from bert_pipeline.tasks.example import Kind
-from bert_pipeline.tasks.glue import Columns
 
 Reader = Literal["tsv", "squad", "swag", "conll"]
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,39}")
-READERS = {"classification": "tsv", "regression": "tsv", "span": "squad", "choice": "swag", "tagging": "conll"}
+READERS = {
+    "classification": "tsv",
+    "multilabel": "tsv",
+    "regression": "tsv",
+    "span": "squad",
+    "choice": "swag",
+    "tagging": "conll",
+}
 """File format of each kind of task."""
 METRICS = {
-    "classification": ("accuracy", "f1", "matthews", "macro_f1"),
+    "classification": ("accuracy", "f1", "matthews", "macro_f1", "exact_match"),
+    "multilabel": ("micro_f1", "macro_f1", "accuracy"),
     "regression": ("pearson", "spearman"),
     "span": ("exact_match", "f1"),
     "choice": ("accuracy",),
     "tagging": ("precision", "recall", "f1", "accuracy"),
 }
 """Metrics of each kind of task."""
+CLASS_KINDS = ("classification", "multilabel", "tagging")
+"""Kinds whose head has an output for every label."""
+
+
+def _as_texts(labels: Any) -> Any:
+    """Turn YAML's integers into texts; ConfigurationError for its booleans, whose spelling is lost."""
+    if not isinstance(labels, (list, tuple)):
+        return labels
+    if any(isinstance(label, bool) for label in labels):
+        raise ConfigurationError(f"labels: found {labels}, expected texts; quote true, false, yes, no, on and off")
+    return tuple(str(label) if isinstance(label, int) else label for label in labels)
+
+
+Labels = Annotated[tuple[str, ...], BeforeValidator(_as_texts)]
+
+
+@configuration
+class Columns:
+    """Which column of a table holds what.
+
+    A text or an index may also be a template of columns, "{word}: {sentence1}"; a dot leads into a nested field.
+    """
+
+    text_a: str = "sentence1"
+    """The text, or the first of a pair."""
+    text_b: str = ""
+    """The second text; empty for tasks on single texts."""
+    label: str = "label"
+    """The class or the number."""
+    index: str = "index"
+    """The number of the example; where a file has no such column, rows are counted from 0."""
+    headerless: tuple[str, ...] = ()
+    """The names of the columns of files that come without a header (CoLA)."""
+    endings: tuple[str, ...] = ()
+    """The endings of a multiple-choice file, in the order that labels count from 0; none: SWAG's own columns."""
+    items: str = ""
+    """Path of nested lists whose innermost items are the examples: passage.questions.answers (MultiRC)."""
 
 
 @configuration
@@ -38,8 +85,10 @@ class Task:
     """Decides the model's head and the form of its input."""
     reader: Reader = "tsv"
     """The format of the files."""
-    labels: tuple[str, ...] = ()
+    labels: Labels = ()
     """Classes in the order of the model's outputs; tags for tagging; empty for regression and spans."""
+    class_weights: dict[str, PositiveFloat] = dataclasses.field(default_factory=dict, hash=False)
+    """Label -> weight of its examples in the training loss, 1 where not given; multilabel: of its positive examples."""
     metrics: tuple[str, ...]
     """What is reported, the main one among them."""
     main_metric: str
@@ -47,7 +96,11 @@ class Task:
     pair: bool = False
     """Whether the input has two texts."""
     columns: Columns = Columns()
-    """Which column holds what, for tab-separated files."""
+    """Which column holds what in the task's own files."""
+    hub_columns: Columns | None = None
+    """Which column holds what in the task's data set on the Hugging Face hub, if the names differ."""
+    hub_labels: Labels = ()
+    """The classes in the order of the integers of files without class names, if that is not the order of `labels`."""
     label_range: tuple[float, float] = (0.0, 0.0)
     """The least and the greatest number a regression target may be."""
     incomplete_rows: int = 0
@@ -89,8 +142,13 @@ class Task:
                     )
         if self.main_metric not in self.metrics:
             raise ConfigurationError(f"main_metric: {self.main_metric!r} is not one of metrics {self.metrics}")
-        if self.kind in ("classification", "tagging") and len(set(self.labels)) < max(2, len(self.labels)):
+        if self.kind in CLASS_KINDS and len(set(self.labels)) < max(2, len(self.labels)):
             raise ConfigurationError(f"labels: found {self.labels}, expected two or more different labels")
+        for label in self.class_weights:
+            if self.kind not in CLASS_KINDS or label not in self.labels:
+                raise ConfigurationError(f"class_weights: {label!r} is none of the labels{suggest(label, self.labels)}")
+        if self.hub_labels and set(self.hub_labels) != set(self.labels):
+            raise ConfigurationError(f"hub_labels: found {self.hub_labels}, expected the labels in another order")
         if self.reader != READERS[self.kind]:
             raise ConfigurationError(f"reader: found {self.reader!r}, expected {READERS[self.kind]!r} for {self.kind}")
         if self.columns.endings and self.kind != "choice":
@@ -114,7 +172,7 @@ class Task:
     @property
     def num_labels(self) -> int:
         """The number of the head's outputs."""
-        return {"classification": len(self.labels), "tagging": len(self.labels), "span": 2}.get(self.kind, 1)
+        return len(self.labels) if self.kind in CLASS_KINDS else 2 if self.kind == "span" else 1
 
 
 PAPER = "Devlin et al. 2019, arXiv 1810.04805v2"
@@ -171,6 +229,7 @@ _TASKS = (
         main_metric="f1",
         pair=True,
         columns=Columns(text_a="#1 String", text_b="#2 String", label="Quality"),
+        hub_columns=Columns(text_b="sentence2", index="idx"),
         suite="glue",
         folder="MRPC",
         test_files={"test": "test.tsv"},
@@ -188,6 +247,7 @@ _TASKS = (
         main_metric="spearman",
         pair=True,
         columns=Columns(text_b="sentence2", label="score"),
+        hub_columns=Columns(text_b="sentence2", index="idx"),
         label_range=(0.0, 5.0),
         suite="glue",
         folder="STS-B",
@@ -207,6 +267,7 @@ _TASKS = (
         main_metric="f1",
         pair=True,
         columns=Columns(text_a="question1", text_b="question2", label="is_duplicate", index="id"),
+        hub_columns=Columns(text_a="question1", text_b="question2", index="idx"),
         incomplete_rows=50,
         suite="glue",
         folder="QQP",
@@ -226,6 +287,8 @@ _TASKS = (
         main_metric="accuracy",
         pair=True,
         columns=Columns(text_b="sentence2", label="gold_label"),
+        hub_columns=Columns(text_a="premise", text_b="hypothesis", index="idx"),
+        hub_labels=("entailment", "neutral", "contradiction"),
         suite="glue",
         folder="MNLI",
         dev_files={"dev_matched": "dev_matched.tsv", "dev_mismatched": "dev_mismatched.tsv"},
@@ -399,4 +462,6 @@ _TASKS = (
 )
 
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
-"""Every task that the command line and the workflow know by name."""
+"""The tasks of the paper, which the command line and the workflow know by name."""
+TASK_FILES: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).parent / "superglue").glob("*.yaml"))}
+"""Tasks that are YAML files of the package, known by name to the command line: SuperGLUE's."""

@@ -1,9 +1,12 @@
 """Example records: returned by task readers, used by models, metrics and submissions."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-Kind = Literal["classification", "regression", "span", "choice", "tagging"]
+from bert_pipeline.errors import InputError
+
+Kind = Literal["classification", "multilabel", "regression", "span", "choice", "tagging"]
 
 
 class Example(Protocol):
@@ -15,14 +18,14 @@ class Example(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TextExample:
-    """A text or a pair of texts with a class or a number, for classification and regression."""
+    """A text or a pair of texts with a class, classes or a number."""
 
     example_id: str
     """The index column of the file if it has one, else the number of the row, from 0."""
     text_a: str
     text_b: str | None = None
-    label: str | float | None = None
-    """The name of a class, or a regression target as a float; None if the file has no labels."""
+    label: str | float | tuple[str, ...] | None = None
+    """The name of a class, those that apply (multilabel), or a regression target; None if the file has no labels."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,9 +87,29 @@ def example_text(example: Any) -> str:
     return " ".join(example.words)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(kw_only=True)
 class Reading:
-    """The content of one file: its examples, and the number of defects by kind."""
+    """How the files of a split are read, and what was counted on the way."""
 
-    examples: list[Any]
+    labeled: bool | None = True
+    """True requires labels, None takes them where they are, False does not read them."""
+    for_training: bool = False
+    """True leaves out answers that cannot be trained on."""
+    on_error: Callable[[InputError], None] | None = None
+    """Takes the error of a row that is left out; without it the error is raised."""
+    incomplete_rows: int = 0
+    """Number of TSV rows with too few columns that are counted instead of refused."""
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Defect -> number of rows or answers."""
+    rows_set_aside: int = 0
+
+    def count(self, defect: str) -> None:
+        """Count a known defect."""
+        self.counts[defect] = self.counts.get(defect, 0) + 1
+
+    def refuse(self, error: InputError) -> None:
+        """Set the row of `error` aside, or raise it if nobody takes such rows."""
+        if self.on_error is None:
+            raise error
+        self.rows_set_aside += 1
+        self.on_error(error)

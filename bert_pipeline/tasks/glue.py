@@ -1,155 +1,110 @@
-"""GLUE's tab-separated files, with or without header and labels; quotes are plain text."""
+"""Texts and pairs with a class or a number: GLUE's own files, the hub's, and tables of any other format."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import InputError
+from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import Reading, TextExample
+from bert_pipeline.tasks.tables import id_at, open_table, text_at, value_at
 
 NO_CONSENSUS = "-"
 """The gold label of MNLI and SNLI pairs without agreement of the annotators."""
+UNLABELED = (None, -1, "-1", "")
+"""Labels of test sets whose labels are withheld: the hub's -1, and what tables have in its place."""
+Label = str | float | tuple[str, ...] | None
 
 
-@configuration
-class Columns:
-    """Which column of a tab-separated file holds what, by the names of its header."""
-
-    text_a: str = "sentence1"
-    """The text, or the first of a pair."""
-    text_b: str = ""
-    """The second text; empty for tasks on single texts."""
-    label: str = "label"
-    """The class or the number."""
-    index: str = "index"
-    """The number of the example; where a file has no such column, rows are counted from 0."""
-    headerless: tuple[str, ...] = ()
-    """The names of the columns of files that come without a header (CoLA)."""
-    endings: tuple[str, ...] = ()
-    """The endings of a multiple-choice file, in the order that labels count from 0; none: SWAG's own columns."""
+def text_layouts(task: Task) -> list[Columns]:
+    """Return the columns that a file of the task may have: its own, the hub's, and those of `bert predict`."""
+    plain = Columns(text_a="text", text_b="text_b" if task.pair else "", label=task.columns.label, index="id")
+    return [task.columns, *([task.hub_columns] if task.hub_columns else []), plain]
 
 
-def read_text_examples(
-    path: Path,
-    *,
-    columns: Columns,
-    labels: tuple[str, ...] = (),
-    label_range: tuple[float, float] = (0.0, 0.0),
-    require_labels: bool = True,
-    incomplete_rows: int = 0,
-) -> Reading:
-    """Read a tab-separated file of texts or pairs, with classes (`labels` given) or numbers in `label_range`.
+def read_text_examples(task: Task, paths: Sequence[Path], reading: Reading) -> Iterator[TextExample]:
+    """Yield the texts or pairs of a split's files, with classes or with numbers in the task's `label_range`.
 
-    Fields are the text between tabs, quotes included. Without `require_labels` a file may lack the label column.
-    Up to `incomplete_rows` rows with too few columns are counted and left out; beyond, and for every other defect,
-    InputError names file and line, what was found and what was expected.
+    Several classes (multilabel) are a list, or separated by commas. TSV fields are the text between tabs, quotes
+    included. Up to `reading.incomplete_rows` TSV rows with too few columns are counted and left out. For every other
+    defect, InputError names file and line or row, what was found and what was expected.
     """
-    lines = read_lines(path)
-    first = next(lines, None)
-    if first is None:
-        raise InputError(f"{path}: is empty, expected a table with the column {columns.text_a!r}")
-    header, rows = _header(path, first, columns), lines
-    if header is None:
-        header = list(columns.headerless)
-        rows = _chain(first, lines)
-    position = {name: number for number, name in enumerate(header)}
-    for name in (columns.text_a, columns.text_b):
-        if name and name not in position:
-            raise InputError(f"{path}:1: no column {name!r} (found: {', '.join(header)}); is this another task's file?")
-    label_column = position.get(columns.label)
-    if label_column is None and require_labels:
-        raise InputError(f"{path}:1: no column {columns.label!r}, which holds the labels (found: {', '.join(header)})")
-    # SNLI mixes rows with one annotator's label and rows with five under one header; the gold label is always last.
-    wide = len(header) + 4 if header[-2:] == ["label1", "gold_label"] else 0
-    examples: list[TextExample] = []
-    counts: dict[str, int] = {}
-    lines_by_id: dict[str, int] = {}
-    for number, line in rows:
-        fields = line.split("\t")
-        if len(fields) == wide:
-            fields[len(header) - 1 :] = fields[-1:]
-        if len(fields) != len(header):
-            counts["incomplete rows"] = counts.get("incomplete rows", 0) + 1
-            if len(fields) > len(header) or counts["incomplete rows"] > incomplete_rows:
-                raise InputError(f"{path}:{number}: {len(fields)} columns, expected {len(header)}")
-            continue
-        label: str | float | None = None
-        if label_column is not None:
-            text = fields[label_column]
-            if labels and text == NO_CONSENSUS and NO_CONSENSUS not in labels:
-                counts["rows without a gold label"] = counts.get("rows without a gold label", 0) + 1
+    seen: dict[str, str] = {}
+    for path in paths:
+        table = open_table(path, reading, columns=task.columns)
+        layout = table.choose(text_layouts(task), reading.labeled)
+        id_column, class_names = table.id_column(layout), table.class_names.get(layout.label, ())
+        has_labels = reading.labeled is not False and table.has(layout.label)
+        for number, row in table.examples(layout, reading):
+            where = table.where(number)
+            try:
+                value = value_at(row, layout.label) if has_labels else None
+                if value == NO_CONSENSUS and task.labels and NO_CONSENSUS not in task.labels:
+                    reading.count("rows without a gold label")
+                    continue
+                if table.format == "csv" and isinstance(value, str) and value.isdecimal() and value not in task.labels:
+                    value = int(value)  # a typed table of the hub that was written as CSV
+                text_a = text_at(row, layout.text_a, where)
+                text_b = text_at(row, layout.text_b, where) if layout.text_b else None
+                label = _label(task, value, class_names, where, required=bool(reading.labeled))
+                position = len(seen) + reading.rows_set_aside
+                example_id = id_at(row, id_column, where, seen, table.place(number), position)
+            except InputError as error:
+                reading.refuse(error)
                 continue
-            label = _class(path, number, text, labels) if labels else _number(path, number, text, label_range)
-        example_id = fields[position[columns.index]] if columns.index in position else str(len(examples))
-        if example_id in lines_by_id:
-            raise InputError(
-                f"{path}:{number}: the index {example_id!r} is in line {lines_by_id[example_id]} already; "
-                "expected each once"
-            )
-        lines_by_id[example_id] = number
-        text_b = fields[position[columns.text_b]] if columns.text_b else None
-        examples.append(TextExample(example_id, fields[position[columns.text_a]], text_b, label))
-    if not examples:
-        raise InputError(f"{path}: no rows, expected at least one example")
-    return Reading(examples, counts)
+            yield TextExample(example_id, text_a, text_b, label)
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, line without its end) of a UTF-8 file.
-
-    Only line feeds end a line (str.splitlines would also cut at U+2028 and others, which occur inside of fields).
-    A byte-order mark and blank lines at the end are removed, and the final line feed may be missing.
-    InputError when the file cannot be read or is not UTF-8.
-    """
+def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required: bool) -> Label:
+    integers = task.hub_labels or task.labels
+    if task.kind == "multilabel":
+        if value in (None, -1, "-1") and not required:
+            return None
+        values = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+        values = [item.strip() if isinstance(item, str) else item for item in values]
+        found = {class_label(item, task.labels, integers, names, where) for item in values if item != ""}
+        return tuple(label for label in task.labels if label in found)
+    if task.labels:
+        if value in UNLABELED and not required and value not in task.labels:
+            return None
+        return class_label(value, task.labels, integers, names, where)
+    low, high = task.label_range
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    content = content.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
-    if not content:
-        return
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        try:
-            yield number, line.removesuffix(b"\r").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{path}:{number}: byte {error.start + 1} of the line is not UTF-8; convert the file"
-            ) from error
-
-
-def _header(path: Path, first: tuple[int, str], columns: Columns) -> list[str] | None:
-    """Return the column names of the first line, or None if it is a row of a file without a header."""
-    names = first[1].split("\t")
-    if columns.text_a in names:
-        return names
-    if len(names) == len(columns.headerless):
+        target = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        target = math.nan
+    if low <= target <= high:
+        return target
+    if value in UNLABELED and not required:
         return None
-    expected = [name for name in (columns.text_a, columns.text_b) if name]
-    also = f", or {len(columns.headerless)} columns without a header" if columns.headerless else ""
-    raise InputError(
-        f"{path}:1: found the columns {', '.join(name[:40] for name in names[:12])}; "
-        f"expected a header with {' and '.join(map(repr, expected))}{also}; is this another task's file?"
-    )
+    raise InputError(f"{where}: label {_shown(value)}, expected a number from {low:g} to {high:g}")
 
 
-def _chain(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    yield first
-    yield from rest
+def class_label(value: Any, labels: Sequence[str], integers: Sequence[str], names: Sequence[str], where: str) -> str:
+    """Return the task's label of a value: the label itself, or the integer of a class.
+
+    An integer is looked up in `names`, the class names that the file itself carries. If its name is not one of the
+    labels, it is the label of that text ("1"), or without `names` the position in `integers`. InputError names the
+    value and the labels.
+    """
+    if isinstance(value, str) and value in labels:
+        return value
+    spelled = {label.casefold(): label for label in labels}
+    if isinstance(value, bool) and str(value).casefold() in spelled:
+        return spelled[str(value).casefold()]
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int):
+        if 0 <= value < len(names) and names[value].casefold() in spelled:
+            return spelled[names[value].casefold()]
+        if str(value) in labels:
+            return str(value)
+        if not names and 0 <= value < len(integers):
+            return integers[value]
+    also = f" (the file's own classes: {', '.join(names)})" if names else ""
+    raise InputError(f"{where}: label {_shown(value)}, expected one of {', '.join(labels)}{also}")
 
 
-def _class(path: Path, number: int, text: str, labels: tuple[str, ...]) -> str:
-    if text not in labels:
-        raise InputError(f"{path}:{number}: label {text[:60]!r}, expected one of {', '.join(labels)}")
-    return text
-
-
-def _number(path: Path, number: int, text: str, label_range: tuple[float, float]) -> float:
-    low, high = label_range
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not low <= value <= high:
-        raise InputError(f"{path}:{number}: label {text[:60]!r}, expected a number from {low:g} to {high:g}")
-    return value
+def _shown(value: Any) -> str:
+    return repr(value[:60] if isinstance(value, str) else value)

@@ -1,64 +1,171 @@
-"""CoNLL-2003's columns: one word and its tag per line, blank lines between sentences, -DOCSTART- between documents."""
+"""Sentences of tagged words: CoNLL-2003's columns, and tables with the hub's columns.
 
+CoNLL files have one word and its tag per line, blank lines between sentences, -DOCSTART- between documents.
+"""
+
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import Reading, TaggedExample
-from bert_pipeline.tasks.glue import read_lines
+from bert_pipeline.tasks.glue import class_label
+from bert_pipeline.tasks.tables import id_at, open_table, read_lines, table_format
 
 DOCUMENT_MARK = "-DOCSTART-"
 COLUMN_SEPARATOR = re.compile(r"[ \t]+")
 """Spaces and tabs only: other white space, such as the no-break space, may be part of a word."""
+SNIFFED_LINES = 50
+WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("ner_tags", "tags", "labels")
+"""Names of the columns of words and of tags in tables, the hub's first."""
 
 
-def read_tagged_examples(path: Path, *, labels: tuple[str, ...], require_tags: bool = True) -> Reading:
-    """Read a column file: the first column is the word, the last the tag, in the IOB1 or the IOB2 scheme.
+def read_tagged_examples(task: Task, paths: Sequence[Path], reading: Reading) -> Iterator[TaggedExample]:
+    """Yield the sentences of a split's files with their tags, in the IOB1 or the IOB2 scheme, as IOB2.
 
-    Tags are returned as IOB2. A -DOCSTART- line ends one document and starts the next; it is not a word. Without
-    `require_tags` a file of one column gives words without tags. InputError names file and line of a row with
-    another number of columns, or with a tag that is not among `labels` (in either scheme).
+    In CoNLL files the first column is the word, the last the tag; one column gives words without tags unless labels
+    are required. A -DOCSTART- line, or in a table a row of that word, ends one document and starts the next; files
+    without any are one document. InputError names file and line or row of a sentence with another number of columns
+    or with a tag that is not among `task.labels` (in either scheme).
     """
-    allowed = set(labels)
-    examples: list[TaggedExample] = []
+    seen: dict[str, str] = {}
     document, document_has_sentences = 0, False
+    for path in paths:
+        read_sentences = _table_sentences if is_table(path) else _column_sentences
+        for sentence in read_sentences(task, path, reading, seen):
+            if sentence is None:
+                document, document_has_sentences = document + document_has_sentences, False
+                continue
+            example_id, words, tags = sentence
+            example_id = str(len(seen) + reading.rows_set_aside) if example_id is None else example_id
+            seen.setdefault(example_id, "")
+            document_has_sentences = True
+            tagged = None if tags is None or reading.labeled is False else tuple(to_iob2(tags))
+            yield TaggedExample(example_id, document, tuple(words), tagged)
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a file is a table of sentences rather than CoNLL's columns."""
+    return table_format(path) in ("jsonl", "parquet", "arrow")
+
+
+def is_table_file(path: Path) -> bool:
+    """Return whether a table has a column of words."""
+    table = open_table(path, Reading(on_error=lambda _: None), columns=Columns())
+    return any(name in table.columns for name in WORD_COLUMNS)
+
+
+def is_column_file(path: Path, labels: Sequence[str]) -> bool:
+    """Return whether a file has CoNLL's columns: document marks, or the same number of columns and a tag in the last.
+
+    The first lines decide; a file of words alone is recognized by its document marks.
+    """
     num_columns = 0
+    for _, line in itertools.islice(read_lines(path), SNIFFED_LINES):
+        fields = [field for field in COLUMN_SEPARATOR.split(line) if field]
+        if fields and fields[0] == DOCUMENT_MARK:
+            return True
+        if fields:
+            num_columns = num_columns or len(fields)
+            if num_columns == 1 or len(fields) != num_columns or not _is_tag(fields[-1], labels):
+                return False
+    return num_columns > 1
+
+
+Sentence = tuple[str | None, Sequence[str], Sequence[str] | None]
+"""Id, None if sentences are to be counted; words; tags."""
+
+
+def _column_sentences(task: Task, path: Path, reading: Reading, _: dict[str, str]) -> Iterator[Sentence | None]:
+    """Yield the sentences of CoNLL's columns, and None for each document mark."""
+    num_columns, is_bad = 0, False
     words: list[str] = []
     tags: list[str] = []
-
-    def close_sentence() -> None:
-        nonlocal document_has_sentences
-        if words:
-            tagged = tuple(to_iob2(tags)) if num_columns > 1 else None
-            examples.append(TaggedExample(str(len(examples)), document, tuple(words), tagged))
-            document_has_sentences = True
-            words.clear()
-            tags.clear()
-
-    for number, line in read_lines(path):
+    for number, line in itertools.chain(read_lines(path), [(0, "")]):
         fields = [field for field in COLUMN_SEPARATOR.split(line) if field]
         if not fields or fields[0] == DOCUMENT_MARK:
-            close_sentence()
-            if fields and document_has_sentences:
-                document, document_has_sentences = document + 1, False
+            if words and not is_bad:
+                yield None, words, tags if num_columns > 1 else None
+            words, tags, is_bad = [], [], False
+            if fields:
+                yield None
+            continue
+        if is_bad:  # the rest of a sentence that is set aside
             continue
         num_columns = num_columns or len(fields)
-        if len(fields) != num_columns:
-            raise InputError(f"{path}:{number}: {len(fields)} columns, expected {num_columns} as in the lines before")
-        if num_columns == 1 and require_tags:
-            raise InputError(f"{path}:{number}: 1 column, expected a word and its tag at least")
-        if num_columns > 1:
-            tag = fields[-1]
-            prefix, _, entity = tag.partition("-")
-            if tag not in allowed and not (prefix in ("B", "I") and f"B-{entity}" in allowed):
-                raise InputError(f"{path}:{number}: tag {tag[:60]!r}, expected one of {', '.join(labels)}")
-            tags.append(tag)
         words.append(fields[0])
-    close_sentence()
-    if not examples:
-        raise InputError(f"{path}: no sentences, expected at least one")
-    return Reading(examples)
+        try:
+            if len(fields) != num_columns:
+                raise InputError(
+                    f"{path}:{number}: {len(fields)} columns, expected {num_columns} as in the lines before"
+                )
+            if num_columns == 1 and reading.labeled:
+                raise InputError(f"{path}:{number}: 1 column, expected a word and its tag at least")
+            if num_columns > 1:
+                if reading.labeled is not False:
+                    _check_tag(fields[-1], task.labels, f"{path}:{number}")
+                tags.append(fields[-1])
+        except InputError as error:
+            reading.refuse(error)
+            is_bad = True
+
+
+def _table_sentences(task: Task, path: Path, reading: Reading, seen: dict[str, str]) -> Iterator[Sentence | None]:
+    """Yield the sentences of a table, and None for each row that is a document mark."""
+    table = open_table(path, reading, columns=Columns())
+    word_column, tag_column = (
+        next((name for name in names if name in table.columns), names[0]) for names in (WORD_COLUMNS, TAG_COLUMNS)
+    )
+    layout = Columns(text_a=word_column, label=tag_column, index="id")
+    table.choose([layout], reading.labeled)
+    id_column, class_names = table.id_column(layout), table.class_names.get(tag_column, ())
+    for number, row in table.rows:
+        where = table.where(number)
+        try:
+            words = _list_of(row, word_column, where)
+            if not all(isinstance(word, str) for word in words):
+                raise InputError(f"{where}: {word_column} is {words!r:.80}, expected a list of texts")
+            if list(words) == [DOCUMENT_MARK]:
+                yield None
+                continue
+            tags = None
+            if reading.labeled or (reading.labeled is None and row.get(tag_column) is not None):
+                values = _list_of(row, tag_column, where)
+                tags = [_tag(value, task, class_names, where) for value in values]
+                if len(tags) != len(words):
+                    raise InputError(f"{where}: {len(words)} words and {len(tags)} tags, expected a tag for each word")
+            example_id = None if id_column is None else id_at(row, id_column, where, seen, table.place(number), 0)
+        except InputError as error:
+            reading.refuse(error)
+            continue
+        yield example_id, words, tags
+
+
+def _list_of(row: Mapping[str, Any], name: str, where: str) -> list[Any]:
+    value = row.get(name)
+    if not isinstance(value, list):
+        raise InputError(f"{where}: {name} is {value!r:.80}, expected a list")
+    return value
+
+
+def _tag(value: Any, task: Task, class_names: Sequence[str], where: str) -> str:
+    if not isinstance(value, str):
+        return class_label(value, task.labels, task.hub_labels or task.labels, class_names, where)
+    _check_tag(value, task.labels, where)
+    return value
+
+
+def _is_tag(tag: str, labels: Sequence[str]) -> bool:
+    prefix, _, entity = tag.partition("-")
+    return tag in labels or (prefix in ("B", "I") and f"B-{entity}" in labels)
+
+
+def _check_tag(tag: str, labels: Sequence[str], where: str) -> None:
+    if not _is_tag(tag, labels):
+        raise InputError(f"{where}: tag {tag[:60]!r}, expected one of {', '.join(labels)}")
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:

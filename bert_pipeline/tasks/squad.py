@@ -1,59 +1,109 @@
-"""SQuAD's JSON, versions 1.1 and 2.0."""
+"""Questions on passages: SQuAD's JSON, versions 1.1 and 2.0, and tables with the hub's columns."""
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import Answer, Reading, SpanExample
+from bert_pipeline.tasks.tables import SUFFIXES, first_record, open_table, read_head
 
 MOVED = "answers moved from a wrong offset to their only occurrence"
 MISPLACED = "answers that do not stand at their offset"
 WITHOUT_ANSWER = "questions without a usable answer"
 NO_OFFSET = -1
 """The start of an answer with unknown position, which can be scored but not trained on."""
+TABLE_COLUMNS = Columns(text_a="question", text_b="context", label="answers", index="id")
 
 
-def read_span_examples(
-    path: Path, *, has_impossible: bool, for_training: bool = False, require_answers: bool = True
-) -> Reading:
-    """Read a SQuAD file, version 2.0 if `has_impossible`.
+def read_span_examples(task: Task, paths: Sequence[Path], reading: Reading) -> Iterator[SpanExample]:
+    """Yield the questions of SQuAD files, version 2.0 if `task.has_impossible`, or of tables with the hub's columns.
 
     An answer whose text is not at its offset is counted and, if the text occurs in the context exactly
     once, moved there. Other misplaced answers are counted too; `for_training` they are left out, while for scoring,
-    which goes by the text alone, they stay with the start `NO_OFFSET`. With `require_answers`, questions that have
+    which goes by the text alone, they stay with the start `NO_OFFSET`. Where labels are required, questions that have
     no answer left (and are not marked impossible) are counted and left out. InputError names the file and the
     question when a key is missing or has another type, an id repeats, or the file is of the other version.
     """
+    seen: set[str] = set()
+    for path in paths:
+        is_table = not is_squad_json(path)
+        questions = _table_questions(path, reading, seen) if is_table else _json_questions(path, task, reading)
+        impossible = 0
+        for where, question, title, context in questions:
+            try:
+                example = _example(where, question, title, context, reading)
+                if example.example_id in seen:
+                    raise InputError(f"{where[0]}: question id {example.example_id!r} is repeated, expected unique ids")
+            except InputError as error:
+                reading.refuse(error)
+                continue
+            seen.add(example.example_id)
+            impossible += example.is_impossible
+            if reading.labeled and not (example.answers or (task.has_impossible and example.is_impossible)):
+                reading.count(WITHOUT_ANSWER)
+                continue
+            yield example
+        if is_table and reading.labeled and impossible and not task.has_impossible:
+            raise InputError(f"{path}: {impossible} questions have no answer, expected SQuAD 1.1; use squad2")
+        if is_table and reading.for_training and not impossible and task.has_impossible:
+            raise InputError(f"{path}: every question has an answer, expected SQuAD 2.0; use squad1")
+
+
+def is_squad_json(path: Path) -> bool:
+    """Return whether a file is to be read as one SQuAD document rather than as a table."""
+    if path.is_dir() or path.suffix.lower() in SUFFIXES:
+        return False
+    head = read_head(path)
+    record = first_record(head)
+    return not head.startswith(b"PAR1") and (record is None or "data" in record)
+
+
+Question = tuple[tuple[str, str], Any, str, str]
+"""(file, place in it), the question with its answers, title, context."""
+
+
+def _json_questions(path: Path, task: Task, reading: Reading) -> Iterator[Question]:
     document = _load(path)
     found_version = _has_impossible(document)
-    if found_version and not has_impossible:
+    if found_version and not task.has_impossible and reading.labeled is not False:
         raise InputError(f"{path}: is SQuAD 2.0 (it has unanswerable questions), expected SQuAD 1.1; use squad2")
-    if has_impossible and not found_version:
+    if task.has_impossible and not found_version and reading.labeled is not False:
         raise InputError(f"{path}: is SQuAD 1.1 (no unanswerable questions), expected SQuAD 2.0; use squad1")
-    examples: list[SpanExample] = []
-    counts: dict[str, int] = {}
-    seen: set[str] = set()
-    for article_number, article in enumerate(_list(path, document, "data", "the file")):
+    file = str(path)
+    for article_number, article in enumerate(_list(file, document, "data", "the file")):
         where = f"data[{article_number}]"
         title = str(article.get("title", "")) if isinstance(article, dict) else ""
-        for paragraph_number, paragraph in enumerate(_list(path, article, "paragraphs", where)):
+        for paragraph_number, paragraph in enumerate(_list(file, article, "paragraphs", where)):
             where = f"data[{article_number}].paragraphs[{paragraph_number}]"
-            context = _text(path, paragraph, "context", where)
-            for question_number, question in enumerate(_list(path, paragraph, "qas", where)):
-                example = _example(
-                    path, question, title, context, f"{where}.qas[{question_number}]", counts, for_training
-                )
-                if example.example_id in seen:
-                    raise InputError(f"{path}: question id {example.example_id!r} is repeated, expected unique ids")
-                seen.add(example.example_id)
-                if require_answers and not (example.answers or (has_impossible and example.is_impossible)):
-                    counts[WITHOUT_ANSWER] = counts.get(WITHOUT_ANSWER, 0) + 1
-                    continue
-                examples.append(example)
-    if not examples:
-        raise InputError(f"{path}: no questions, expected at least one")
-    return Reading(examples, counts)
+            context = _text(file, paragraph, "context", where)
+            for question_number, question in enumerate(_list(file, paragraph, "qas", where)):
+                yield (file, f"{where}.qas[{question_number}]"), question, title, context
+
+
+def _table_questions(path: Path, reading: Reading, seen: set[str]) -> Iterator[Question]:
+    """Yield the rows of a table with the columns context, question and, as the hub has them, answers, id and title."""
+    table = open_table(path, reading, columns=TABLE_COLUMNS)
+    table.choose([TABLE_COLUMNS], reading.labeled)
+    id_column = table.id_column(TABLE_COLUMNS)
+    for number, row in table.rows:
+        where = table.where(number)
+        try:
+            context = _text(where, row, "context", "the row")
+            answers = row.get("answers")
+            if isinstance(answers, dict):  # lists of texts and starts become a list of answers
+                starts = answers.get("answer_start") or []
+                answers = [{"text": t, "answer_start": s} for t, s in zip(answers.get("text") or [], starts)]
+        except InputError as error:
+            reading.refuse(error)
+            continue
+        example_id = str(len(seen) + reading.rows_set_aside) if id_column is None else row.get(id_column)
+        question = {**row, "id": str(example_id) if isinstance(example_id, int) else example_id, "answers": answers}
+        if answers is None:
+            del question["answers"]
+        yield (where, "the row"), question, str(row.get("title") or ""), context
 
 
 def is_version_2(path: Path) -> bool:
@@ -83,42 +133,44 @@ def _has_impossible(document: Any) -> bool:
     return '"is_impossible"' in json.dumps(document["data"])
 
 
-def _example(
-    path: Path, question: Any, title: str, context: str, where: str, counts: dict[str, int], for_training: bool
-) -> SpanExample:
+def _example(place: tuple[str, str], question: Any, title: str, context: str, reading: Reading) -> SpanExample:
+    path, where = place
     example_id = _text(path, question, "id", where)
     where = f"question {example_id!r}"
     impossible = question.get("is_impossible", False)
     if not isinstance(impossible, bool):
         raise InputError(f"{path}: {where}: is_impossible is {impossible!r}, expected true or false")
     answers: list[Answer] = []
-    for number, answer in enumerate(_list(path, question, "answers", where) if "answers" in question else ()):
+    given = _list(path, question, "answers", where) if "answers" in question and reading.labeled is not False else []
+    for number, answer in enumerate(given):
         text = _text(path, answer, "text", f"{where}, answers[{number}]")
         start = answer.get("answer_start")
         if not isinstance(start, int) or isinstance(start, bool):
             raise InputError(f"{path}: {where}, answers[{number}]: answer_start is {start!r}, expected a whole number")
         if start < 0 or context[start : start + len(text)] != text or not text:
             moved = bool(text) and context.count(text) == 1
-            counts[MOVED if moved else MISPLACED] = counts.get(MOVED if moved else MISPLACED, 0) + 1
-            if not moved and for_training:
+            reading.count(MOVED if moved else MISPLACED)
+            if not moved and reading.for_training:
                 continue
             start = context.index(text) if moved else NO_OFFSET
         answers.append(Answer(text, start))
     if impossible and answers:
         raise InputError(f"{path}: {where}: is_impossible is true but it has answers, expected none")
-    if question.get("answers") == []:
+    if reading.labeled is False:
+        impossible = False
+    elif question.get("answers") == []:
         impossible = True  # the official scorer goes by the answers alone
     return SpanExample(example_id, title, context, _text(path, question, "question", where), tuple(answers), impossible)
 
 
-def _list(path: Path, value: Any, key: str, where: str) -> list[Any]:
+def _list(path: str, value: Any, key: str, where: str) -> list[Any]:
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, list):
         raise InputError(f"{path}: {where}: {key!r} is {_kind(value, key)}, expected a list")
     return found
 
 
-def _text(path: Path, value: Any, key: str, where: str) -> str:
+def _text(path: str, value: Any, key: str, where: str) -> str:
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, str):
         raise InputError(f"{path}: {where}: {key!r} is {_kind(value, key)}, expected a text")

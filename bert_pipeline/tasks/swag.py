@@ -1,86 +1,71 @@
-"""Multiple choice in comma-separated files with quoting: SWAG's columns, or those of a task's description."""
+"""Multiple choice: SWAG's comma-separated files with quoting, and tables of any other format."""
 
-import csv
-import io
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import ChoiceExample, Reading
-from bert_pipeline.tasks.glue import Columns
+from bert_pipeline.tasks.glue import UNLABELED
+from bert_pipeline.tasks.tables import id_at, open_table, text_at, value_at
 
-SWAG_COLUMNS = Columns(text_a="sent1", label="label", index="", endings=("ending0", "ending1", "ending2", "ending3"))
-OPENING = "sent2"
-"""SWAG's column with the common start of all endings."""
-MAX_FIELD_CHARACTERS = 16 * 1024 * 1024
+SWAG_COLUMNS = Columns(
+    text_a="sent1", label="label", index="", endings=tuple(f"{{sent2}} {{ending{number}}}" for number in range(4))
+)
+"""SWAG's context is `sent1`; its endings share a beginning, `sent2`. The first column, nameless, numbers the rows."""
+PLAIN_COLUMNS = Columns(text_a="context", index="id", endings=("endings",))
+"""The fields of an input of `bert predict`: `endings` is a list."""
+SOURCE = "video-id"
 
 
-def read_choice_examples(path: Path, *, columns: Columns = SWAG_COLUMNS, require_labels: bool = True) -> Reading:
-    """Read a file of contexts and endings; the label is the index of the correct ending.
+def choice_layouts(task: Task) -> list[Columns]:
+    """Return the columns that a file of the task may have."""
+    own = task.columns if task.columns.endings else SWAG_COLUMNS
+    return [own, *([task.hub_columns] if task.hub_columns else []), PLAIN_COLUMNS]
 
-    SWAG's context is `sent1`, an ending is `sent2` and one of `ending0` to `ending3`. Where `columns` names endings
-    of its own, its `text_a` is the context. Ids are those of the index column, in SWAG the first, nameless one, or
-    the numbers of the rows. InputError names file and line, what was found and what was expected.
+
+def read_choice_examples(task: Task, paths: Sequence[Path], reading: Reading) -> Iterator[ChoiceExample]:
+    """Yield contexts and endings; the label is the index of the correct ending.
+
+    Ids are those of the index column or the numbers of the rows. InputError names file and line or row, what was found
+    and what was expected.
     """
-    columns = columns if columns.endings else SWAG_COLUMNS
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}:{line}: byte {error.start} of the file is not UTF-8; convert the file") from error
-    limit = csv.field_size_limit(MAX_FIELD_CHARACTERS)
-    try:
-        return _read(path, text, columns, require_labels)
-    finally:
-        csv.field_size_limit(limit)
+    seen: dict[str, str] = {}
+    for path in paths:
+        layouts = choice_layouts(task)
+        table = open_table(path, reading, columns=layouts[0], default="csv")
+        layout = table.choose(layouts, reading.labeled)
+        id_column = table.id_column(layout)
+        for number, row in table.examples(layout, reading):
+            where = table.where(number)
+            try:
+                context = text_at(row, layout.text_a, where)
+                endings = _endings(row, layout, where)
+                value = None if reading.labeled is False else value_at(row, layout.label)
+                label = _label(value, len(endings), where, required=bool(reading.labeled))
+                position = len(seen) + reading.rows_set_aside
+                example_id = id_at(row, id_column, where, seen, table.place(number), position)
+            except InputError as error:
+                reading.refuse(error)
+                continue
+            yield ChoiceExample(example_id, context, endings, label, str(row.get(SOURCE) or ""))
 
 
-def _read(path: Path, text: str, columns: Columns, require_labels: bool) -> Reading:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    examples: list[ChoiceExample] = []
-    seen: set[str] = set()
-    opening = (OPENING,) if columns == SWAG_COLUMNS else ()
-    line = 1
-    try:
-        header = next(reader, [])
-        label_column = (columns.label,) if require_labels else ()
-        for name in (columns.text_a, *opening, *columns.endings, *label_column):
-            if name not in header:
-                found = ", ".join(field[:40] for field in header[:14])
-                raise InputError(f"{path}:1: no column {name!r} (found: {found}), expected the task's columns")
-        position = {name: number for number, name in enumerate(header)}
-        index = position.get(columns.index) if columns.index or header[0] == "" else None
-        line = reader.line_num + 1
-        for row in reader:
-            if len(row) != len(header) and row:
-                raise InputError(f"{path}:{line}: {len(row)} columns, expected {len(header)}")
-            if row:
-                fields = dict(zip(header, row))
-                example_id = str(len(examples)) if index is None else row[index]
-                if example_id in seen:
-                    raise InputError(f"{path}:{line}: the number {example_id!r} is repeated, expected unique numbers")
-                seen.add(example_id)
-                labels = len(columns.endings)
-                examples.append(
-                    ChoiceExample(
-                        example_id,
-                        fields[columns.text_a],
-                        tuple(" ".join(fields[part] for part in (*opening, name)).strip() for name in columns.endings),
-                        _label(path, line, fields[columns.label], labels) if columns.label in position else None,
-                        fields.get("video-id", ""),
-                    )
-                )
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(f"{path}:{line}: not valid CSV ({error})") from error
-    if not examples:
-        raise InputError(f"{path}: no rows, expected at least one example")
-    return Reading(examples)
+def _endings(row: Mapping[str, Any], layout: Columns, where: str) -> tuple[str, ...]:
+    if layout is not PLAIN_COLUMNS:
+        return tuple(text_at(row, name, where).strip() for name in layout.endings)
+    endings = row.get("endings")
+    if not isinstance(endings, list) or len(endings) < 2 or not all(isinstance(ending, str) for ending in endings):
+        raise InputError(f"{where}: endings is {endings!r}, expected a list of two or more texts")
+    return tuple(endings)
 
 
-def _label(path: Path, line: int, text: str, count: int) -> int:
-    if text not in map(str, range(count)):
+def _label(value: Any, count: int, where: str, *, required: bool) -> int | None:
+    if value in UNLABELED and not required:
+        return None
+    if isinstance(value, bool) or str(value) not in map(str, range(count)):
         allowed = ", ".join(map(str, range(count)))
-        raise InputError(f"{path}:{line}: label {text[:60]!r}, expected one of {allowed}")
-    return int(text)
+        shown = value[:60] if isinstance(value, str) else value
+        raise InputError(f"{where}: label {shown!r}, expected one of {allowed}")
+    return int(value)

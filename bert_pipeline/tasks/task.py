@@ -1,17 +1,24 @@
-"""Task data: find and read the files of a task, and split files without a dev set by groups."""
+"""Task data: find and read the files of a task, and split files without a dev set by groups.
+
+One file of any format: `is_task_file(task, file)` tells a task's file, official or as the hub has it, from plain input;
+`stream_examples(task, file, labeled=..., on_error=...)` yields its examples with their ids, and `read_examples` returns
+them as a list. With `labeled=None` labels are read where they are, with False they are ignored. Rows that cannot be
+read go to `on_error` as an InputError with file and line, or row; their numbers are not given to other rows.
+"""
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bert_pipeline.configuration import from_mapping, read_yaml
-from bert_pipeline.errors import InputError, UsageError, suggest
+from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
 from bert_pipeline.manifest import file_sha256
-from bert_pipeline.tasks import glue, ner, squad, swag
-from bert_pipeline.tasks.catalogue import TASKS, Task
-from bert_pipeline.tasks.example import ChoiceExample, Reading, SpanExample, TaggedExample, TextExample
+from bert_pipeline.tasks import glue, ner, squad, swag, tables
+from bert_pipeline.tasks.catalogue import READERS, TASK_FILES, TASKS, Columns, Task
+from bert_pipeline.tasks.example import ChoiceExample, Reading, SpanExample, TaggedExample, TextExample, example_text
 
 AnyExample = TypeVar("AnyExample", TextExample, SpanExample, ChoiceExample, TaggedExample)
 
@@ -109,15 +116,36 @@ class TaskData:
     """Files of the task that are missing without a replacement."""
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     """"<file>: <what>" -> number of defective rows or answers."""
+    repeated: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Dev split -> number of its examples (tagging: documents) whose texts are in the training set too."""
+
+    def notes(self) -> list[str]:
+        """Return a sentence about each file left out, each kind of defect, and dev examples seen in training."""
+        return [
+            *(f"{name} is absent and left out" for name in self.absent),
+            *(f"{where}: {count}" for where, count in self.counts.items()),
+            *(
+                f"{split}: {count} of its examples are in the training set too, so its scores are too high"
+                for split, count in self.repeated.items()
+            ),
+        ]
 
 
 def get_task(name: str) -> Task:
     """Return a built-in task by name, or the task of a YAML file. UsageError names the nearest known task."""
     if name in TASKS:
         return TASKS[name]
+    name = str(TASK_FILES.get(name, name))
     if name.endswith((".yaml", ".yml")):
-        return from_mapping(Task, read_yaml(name), where=name)
-    raise UsageError(f"unknown task {name!r}{suggest(name, TASKS)}")
+        task = from_mapping(Task, read_yaml(name), where=name)
+        # Checked here and not in Task: models of such tasks, fine-tuned by earlier revisions, still load.
+        if READERS[task.kind] == "tsv" and task.pair != bool(task.columns.text_b):
+            found, expected = (
+                ("true without", "the second text's column there") if task.pair else ("false with", "true")
+            )
+            raise ConfigurationError(f"{name}: pair: found {found} columns.text_b, expected {expected}")
+        return task
+    raise UsageError(f"unknown task {name!r}{suggest(name, [*TASKS, *TASK_FILES])}")
 
 
 def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> TaskData:
@@ -132,36 +160,122 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
     files = _find_files(task, Path(path), dev_fraction)
     counts: dict[str, int] = {}
 
-    def read(file: Path, **options: bool) -> list[Any]:
-        reading = _read(task, file, **options)
+    def read(paths: tuple[Path, ...], **options: bool | None) -> list[Any]:
+        reading = Reading(**options)  # type: ignore[arg-type]
+        examples = _read(task, paths, reading)
         for what, count in reading.counts.items():
-            counts[f"{file.name}: {what}"] = count
-        return reading.examples
+            counts[f"{paths[0].name}: {what}"] = count
+        return examples
 
-    if files.to_split is not None:
+    if files.to_split:
         split_name = next(iter(files.dev))
-        train, dev_part = split_by_group(read(files.to_split, for_training=True), dev_fraction, str(files.to_split))
+        source = ", ".join(map(str, files.to_split))
+        train, dev_part = split_by_group(read(files.to_split, for_training=True), dev_fraction, source)
         dev = {split_name: dev_part}
     else:
         train, dev = read(files.train, for_training=True), {}
-    dev |= {split: read(file) for split, file in files.dev.items() if split not in dev}
-    test = {split: read(file, labeled=False) for split, file in files.test.items()}
-    used = {file.name: file for file in (files.train, *files.dev.values(), *files.test.values())}
+    dev |= {split: read(paths) for split, paths in files.dev.items() if split not in dev}
+    test = {split: read(paths, labeled=None) for split, paths in files.test.items()}
+    seen = {_content(documents) for documents in _scored_alone(train)}
+    repeated = {split: sum(_content(d) in seen for d in _scored_alone(examples)) for split, examples in dev.items()}
     return TaskData(
         task=task,
         train=train,
         dev=dev,
         test=test,
-        own_split=files.to_split is not None,
-        sha256={name: file_sha256(file) for name, file in used.items()},
+        own_split=bool(files.to_split),
+        sha256=_hashes([files.train, *files.dev.values(), *files.test.values()]),
         absent=files.absent,
         counts=counts,
+        repeated={split: count for split, count in repeated.items() if count},
     )
 
 
-def read_examples(task: Task, file: Path | str, *, labeled: bool = True) -> list[Any]:
-    """Read one file of a task; with `labeled`, labels are required."""
-    return _read(task, Path(file), labeled=labeled).examples
+def _scored_alone(examples: list[Any]) -> Iterator[Sequence[Any]]:
+    """Yield what repeats as a whole: examples, or documents of sentences, some of which every document has."""
+    if examples and isinstance(examples[0], TaggedExample):
+        return ner.documents(examples)
+    return ((example,) for example in examples)
+
+
+def _content(examples: Sequence[Any]) -> bytes:
+    """Return a short hash of the texts."""
+    text = "\n".join(map(example_text, examples))
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _hashes(splits: Sequence[tuple[Path, ...]]) -> dict[str, str]:
+    """Return file name -> hash; with the folder where files of several splits have one name."""
+    paths = [path for split in splits for path in split]
+    files = dict.fromkeys(file for path in paths for file in (tables.saved_files(path) if path.is_dir() else [path]))
+    names = [file.name for file in files]
+    return {
+        file.name if names.count(file.name) == 1 else f"{file.parent.name}/{file.name}": file_sha256(file)
+        for file in files
+    }
+
+
+def read_examples(
+    task: Task,
+    file: Path | str,
+    *,
+    labeled: bool | None = True,
+    on_error: Callable[[InputError], None] | None = None,
+    counts: dict[str, int] | None = None,
+) -> list[Any]:
+    """Read one file of a task; the arguments are those of `stream_examples`. InputError if it has no examples."""
+    return list(stream_examples(task, file, labeled=labeled, on_error=on_error, counts=counts))
+
+
+def stream_examples(
+    task: Task,
+    file: Path | str,
+    *,
+    labeled: bool | None = None,
+    on_error: Callable[[InputError], None] | None = None,
+    counts: dict[str, int] | None = None,
+) -> Iterator[Any]:
+    """Yield the examples of one file, or of a `save_to_disk` folder of one split, in any format.
+
+    Labels are required if `labeled` is True, read where present if None, and ignored if False. A row that cannot be
+    read is passed to `on_error` and left out; without `on_error`, and for defects of the whole file, InputError is
+    raised. InputError too if the file has no rows at all. `counts` receives the numbers of known defects, such as
+    questions without a usable answer, which are left out.
+    """
+    reading = Reading(labeled=labeled, on_error=on_error, counts={} if counts is None else counts)
+    yield from _stream(task, (Path(file),), reading)
+
+
+def is_task_file(task: Task, file: Path | str) -> bool:
+    """Return whether a file is one that `stream_examples` reads, rather than plain text or tab-separated fields.
+
+    Parquet and Arrow always are; tables if they have the task's own columns, the hub's, or those of an input of
+    `bert predict`; SQuAD's JSON and CoNLL's columns by their content. InputError if the file cannot be read.
+    """
+    file = Path(file)
+    if tables.table_format(file) in ("parquet", "arrow"):
+        return True
+    if task.kind == "tagging":
+        return ner.is_table_file(file) if ner.is_table(file) else ner.is_column_file(file, task.labels)
+    if task.kind == "span" and squad.is_squad_json(file):
+        head = tables.read_head(file)
+        if b'"data"' in head and head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+            return True
+    layouts, default = _layouts(task)
+    table = tables.open_table(file, Reading(on_error=lambda _: None), columns=layouts[0], default=default)
+    if table.format == "tsv" and len(table.columns) == 1:
+        return False  # a line of text
+    if table.columns == layouts[0].headerless:
+        first = next(table.rows, None)
+        return first is not None and first[1][layouts[0].label] in task.labels
+    return any(table.fits(layout) for layout in layouts)
+
+
+def _layouts(task: Task) -> tuple[list[Columns], tables.Format]:
+    """Return the possible columns of a task's tables, and the format of files whose name does not tell it."""
+    if task.kind == "choice":
+        return swag.choice_layouts(task), "csv"
+    return [squad.TABLE_COLUMNS] if task.kind == "span" else glue.text_layouts(task), "tsv"
 
 
 def missing_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> str:
@@ -181,10 +295,12 @@ def has_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Files:
-    train: Path
-    dev: dict[str, Path]
-    test: dict[str, Path]
-    to_split: Path | None
+    """The files of each split; several if it is cut into shards."""
+
+    train: tuple[Path, ...]
+    dev: dict[str, tuple[Path, ...]]
+    test: dict[str, tuple[Path, ...]]
+    to_split: tuple[Path, ...] = ()
     absent: tuple[str, ...]
 
 
@@ -194,41 +310,57 @@ def _find_files(task: Task, path: Path, dev_fraction: float) -> _Files:
     if not path.exists():
         raise InputError(f"{path}: not found; give the folder with the files of {task.title}")
     first_dev = next(iter(task.dev_files))
-    if path.is_file():
-        return _single_file(task, path, first_dev, dev_fraction, f"{path}: is one file, {task.title} needs two")
+    if path.is_file() or (path / tables.STATE_NAME).is_file():
+        return _single_file(task, (path,), first_dev, dev_fraction, f"{path}: is one file, {task.title} needs two")
+
+    # The official files, or else those of the hub.
     folder = _folder(task, path)
+    files = _official_files(task, folder)
+    if not files.train and not files.dev:
+        files = next(filter(None, (_hub_files(task, place) for place in _places(task, path))), files)
+    if files.train and files.dev:
+        return files
+
+    # One file to be split, also under another name.
+    splits = [files.train] if files.train else list(files.dev.values())[:1]
+    splits = splits or [(file,) for file in _other_files(task, folder)]
+    missing = folder / (task.train_file if not files.train else task.dev_files[first_dev])
+    if len(splits) != 1:
+        found_names = ", ".join(paths[0].name for paths in splits[:8]) or "none"
+        raise InputError(
+            f"{missing}: not found (other files of {task.title} there: {found_names}); give the folder that holds "
+            f"{task.train_file} and {' or '.join(task.dev_files.values())}, or the hub's files, such as "
+            "train-00000-of-00001.parquet or train.jsonl"
+        )
+    (present,) = splits
+    absent = files.absent if present == files.train else (task.train_file, *files.absent)
+    single = _single_file(task, present, first_dev, dev_fraction, f"{missing}: not found")
+    others = {split: paths for split, paths in files.dev.items() if paths != present}
+    return dataclasses.replace(single, dev={**single.dev, **others}, test=files.test, absent=absent)
+
+
+def _official_files(task: Task, folder: Path) -> _Files:
     train = folder / task.train_file
-    dev = {split: folder / file for split, file in task.dev_files.items() if (folder / file).is_file()}
-    test: dict[str, Path] = {}
+    dev: dict[str, tuple[Path, ...]] = {
+        split: (folder / file,) for split, file in task.dev_files.items() if (folder / file).is_file()
+    }
+    test: dict[str, tuple[Path, ...]] = {}
     for split, file in task.test_files.items():
         alternatives = (folder / place for place in (file, *ELSEWHERE.get(file, ())))
         found = next((place for place in alternatives if place.is_file()), None)
         if found is not None:
-            test[split] = found
+            test[split] = (found,)
     expected = {**task.dev_files, **task.test_files}
     absent = tuple(file for split, file in expected.items() if split not in dev and split not in test)
-    if train.is_file() and dev:
-        return _Files(train=train, dev=dev, test=test, to_split=None, absent=absent)
-    present = [train] if train.is_file() else list(dev.values())[:1] or _other_files(task, folder)
-    missing = folder / (task.train_file if not train.is_file() else task.dev_files[first_dev])
-    if len(present) != 1:
-        found_names = ", ".join(file.name for file in present[:8]) or "none"
-        raise InputError(
-            f"{missing}: not found (other files of {task.title} there: {found_names}); "
-            f"give the folder that holds {task.train_file} and {' or '.join(task.dev_files.values())}"
-        )
-    if not train.is_file() and present[0] != train:
-        absent = (task.train_file, *absent)
-    files = _single_file(task, present[0], first_dev, dev_fraction, f"{missing}: not found")
-    return dataclasses.replace(
-        files, dev={**files.dev, **{k: v for k, v in dev.items() if v != present[0]}}, test=test, absent=absent
-    )
+    return _Files(train=(train,) if train.is_file() else (), dev=dev, test=test, absent=absent)
 
 
-def _single_file(task: Task, file: Path, dev_split: str, dev_fraction: float, problem: str) -> _Files:
+def _single_file(task: Task, paths: tuple[Path, ...], dev_split: str, dev_fraction: float, problem: str) -> _Files:
     if dev_fraction == 0.0:
-        raise InputError(f"{problem}; with dev_fraction (0.2, say) {file.name} alone would be split into train and dev")
-    return _Files(train=file, dev={dev_split: file}, test={}, to_split=file, absent=())
+        raise InputError(
+            f"{problem}; with dev_fraction (0.2, say) {paths[0].name} alone would be split into train and dev"
+        )
+    return _Files(train=paths, dev={dev_split: paths}, test={}, to_split=paths, absent=())
 
 
 def _folder(task: Task, path: Path) -> Path:
@@ -239,6 +371,60 @@ def _folder(task: Task, path: Path) -> Path:
         if any((place / name).is_file() for name in names):
             return place
     return next((place for place in places[:2] if place.is_dir() and place != path), path)
+
+
+HUB_FOLDERS = ("", "data", "default", "plain_text", "regular")
+"""Folders of the hub's data sets, for one without configurations or by the name of the configuration."""
+DEV_STEMS = ("validation", "dev", "valid", "val")
+"""How data sets name their dev files."""
+HUB_SUFFIXES = ("parquet", "arrow", "jsonl", "ndjson", "json", "csv", "tsv")
+
+
+def _places(task: Task, path: Path) -> list[Path]:
+    """Return the folders that may hold a task's data set as the hub has it, the likeliest first."""
+    names = (task.name, task.folder, task.folder.lower())
+    own = [path / suite / name for suite in (task.suite, "") for name in names]
+    return [place for place in dict.fromkeys([*own, *(path / name for name in HUB_FOLDERS)]) if place.is_dir()]
+
+
+def _hub_files(task: Task, folder: Path) -> _Files | None:
+    """Return the files of a data set in the hub's layout, by the names of its splits; None without train and dev."""
+    found = {}
+    for split in ("train", *task.dev_files, *task.test_files):
+        stems = [split.replace("dev", stem, 1) for stem in DEV_STEMS] if split.startswith("dev") else [split]
+        found[split] = next(filter(None, (_hub_split(task, folder, stem) for stem in stems)), ())
+    if not any(found[split] for split in task.dev_files):  # MNLI with one dev set that is not named "matched"
+        found[next(iter(task.dev_files))] = next(filter(None, (_hub_split(task, folder, s) for s in DEV_STEMS)), ())
+    if "ax" in found:  # GLUE's diagnostics are a data set of their own
+        found["ax"] = found["ax"] or _hub_split(task, folder.parent / "ax", "test")
+    dev, test = (
+        {split: found[split] for split in names if found[split]} for names in (task.dev_files, task.test_files)
+    )
+    if not found["train"] and not dev:
+        return None
+    absent = tuple(split for split, paths in found.items() if not paths and split != "train")
+    return _Files(train=found["train"], dev=dev, test=test, absent=absent)
+
+
+def _hub_split(task: Task, folder: Path, stem: str) -> tuple[Path, ...]:
+    """Return the files of one split: `train.jsonl`, shards, or the files of a folder `train`; () without any."""
+    if not folder.is_dir():
+        return ()
+    if (folder / stem / tables.STATE_NAME).is_file():
+        return (folder / stem,)
+    prefix = f"(?:{re.escape(task.name)}[._-])?"
+    pattern = re.compile(rf"{prefix}{stem}(?:-(\d+)-of-(\d+)(?:-\w+)?)?\.({'|'.join(HUB_SUFFIXES)})")
+    matches = {file: match for file in sorted(folder.iterdir()) if (match := pattern.fullmatch(file.name))}
+    if not matches and (folder / stem).is_dir():
+        return tuple(sorted((folder / stem).glob("*.parquet")))
+    suffix = min((match[3] for match in matches.values()), key=HUB_SUFFIXES.index, default="")
+    files = {file: match for file, match in matches.items() if match[3] == suffix}
+    for file, match in files.items():
+        if match[2] and len(files) != int(match[2]):
+            raise InputError(f"{file}: {len(files)} of its {int(match[2])} shards are there, expected all; fetch them")
+        if not match[2] and len(files) > 1:
+            return (file,)
+    return tuple(files)
 
 
 def _other_files(task: Task, folder: Path) -> list[Path]:
@@ -256,20 +442,25 @@ def _is_version(file: Path, has_impossible: bool) -> bool:
         return False
 
 
-def _read(task: Task, file: Path, *, labeled: bool = True, for_training: bool = False) -> Reading:
-    if task.reader == "squad":
-        return squad.read_span_examples(
-            file, has_impossible=task.has_impossible, for_training=for_training, require_answers=labeled
-        )
-    if task.reader == "swag":
-        return swag.read_choice_examples(file, columns=task.columns, require_labels=labeled)
-    if task.reader == "conll":
-        return ner.read_tagged_examples(file, labels=task.labels, require_tags=labeled)
-    return glue.read_text_examples(
-        file,
-        columns=task.columns,
-        labels=task.labels,
-        label_range=task.label_range,
-        require_labels=labeled,
-        incomplete_rows=task.incomplete_rows,
-    )
+_READERS: dict[str, tuple[Callable[[Task, Sequence[Path], Reading], Iterator[Any]], str]] = {
+    "tsv": (glue.read_text_examples, "rows"),
+    "squad": (squad.read_span_examples, "questions"),
+    "swag": (swag.read_choice_examples, "rows"),
+    "conll": (ner.read_tagged_examples, "sentences"),
+}
+"""Reader of each format, and what its files consist of."""
+
+
+def _read(task: Task, paths: tuple[Path, ...], reading: Reading) -> list[Any]:
+    return list(_stream(task, paths, reading))
+
+
+def _stream(task: Task, paths: tuple[Path, ...], reading: Reading) -> Iterator[Any]:
+    read, units = _READERS[task.reader]
+    reading.incomplete_rows = 0 if reading.on_error else task.incomplete_rows  # else each is an error of its own
+    is_empty = True
+    for example in read(task, paths, reading):
+        is_empty = False
+        yield example
+    if is_empty and not reading.rows_set_aside:
+        raise InputError(f"{paths[0]}: no {units}, expected at least one example")

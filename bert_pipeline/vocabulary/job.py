@@ -64,6 +64,7 @@ def build_vocabulary(
     InputError if the corpus is too small for the size; UsageError for options that exclude each other.
     """
     source = load_manifest(corpus, kind="corpus")
+    # Read and check the other vocabularies before the count, which takes most of the time.
     paths = {name: path for name, path in (("extend", extend_vocabulary), ("compare", compare_vocabulary)) if path}
     for path in paths.values():
         _check_case(Path(path), config.do_lower_case)
@@ -71,15 +72,20 @@ def build_vocabulary(
     reference = None
     if "compare" in paths:
         reference = Tokenizer(read_vocabulary(paths["compare"]), config.do_lower_case, str(paths["compare"]))
+
+    # The manifest states the size that results, which an extension takes from its base.
     configuration = to_mapping(config)
     if base is not None:
         _refuse_ignored(config)
         configuration |= {"vocab_size": len(base)}
+
+    # The other vocabularies decide the result too: they are inputs by name and hash.
     inputs: dict[str, Any] = {"corpus": input_of(source)}
     inputs |= {name: {"name": Path(path).name, "sha256": file_sha256(Path(path))} for name, path in paths.items()}
     with publishing(output, kind="vocabulary", configuration=configuration, inputs=inputs) as draft:
         scratch = draft.path / "counts"
         scratch.mkdir()
+        # Count in the workers; the words that return are few enough for one process.
         options = pipeline_options(beam_options)
         num_partitions = max(1, math.ceil(sum(file["bytes"] for file in source.files.values()) / _BYTES_PER_PARTITION))
         _count(source, scratch.resolve(), config, num_partitions, options, progress)
@@ -87,10 +93,13 @@ def build_vocabulary(
         held_out = _held_out_counts(scratch)
         shutil.rmtree(scratch)
         log.info("counted %d words, %d of them distinct", totals["words"], totals["distinct_words"])
+
+        # Extending changes [unused] slots only, so that models of the base keep the ids of their tokens.
         if base is None:
             tokens, num_added = train(counts, config, characters), 0
         else:
             tokens, num_added = extend(base, counts, do_lower_case=config.do_lower_case, min_count=config.min_count)
+        # Loading the tokens checks them, so that nothing is saved that cannot be read.
         tokenizer = Tokenizer.from_tokens(tokens, config.do_lower_case)
         tokenizer.save(draft.path)
         draft.rows[VOCABULARY_NAME] = len(tokens)
@@ -139,6 +148,8 @@ def _count(
         _count_shard, scratch=str(scratch), do_lower_case=config.do_lower_case, num_partitions=num_partitions
     )
     merge = functools.partial(_merge_partition, scratch=str(scratch), min_count=config.min_count)
+
+    # "all counted" gathers the file names under one key: each partition is merged from the files of all shards.
     with (
         raise_failure(scratch),
         report_shards(scratch, "shard-*.parquet", len(shards), progress),
@@ -169,7 +180,9 @@ def _count_shard(
     with record_failure(directory, index):
         check_shard(shard, sha256)
         train, held_out = count_words(shard, do_lower_case)
+        # Held-out words only serve the measurement, which one process does: they need no partitions.
         _write_counts(directory / f"held-out-{index:05d}.parquet", [sorted(held_out.items())])
+        # crc32 is the same in every process, unlike `hash`: a word has one partition in all shards.
         partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
         for item in train.items():
             partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
@@ -184,6 +197,7 @@ def count_words(shard: Path | str, do_lower_case: bool) -> tuple[collections.Cou
     for table, offsets, sentences in read_sentences(shard):
         is_held_out = pc.equal(table.column("split").combine_chunks(), "held_out").to_numpy(zero_copy_only=False)
         if is_held_out.any():
+            # The flag of a document holds for each of its sentences.
             of_sentence = np.repeat(is_held_out, np.diff(offsets))  # (S,)
             held_out.add(sentences.filter(pa.array(of_sentence)))
             sentences = sentences.filter(pa.array(~of_sentence))
@@ -200,6 +214,7 @@ def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count:
     for name in names:
         for word, count in _read_counts(Path(scratch) / name, partition):
             merged[word] += count
+    # Rare words end here, but not their characters: one that is in many rare words is frequent.
     frequent = sorted(item for item in merged.items() if item[1] >= min_count)
     totals = {"words": merged.total(), "distinct_words": len(merged)}
     characters = sorted(characters_of(merged.items()).items())
@@ -214,17 +229,20 @@ def _training_counts(
     paths = sorted(scratch.glob("merged-*.parquet"))
     frequencies = [_read_group(path, 0, ["count"]).column("count").to_numpy() for path in paths]
     num_frequent = sum(len(array) for array in frequencies)
+    # One threshold for all partitions, from the counts alone, before any word is loaded.
     min_count = min_training_count(np.concatenate(frequencies))
     characters: collections.Counter[str] = collections.Counter()
     counts: list[tuple[str, int]] = []
     totals: collections.Counter[str] = collections.Counter()
     for path in paths:
+        # Row group 0 has the frequent words, 1 the characters of all words.
         table = _read_group(path, 0)
         counts += _pairs(table.filter(pc.greater_equal(table.column("count"), min_count)))
         for piece, count in _read_counts(path, 1):
             characters[piece] += count
         metadata = pq.read_schema(path).metadata or {}
         totals.update({name: int(metadata[name.encode()]) for name in ("words", "distinct_words")})
+    # By word: the same list for any number of partitions.
     counts.sort()
     found = {"frequent_distinct_words": num_frequent, "training_distinct_words": len(counts)}
     return counts, characters, {**totals, **found}

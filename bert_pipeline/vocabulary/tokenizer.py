@@ -62,6 +62,7 @@ class Tokenizer:
         directory = Path(path)
         configuration = _read_json(directory / CONFIGURATION_NAME)
         vocabulary_path = directory / VOCABULARY_NAME
+        # Both files hold one vocabulary: tokenizer.json is read only where there is no vocab.txt.
         fast = {} if vocabulary_path.is_file() else _read_json(directory / "tokenizer.json")
         if vocabulary_path.is_file():
             tokens, where = read_vocabulary(vocabulary_path), str(vocabulary_path)
@@ -69,6 +70,8 @@ class Tokenizer:
             tokens, where = _tokens_of_fast(fast, directory / "tokenizer.json"), str(directory / "tokenizer.json")
         else:
             raise InputError(f"{directory}: no {VOCABULARY_NAME} here; give a directory that `bert vocab` made")
+
+        # The case is never guessed: a wrong one gives other ids without any error.
         do_lower_case = configuration.get("do_lower_case", (fast.get("normalizer") or {}).get("lowercase"))
         if not isinstance(do_lower_case, bool):
             raise UsageError(
@@ -143,6 +146,7 @@ class Tokenizer:
         directory = Path(directory)
         with open(directory / VOCABULARY_NAME, "w", encoding="utf-8", newline="\n") as stream:
             stream.writelines(f"{token}\n" for token in self.tokens)
+        # `strip_accents` of None follows `do_lower_case`, as in google's code.
         configuration = {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.do_lower_case,
@@ -175,6 +179,7 @@ def check_tokens(tokens: Sequence[str], where: str) -> dict[str, int]:
         if token in ids:
             raise InputError(f"{where}:{index + 1}: {token!r} is on line {ids[token] + 1} already; remove one")
         ids[token] = index
+    # A vocabulary of another model family has other special tokens, and would fail only later.
     missing = [token for token in SPECIAL_TOKENS if token not in ids]
     if missing:
         raise InputError(

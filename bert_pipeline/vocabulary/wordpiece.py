@@ -103,6 +103,8 @@ class WordCounter:
         other: dict[int, list[str]] = collections.defaultdict(list)
         for raw, count in zip(merged.column("text").to_numpy().tolist(), counts):
             (plain if raw.isascii() and raw.isprintable() else other)[count].append(raw)
+
+        # Strings of equal count are joined, so that one call handles them all.
         for count, texts in plain.items():
             text = " ".join(texts)
             self._add_words(_ASCII_WORD.findall(text.lower() if self._do_lower_case else text), count)
@@ -151,6 +153,7 @@ def train(
     yield enough pieces; it names the largest possible size.
     """
     singles = _single_pieces(characters_of(counts) if characters is None else characters, config)
+    # A word with a character outside the alphabet becomes [UNK] as a whole: it teaches no piece.
     alphabet = frozenset(piece for piece in singles if len(piece) == 1)
     kept = [(word, count) for word, count in counts if count >= config.min_count and _is_trainable(word, alphabet)]
     if not kept:
@@ -158,6 +161,8 @@ def train(
             f"no word occurs {config.min_count} times or more, so there is nothing to train on; "
             "give a larger corpus or a smaller min_count"
         )
+
+    # The size can be missed both ways: too many single characters, or too few words to learn from.
     learned = _learn(kept, singles, config.vocab_size - config.num_unused - len(SPECIAL_TOKENS))
     largest = len(learned) + config.num_unused + len(SPECIAL_TOKENS)
     if largest > config.vocab_size:
@@ -165,6 +170,8 @@ def train(
             f"vocab_size={config.vocab_size}: the {len(learned)} single characters (with and without "
             f"{CONTINUATION_PREFIX}) alone need {largest}; ask for more, or for a smaller max_alphabet or num_unused"
         )
+
+    # Too little text for the size: an error, or the size is kept with more [unused] slots.
     num_unused = config.num_unused
     if largest < config.vocab_size:
         if not config.pad_with_unused:
@@ -207,6 +214,7 @@ def _learn(counts: Sequence[tuple[str, int]], singles: Sequence[str], size: int)
     """
     if len(singles) >= size:
         return tuple(singles)
+    # The words are normalized and split already: white space is all that separates them.
     engine = tokenizers.Tokenizer(models.WordPiece(unk_token=UNK))
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordPieceTrainer(
@@ -257,6 +265,7 @@ def extend(
         (count * ((len(word) if tokenizer.unk_id in ids else len(ids)) - 1), word)
         for (word, count), ids in zip(candidates, pieces)
     ]
+    # The largest gain first; equal gains in the order of the words.
     best = sorted((-gain, word) for gain, word in saved if gain > 0)[: len(slots)]
     extended = list(tokens)
     for slot, (_, word) in zip(slots, best):
@@ -272,6 +281,7 @@ def quality(tokenizer: Tokenizer, counts: Mapping[str, int]) -> dict[str, Any]:
     words = sorted(counts)
     num_words = num_tokens = num_unknown = num_whole = num_characters = lost = 0
     used: set[str] = set()
+    # All sums are over occurrences, not distinct words. Batches bound the memory of the encoder.
     for start in range(0, len(words), 10_000):
         some = words[start : start + 10_000]
         for word, ids in zip(some, tokenizer.encode_batch(some)):
@@ -279,12 +289,14 @@ def quality(tokenizer: Tokenizer, counts: Mapping[str, int]) -> dict[str, Any]:
             num_words += count
             num_tokens += count * len(ids)
             num_characters += count * len(word)
+            # A word that becomes [UNK] loses all of its characters.
             if tokenizer.unk_id in ids:
                 num_unknown += count * ids.count(tokenizer.unk_id)
                 lost += count * len(word)
             elif len(ids) == 1:
                 num_whole += count
             used.update(tokenizer.tokens[index] for index in ids if index != tokenizer.unk_id)
+    # For people to read: long debris of markup, such as addresses, comes first.
     by_length = sorted(used, key=lambda token: (-len(token.removeprefix(CONTINUATION_PREFIX)), token))
     return {
         "words": num_words,

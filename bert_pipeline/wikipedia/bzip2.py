@@ -43,11 +43,13 @@ def read_blocks(path: Path | str, start: int, stop: int | None) -> Iterator[tupl
     with open(path, "rb") as stream:
         magics = _find_magics(stream.fileno(), start, size)
         here = next(magics, None)
+        # In an intact file the first block directly follows the header.
         if start == 0 and here and here[0] != _HEADER_BITS:
             raise DamagedError(0, truncated=False)
         while here is not None:
             position, is_block = here
             following = next(magics, None)
+            # A stream ends here, after its checksum; the next one begins at a whole byte.
             if not is_block:
                 end = -(-(position + _MAGIC_BITS + _CHECKSUM_BITS) // 8) * 8
                 if following and following[0] != end + _HEADER_BITS:  # a block whose magic number is damaged
@@ -97,6 +99,7 @@ def _decompress(descriptor: int, first_bit: int, end_bit: int) -> bytes | None:
     tail = ((tail << _MAGIC_BITS) | _END_MAGIC) << _CHECKSUM_BITS | checksum
     num_tail_bits = num_rest + _MAGIC_BITS + _CHECKSUM_BITS
     padding = -num_tail_bits % 8
+    # bz2 verifies the checksum: a wrong end bit cannot give a block.
     decompressor = bz2.BZ2Decompressor()
     try:
         block = decompressor.decompress(
@@ -110,6 +113,7 @@ def _decompress(descriptor: int, first_bit: int, end_bit: int) -> bytes | None:
 def _shifted_patterns(magic: int) -> list[tuple[int, bytes, int, int]]:
     """Return (offset, whole bytes inside, bits before them, bits after them) of a magic number for each bit offset."""
     patterns = []
+    # Searching for whole bytes is fast; the bits around them are compared only where these occur.
     for shift in range(8):
         head_bits = (8 - shift) % 8
         num_inner = (_MAGIC_BITS - head_bits) // 8
@@ -127,6 +131,7 @@ _PATTERNS += [(pattern, False) for pattern in _shifted_patterns(_END_MAGIC)]
 def _find_magics(descriptor: int, start: int, size: int) -> Iterator[tuple[int, bool]]:
     """Yield (bit position, True for a block or False for a stream's end) in order, from byte `start` on."""
     for offset in range(start, size, _WINDOW_BYTES):
+        # Windows overlap by 7 bytes: a number of 48 bits that begins in the last byte of one ends within them.
         window = os.pread(descriptor, _WINDOW_BYTES + 7, offset)
         found: list[tuple[int, bool]] = []
         for (shift, inner, head, tail), is_block in _PATTERNS:

@@ -137,6 +137,7 @@ def _detect_encoding(raw: bytes) -> Literal["utf-8", "utf-16-le", "utf-16-be"]:
 
 def _check_is_export(path: Path, header: str) -> None:
     head = header.lstrip()
+    # A DOCTYPE can declare entities that expand to more than the memory holds.
     if "<!DOCTYPE" in header.partition("<page>")[0] or "<!doctype" in header.partition("<page>")[0]:
         raise InputError(f"{path}: declares a DOCTYPE, which MediaWiki exports never do; refused for safety")
     if "<mediawiki" not in header:
@@ -183,6 +184,7 @@ def read_site(header: str) -> Site:
     namespaces = {name: key for key, name in _CANONICAL.items()}
     namespaces.update(dict.fromkeys(_FILE_ALIASES, FILE_NAMESPACE))
     namespaces.update(dict.fromkeys(_CATEGORY_ALIASES, CATEGORY_NAMESPACE))
+    # Last, so that the names in the header take precedence.
     for key, name in _NAMESPACE.findall(header):
         namespaces[html.unescape(name).strip().lower()] = int(key)
     database = _DATABASE.search(header)
@@ -204,8 +206,10 @@ def read_pages(dump: Dump, start: int = 0, stop: int | None = None, report: Read
     intact title, for damaged data and malformed XML.
     """
     report = report if report is not None else ReadReport()
+    # The last intact page: named in each message, so that the damage can be found in the file.
     title = ""
     try:
+        # expat reads the pages that are unusual, and states what is wrong with those that are damaged.
         for blob in _page_blobs(dump, start, stop, report):
             page = _parse_plain(blob, dump.site, dump.path, title) or _parse_with_expat(
                 blob, dump.site, dump.path, title
@@ -283,6 +287,7 @@ def _page_blobs(dump: Dump, start: int, stop: int | None, report: ReadReport) ->
             report.bytes_read += end + 7 - position
             yield buffer[position : end + 7]
             is_inside, is_after_page, position = False, True, end + 7
+    # The file has ended: a range that ends earlier returns from the loop.
     report.reached_end = True
     if is_inside:
         report.unfinished_page = _find_title(buffer[position:])
@@ -306,6 +311,7 @@ def _utf8_chunks(dump: Dump, start: int, stop: int | None, report: ReadReport) -
     """Yield the chunks of a range in UTF-8; note in the report if the compressed data are cut off."""
     chunks = _read_chunks(dump.path, dump.compression, start, stop)
     decoder = None if dump.encoding == "utf-8" else codecs.getincrementaldecoder(dump.encoding)()
+    # A cut is no error here: the pages before it are kept, and the report states the loss.
     try:
         for chunk, own in chunks:
             yield (chunk if decoder is None else decoder.decode(chunk).encode()), own
@@ -336,6 +342,7 @@ def _read_chunks(path: Path | str, compression: str, start: int, stop: int | Non
             stream.seek(start)
             position = start
             while True:
+                # No chunk extends over `stop`, so that all of it belongs to the range, or nothing.
                 own = stop is None or position < stop
                 chunk = stream.read(_CHUNK_BYTES if stop is None or not own else min(_CHUNK_BYTES, stop - position))
                 if not chunk:
@@ -388,6 +395,7 @@ def _parse_plain(blob: bytes, site: Site, path: str, after: str) -> Page | None:
         if blob[text_open - 1 : text_open] != b"/":
             return None
         text_close = text_open + 1  # <text … />
+    # A tag in the text, CDATA, or a ">" inside an attribute: left to the XML parser.
     raw_text = blob[text_open + 1 : text_close]
     if b"<" in raw_text or b"<![CDATA[" in blob or blob.count(b'"', text_tag, text_open) % 2:
         return None
@@ -442,6 +450,7 @@ def _unescape(raw: bytes) -> bytes | None:
 
 def _parse_with_expat(blob: bytes, site: Site, path: str, after: str) -> Page:
     """Parse any well-formed page. Raise InputError for others."""
+    # Text by path of element names, such as ("page", "revision", "text").
     fields: dict[tuple[str, ...], str] = {}
     stack: list[str] = []
     redirect = False
@@ -458,6 +467,7 @@ def _parse_with_expat(blob: bytes, site: Site, path: str, after: str) -> Page:
     def data(text: str) -> None:
         fields[tuple(stack)] += text
 
+    # `buffer_text` joins the pieces that expat would report for one text.
     parser = xml.parsers.expat.ParserCreate("utf-8")
     parser.buffer_text = True
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, data
@@ -471,12 +481,15 @@ def _parse_with_expat(blob: bytes, site: Site, path: str, after: str) -> Page:
             f"{path}: {place}: malformed XML at its line {error.lineno}, column {error.offset}: {message};"
             f" the last intact page is {after!r}"
         ) from None
+
+    # Well-formed XML may lack what makes it a page.
     page, revision = ("page",), ("page", "revision")
     name, page_id = fields.get((*page, "title"), ""), fields.get((*page, "id"), "")
     if not name or not page_id.strip().isdigit():
         raise InputError(
             f"{path}: {place}: a page without {'title' if not name else 'id'}, so this is not a complete export"
         )
+    # Old exports lack the namespace and the model: both have defaults.
     text = fields.get((*revision, "text"), "")
     namespace = fields.get((*page, "ns"), "").strip()
     revision_id = fields.get((*revision, "id"), "").strip()

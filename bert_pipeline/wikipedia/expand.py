@@ -74,6 +74,7 @@ class _Expansion:
             pieces.append(self.text[position:span_start])
             pieces.append(self._expand_span(span_start, span_end, width, index, depth))
             position = span_end
+            # Skip the spans inside this one: it has expanded them.
             index = bisect.bisect_left(self.starts, span_end, index + 1)
         pieces.append(self.text[position:end])
         return pieces
@@ -180,6 +181,7 @@ def _match_brackets(text: str) -> list[tuple[int, int, int]]:
             stack.append([match.end(), len(bracket)])
             num_open_braces += 1
         else:
+            # One run may close several: "}}}}" ends two templates, "}}}}}" a parameter in a template.
             left, position = len(bracket), match.start()
             while left >= 2 and num_open_braces:
                 while not stack[-1][1]:  # a link that is not closed inside a template

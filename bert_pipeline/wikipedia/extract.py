@@ -38,6 +38,7 @@ class Extraction:
 
 def drop_reason(page: Page, site: Site) -> str:
     """Return why a page is not an article: "namespace", "redirect", "disambiguation", …; "" if it is one."""
+    # By rising cost: only the last test searches the text.
     if page.namespace != 0:
         return "namespace"
     if page.is_redirect:
@@ -120,6 +121,7 @@ def _choose_variant(match: re.Match[str]) -> str:
         return rest
     if bar and set(flags.strip()) <= set("HT-D+"):
         return ""
+    # "zh-hans:a; zh-hant:b" has a code before its colon; any other colon is text.
     first = rest.partition(";")[0]
     code, colon, text = first.partition(":")
     return text.strip() if colon and code.strip().replace("-", "").isalnum() else rest

@@ -81,6 +81,7 @@ def _end_of_comment(text: str, start: int) -> int:
     if end < 0:
         return len(text)
     end += 3
+    # The line must hold nothing else, or removing its end would join two lines of text.
     if start == 0 or text[start - 1] == "\n":
         stop = end
         while stop < len(text) and text[stop] in " \t":
@@ -139,6 +140,7 @@ def drop_tables(text: str, dropped: Counter[str]) -> str:
             start = opened.pop()
             if not opened:
                 spans.append((start, match.end() - 1))
+    # The outermost open table; its rows are not prose, but what follows them is.
     if opened:
         end = _UNCLOSED_TABLE_END.search(text, opened[0])
         spans.append((opened[0], end.start() if end else len(text)))
@@ -176,6 +178,7 @@ def drop_html_blocks(text: str, dropped: Counter[str]) -> str:
         return text
     spans: list[tuple[int, int]] = []
     stacks: dict[str, list[tuple[int, str]]] = {"table": [], "ul": [], "ol": [], "dl": [], "div": []}
+    # A stack for each name, since writers cross tags: a <div> left open must not take the end of a table.
     for match in _BLOCK.finditer(text):
         name = match[2].lower()
         if not match[1]:
@@ -223,6 +226,7 @@ def render_tags(text: str, dropped: Counter[str]) -> str:
     """Remove HTML tags around text; block tags end the paragraph, digits in <sup> become superscript characters."""
     if "<" not in text:
         return text
+    # Elements that are dropped with their content come first: the last line removes tags only.
     text, num_hidden = _HIDDEN.subn("", text)
     text, num_headings = _HEADING.subn(PARAGRAPH_BREAK, text)
     dropped["hidden"] += num_hidden
@@ -284,6 +288,7 @@ def _find_literal_apostrophe(text: str) -> int:
     for match in _APOSTROPHES.finditer(text):
         if len(match[0]) not in (3, 4):
             continue
+        # Of four apostrophes the first one is text, and the other three are the candidate.
         start = match.start() + len(match[0]) - 3
         before, two_before = text[start - 1 : start], text[start - 2 : start - 1]
         if before == " " or not before:

@@ -109,6 +109,7 @@ class PassageReader:
 
     def _keep(self, raw: str) -> str:
         """Append a paragraph to the passages, or return the kind it is dropped as; "" also if nothing is left of it."""
+        # Before the emphasis is removed: it distinguishes headings and hatnotes from sentences.
         if "'''" in raw[:16] and _is_bold_heading(raw):
             return "heading"
         if self._is_hatnote(raw):
@@ -121,6 +122,7 @@ class PassageReader:
         if _is_prose(passage):
             self._passages.append(passage)
             return ""
+        # "The distance between two points" is a sentence if a formula follows on the next line.
         self._half_sentence = passage if passage.count(" ") >= 3 else ""
         return "fragment"
 
@@ -252,9 +254,12 @@ def _finish_passage(text: str, dropped: Counter[str]) -> str:
     if "  " in text or _ODD_SPACE.search(text):  # splitting takes a third of this function's time: only where needed
         text = " ".join(text.split())
     text = text.strip()
+    # Sentences before punctuation: what is removed from them leaves DROPPED, whose gap is closed next.
     if FORMULA in text or UNKNOWN_VALUE in text:
         text = repair_sentences(text, dropped)
     text = repair_punctuation(text).strip()
+
+    # Placeholders are not ASCII, so most English passages skip this.
     if not text.isascii():
         text = unprotect(text)
         if _HAS_INVISIBLE.search(text):
@@ -282,6 +287,7 @@ def _is_prose(passage: str) -> bool:
     end = passage.rstrip(_CLOSERS)[-1:]
     if end in _SENTENCE_ENDS:
         return True
+    # No full stop: only the length can tell a sentence from a label.
     num_spaces = passage.count(" ")
     if not num_spaces or not passage.isascii() and num_spaces < 8:
         num_spaces += count_unspaced_words(passage)

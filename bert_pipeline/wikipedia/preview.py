@@ -16,12 +16,14 @@ def preview_article(title: str, path: Path | str, *, width: int = 160) -> str:
     """
     dump = open_dump(path)
     titles = []
+    # Titles on the way are kept for the suggestion.
     for page in read_pages(dump):
         if page.title.casefold() == title.replace("_", " ").casefold():
             break
         titles.append(page.title)
     else:
         raise InputError(f"{path}: no page is called {title!r}{suggest(title, titles) if len(titles) < 50_000 else ''}")
+    # A page that the corpus drops is shown as well, with the reason.
     reason = drop_reason(page, dump.site)
     extraction = extract_article(page, dump.site, count_templates=True)
     dropped = ", ".join(f"{count} {kind}" for kind, count in extraction.dropped.most_common())
@@ -45,6 +47,7 @@ def _format_columns(wikitext: str, passages: list[str], width: int) -> list[str]
     right: list[str] = []  # rows of the right column that are still to be printed
     for number, line in enumerate(source):
         if number in passages_of_line:
+            # The rest of earlier passages first: a passage never begins above the end of the one before.
             rows += [f"{'':{width}} | {part}".rstrip() for part in right]
             right = []
             for passage in passages_of_line[number]:

@@ -45,6 +45,7 @@ def _drop_brackets(text: str) -> str:
         elif part in (UNKNOWN_VALUE, FORMULA) and opened:
             opened[-1][2] = True
         elif part == ")" and opened:
+            # A bracket is judged when it closes: all of it but the ")" is in `pieces[index:]`.
             index, start, is_incomplete = opened.pop()
             if is_incomplete and position - start <= _MAX_BRACKET_CHARS:
                 bracket = "".join(pieces[index:])

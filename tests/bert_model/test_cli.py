@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import tiny_tasks
 
 from bert_model.cli import build_parser, main, parse, split_beam_options
 
@@ -44,6 +45,35 @@ def test_bad_usage_and_input_are_one_sentence_and_write_nothing(workplace, capfd
     assert "\n" not in error
     assert "Traceback" not in error
     assert list((workplace / "out").iterdir()) == []
+
+
+def test_finetune_says_which_questions_cannot_be_trained_on(workplace, capfd, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for file, wrong in (("train-v1.1.json", 7), ("dev-v1.1.json", 0)):
+        questions = [
+            {"id": str(n), "question": "Who?", "answers": [{"text": "dog" if n < wrong else "cat", "answer_start": 2}]}
+            for n in range(8)
+        ]
+        data = [{"title": "T", "paragraphs": [{"context": "A cat sat.", "qas": questions}]}]
+        Path(file).write_text(json.dumps({"version": "1.1", "data": data}))
+    assert main(["finetune", "squad1", "--data", ".", "--model", "someone/absent", "--output", "out/model"]) == 2
+    assert "squad1: train-v1.1.json: questions without a usable answer: 7" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict mlm --model model --input in.txt --output out/answers.jsonl",
+        "features --model model --layers -1 --input in.txt --output out/features.parquet",
+        "attention --model model film --output out/page.html",
+    ],
+)
+def test_commands_log_what_they_use_of_a_model(workplace, caplog, command):
+    tiny_tasks.make_model(workplace / "model")
+    (workplace / "in.txt").write_text("the [MASK] was fine .\n")
+    caplog.set_level("INFO")
+    assert main(command.split()) == 0
+    assert [line.partition(" tensors used, ")[0] for line in caplog.messages] in (["model: 30"], ["model: 23"])
 
 
 def test_debug_shows_the_traceback(workplace):

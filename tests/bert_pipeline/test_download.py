@@ -1,9 +1,12 @@
-"""Dumps are downloaded completely or not at all, with network faults from a local server."""
+"""Dumps and task files are downloaded completely or not at all, with network faults from a local server."""
 
+import argparse
 import contextlib
 import hashlib
+import io
 import json
 import random
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,13 @@ from typing import Any
 import pytest
 from loopback import Handler, serving
 
-from bert_pipeline.download import USER_AGENT, download_wikipedia
+from bert_pipeline import cli
+from bert_pipeline.download import TASK_FILES, USER_AGENT, RemoteFile, download_tasks, download_wikipedia
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import load_manifest
+from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.tables import read_lines
+from bert_pipeline.tasks.task import load_task_data, read_examples
 
 DATA = random.Random(3).randbytes(3_000_000)
 NAME = "testwiki-20260101-pages-articles-multistream.xml.bz2"
@@ -217,3 +224,178 @@ def test_unreachable_sites_raise_one_sentence(tmp_path: Path) -> None:
 def test_names_and_dates_are_checked(tmp_path: Path, wiki: str, date: str) -> None:
     with pytest.raises(UsageError):
         download_wikipedia(wiki, date, tmp_path / "dump", sites=[])
+
+
+MSR_HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+
+
+def glue_contents() -> dict[str, bytes]:
+    """Small files in the layout of GLUE's official ones."""
+    contents: dict[str, bytes] = {}
+    for task in TASKS.values():
+        if task.suite != "glue" or task.name == "mrpc":
+            continue
+        columns = [name for name in (task.columns.text_a, task.columns.text_b) if name]
+        label = task.labels[0] if task.labels else "2.5"
+        table = "\t".join(["index", *columns, task.columns.label]) + "\n" + "\t".join(["0", *columns, label]) + "\n"
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w") as archive:
+            for file in (task.train_file, *task.dev_files.values(), *task.test_files.values()):
+                if file != "diagnostic.tsv":
+                    archive.writestr(f"{task.folder}/{file}", table)
+            archive.writestr(f"{task.folder}/original/raw.txt", "not a task file")
+        name = {"qqp": "QQP-clean", "qnli": "QNLIv2"}.get(task.name, task.folder)
+        contents[f"glue/data/{name}.zip"] = stream.getvalue()
+    contents["glue/data/AX.tsv"] = b"index\tsentence1\tsentence2\n0\ta\tb\n"
+    contents["glue/data/mrpc_dev_ids.tsv"] = b"3\t4\n"
+    msr = "senteval/senteval_data/msr_paraphrase"
+    contents[f"{msr}_train.txt"] = (MSR_HEADER + '1\t1\t2\ta "b\tc\n0\t3\t4\td\te\n1\t4\t3\tf\tg\n').encode()
+    contents[f"{msr}_test.txt"] = (MSR_HEADER + "1\t5\t6\th\ti\n0\t7\t8\tj\tk\n").encode()
+    return contents
+
+
+def serve_tasks(site: Site, suite: str, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `site` the official site of a suite with these files."""
+    site.files |= {f"/{path}": data for path, data in contents.items()}
+    files = tuple(RemoteFile(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in contents.items())
+    monkeypatch.setitem(TASK_FILES, suite, (site.url, files))
+
+
+def test_table_of_task_files_has_the_official_addresses() -> None:
+    addresses = {f"{site}/{file.path}" for site, files in TASK_FILES.values() for file in files}
+    assert {
+        "https://dl.fbaipublicfiles.com/glue/data/CoLA.zip",
+        "https://dl.fbaipublicfiles.com/glue/data/QQP-clean.zip",
+        "https://dl.fbaipublicfiles.com/glue/data/QNLIv2.zip",
+        "https://rajpurkar.github.io/SQuAD-explorer/dataset/train-v2.0.json",
+        "https://raw.githubusercontent.com/rowanz/swagaf/master/data/val.csv",
+    } < addresses
+    assert all(len(file.sha256) == 64 and file.size for _, files in TASK_FILES.values() for file in files)
+
+
+def test_glue_is_unpacked_as_every_task_reads_it(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve_tasks(site, "glue", glue_contents(), monkeypatch)
+    manifest = download_tasks("glue", tmp_path / "glue", retry_seconds=0.0)
+    assert manifest.inputs["CoLA.zip"]["sha256"] == hashlib.sha256(site.files["/glue/data/CoLA.zip"]).hexdigest()
+    assert not any("original" in name for name in manifest.files)
+    for task in TASKS.values():
+        if task.suite == "glue":
+            data = load_task_data(task, tmp_path / "glue")
+            assert data.train
+            assert set(data.dev) == set(task.dev_files)
+            assert set(data.test) == set(task.test_files)
+            assert data.absent == ()
+    assert [path.name for path in tmp_path.iterdir()] == ["glue"]
+
+
+def test_mrpc_is_split_by_the_dev_ids_and_its_test_rows_are_numbered(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_tasks(site, "glue", glue_contents(), monkeypatch)
+    download_tasks("glue", tmp_path / "glue", retry_seconds=0.0)
+    data = load_task_data("mrpc", tmp_path / "glue")
+    assert [(example.text_a, example.label) for example in data.train] == [('a "b', "1"), ("f", "1")]
+    assert [(example.text_a, example.text_b) for example in data.dev["dev"]] == [("d", "e")]
+    assert [(example.example_id, example.text_a, example.label) for example in data.test["test"]] == [
+        ("0", "h", None),
+        ("1", "j", None),
+    ]
+
+
+def test_task_files_of_a_folder_come_before_the_network(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    contents = {f"rowanz/swagaf/master/data/{name}.csv": name.encode() * 9 for name in ("train", "val", "test")}
+    serve_tasks(site, "swag", contents, monkeypatch)
+    folder = tmp_path / "downloads"
+    folder.mkdir()
+    (folder / "train.csv").write_bytes(b"train" * 9)
+    (folder / "val.csv").write_bytes(b"something else")
+    download_tasks("swag", tmp_path / "swag", sources=[str(folder)], retry_seconds=0.0)
+    assert sorted(path.rpartition("/")[2] for path, _, _ in site.requests) == ["test.csv", "val.csv"]
+    assert (tmp_path / "swag" / "val.csv").read_bytes() == b"val" * 9
+    assert (folder / "train.csv").read_bytes() == b"train" * 9
+    assert "val.csv: sha256 is" in caplog.text
+
+
+def test_task_mirror_is_asked_first_and_the_official_site_next(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {f"SQuAD-explorer/dataset/{name}.json": name.encode() for name in ("train-v1.1", "dev-v1.1")}
+    serve_tasks(site, "squad", contents, monkeypatch)
+    with served_site() as mirror:
+        mirror.files["/SQuAD-explorer/dataset/train-v1.1.json"] = b"train-v1.1"
+        download_tasks("squad", tmp_path / "squad", sources=[mirror.url], retry_seconds=0.0)
+    assert [path.rpartition("/")[2] for path, _, _ in site.requests] == ["dev-v1.1.json"]
+    assert (tmp_path / "squad" / "train-v1.1.json").read_bytes() == b"train-v1.1"
+
+
+def test_changed_task_file_is_refused_and_leaves_no_directory(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_tasks(site, "swag", {"rowanz/swagaf/master/data/val.csv": b"official"}, monkeypatch)
+    site.files["/rowanz/swagaf/master/data/val.csv"] = b"tampered"
+    with pytest.raises(InputError, match=r"val.csv: sha256 is .*, the published one is .*, twice"):
+        download_tasks("swag", tmp_path / "swag", retry_seconds=0.0)
+    assert not (tmp_path / "swag").exists()
+
+
+def test_hostile_or_incomplete_archive_publishes_nothing(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = glue_contents()
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("../escaped.tsv", "x")
+    serve_tasks(site, "glue", contents | {"glue/data/RTE.zip": stream.getvalue()}, monkeypatch)
+    with pytest.raises(InputError, match=r"member '../escaped.tsv' would leave the directory"):
+        download_tasks("glue", tmp_path / "glue", retry_seconds=0.0)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("RTE/train.tsv", "x")
+    serve_tasks(site, "glue", contents | {"glue/data/RTE.zip": stream.getvalue()}, monkeypatch)
+    with pytest.raises(InputError, match=r"the archives hold no RTE/dev.tsv, RTE/test.tsv"):
+        download_tasks("glue", tmp_path / "glue", retry_seconds=0.0)
+    assert not (tmp_path / "glue").exists()
+    assert not (tmp_path / "escaped.tsv").exists()
+
+
+def test_download_command_prints_the_files_and_refuses_options_of_dumps(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve_tasks(site, "swag", {"rowanz/swagaf/master/data/val.csv": b"rows"}, monkeypatch)
+    assert run_command("download", "swag", "--output", str(tmp_path / "swag")) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / "swag" / "val.csv")]
+    with pytest.raises(UsageError, match="--wiki is about Wikipedia dumps"):
+        run_command("download", "swag", "--output", str(tmp_path / "x"), "--wiki", "dewiki")
+    with pytest.raises(UsageError, match="expected the address of a mirror"):
+        run_command("download", "wikipedia", "--output", str(tmp_path / "x"), "--from", str(tmp_path))
+    with pytest.raises(InputError, match="no such folder; give a folder with val.csv"):
+        run_command("download", "swag", "--output", str(tmp_path / "x"), "--from", str(tmp_path / "none"))
+
+
+def run_command(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    cli.add_commands(parser.add_subparsers())
+    arguments = parser.parse_args(words)
+    return int(arguments.run(arguments))
+
+
+@pytest.mark.real_data
+def test_mrpc_of_the_original_files_equals_the_output_of_glues_script(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real_data: Path
+) -> None:
+    official = {file.name: file for file in TASK_FILES["glue"][1]}
+    contents = glue_contents()
+    for path in contents:
+        name = path.rpartition("/")[2]
+        original = real_data / "glue" / "MRPC" / name.replace("mrpc_dev_ids", "dev_ids")
+        if "msr_" in name or "dev_ids" in name:
+            contents[path] = original.read_bytes()
+            assert hashlib.sha256(contents[path]).hexdigest() == official[name].sha256
+    serve_tasks(site, "glue", contents, monkeypatch)
+    download_tasks("glue", tmp_path / "glue", retry_seconds=0.0)
+    for name in ("dev.tsv", "test.tsv"):
+        mine, theirs = tmp_path / "glue" / "MRPC" / name, real_data / "glue" / "MRPC" / name
+        assert [line for _, line in read_lines(mine)] == [line for _, line in read_lines(theirs)]
+    assert len(read_examples(TASKS["mrpc"], tmp_path / "glue" / "MRPC" / "train.tsv")) == 3668

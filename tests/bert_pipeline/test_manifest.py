@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 from pathlib import Path
@@ -5,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from bert_pipeline.errors import ArtifactError, InputError
-from bert_pipeline.manifest import MANIFEST_NAME, foreign_input, input_of, load_manifest, publishing
+from bert_pipeline.manifest import (
+    MANIFEST_NAME,
+    foreign_input,
+    input_of,
+    load_manifest,
+    publishing,
+    remove_abandoned_drafts,
+)
 
 
 def publish(directory: Path, text: str = "one\ntwo\n", **inputs: dict) -> None:
@@ -89,6 +97,31 @@ def test_draft_of_dead_process_is_removed(tmp_path):
     publish(tmp_path / "corpus")
     assert not dead.exists()
     assert alive.exists()
+
+
+def test_kill_between_the_two_renames_keeps_the_older_artifact(tmp_path):
+    publish(tmp_path / "corpus")
+    (tmp_path / "corpus").rename(tmp_path / ".corpus.partial-999999999-old")
+    (tmp_path / ".corpus.partial-999999999").mkdir()
+    remove_abandoned_drafts(tmp_path / "corpus")
+    load_manifest(tmp_path / "corpus", verify="sha256")
+    assert leftovers(tmp_path) == []
+
+
+def test_failed_rename_puts_the_older_artifact_back(tmp_path, monkeypatch):
+    publish(tmp_path / "corpus")
+    rename = os.rename
+
+    def fail_for_draft(source, target):
+        if Path(source).name.endswith(f".partial-{os.getpid()}"):
+            raise OSError(errno.EIO, "input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail_for_draft)
+    with pytest.raises(OSError, match="input/output error"):
+        publish(tmp_path / "corpus", text="one\nsix\n")
+    load_manifest(tmp_path / "corpus", verify="sha256")
+    assert leftovers(tmp_path) == []
 
 
 def test_flipped_bit_changes_hash(tmp_path):

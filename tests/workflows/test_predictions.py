@@ -65,16 +65,17 @@ def test_predictions_come_from_the_champion_and_name_its_version(home, instance)
     manifest = load_manifest(home.predictions("sst2"), kind="predictions", verify="sha256")
     answers = [json.loads(line) for line in (manifest.path / "reviews.txt.jsonl").read_text().splitlines()]
     assert promoted or answers
-    assert len(answers) == 2  # a blank line is no input
-    assert all(set(item) == {"label", "probabilities"} for item in answers)
-    assert manifest.counts["answers"] == 3
+    assert [item["id"] for item in answers] == ["0", "1", "2"]
+    assert [item["prediction"] is None for item in answers] == [False, True, False]  # a blank line between two inputs
+    assert all(set(item) == {"id", "prediction", "label", "probabilities"} for item in answers[::2])
+    assert (manifest.counts["answers"], manifest.counts["blank"]) == (3, 1)
     assert manifest.inputs["model"]["uri"] == "models:/bert-tiny-sst2/1"
     assert manifest.inputs["reviews.txt"]["sha256"] == file_sha256(folder / "reviews.txt")
     shown = event.metadata
     assert (shown["model"].value, shown["model_version"].value) == ("models:/bert-tiny-sst2/1", 1)
     assert shown["mlflow_version"].value.endswith("/#/models/bert-tiny-sst2/versions/1")
     assert shown["answers_per_second"].value > 0
-    assert shown["dagster/row_count"].value == 3
+    assert shown["dagster/row_count"].value == 4
     samples = [record.data for record in shown["answers_sample"].value.records]
     assert [sample["text"] for sample in samples] == ["a great song", "the film was lovely", "the story was dull"]
     assert event.tags["dagster/data_version"] == manifest.sha256
@@ -83,6 +84,25 @@ def test_predictions_come_from_the_champion_and_name_its_version(home, instance)
     again = answer(instance)
     messages = [record.user_message for record in instance.all_logs(again.run_id)]
     assert any("is reused" in message for message in messages)  # unchanged files are not answered twice
+
+
+def test_task_file_with_a_bad_row_is_answered_and_the_row_set_aside(home, instance, tmp_path):
+    (tmp_path / "test.tsv").write_text("index\tsentence\n7\tthe film was lovely\n8\n9\ta great song\n")
+    result = answer(instance, inputs=[str(tmp_path / "test.tsv")], model="models:/bert-tiny-sst2/1")
+    manifest = load_manifest(home.predictions("sst2"), kind="predictions", verify="sha256")
+    assert (manifest.counts["answers"], manifest.counts["rejected"]) == (2, 1)
+    answers = [json.loads(line) for line in (manifest.path / "test.tsv.jsonl").read_text().splitlines()]
+    assert [item["id"] for item in answers] == ["7", "9"]
+    (rejected,) = map(json.loads, (manifest.path / "test.tsv.jsonl.rejected.jsonl").read_text().splitlines())
+    assert rejected["error"].endswith("test.tsv:3: 1 columns, expected 2")
+    verdict = predictions_complete(home, "sst2")
+    assert verdict.passed
+    assert verdict.description == "2 answers, 1 rejected"
+    (event,) = result.asset_materializations_for_node("predictions")
+    assert [row.data["text"] for row in event.metadata["answers_sample"].value.records] == [
+        "the film was lovely",
+        "a great song",
+    ]
 
 
 def test_predictions_without_files_are_skipped(home, instance):

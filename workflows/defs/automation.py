@@ -128,6 +128,7 @@ def starting_model(home: BertHome) -> str:
         return ""
     from bert_model.registry.operations import CHAMPION, list_models
 
+    # By version: the alias may move before the run starts.
     home.apply_environment()
     name = launchpad_preset().model_name
     champion = next((version for version in list_models(name) if CHAMPION in version.aliases), None)
@@ -143,6 +144,8 @@ def retraining_run(dump: str, sources: list[str] | None = None, *, start: str = 
     if start:
         configs["vocabulary"] |= {"from_model": start}
         configs["pretrained_model"] |= {"initial_model": start}
+
+    # Dagster starts one run for a key, so a dump that is requested twice is trained on once.
     return dg.RunRequest(
         run_key=f"retrain:{dump}",
         partition_key=dump,
@@ -184,6 +187,8 @@ def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) ->
     reason = why_unfinished(wiki, date, sites=dump_sites())
     if reason:
         return dg.SkipReason(reason)
+
+    # The partition marks the month as done, so it is added last: a failure before it is tried again the next day.
     request = retraining_run(name, start=starting_model(home))
     context.instance.add_dynamic_partitions(str(dump_partitions.name), [name])
     return request
@@ -229,6 +234,7 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
             continue
         name = f"{match['wiki']}-{match['date']}"
         found.setdefault(name, []).append(str(path))
+        # One file that is still being copied holds back the whole dump.
         if path.stat().st_mtime > time.time() - SETTLING_SECONDS:
             arriving.add(name)
     known = known_dumps(context.instance)
@@ -279,6 +285,7 @@ def failure_message(context: dg.RunFailureSensorContext) -> str:
     """Return job, partition, run and cause in one paragraph."""
     run = context.dagster_run
     partition = run.tags.get("dagster/partition")
+    # The causes of the failed steps; a run that failed outside of a step has its own message.
     causes = [f"{event.step_key}: {failure_sentence(event)}" for event in context.get_step_failure_events()]
     cause = "; ".join(causes) or context.failure_event.message or "no cause is recorded"
     where = f" of {partition}" if partition else ""

@@ -67,6 +67,7 @@ def build_check(asset: dg.AssetsDefinition, function: Check) -> dg.AssetChecksDe
             home.apply_environment()
             verdict = function(home, context.partition_key)
             is_warning = function in WARNINGS or verdict.is_warning
+            # Logged as well, so that a failure is also a warning on the console.
             log = context.log.info if verdict.passed else context.log.warning
             log(f"check {name} {'passed' if verdict.passed else 'FAILED'}: {verdict.description}")
             return dg.AssetCheckResult(

@@ -83,12 +83,14 @@ def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHom
     directory = home.dump(name)
     seed = sample_seed(name)
     with as_dagster_failures():
+        # Named files take precedence; a sample is generated, and everything else downloaded.
         if config.sources:
             manifest = _publish_sources(config.sources, directory)
         elif seed is not None:
             manifest = _generate(name, seed, from_launchpad(SampleConfig, config), directory, context)
         else:
             wiki, date = published_dump(name)
+            # A download may fail by chance, so only here every error is retried.
             with as_dagster_failures(allow_retries=True):
                 manifest = _download(wiki, date, directory, context)
     metadata = manifest_metadata(manifest) | {
@@ -102,6 +104,7 @@ def _publish_sources(sources: list[str], directory: Path) -> Manifest:
     """Publish paths and hashes of local files."""
     entries: list[dict[str, Any]] = []
     for source in sources:
+        # A path may contain a colon: only the known prefixes are prefixes.
         prefix, separator, rest = source.partition(":")
         if not separator or prefix not in ("wikipedia", "text", "jsonl", "pairs"):
             prefix, rest = "wikipedia", source
@@ -155,6 +158,7 @@ def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionC
         context.log.info(f"downloading {wiki} of {date}")
         return download_wikipedia(wiki, date, directory, sites=dump_sites(), progress=progress)
 
+    # No code version: a published dump does not depend on our code.
     settings = {"wiki": wiki, "date": date}
     return build_or_reuse(directory, "dump", build, settings=settings, log=context.log.info)
 
@@ -195,6 +199,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
     settings = from_launchpad(CorpusConfig, config)
     with as_dagster_failures():
         source = load_manifest(home.dump(name))
+        # Document ids begin with the wiki where the dump does not name it.
         if not settings.name and source.kind != "sample":
             settings = dataclasses.replace(settings, name=name.partition("-")[0])
         sources = dump_sources(home.dump(name))
@@ -261,6 +266,7 @@ def vocabulary(
             home.apply_environment()
             manifest = _copy_vocabulary(context, config.from_model, home.vocabulary(name))
         else:
+            # The comparison is part of the artifact, so the other vocabulary is one of its inputs.
             inputs = {"corpus": load_manifest(home.corpus(name), kind="corpus").sha256}
             if config.compare:
                 inputs["compare"] = file_sha256(Path(config.compare))
@@ -308,6 +314,7 @@ def _copy_vocabulary(context: dg.AssetExecutionContext, model: str, directory: P
             draft.provenance = {"from_model": model}
         return load_manifest(directory, kind="vocabulary")
 
+    # No code version: the tokens are copied, whatever our code is.
     context.log.info(f"the vocabulary of {model} is taken over")
     return build_or_reuse(
         directory,
@@ -374,6 +381,7 @@ def instances(
             "corpus": load_manifest(home.corpus(name), kind="corpus").sha256,
             "vocabulary": load_manifest(home.vocabulary(name), kind="vocabulary").sha256,
         }
+        # Each length is an artifact of its own: adding one leaves the others unchanged.
         for length in config.max_seq_lengths:
             settings = instances_for_length(from_launchpad(InstancesConfig, config), length)
             directory = home.instances(name, length)
@@ -394,6 +402,7 @@ def instances(
                 log=context.log.info,
             )
             context.log.info(f"{manifest.counts.get('instances', 0):,} instances of up to {length} tokens")
+            # All lengths share the asset's metadata, so each has its prefix.
             facts = manifest_metadata(manifest)
             total += facts.pop("dagster/row_count", 0)  # Dagster knows one row count for an asset
             metadata |= {f"{length}/{key}": value for key, value in facts.items()}
@@ -421,6 +430,8 @@ def sample_instances(manifest: Manifest, count: int = 5) -> list[dict[str, Any]]
     paths = shard_paths(manifest, "train")
     if not paths:
         return []
+
+    # The first row group of the first shard is enough for a few rows.
     tokenizer = Tokenizer.from_directory(manifest.path)
     with open_shard(paths[0]) as shard:
         columns = shard.read_row_group(0)

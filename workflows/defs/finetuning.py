@@ -74,6 +74,7 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
     directory = home.task_data(name, task_name)
     with as_dagster_failures():
         task = get_task(task_name)
+        # The folder of the launchpad, else BERT_TASKS, else the files that are part of a generated sample.
         folder = getattr(config, SUITES.get(task.reader, "glue")) or home.tasks
         path = Path(folder) if folder else None
         if path is None and sample_seed(name) is not None:
@@ -82,6 +83,7 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
             reason = f"no folder is given for {task.title}, and BERT_TASKS is not set"
         else:
             reason = missing_task_data(task, path, config.dev_fraction)
+        # Published as skipped, for the report to name; nothing is materialized, so nothing downstream runs.
         if reason or path is None:
             with publishing(directory, kind="skipped_task", configuration={"task": task_name}, inputs={}) as draft:
                 draft.counts = {"reason": reason}
@@ -92,10 +94,14 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
                 )
             )
             return
+
+        # The examples stay in their files, which the artifact names by path and hash.
         data = load_task_data(task, path, config.dev_fraction)
         manifest = _publish_task_data(directory, task_name, path, config.dev_fraction, data)
     sizes = ", ".join(f"{len(examples):,} {split}" for split, examples in {"train": data.train, **data.dev}.items())
     context.log.info(f"{task.title}: {sizes}{' (own split)' if data.own_split else ''}")
+    for note in data.notes():
+        context.log.info(f"{task.title}: {note}")
     metadata = manifest_metadata(manifest) | {
         "title": task.title,
         "own_split": data.own_split,
@@ -108,6 +114,7 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
 
 def _publish_task_data(directory: Path, task_name: str, path: Path, dev_fraction: float, data: Any) -> Manifest:
     """Publish paths, hashes and counts of a task's files; the examples themselves are not copied."""
+    # Counts of classes or endings, for the UI; spans and tags have no such table.
     labels = Counter(
         str(example.label) for example in data.train if isinstance(getattr(example, "label", None), (str, int))
     )
@@ -184,6 +191,8 @@ def finetuned_model(
         settings = from_launchpad(TaskRunsConfig, config).for_task(task_name)
         data = load_published_task(home, name, task_name)
         model = home.current_model(name)
+
+        # A search of hours is repeated only if the weights, the examples, the settings or the code differ.
         manifest = build_or_reuse(
             directory,
             "finetuned_model",
@@ -209,6 +218,8 @@ def finetuned_model(
     if sample_seed(name) is not None:  # the paper's scores are of the real tasks
         for entry in results["metrics"].values():
             entry["paper"] = None
+
+    # The main metric next to its baselines, in the log and as a plot; the numbers become time series in the UI.
     main = results["metrics"][results["main_key"]]
     baselines = baselines_of(main)
     context.log.info(f"{results['main_key']}: {describe_scores(main)}")

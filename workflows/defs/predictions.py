@@ -1,5 +1,7 @@
 """Batch prediction: the asset `predictions`, a champion's answers to files."""
 
+import dataclasses
+import itertools
 import json
 import time
 from collections import Counter
@@ -22,6 +24,8 @@ from workflows.lib.reuse import build_or_reuse, code_version
 PREDICTION_POOL = "prediction"
 """One run at a time: each uses the first GPU, or every core."""
 NUM_SAMPLES = 5
+NUM_CANDIDATE_ROWS = 100
+"""First rows of a file among which the samples are."""
 
 PREDICTION_CODE = code_version(
     "bert_model.inference.predict.load_predictor", "bert_model.inference.predict.answer_file"
@@ -33,8 +37,8 @@ class PredictionLaunchpad(dg.Config):
 
     inputs: list[str] = Field(
         default=[],
-        description="Files as `bert predict` reads them: lines of text, tab-separated fields, JSON lines, CoNLL "
-        "columns. Empty: every file in BERT_HOME/inputs/<task>.",
+        description="Files as `bert predict` reads them: lines of text, tab-separated fields, JSON lines, or "
+        "the task's own data files. Empty: every file in BERT_HOME/inputs/<task>.",
     )
     model: str = Field(
         default="",
@@ -58,6 +62,8 @@ class PredictionLaunchpad(dg.Config):
 def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, home: BertHome) -> Any:
     """The predictions of a task's champion: for each input file one of JSON lines, an answer for each input, in order.
 
+    Rows that cannot be read or answered are set aside in a second file, `<input>.jsonl.rejected.jsonl`, and counted.
+
     The champion is resolved when the run starts; manifest and metadata name its version. The same files are not
     answered twice by the same version. Without any file nothing is materialized.
     """
@@ -67,15 +73,19 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
     home.apply_environment()
     with as_dagster_failures():
         files = input_files(home, task, config.inputs)
+        # Nothing to answer is no failure; the observation tells why nothing was materialized.
         if not files:
             context.log.warning(f"skipped: {home.prediction_inputs(task)} holds no file, and `inputs` names none")
             context.log_event(
                 dg.AssetObservation(asset_key=context.asset_key, partition=task, metadata={"skipped": "no input"})
             )
             return
+
+        # The alias may move while this runs: the version is fixed now, and part of the inputs.
         version = get_version(config.model or f"models:/{launchpad_preset().model_name}-{task}@champion")
         uri = f"models:/{version.name}/{version.version}"
         context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
+        # The same version answers files of the same content once.
         inputs: dict[str, Any] = {path.name: foreign_input(path) for path in files}
         inputs["model"] = {"uri": uri, "content_sha256": version.content_sha256}
         manifest = build_or_reuse(
@@ -89,6 +99,8 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
         )
         sample = sample_answers(manifest, files)
     context.log.info(f"{manifest.counts['answers']:,} answers in {manifest.path}")
+    if rejected := manifest.counts.get("rejected", 0):
+        context.log.warning(f"{rejected:,} rows are not answered; see the *.rejected.jsonl files in {manifest.path}")
     metadata = manifest_metadata(manifest) | {
         "model": uri,
         "model_version": version.version,
@@ -108,6 +120,8 @@ def input_files(home: BertHome, task: str, named: Sequence[str]) -> list[Path]:
     for path in files:
         if not path.is_file():
             raise InputError(f"{path}: no such file; give the path of a file to answer")
+
+    # Answers are named by the name of their input alone.
     twice = sorted(name for name, count in Counter(path.name for path in files).items() if count > 1)
     if twice:
         raise InputError(f"{twice[0]}: two inputs have this name, and so would their answers; rename one")
@@ -115,16 +129,24 @@ def input_files(home: BertHome, task: str, named: Sequence[str]) -> list[Path]:
 
 
 def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any], directory: Path) -> Manifest:
+    from bert_model.inference.inputs import rejected_path
     from bert_model.inference.predict import answer_file, load_predictor
 
     predictor = load_predictor(task, [model])
     configuration = {"task": task, "form": predictor.form}
     with publishing(directory, kind="predictions", configuration=configuration, inputs=inputs) as draft:
+        # The rate includes reading and writing, but not loading the model.
         started = time.monotonic()
+        totals: Counter[str] = Counter()
         for path in files:
-            draft.rows[answers_name(path)] = answer_file(predictor, str(path), str(draft.path / answers_name(path)))
-        total = sum(draft.rows.values())
-        draft.counts = {"answers": total}
+            answers = draft.path / answers_name(path)
+            counts = answer_file(predictor, str(path), str(answers))
+            draft.rows[answers.name] = counts.lines
+            if counts.rejected:
+                draft.rows[rejected_path(str(answers)).name] = counts.rejected
+            totals.update(dataclasses.asdict(counts))
+        total = totals["answers"]
+        draft.counts = {"answers": total} | {name: count for name, count in totals.items() if count}
         draft.provenance = {
             "answers_per_second": round(total / max(time.monotonic() - started, 1e-6), 3),
             "paths": [str(path.resolve()) for path in files],
@@ -139,17 +161,23 @@ def answers_name(path: Path) -> str:
 
 def sample_answers(manifest: Manifest, files: Sequence[Path]) -> list[dict[str, Any]]:
     """Return the first inputs with their answers as table rows."""
-    from bert_model.inference.inputs import read_inputs
+    from bert_model.inference.inputs import open_rows
+    from bert_pipeline.tasks.task import get_task
 
     def cell(value: Any) -> str:
         return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 240)
 
     rows: list[dict[str, Any]] = []
+    form, task = manifest.configuration["form"], get_task(manifest.configuration["task"])
     for path in files:
-        with open(path, encoding="utf-8", newline="\n") as lines, open(manifest.path / answers_name(path)) as answers:
-            for record, answer in zip(read_inputs(lines, manifest.configuration["form"], str(path)), answers):
-                fields = {key: cell(value) for key, value in record.items() if value is not None}
-                rows.append({"file": path.name, **fields, "answer": cell(json.loads(answer))})
+        with open_rows(str(path), form, task) as inputs, open(manifest.path / answers_name(path)) as lines:
+            items = {str(row.item["id"]): row.item for row in itertools.islice(inputs, NUM_CANDIDATE_ROWS)}
+            for answer in map(json.loads, itertools.islice(lines, NUM_CANDIDATE_ROWS)):
+                item = items.get(str(answer["id"]))
+                if item is None or answer["prediction"] is None:
+                    continue
+                fields = {key: cell(value) for key, value in item.items() if value is not None}
+                rows.append({"file": path.name, **fields, "answer": cell(answer)})
                 if len(rows) == NUM_SAMPLES:
                     return rows
     return rows

@@ -109,9 +109,12 @@ def pretrained_model(
             manifest = load_manifest(output / "model", kind="pretrained_model")
         else:
             context.log.info(f"training {output.name} is finished already; nothing to do")
+        # Assets downstream find the current training by this pointer.
         write_text_durably(
             home.current_training(name), json.dumps({"training": output.name, "sha256": manifest.sha256}) + "\n"
         )
+
+    # The whole history is read again, so that a resumed or reused training has full curves.
     events = read_metrics(output / "metrics.jsonl")
     curves = training_curves(events, training_title(settings.model.preset, name))
     facts = manifest_metadata(manifest)
@@ -123,11 +126,14 @@ def pretrained_model(
         "curves": picture(curves, "loss and accuracy against steps"),
         "evaluations": table(evaluation_rows(events)),
     }
+
+    # Metadata that only some trainings have.
     if other_code := describe_other_code(events, output):
         context.log.warning(other_code)
         metadata["trained_by_other_code"] = dg.MetadataValue.md(other_code)
     if run_id := mlflow_run_id(manifest):
         metadata["mlflow_run"] = dg.MetadataValue.url(home.run_page(run_id))
+    # The last value of each metric; not every event has all of them.
     last_metrics: dict[str, Any] = {}
     for event in events:
         last_metrics |= event.get("metrics") or {}
@@ -161,17 +167,20 @@ def _train(
     """Run torchrun to the end of the training, or resume it; log its events and observe its evaluations."""
     import torch
 
+    # One log directory for each launch, so that a resumed training keeps the logs of the failure.
     started = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")
     logs = home.pretraining_logs(dump, output.name) / started
     logs.mkdir(parents=True)
     configuration = logs / "configuration.yaml"
     write_text_durably(configuration, yaml.safe_dump(to_mapping(settings), sort_keys=False))
+    # The manifest is written last: a checkpoint that has one is complete.
     resume = any((output / "checkpoints").glob("step-*/manifest.json"))
     if resume:
         context.log.info(f"training {output.name} was interrupted: resuming from its last checkpoint")
 
     def report(event: dict[str, Any]) -> None:
         context.log.info(describe_event(event, settings.total_steps))
+        # The UI plots observations while the asset is still being materialized.
         if event.get("event") == "evaluation" and event.get("metrics"):
             context.log_event(
                 dg.AssetObservation(

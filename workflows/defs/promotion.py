@@ -118,6 +118,8 @@ def _register(
     tags = lineage_tags(home, dump, run_id=context.run.run_id)
     if licence := licence or text_licence(home.dump(dump), dump):
         tags["licence"] = licence
+
+    # The curves are those of the pre-training; the card of a fine-tuned model has the table of its runs.
     directory = home.finetuning(dump, task) if task else pretrained
     curves = None if task else training_picture(pretrained, dump)
     version = register(directory, registered_name(pretrained, task), tags=tags, curves=curves)
@@ -171,6 +173,8 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
         results = collect_results(home, name, model.sha256)
         events = read_metrics(directory.parent / "metrics.jsonl")
         manifest = write_report(results, events, model, home.report(name))
+
+    # The report is an MLflow run of its own: there the scores of several dumps compare.
     scores = {f"{row['task']}/{row['metric']}": float(row["score"]) for row in results.rows}
     run_id = home.log_report(
         run_name=f"report-{name}",
@@ -225,6 +229,7 @@ def promotion_decision(
     with as_dagster_failures():
         directory = home.current_model(context.partition_key)
         name = registered_name(directory, None)
+        # Found by content: the newest version may be that of another dump.
         content = load_manifest(directory, kind="pretrained_model").sha256
         version = next((v for v in reversed(list_models(name)) if v.content_sha256 == content), None)
         if version is None:
@@ -246,6 +251,7 @@ def _decide(context: dg.AssetExecutionContext, config: Any, version: Any) -> Dec
 
     already = CHAMPION in version.aliases
     gates = from_launchpad(GateConfig, config)
+    # The gates are evaluated in any case, for the metadata; the alias moves only if it is a new champion.
     decision = promote(version.name, version.version, dry_run=already or not config.promote, config=gates)
     if already:
         context.log.info(f"{version.name} version {version.version} is champion already")

@@ -48,6 +48,8 @@ class TimeLeft:
             done, started, of_stage = self._fraction, self._stage_started, f" of {self._stage}"
         if done <= 0:
             return ""
+
+        # The rest is assumed to take as long, for its share, as what is done.
         seconds = (time.monotonic() - started) * (1 - done) / done
         text = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(10, round(seconds, -1)):.0f} s"
         return f"about {text}{of_stage} left"
@@ -62,6 +64,8 @@ def failure_sentence(event: Any) -> str:
     data = getattr(event, "event_specific_data", None)
     if description := getattr(getattr(data, "user_failure_data", None), "description", None):
         return str(description)
+
+    # Dagster wraps an exception in its own: the innermost is the cause.
     error: Any = getattr(data, "error", None)
     while getattr(error, "cause", None) is not None:
         error = error.cause
@@ -92,6 +96,8 @@ class StepConsole(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         asset, event = _asset_of(record), _meta_of(record).get("dagster_event")
+
+        # Warnings at once; of the rest, the last message of a step, which is its result, when the step ends.
         if record.levelno >= logging.WARNING:
             self._print(record)
         elif event is not None:
@@ -100,6 +106,7 @@ class StepConsole(logging.Handler):
                 if asset not in UNREPORTED_ASSETS and last is not self._shown:
                     self._print(last)
         elif record.levelno >= logging.INFO and not _message_of(record).startswith("check "):
+            # The training's own lines tell how far the stage has come.
             if step := re.match(r"step (\d+)/(\d+)", _message_of(record)):
                 TIME_LEFT.reach(int(step[1]) / int(step[2]))
             self._last[asset] = record
@@ -123,6 +130,7 @@ class StepConsole(logging.Handler):
 def progress_logger(context: dg.InitLoggerContext) -> logging.Logger:
     """The console logger of `python -m workflows.run`."""
     config: Mapping[str, str] = context.logger_config or {}
+    # Not from `getLogger`: this one belongs to the run, without the handlers of former runs.
     logger = logging.Logger("bert", level=logging.DEBUG)
     details = config.get("details", "")
     full: logging.Handler = logging.FileHandler(details, encoding="utf-8") if details else logging.StreamHandler()

@@ -83,6 +83,8 @@ def dump_readable(home: BertHome, dump: str) -> Verdict:
     sources = dump_sources(directory)
     if not sources:
         return failed(f"{directory}: no dump file in it")
+
+    # Named sources are outside of the directory, so the manifest's own files do not include them.
     expected = {entry["name"]: entry["sha256"] for entry in manifest.inputs.values() if "sha256" in entry}
     for source in sources:
         path = Path(source.partition(":")[2])
@@ -115,6 +117,8 @@ def corpus_not_empty(home: BertHome, dump: str) -> Verdict:
         documents[document.split] += 1
         sentences += len(document.sentences)
     metadata = {"train": documents["train"], "held_out": documents["held_out"], "sentences": sentences}
+
+    # One document alone cannot be both trained on and held out.
     counted = manifest.counts.get("documents", documents.total())
     if not documents["train"] or not sentences:
         return failed("no training documents with sentences", metadata)
@@ -139,6 +143,8 @@ def corpus_without_markup(home: BertHome, dump: str) -> Verdict:
                 hits += 1
                 if len(examples) < 5:
                     examples.append(f"{document.document_id}: {sentence[:200]}")
+
+    # Prose may quote a brace or a tag, so a small share is allowed.
     share = hits / max(1, sentences)
     return Verdict(
         passed=share <= MAX_MARKUP_SHARE,
@@ -154,6 +160,7 @@ def corpus_split_disjoint(home: BertHome, dump: str) -> Verdict:
     seen_ids: set[str] = set()
     duplicates: list[str] = []
     for document in _documents(home.corpus(dump)):
+        # Digests instead of texts, so that the documents of a whole Wikipedia fit into memory.
         text = "\n".join(document.sentences)
         digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
         if document.document_id in seen_ids:
@@ -177,6 +184,7 @@ def corpus_not_shrunken(home: BertHome, dump: str) -> Verdict:
         return Verdict(passed=True, description="a generated sample is as large as it was asked to be")
     wiki = dump.rpartition("-")[0]
     others = home.of_dump(dump).parent.glob(f"{wiki}-*") if wiki else ()
+    # Names end with the date, so that their order is that of time; the newest earlier dump with a corpus counts.
     earlier = sorted((path.name for path in others if path.name < dump), reverse=True)
     found = sum(len(document.sentences) for document in _documents(home.corpus(dump)))
     for previous in earlier:
@@ -219,6 +227,7 @@ def vocabulary_unknown_rate(home: BertHome, dump: str) -> Verdict:
     tokenizer = Tokenizer.from_directory(home.vocabulary(dump))
     languages: collections.Counter[str] = collections.Counter()
     sentences: list[str] = []
+    # Whole held-out documents, until the sample is large enough.
     for document in _documents(home.corpus(dump)):
         if document.split == "held_out":
             sentences.extend(document.sentences)
@@ -229,6 +238,8 @@ def vocabulary_unknown_rate(home: BertHome, dump: str) -> Verdict:
     for ids in tokenizer.encode_batch(sentences):
         tokens += len(ids)
         unknown += sum(token == tokenizer.unk_id for token in ids)
+
+    # Most of the sample decides the language, and so the limit.
     share = unknown / max(1, tokens)
     is_english = {language for language, _ in languages.most_common(1)} <= {"en", "simple"}
     limit = MAX_ENGLISH_UNKNOWN_SHARE if is_english else MAX_UNKNOWN_SHARE
@@ -247,6 +258,7 @@ def each_length(check: Callable[[Path], Verdict]) -> Check:
     @functools.wraps(check)
     def check_all(home: BertHome, dump: str) -> Verdict:
         directories = [path.parent for path in home.instances(dump, 0).parent.glob("*/manifest.json")]
+        # By length, not by name, which would put 512 before 64.
         directories.sort(key=lambda path: int(path.name) if path.name.isdigit() else 0)
         if not directories:
             return failed("no instances at all")
@@ -272,6 +284,7 @@ def instances_well_formed(directory: Path) -> Verdict:
     for split in counts:
         for path, columns in _instance_columns(manifest, split):
             counts[split] += len(columns.is_random_next)
+            # One malformed instance is enough: the directory is not trained on.
             if defect := _malformed(columns, tokenizer, max_length):
                 return failed(f"{path}: {defect}")
     if not counts["train"]:
@@ -306,6 +319,8 @@ def _malformed(columns: Any, tokenizer: Any, max_length: int) -> str:
     if not len(lengths):
         return ""
     starts, ends = offsets[:-1], offsets[1:] - 1
+
+    # One array of booleans for each rule, over all instances of the row group.
     tests = {
         f"is longer than {max_length} tokens": lengths > max_length,
         "has fewer than 5 tokens": lengths < 5,
@@ -316,6 +331,8 @@ def _malformed(columns: Any, tokenizer: Any, max_length: int) -> str:
     for what, wrong in tests.items():
         if wrong.any():
             return f"instance {int(np.flatnonzero(wrong)[0])} {what}"
+
+    # The token in front of segment B can be looked up only now that its start is known to be inside.
     boundary = ids[starts + columns.segment_b_start - 1] != tokenizer.sep_id
     if boundary.any():
         return f"instance {int(np.flatnonzero(boundary)[0])} has no [SEP] before segment B"

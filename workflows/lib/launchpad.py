@@ -54,6 +54,7 @@ def config_class(
             continue
         default = getattr(defaults, key) if defaults is not None else field.get_default(call_default_factory=True)
         kind = _config_type(field.annotation, default)
+        # A nested Config class carries the defaults itself; other defaults become plain JSON values.
         if dataclasses.is_dataclass(default):
             default = kind()
         elif default is not PydanticUndefined:
@@ -89,6 +90,7 @@ def _config_type(hint: Any, default: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         (only,) = [argument for argument in arguments if argument is not type(None)]
         return typing.Optional[_config_type(only, None)]  # noqa: UP045
+    # Dagster's Config has no tuples of any length; `from_mapping` makes tuples of the lists again.
     if origin is tuple:
         return list[_config_type(arguments[0], None)]  # type: ignore[misc]
     if origin is dict:

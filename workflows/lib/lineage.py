@@ -39,6 +39,7 @@ def load_published_task(home: BertHome, dump: str, task: str) -> Any:
 
     manifest = load_manifest(home.task_data(dump, task), kind="task_data")
     source = json.loads((manifest.path / TASK_SOURCE_NAME).read_text(encoding="utf-8"))
+    # The files are not copied, so they are read again and must still be the same.
     data = load_task_data(task, source["path"], source["dev_fraction"])
     expected = {name: entry["sha256"] for name, entry in manifest.inputs.items()}
     if data.sha256 != expected:
@@ -59,6 +60,8 @@ def lineage_tags(home: BertHome, dump: str, *, run_id: str) -> dict[str, str]:
     }
     if commit := code_commit():
         tags["code_commit"] = commit
+
+    # A model can be registered after its data were deleted: what is still there is named.
     for artifact, directory in (("corpus", home.corpus(dump)), ("vocabulary", home.vocabulary(dump))):
         if (directory / "manifest.json").is_file():
             tags[f"{artifact}_sha256"] = load_manifest(directory, kind=artifact).sha256

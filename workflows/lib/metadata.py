@@ -44,6 +44,8 @@ def manifest_metadata(manifest: Manifest) -> dict[str, Any]:
         "files": len(manifest.files),
         "seconds": float(manifest.provenance.get("seconds", 0.0)),
     }
+
+    # Rates only where the artifact tells how long it took.
     if manifest.provenance.get("seconds"):
         metadata["bytes_per_second"] = metadata["bytes"] / metadata["seconds"]
     rows = [entry["rows"] for entry in manifest.files.values() if "rows" in entry]
@@ -151,6 +153,8 @@ def loss_preview(events: Iterable[Mapping[str, Any]]) -> dg.MetadataValue[Any]:
     drawn = [(name, points) for name, points in series.items() if points]
     if not drawn:
         return dg.MetadataValue.md("(no losses)")
+
+    # Thin the curves until the picture is short enough for the UI to show it inline.
     for num_points in POINTS:
         preview = _markdown(_curves(drawn, num_points), "loss of masked words against steps")
         if len(preview.value or "") < INLINE_CHARACTERS:
@@ -230,6 +234,8 @@ def training_curves(events: Iterable[Mapping[str, Any]], title: str) -> bytes:
         for key, value in (event.get("metrics") or {}).items():
             if isinstance(value, (int, float)):
                 series.setdefault(key, []).append((step, float(value)))
+
+    # Losses and accuracies side by side: they do not share a scale.
     pyplot = _pyplot()
     figure, (losses, accuracies) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     for axes, name in ((losses, "loss"), (accuracies, "accuracy")):
@@ -254,6 +260,7 @@ def score_bars(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], ti
     figure, axes = pyplot.subplots(figsize=(min(11.0, max(6.0, 1.1 * len(rows) + 2)), 4.2), layout="constrained")
     width = 0.8 / max(1, len(columns))
     for index, (key, legend) in enumerate(columns.items()):
+        # The bars of a task are centered around its tick.
         places = [place + (index - (len(columns) - 1) / 2) * width for place in range(len(rows))]
         heights = [row.get(key) if isinstance(row.get(key), (int, float)) else float("nan") for row in rows]
         axes.bar(places, heights, width=width, label=legend)

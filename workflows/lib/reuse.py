@@ -96,6 +96,7 @@ def _names(text: str, package: str) -> frozenset[str]:
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Constant):
+            # The string may name a data file, or a folder of data files, next to the module.
             if isinstance(node.value, str):
                 names.add(node.value.partition("/")[0])
         elif isinstance(node, ast.Import):
@@ -133,6 +134,8 @@ def build_or_reuse(
     if found is not None:
         log(f"unchanged since {found.provenance.get('created', 'it was made')}: {directory} is reused")
         return found
+
+    # The key is written after the artifact: an interrupted build is not reused.
     manifest = build()
     document = {"recipe_sha256": key_sha256, "content_sha256": manifest.sha256, "recipe": build_key}
     write_text_durably(build_key_path(directory), json.dumps(document, indent=1) + "\n")

@@ -81,6 +81,8 @@ class Launch:
                 f"--rdzv-endpoint={self.rendezvous_endpoint}",
                 f"--rdzv-id={self.rendezvous_id}",
             ]
+
+        # --redirects=3 sends both streams of every rank to files of its own, which `describe_failure` reads.
         return [
             sys.executable,
             "-m",
@@ -110,6 +112,8 @@ class MetricsFollower:
         with open(self.path, "rb") as stream:
             stream.seek(self._offset)
             block = stream.read()
+
+        # An incomplete last line is left for the next call.
         complete = block.rfind(b"\n") + 1
         self._offset += complete
         events = []
@@ -146,14 +150,20 @@ def run_training(
     failed first, its exit code or signal, the last line of its log, the last intact checkpoint and the logs.
     """
     launch.log_directory.mkdir(parents=True, exist_ok=True)
+
+    # The mark in the environment is what all processes of the launch share, also those that outlive torchrun.
     launch_id = uuid.uuid4().hex
     environment = {**os.environ, **launch.environment, LAUNCH_VARIABLE: launch_id, "PYTHONUNBUFFERED": "1"}
     if launch.threads_per_process:
         environment["OMP_NUM_THREADS"] = str(launch.threads_per_process)
+
+    # Created before the start: events of an earlier launch are skipped, and none of this one is missed.
     follower = MetricsFollower(launch.metrics_path)
     torchrun_log = launch.log_directory / "torchrun.log"
     command = launch.command()
     log(f"starting {launch.processes_per_node} process(es): {' '.join(command)}")
+
+    # In a session of its own: Ctrl-C in a terminal ends the launch through `_end_launch` only.
     with open(torchrun_log, "ab") as output:
         process = subprocess.Popen(
             ending_with_parent(command),
@@ -169,7 +179,10 @@ def run_training(
                     report(event)
                 time.sleep(poll_seconds)
         finally:
+            # However the loop ends, by an interrupt too, no rank is left.
             _end_launch(process, launch_id, grace_seconds)
+
+    # What was written between the last poll and the end.
     for event in follower.new_events():
         report(event)
     if process.returncode != 0:
@@ -195,6 +208,8 @@ def describe_failure(launch: Launch, exit_code: int) -> str:
         words = _last_line(logs[-1]) if logs else ""
     else:
         rank, ending, words = "torchrun", _ending(exit_code), _last_line(torchrun_log)
+
+    # What is intact, and where to read on.
     step = max((event.get("step", 0) for event in read_metrics(launch.metrics_path)), default=0)
     checkpoints = launch.metrics_path.parent.glob("checkpoints/step-*/manifest.json")
     last = max((path.parent.name for path in checkpoints), default="")
@@ -228,6 +243,7 @@ def launch_processes(launch_id: str) -> list[int]:
     for entry in Path("/proc").glob("[0-9]*"):
         if entry.name == str(os.getpid()):
             continue
+        # Other users' processes cannot be read, and a process may end meanwhile.
         with contextlib.suppress(OSError):
             if mark in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
@@ -248,10 +264,14 @@ def _end_launch(process: subprocess.Popen[bytes], launch_id: str, grace_seconds:
         while remaining and time.monotonic() < deadline:
             time.sleep(0.1)
             remaining = launch_processes(launch_id)
+
+    # The grace period is over: kill what carries the mark, and the group of torchrun itself.
     _signal_all(remaining, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+    # A killed process takes a moment to end: return when none is left.
     deadline = time.monotonic() + 10.0
     while launch_processes(launch_id) and time.monotonic() < deadline:
         time.sleep(0.02)

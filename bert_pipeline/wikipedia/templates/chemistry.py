@@ -15,6 +15,7 @@ def _formula(arguments: Arguments) -> str | None:
     """Elements and numbers by turns, charges, and before them the mass and the atomic number."""
     values = [value for value in arguments.positional() if value]
     shown = ""
+    # Numbers before the first element are the mass, raised, and the atomic number, lowered.
     if values and values[0].isdigit():
         shown = raise_figures(values.pop(0))
         if values and values[0].isdigit():

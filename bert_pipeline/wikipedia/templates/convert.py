@@ -68,6 +68,8 @@ class _Call:
             return _name_of(self.targets[0], self.values[-1], style, source=False) if outputs else shown
         if style.display in ("out", "output only", "number", "output number only"):
             return "; ".join(outputs)
+
+        # order=out shows the first target in place of the input; order=flip swaps input and outputs.
         if style.output_first and len(outputs) > 1:
             shown = outputs.pop(0)
         joined = (" or " if style.display in ("or", "(or)") else "; ").join(outputs)
@@ -79,12 +81,15 @@ class _Call:
 
     def _show_input(self) -> str:
         style = self.style
+        # "5 ft 11 in": a number and a unit for each part.
         if self.compound:
             parts = []
             for number, unit in self.compound:
                 word = style.spells_input and spell_number(number, american=style.american)
                 parts.append((word or style.separate(number.text), unit, number.is_singular))
             return _join_compound(parts, style, source=True) + ("" if style.flipped else self.middle)
+
+        # One value, or a range: `_join` adds the words between the numbers, and their unit.
         texts = []
         for number in self.values:
             text = number.text
@@ -100,6 +105,7 @@ class _Call:
         if target.code == self.source.code and as_input:
             texts = [self.style.separate(value.text) for value in self.values]
             return self._join(texts, self.values, target, source=True)
+        # All values of a range get the decimals of the most exact one.
         results = [self._convert(value, target, index) for index, value in enumerate(self.values)]
         precisions = [self._precision(value, result, target) for value, result in zip(self.values, results)]
         numbers = [self._round(value, result, max(precisions)) for value, result in zip(self.values, results)]
@@ -118,6 +124,7 @@ class _Call:
         results = [self._convert(value, smallest, index) for index, value in enumerate(self.values)]
         precision = max(self._precision(value, result, smallest) for value, result in zip(self.values, results))
         shown = []
+        # Round in the smallest unit first, then carry upwards: "5 ft 12 in" cannot result.
         for result in results:
             rest, numerator, denominator = abs(result), 0, 1
             if style.denominator:
@@ -126,6 +133,7 @@ class _Call:
             decimals = 0 if style.denominator else max(0, precision)
             rest = math.floor(rest * 10**decimals + 0.5 + 2e-14) / 10**decimals
             parts: list[tuple[str, UnitOfMeasure, bool]] = []
+            # From the smallest unit up: the remainder is in this unit, the quotient in the next.
             for larger, unit in zip((*reversed(target.divisions[:-1]), None), reversed(target.divisions)):
                 ratio = round(larger.scale / unit.scale) if larger is not None else 0
                 rest, count = divmod(rest, ratio) if ratio else (0.0, rest)
@@ -135,11 +143,14 @@ class _Call:
                 number = Number(count, text, 0, text)
                 word = style.spells_output and not numerator and spell_number(number, american=style.american)
                 parts.append((word or text, unit, count == 1 and not numerator))
+                # Only the smallest unit has decimals or a fraction; larger ones are shown while something is left.
                 decimals = numerator = 0
                 if not rest:
                     break
             sign = "−" if result < 0 else ""
             shown.append(sign + _join_compound(parts[::-1], style, source=False))
+
+        # A dash between values of several words has spaces around it.
         joined = shown[0]
         for between, text in zip(self.between, shown[1:]):
             joined += (" – " if between is DASH else self._word(between, named=False, source=False)) + text
@@ -151,6 +162,8 @@ class _Call:
         named = style.uses_name(unit, source=source) and not style.only_values
         if unit.code == "Mach":
             return self._join_words([f"Mach {text}" for text in texts], source=source, named=named)
+
+        # A power of ten is a word after the last number, "5 to 6 million", or a factor of each, "×10⁶".
         prefix, power, last_power = unit.currency, "", ""
         if unit.power:
             if named or style.names_power:
@@ -162,10 +175,13 @@ class _Call:
         middle = self.middle if source != style.flipped else ""
         before = self.before_units[not source]
         is_number_only = style.display in ("number", "output number only") and not source
+
+        # "5 m × 10 m": some words between values repeat the symbol before them.
         repeats = any(
             (between.repeats_symbol and not named or between.repeats_output and source == style.flipped
              or style.abbreviation == "mos" and source) for between in self.between
         )  # fmt: skip
+        # Each number with its currency and power, then the words between them and the unit.
         shown = []
         for index, text in enumerate(texts):
             is_last = index == len(texts) - 1
@@ -214,6 +230,7 @@ class _Call:
             return self.precision
         source, amount, decimals = self.source, value.value, value.precision
         magnitude = math.floor(math.log10(abs(output)) + 1e-14) if output else 0
+        # Scales with an offset have no ratio: keep at least three significant figures of the kelvins.
         if source.kind == "temperature":
             kelvin = abs(amount * source.scale + source.offset)
             minimum = 2 if kelvin < 1e-8 else 2 - math.floor(math.log10(kelvin) + 1e-14)
@@ -225,6 +242,7 @@ class _Call:
             inches = 4 * whole + round(10 * (amount - whole))
             num_zeros = len(str(inches)) - len(str(inches).rstrip("0"))
             return max(math.floor(math.log10(2 * inches / output)) - num_zeros, 0)
+        # As many decimals as the ratio of the units allows (log10(2) favors one more); at least two figures.
         if target.code in ("ft", "lb") and amount == math.floor(amount):
             adjust = -math.log10(source.scale)
         elif self.compound and source.code == "in":
@@ -247,6 +265,8 @@ class _Call:
         elif self.precision is None and style.round_to:
             result = math.floor(result / style.round_to + 0.5) * style.round_to
             precision = 1 if result != math.floor(result) else 0
+
+        # Keep the value that is shown: it decides between "mile" and "miles", and is spelled in words.
         text = write_rounded(result, precision, scientific=value.is_scientific)
         digits = text.replace(",", "").lstrip("−")
         rounded = float(format_value(abs(result), max(-300, min(precision, 12))).replace(",", ""))
@@ -291,6 +311,7 @@ def _read_call(arguments: Sequence[str], options: Mapping[str, str]) -> _Call | 
     values: list[Number] = []
     between: list[Between] = []
     index = 0
+    # Numbers and the words between them, up to the unit: "2", "by", "3", "by", "4".
     while index < len(parts) and (number := parse_number(parts[index])) is not None:
         values.append(number)
         index += 1
@@ -313,11 +334,15 @@ def _read_call(arguments: Sequence[str], options: Mapping[str, str]) -> _Call | 
     is_altitude = source.code == "Mach" and index < len(parts) and parse_number(parts[index]) is not None
     if is_altitude:  # the speed of sound there is not known here
         index += 1
+
+    # "5 ft 11 in" is converted as one value, in its smallest unit.
     if len(compound) > 1:
         source = compound[-1][1]
         total = sum(number.value * unit.scale for number, unit in compound) / source.scale
         last = compound[-1][0]
         values = [Number(total, "", max(0, last.precision), fraction=last.fraction)]
+
+    # The target, then the precision: either may be missing.
     code, precision = "", None
     if index < len(parts) and not _is_precision(parts[index]):
         code = parts[index]
@@ -335,6 +360,8 @@ def _read_call(arguments: Sequence[str], options: Mapping[str, str]) -> _Call | 
         source = source.in_american()
         compound = [(number, unit.in_american()) for number, unit in compound]
         targets = [target.in_american() for target in targets]
+
+    # The remaining arguments are words whose spaces matter; splitting a range has shifted their positions.
     call = _Call(values, between, source, compound if len(compound) > 1 else [], targets, style, precision)
     _read_words(call, parts, [*[""] * max(0, shift), *arguments], index)
     return call
@@ -354,6 +381,7 @@ def _read_words(call: _Call, parts: Sequence[str], unstripped: Sequence[str], in
         return unstripped[index + offset] if index + offset < len(unstripped) else ""
 
     call.joints = _JOINTS.get(style.display, (" (", ")"))
+    # adj=mid and adj=pre take one argument each, before those of disp=x and disp=preunit.
     if style.has_middle and word(0):
         call.middle = parts[index] if parts[index].startswith("-") else f" {parts[index]}"
         index += 1
@@ -390,6 +418,7 @@ def _split_ranges(parts: list[str]) -> list[str]:
     words = first.split()
     if len(words) == 3 and words[1] in BETWEEN:
         return [*words, *parts[1:]]
+    # "5-10", but not "5-1/2", which is a number.
     match = _WITHOUT_SPACES.fullmatch(first) if len(first) < 40 else None
     if match and parse_number(match[1]) is not None and parse_number(match[3]) is not None and "/" not in first:
         return [match[1], match[2], match[3], *parts[1:]]

@@ -58,20 +58,27 @@ class Style:
         self.names_power = abbr == "unit"
         self.only_values = abbr == "values"
         self.repeats_symbol = abbr == "~"
+        # adj= (once sing=) asks for an adjective, for words around it, or for the decimals of the input.
         adjective = options.get("adj") or options.get("sing", "")
         self.adjective = adjective in ("on", "mid", "1") or display == "adj"
         self.has_middle = adjective == "mid"
         self.has_word_before_unit = adjective == "pre"
         self.decimals_of_input = int(adjective[2]) if re.fullmatch("ri[0-9]", adjective) else None
         self.american = options.get("sp", "").lower() == "us"
+
+        # order=out shows a target in place of the input; a flip swaps input and outputs.
         self.output_first = options.get("order") == "out"
         self.flipped = not self.output_first and (options.get("order") == "flip" or "flip" in (display, adjective))
+
+        # spell=in means the number that is shown first: after a flip, the output.
         spelling = options.get("spell", "")
         self.spells_input = spelling.lower() in ("in", "on")
         self.spells_output = spelling.lower() == "on"
         self.capitalizes = spelling[:1].isupper()
         if self.flipped and self.spells_input and not self.spells_output:
             self.spells_input, self.spells_output = False, True
+
+        # Separators and rounding: to a multiple, to significant figures, or to a fraction.
         self.separators = options.get("comma", "")
         self.round_to = float(options["round"]) if options.get("round") in ("0.5", "5", "10", "25", "50") else 0.0
         self.figures = int(options["sigfig"]) if options.get("sigfig", "").isdigit() else 0
@@ -86,6 +93,7 @@ class Style:
                 return False
             if self.display in _WITH_NAMES or self.spells_output:
                 return True
+        # `place` is the side with symbols: normally the one in brackets, which is the input after a flip.
         side = "in" if source else "out"
         place = self.abbreviation or ("in" if self.flipped else "out")
         if self.flipped and self.abbreviation in ("in", "out"):

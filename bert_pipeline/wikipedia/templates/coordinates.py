@@ -18,6 +18,7 @@ def _coordinates(arguments: Arguments) -> str | None:
         return None
     numbers: list[str] = []
     halves: list[str] = []
+    # A letter ends one half: up to three numbers before it are degrees, minutes and seconds.
     for value in arguments.positional():
         if _NUMBER.fullmatch(value):
             numbers.append(value.replace("−", "-"))
@@ -26,6 +27,8 @@ def _coordinates(arguments: Arguments) -> str | None:
             numbers = []
         else:
             break
+
+    # Two decimal numbers without letters: the signs name the halves.
     if not halves and len(numbers) == 2:
         for number, positive, negative in zip(numbers, "NE", "SW"):
             halves.append(f"{number.lstrip('-+')}°{negative if number.startswith('-') else positive}")

@@ -43,6 +43,7 @@ def _as_of(arguments: Arguments) -> str | None:
     if arguments.get("alt"):
         return arguments.get("alt")
     date = _date(arguments.get(1), arguments.get(2), arguments.get(3), day_first=arguments.get("df").lower() != "us")
+    # A date with one unknown part, as {{currentyear}}, is unknown.
     if UNKNOWN_VALUE in date:
         date = UNKNOWN_VALUE
     if not date:
@@ -177,6 +178,7 @@ def _span(start: list[str], end: list[str], *, with_months: bool) -> str:
     except (TypeError, ValueError):
         return UNKNOWN_VALUE
     num_months = (last.year - first.year) * 12 + last.month - first.month - (last.day < first.day)
+    # Count whole years (or months), then the days from that anniversary, or from the last day of a shorter month.
     if not with_months:
         num_months -= num_months % 12
     year, month = divmod(first.year * 12 + first.month - 1 + num_months, 12)
@@ -192,6 +194,7 @@ def _age_between(born: list[str], died: list[str]) -> str | None:
     if not all(date and date[0].isdigit() for date in (born, died)):
         return None
     years = int(died[0]) - int(born[0])
+    # The first part that differs tells if the birthday has passed; an unknown part leaves two ages.
     for later, earlier in zip(died[1:], born[1:]):
         if not (later.isdigit() and earlier.isdigit()):
             break
@@ -257,6 +260,7 @@ def _years_ago(arguments: Arguments) -> str | None:
     if unit is None or not arguments.get(1):
         return None
     start, end = parse_number(arguments.get(1)), parse_number(arguments.get(2))
+    # Not a number but the name of a period, whose date is not in the page.
     if start is None:
         return UNKNOWN_VALUE
     decimals = arguments.get("round")

@@ -48,10 +48,14 @@ def parse_number(text: str) -> Number | None:
     digits = digits.replace(",", "").removesuffix(".")
     value = float(digits)
     shown = group_thousands(digits)
+
+    # As Module:Convert counts: decimals, or the zeros at the end of a whole number, negated.
     if "." in digits or "." in match[2]:
         precision = len(digits.partition(".")[2])
     else:
         precision = -(len(digits) - len(digits.rstrip("0"))) if digits.strip("0") else 0
+
+    # The power of ten moves value and precision alike.
     if exponent:
         power = int(exponent.replace("−", "-"))
         value *= 10.0**power
@@ -127,6 +131,7 @@ def write_rounded(value: float, precision: int, *, scientific: bool = False) -> 
         magnitude = math.floor(math.log10(abs(value)) + 1e-14)
         significand, _, power = f"{value:.{min(max(0, precision + magnitude), _MAX_FIGURES)}e}".partition("e")
         return f"{significand}×10{raise_figures(str(int(power)))}".replace("-", "−")
+    # Large values: the rounded digits decide, and 10⁹ itself is written in full.
     text = format_value(value, max(-300, min(precision, _MAX_FIGURES)))
     digits = text.lstrip("−").replace(",", "")
     whole, _, decimals = digits.partition(".")

@@ -74,6 +74,7 @@ def _label_and_text(name: str, arguments: Arguments, values: list[str]) -> str |
     label = arguments.get("label", "labels") or name
     is_labelled = arguments.get("label", "labels").lower() not in ("none", "no")
     shown = f"{label}: {text}" if is_labelled and label else text
+    # A romanization is shown only for words in another script, as by Module:Lang.
     romanized = arguments.get("translit", "tr", "r") or (values[1] if len(values) > 1 else "")
     meaning = arguments.get("lit", "translation", "literal") or (values[2] if len(values) > 2 else "")
     if romanized and _HAS_OTHER_SCRIPT.search(text):
@@ -122,6 +123,7 @@ def _nihongo(arguments: Arguments) -> str | None:
         labels = ("Japanese: ", "Hepburn: ") if arguments.get("lead").lower() in ("y", "yes", "1") else ("", "")
         shown = labels[0] + kanji if kanji else ""
         first, inside = (english, [shown, romaji and labels[1] + romaji]) if english else (romaji, [shown])
+    # Missing parts leave neither a comma nor empty brackets.
     brackets = ", ".join(filter(None, (*inside, extra)))
     return " ".join(filter(None, (first, brackets and f"({brackets})", extra2))) or None
 
@@ -152,6 +154,7 @@ _CHINESE_LABELS = {
 def _chinese(arguments: Arguments) -> str | None:
     named = arguments.named()
     values = arguments.positional()
+    # The names of the older templates spell their arguments: zh-tsp takes t, s and p.
     if values and arguments.name.startswith("zh-"):
         named = {**dict(zip(arguments.name[3:], values)), **named}
     elif values and "c" not in named:
@@ -163,6 +166,8 @@ def _chinese(arguments: Arguments) -> str | None:
             del named["t"]
     if named.get("tp"):
         labels |= {"p": "Hanyu Pinyin", "hp": "Hanyu Pinyin"}
+
+    # Simplified characters come first unless `first` names the traditional ones.
     order = list(labels)
     if "t" in named.get("first", ""):
         order[1], order[2] = "t", "s"

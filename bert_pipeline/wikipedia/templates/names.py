@@ -110,6 +110,7 @@ def _cited_author(arguments: Arguments) -> str | None:
     if len(values) < 2:
         return None
     *names, year = values
+    # Up to three names are listed; of more, only the first.
     people = (
         names[0]
         if len(names) == 1
@@ -117,6 +118,8 @@ def _cited_author(arguments: Arguments) -> str | None:
         if len(names) < 4
         else f"{names[0]} et al."
     )
+
+    # The templates differ in where the page is: after a colon, inside the brackets, or after them.
     page, pages, place = arguments.get("p", "page"), arguments.get("pp", "pages"), arguments.get("loc", "at")
     if arguments.name == "harvcoltxt" and (page or pages):
         return f"{people} ({year}:{page or pages})"

@@ -20,6 +20,7 @@ _LARGEST = 10**15
 def spell_number(number: Number, *, american: bool) -> str | None:
     """ "three point five", "two and a half", "one hundred and three" (American: without "and"); None where too long."""
     digits = number.whole
+    # "1.5e6" is spelled by its value, as its digits are not those of the number.
     if number.is_scientific and abs(number.value) < _LARGEST and number.value == int(number.value):
         digits = str(abs(int(number.value)))
     whole, _, decimals = digits.partition(".")

@@ -68,6 +68,7 @@ def _roads(arguments: Arguments) -> str | None:
     values = arguments.positional()
     shown = ""
     for place, (kind, number) in enumerate(zip(values[::2], values[1::2]), start=1):
+        # "US-Bus" adds "Bus." after the number; I, M and K are joined to theirs with a hyphen.
         kind, _, suffix = kind.partition("-")
         road = kind + ("-" if kind in ("I", "M", "K") else " ") + number
         parts = (road, suffix and f"{suffix}.", arguments.get(f"dir{place}"))

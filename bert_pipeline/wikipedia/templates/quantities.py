@@ -75,6 +75,7 @@ def _val(arguments: Arguments) -> str | None:
     if not value and not exponent:
         return None
     shown = arguments.get("p") + value
+    # Arguments 2 and 3: an uncertainty "(5)", a number after "to", two errors, or one for both directions.
     up, down = arguments.get(2), arguments.get(3)
     if up.startswith("("):
         shown += up
@@ -86,6 +87,8 @@ def _val(arguments: Arguments) -> str | None:
         shown += f"+{up.lstrip('+')}−{down.lstrip('-−')}"
     elif up:
         shown += f" ± {_signed(up, commas=commas)}"
+
+    # A power of ten applies to the value and its error, so both are in brackets.
     if exponent:
         shown = f"({shown})" if up and not down else shown
         shown += f"{'×' if value else ''}10{raise_figures(exponent)}"
@@ -219,6 +222,7 @@ def _price(arguments: Arguments) -> str | None:
     if number.value < 1000:
         places = int(digits) if re.fullmatch(r"-?\d", digits) else 2
         return format_value(round(number.value, places), max(places, 2) if places > 0 else places)
+    # Round first: 999,999 is "1 million", not "1000 thousand".
     rounded = float(f"{number.value:.3g}")
     group = min(int(math.log10(rounded)) // 3, len(_POWERS_OF_THOUSAND))
     return f"{rounded / 1000**group:.3g} {_POWERS_OF_THOUSAND[group - 1]}"
@@ -241,6 +245,7 @@ def _percentage(arguments: Arguments) -> str | None:
     part, whole = parse_number(arguments.get(1)), parse_number(arguments.get(2))
     if part is None:
         return None
+    # `pad` is the number of decimals that are kept even if they are zeros.
     padding = arguments.get("pad")
     decimals = padding if padding.isdecimal() else arguments.get(3)
     sign = arguments.get("%") or "%"
@@ -264,6 +269,7 @@ def _population_density(arguments: Arguments) -> str | None:
     units = [_AREAS.get(_AREA_NAMES.get(name, name)) for name in (arguments.get(3), arguments.get(4)) if name]
     if people is None or area is None or area.value <= 0 or people.value < 0 or not units or units[0] is None:
         return None
+    # The last digits of both numbers bound the error of their quotient.
     density, decimals = people.value / area.value, arguments.get("prec")
     error = (10.0**-people.precision + density * 10.0**-area.precision) / (2 * area.value)
     shown = []

@@ -26,6 +26,7 @@ class Arguments:
         self.title = title
         self.values: dict[str, str] = {}
         number = 0
+        # A "=" after a tag or link belongs to the text: "<span style=…>", "[[a|b=c]]".
         for part in parts:
             key, equals, value = part.partition("=")
             if equals and "<" not in key and "[" not in key:

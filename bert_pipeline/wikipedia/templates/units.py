@@ -91,6 +91,7 @@ def _read_units(kind: str, rows: str) -> dict[str, UnitOfMeasure]:
         codes, scale, symbol, names, default, *rest = (field.strip() for field in row.split(";"))
         name, _, plural = names.partition("/")
         name = name or symbol.lstrip("~")
+        # The codes of a row are synonyms: the first is the unit's own.
         for code in codes.split():
             code = code.replace("~", " ")
             units[code] = UnitOfMeasure(
@@ -124,6 +125,7 @@ def find_unit(code: str) -> UnitOfMeasure | None:
     unit = _TABLE.get(code)
     if unit is not None:
         return unit
+    # A code of the table is never taken apart.
     if code in MULTIPLES:
         divisions = tuple(_TABLE[part] for part in MULTIPLES[code].split())
         return dataclasses.replace(divisions[0], code=code, divisions=divisions)
@@ -131,11 +133,13 @@ def find_unit(code: str) -> UnitOfMeasure | None:
 
 
 def _prefixed(code: str) -> UnitOfMeasure | None:
+    # "da" is the only prefix of two letters.
     for length in (2, 1):
         prefix, base = code[:length], code[length:]
         if prefix in _PREFIXES and base in _PREFIXABLE:
             exponent, word = _PREFIXES[prefix]
             root = _TABLE[base]
+            # Areas and volumes have the prefix inside: "square kilometre".
             place = root.name.find("metre") if base in ("m2", "m3") else 0
             return dataclasses.replace(
                 root,
@@ -162,11 +166,14 @@ def _in_powers(code: str) -> UnitOfMeasure | None:
 def _ratio(code: str) -> UnitOfMeasure | None:
     """ "kg/ha": of two units; "/ha": of a number; "$/ha": of money."""
     above, slash, below = code.rpartition("/")
+    # Above the slash may be a unit, a currency or nothing.
     lower = find_unit(below) if slash else None
     currency = above if above in _CURRENCIES else ""
     upper = find_unit(above) if above and not currency else None
     if lower is None or above and upper is None and not currency or lower.power or lower.divisions:
         return None
+
+    # Some ratios are a kind of their own: a length by a time is a speed.
     kind = f"{upper.kind if upper else currency}/{lower.kind}"
     kind, factor = PER_KINDS.get(kind, (kind, 1.0))
     first = upper.name if upper else ""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import tiny_tasks
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from bert_model.finetuning.config import task_configuration
 from bert_model.finetuning.decode import evaluate
@@ -101,6 +102,12 @@ def test_model_learns_the_task(name, tuned):
     entry = result.metrics[result.main_key]
     assert entry["mean"] > entry["majority"] + 25
     assert not result.results["degenerate"]
+
+
+def test_truncated_examples_are_counted_and_said(model, tmp_path, pool, caplog):
+    tune("mrpc", model, tmp_path / "out", pool, epochs=[1.0], max_seq_length=10)
+    assert "mrpc: 48 of 48 examples of train were cut to fit into max_seq_length 10" in caplog.text
+    assert "mrpc: 24 of 24 examples of dev were cut" in caplog.text
 
 
 def test_feature_based_tagger_learns_and_leaves_the_encoder_unchanged(model, tmp_path, pool):
@@ -292,6 +299,57 @@ def test_head_is_kept_for_the_same_task_and_fresh_for_another(tuned, tmp_path, p
     assert result.manifest.inputs["model"]["kind"] == "finetuned_model"
 
 
+def rewrite_weights(model, directory, change):
+    """Copy a model with its tensors changed, and with the `architectures` of bert-base-uncased on the hub."""
+    shutil.copytree(model, directory)
+    save_file(change(load_file(model / "model.safetensors")), directory / "model.safetensors")
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("name", "used"),
+    [
+        ("sst2", "23 tensors used, 7 (cls.predictions, cls.seq_relationship) ignored, 2 (classifier) newly"),
+        (
+            "ner",
+            "21 tensors used, 9 (bert.pooler, cls.predictions, cls.seq_relationship) ignored, 2 (classifier) newly",
+        ),
+        ("ner_features", "23 tensors used, 7 (cls.predictions, cls.seq_relationship) ignored, 0 newly"),
+    ],
+)
+def test_use_of_hub_weights_is_logged_once_for_all_trials(name, used, model, tmp_path, pool, caplog):
+    def rename(tensors):
+        old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+        return {re.sub(r"LayerNorm\.\w+$", lambda end: old[end[0]], key): tensors[key] for key in tensors}
+
+    hub = rewrite_weights(model, tmp_path / "hub", rename)
+    caplog.set_level("INFO")
+    result = tune(name, hub, tmp_path / "out", pool, seeds=[1, 2], epochs=[0.5])
+    assert result.manifest.counts["runs"] == 2
+    assert [line for line in caplog.messages if "tensors used" in line] == [f"{hub}: {used} initialized"]
+
+
+def test_non_finite_weight_is_refused_before_training(model, tmp_path, pool):
+    def spoil(tensors):
+        tensors["bert.embeddings.word_embeddings.weight"][-1, 0] = float("nan")  # a token that no example has
+        return tensors
+
+    broken = rewrite_weights(model, tmp_path / "broken", spoil)
+    with pytest.raises(InputError, match="not finite: bert.embeddings.word_embeddings.weight"):
+        tune("sst2", broken, tmp_path / "out", pool)
+    assert [path.name for path in tmp_path.iterdir()] == ["broken"]
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu"])
+def test_models_of_every_activation_are_fine_tuned(hidden_act, tmp_path, pool):
+    model = tiny_tasks.make_model(tmp_path / "model", hidden_act=hidden_act)
+    result = tune("sst2", model, tmp_path / "out", pool)
+    assert BertConfig.from_directory(result.path).hidden_act == hidden_act
+    assert result.metrics["sst2/dev/accuracy"]["mean"] > 90.0
+
+
 @pytest.mark.parametrize(("has_instructions", "same"), [(True, "bfloat16"), (False, "float32")])
 def test_auto_is_bfloat16_where_the_device_has_instructions_for_it(
     has_instructions, same, model, tmp_path, pool, monkeypatch
@@ -391,8 +449,8 @@ def test_task_defaults_are_the_papers_settings():
 
 def test_collapsed_winner_is_published_as_degenerate(model, tuned, tmp_path, pool, recorded):
     data = tiny_tasks.task_data("sst2")
-    one_class = [dataclasses.replace(example, label="0") for example in data.train]
-    data = dataclasses.replace(data, train=one_class)
+    nearly_one_class = [dataclasses.replace(example, label="0" if n else "1") for n, example in enumerate(data.train)]
+    data = dataclasses.replace(data, train=nearly_one_class)
     config = tiny_tasks.configuration(seeds=[1, 2])
     result = finetune(data, model, tmp_path / "out", config, pool=pool, experiment="collapsed")
     assert {example.label for example in data.dev["dev"]} == {"0", "1"}

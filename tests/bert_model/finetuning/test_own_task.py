@@ -1,6 +1,7 @@
 """A custom task is a YAML file and data files: each kind is fine-tuned, predicted and scored without code."""
 
 import csv
+import dataclasses
 import json
 import re
 import shutil
@@ -8,12 +9,19 @@ from pathlib import Path
 
 import pytest
 import tiny_tasks
+import torch
 import yaml
+from torch.nn import functional
 
 from bert_model.cli import main
+from bert_model.finetuning import trial
+from bert_model.finetuning.finetune import finetune
+from bert_model.metrics import read_predictions
 from bert_pipeline.configuration import from_mapping
-from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.errors import ConfigurationError, UsageError
 from bert_pipeline.tasks.catalogue import Task
+from bert_pipeline.tasks.example import TextExample
+from bert_pipeline.tasks.task import TaskData, get_task
 
 NAME = "my_task"
 COMMON = {"name": NAME, "title": "My task", "folder": "mine"}
@@ -35,6 +43,26 @@ def write_classification(folder):
         "main_metric": "macro_f1",
         "pair": True,
         "columns": {"text_a": "claim", "text_b": "reason", "label": "verdict"},
+    }
+
+
+def write_multilabel(folder):
+    """JSON lines with a list of labels, one of which applies to few examples and is weighted."""
+    for name, count in (("train.jsonl", 48), ("dev.jsonl", 24)):
+        rows = [
+            {"text": e.text_a, "tags": ["fine" if e.label == "0" else "dull", *["film"] * ("film" in e.text_a)]}
+            for e in rows_of("sst2", count)
+        ]
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {
+        "kind": "multilabel",
+        "labels": ["fine", "dull", "film"],
+        "class_weights": {"film": 2.5},
+        "metrics": ["micro_f1", "macro_f1", "accuracy"],
+        "main_metric": "accuracy",
+        "columns": {"text_a": "text", "label": "tags"},
+        "train_file": "train.jsonl",
+        "dev_files": {"dev": "dev.jsonl"},
     }
 
 
@@ -119,6 +147,7 @@ def write_tagging(folder):
 
 ASKED = {
     write_classification: ("the film was lovely .\ta song .\n", {"label": "pleasant"}),
+    write_multilabel: ("the film was lovely .\n", {"prediction": ["fine", "film"]}),
     write_regression: ("the film was lovely .\n", {}),
     write_span: ("where does anna live ?\tBoris was in Oslo. Anna lives in Rome.\n", {"answer": "Rome"}),
     write_choice: ("anna lives .\tthe film was dull .\tthe film was great .\tthe film was sour .\n", {"ending": 1}),
@@ -158,6 +187,43 @@ def test_custom_task_is_fine_tuned_predicted_and_scored(write, empty_store, tmp_
     assert json.loads(capsys.readouterr().out)[description["main_metric"]] == pytest.approx(entry["mean"], abs=1e-5)
 
 
+def test_class_weights_give_torchs_weighted_means():
+    weights = torch.tensor([0.5, 3.0, 1.0])
+    logits = torch.randn(7, 3, generator=torch.Generator().manual_seed(1))
+    several = {"labels": torch.tensor([[1.0, 0.0, 1.0]] * 4 + [[0.0, 1.0, 0.0]] * 3), "input_ids": logits}
+    one = {"labels": torch.tensor([0, 1, 2, 1, 1, -100, 0]), "input_ids": logits}
+    expected = functional.binary_cross_entropy_with_logits(logits, several["labels"], pos_weight=weights)
+    loss = trial._summed_loss("multilabel", logits, several, weights)
+    assert loss / trial._loss_weight("multilabel", several, weights) == pytest.approx(float(expected))
+    for kind in ("classification", "tagging"):
+        loss = trial._summed_loss(kind, logits, one, weights)
+        expected = functional.cross_entropy(logits, one["labels"], weight=weights)
+        assert loss / trial._loss_weight(kind, one, weights) == pytest.approx(float(expected))
+
+
+def test_weighted_class_is_predicted_more_often(tmp_path):
+    """Texts that say nothing: without weights the majority is predicted, with them the minority."""
+    tiny_tasks.make_model(tmp_path / "tiny")
+    examples = [TextExample(str(n), "the film .", None, "1" if n % 4 == 0 else "0") for n in range(32)]
+    found = {}
+    for weight in (1.0, 9.0):
+        task = dataclasses.replace(get_task("sst2"), name="own", class_weights={"1": weight})
+        data = TaskData(task=task, train=examples, dev={"dev": examples})
+        output = tmp_path / str(weight)
+        finetune(data, tmp_path / "tiny", output, tiny_tasks.configuration(), experiment="")
+        found[weight] = set(read_predictions(task, output / "predictions" / "dev.jsonl").values())
+    assert found == {1.0: {"0"}, 9.0: {"1"}}
+
+
+def test_training_set_of_one_class_is_refused(tmp_path):
+    tiny_tasks.make_model(tmp_path / "tiny")
+    examples = [TextExample(str(n), "the film .", None, "1") for n in range(8)]
+    data = TaskData(task=get_task("sst2"), train=examples, dev={"dev": examples})
+    with pytest.raises(UsageError, match="every training example has the label '1', expected two or more of 0, 1"):
+        finetune(data, tmp_path / "tiny", tmp_path / "out", tiny_tasks.configuration(), experiment="")
+    assert not (tmp_path / "out").exists()
+
+
 def test_example_in_the_documentation_is_a_valid_task():
     text = (Path(__file__).parents[3] / "docs" / "finetuning.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
@@ -172,6 +238,10 @@ def test_example_in_the_documentation_is_a_valid_task():
         ({"columns": {"endings": ["a", "b"]}}, "columns.endings: found some for classification"),
         ({"feature_based": True}, "feature_based: found true for classification"),
         ({"lables": ["a", "b"]}, "lables"),
+        ({"class_weights": {"c": 2}}, "class_weights: 'c' is none of the labels"),
+        ({"class_weights": {"a": 0}}, "class_weights.a: found 0, expected more than 0"),
+        ({"hub_labels": ["a", "c"]}, "hub_labels: found"),
+        ({"labels": [True, False]}, r"labels: found \[True, False\], expected texts; quote"),
     ],
 )
 def test_option_that_would_be_ignored_is_refused(change, message):

@@ -1,11 +1,14 @@
-"""Predictions for plain input of every task, by one model or an ensemble; errors name the line of bad input."""
+"""Predictions for plain input and task files, by one model or an ensemble; bad rows are named and set aside."""
 
+import csv
 import dataclasses
 import io
 import json
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tiny_tasks
 import torch
@@ -16,8 +19,9 @@ from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.worker_pool import WorkerPool
-from bert_model.inference.inputs import read_inputs
-from bert_model.inference.predict import TaskPredictor, load_predictor, predict
+from bert_model.inference.inputs import open_rows
+from bert_model.inference.predict import TaskPredictor, answer_file, answer_inputs, load_predictor, predict
+from bert_model.metrics.score import score, score_files
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.tasks.task import get_task
 
@@ -38,7 +42,7 @@ def models(tmp_path_factory):
     base = tiny_tasks.make_model(root / "base")
     found = {"base": base}
     with WorkerPool(num_workers=0) as pool:
-        for name in INPUTS:
+        for name in (*INPUTS, "squad1"):
             config = tiny_tasks.configuration()
             finetune(tiny_tasks.task_data(name), base, root / name, config, pool=pool, experiment="")
             found[name] = root / name
@@ -52,9 +56,9 @@ def models(tmp_path_factory):
 def answers_to(task, models, text, tmp_path):
     source, target = tmp_path / "in.txt", tmp_path / "out.jsonl"
     source.write_text(text, encoding="utf-8")
-    count = predict(task, models, str(source), str(target))
+    counts = predict(task, models, str(source), str(target))
     answers = [json.loads(line) for line in target.read_text().splitlines()]
-    assert count == len(answers)
+    assert (counts.lines, counts.rejected) == (len(answers), 0)
     return answers
 
 
@@ -68,7 +72,8 @@ def test_plain_input_is_answered(name, models, tmp_path):
         "choice": {"ending", "text", "probabilities"},
         "tagging": {"words", "tags", "probabilities", "entities"},
     }[get_task(name).kind]
-    assert set(answer) == expected
+    assert set(answer) == {"id", "prediction"} | expected
+    assert list(answer)[:2] == ["id", "prediction"]
 
 
 def test_answers_are_right_and_their_probabilities_sum_to_one(models, tmp_path):
@@ -98,10 +103,36 @@ def test_conll_columns_are_read_as_documents(models, tmp_path):
     assert [answer["words"] for answer in answers] == [["Anna", "lives"], ["Boris"]]
 
 
-def test_conll_sentence_belongs_to_the_document_mark_before_it():
-    lines = ["-DOCSTART- O", "Anna O", "-DOCSTART- O", "", "Boris O"]  # the first sentence ends without a blank line
-    found = list(read_inputs(lines, "tagging", "here"))
-    assert found == [{"words": ("Anna",), "document": 0}, {"words": ("Boris",), "document": 1}]
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Anna NNP I-NP O\nlives VBZ I-VP O\n\nBoris NNP I-NP B-PER\n",  # no document mark
+        "Anna NNP B-person\nlives VBZ O\n\nBoris NNP B-person\n",  # tags of another scheme, which are not read
+        "-DOCSTART-\n\nAnna\nlives\n\nBoris\n",
+    ],
+)
+def test_conll_columns_are_no_sentences_of_words_and_tags(text, models, tmp_path):
+    answers = answers_to("ner", [models["ner"]], text, tmp_path)
+    assert [(answer["id"], answer["words"]) for answer in answers] == [("0", ["Anna", "lives"]), ("1", ["Boris"])]
+
+
+def test_bad_sentence_of_conll_columns_is_set_aside(models, tmp_path):
+    (tmp_path / "in.txt").write_text("Anna NNP O\nlives O\n\nBoris NNP B-PER\nlives VBZ O\n\nClara NNP B-PER\n")
+    counts = predict("ner", [models["ner"]], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
+    assert (counts.answers, counts.rejected) == (2, 1)
+    answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(answer["id"], answer["words"]) for answer in answers] == [("1", ["Boris", "lives"]), ("2", ["Clara"])]
+
+
+def test_conll_sentence_belongs_to_the_document_mark_before_it(tmp_path):
+    # The first sentence ends without a blank line.
+    (tmp_path / "in.txt").write_text("-DOCSTART- O\nAnna O\n-DOCSTART- O\n\nBoris O\n")
+    with open_rows(str(tmp_path / "in.txt"), "tagging", get_task("ner")) as rows:
+        found = [row.item for row in rows]
+    assert found == [
+        {"id": "0", "words": ("Anna",), "document": 0},
+        {"id": "1", "words": ("Boris",), "document": 1},
+    ]
 
 
 def test_ensemble_averages_probabilities(models, tmp_path):
@@ -177,7 +208,7 @@ def test_next_sentence_gives_both_probabilities(models, tmp_path):
 
 def test_standard_streams_are_read_and_written(models, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO(INPUTS["sst2"] * 3))
-    assert predict("sst2", [models["sst2"]]) == 3
+    assert predict("sst2", [models["sst2"]]).answers == 3
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
@@ -203,7 +234,10 @@ def test_models_are_put_on_the_gpu_where_there_is_one(task, models, monkeypatch)
 def test_gpu_and_cpu_give_the_same_answers(task, models, monkeypatch):
     record = {"nsp": {"text": "the film .", "text_b": "it was fine ."}, "mlm": {"text": "the [MASK] ."}}.get(task)
     if record is None:
-        record = next(read_inputs([INPUTS[task]], load_predictor(task, [models[task]]).form, "here"))
+        record = {
+            "sst2": {"text": "the film was lovely ."},
+            "squad2": {"question": "where does anna live ?", "context": "Anna lives in Rome."},
+        }.get(task, {"text": "Anna lives in Oslo."})
     directory = models.get(task, models["base"])
     (on_gpu,) = load_predictor(task, [directory]).answer([record])
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -223,21 +257,354 @@ def _without_numbers(value):
     ("task", "text", "message"),
     [
         ("mnli", "the film\n\nthe film\n", r"in.txt:1: 1 tab-separated fields, expected text and text_b"),
-        ("mnli", 'a\tb\n{"text": "a"}\n', r"in.txt:2: found text, expected text and text_b; text_b is missing"),
-        ("sst2", "{broken\n", r"in.txt:1: not valid JSON"),
-        ("sst2", '{"text": 3}\n', r"text is 3, expected a text"),
+        ("sst2", '{"text": 3}\n', r"in.txt:1: text is 3, expected a text"),
+        ("sst2", '{"text": "cut\n', r"in.txt:1: not valid JSON"),
         ("swag", "a\tb\n", r"expected a context and two or more endings"),
+        ("sst2", '{"text": "a", "id": 1.5}\n', r"id is 1.5, expected a text or a whole number"),
+        # Files of other tasks and of no task, whose parts must not be taken for texts.
+        ("sst2", "7\tthe film was lovely .\n", r"in.txt:1: 2 tab-separated fields, expected text"),
+        ("mnli", "sentence\tlabel\nthe film\t1\n", r"found the columns sentence, label, expected text and text_b"),
+        ("sst2", "sentence1,sentence2,label\na,b,1\n", r"found the columns sentence1, sentence2, label"),
+        ("sst2", ",video-id,sent1,sent2,ending0\n0,v,a,b,c\n", r"found the columns , video-id, sent1"),
+        ("sst2", "Anna NNP B-PER\nlives VBZ O\n", r"found CoNLL's columns, expected text"),
+        ("sst2", "-DOCSTART-\n\nAnna\n", r"found CoNLL's columns"),
+        ("ner", "Anna\nlives\n\nBoris\n", r"found one word a line; begin the file with a line -DOCSTART-"),
+        ("sst2", '{\n "version": "1.1",\n "data": [\n', r"found one JSON document, expected text"),
+        ("sst2", '{"version": "1.1", "data": []}\n', r"found version, data, expected text"),
+        ("squad1", "index\tsentence\n0\tthe film\n", r"found the columns index, sentence"),
+        ("nsp", "sentence1\tsentence2\na\tb\n", r"found the columns sentence1, sentence2"),
+        ("mlm", "the film\n", r"in.txt:1: mlm: no \[MASK\] in 'the film'"),
     ],
 )
-def test_bad_input_names_its_line_and_leaves_no_output(task, text, message, models, tmp_path):
+def test_file_that_is_no_input_is_refused_and_leaves_no_output(task, text, message, models, tmp_path):
     with pytest.raises(InputError, match=message):
-        answers_to(task, [models[task]], text, tmp_path)
+        answers_to(task, [models.get(task, models["base"])], text, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
-def test_mlm_without_a_mask_is_refused(models, tmp_path):
-    with pytest.raises(InputError, match=r"no \[MASK\] in 'the film'"):
-        answers_to("mlm", [models["base"]], "the film\n", tmp_path)
+def test_csv_of_other_columns_is_refused(models, tmp_path):
+    (tmp_path / "reviews.csv").write_text("number,comment\n1,the film was lovely\n")
+    with pytest.raises(InputError, match=r"reviews.csv:1: found the columns number, comment, expected text"):
+        predict("sst2", [models["sst2"]], str(tmp_path / "reviews.csv"), str(tmp_path / "out.jsonl"))
+
+
+def test_utf16_and_binary_input_is_refused(models, tmp_path):
+    archive = bytes(range(256)) * 40 + b"\nPK\n"
+    for content in ("the film\nthe song\n".encode("utf-16"), archive):
+        (tmp_path / "in.txt").write_bytes(content)
+        with pytest.raises(InputError, match=r"in.txt:1: not UTF-8 text"):
+            predict("sst2", [models["sst2"]], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
+
+
+# --- a task's own files ---
+
+
+def write_official(task, examples, path):
+    """Write labeled examples in the task's official format."""
+    if task.kind == "span":
+        paragraphs = [
+            {
+                "context": e.context,
+                "qas": [
+                    {
+                        "id": f"q{e.example_id}",
+                        "question": e.question,
+                        "answers": [{"text": a.text, "answer_start": a.start} for a in e.answers],
+                    }
+                    | ({"is_impossible": e.is_impossible} if task.has_impossible else {})
+                ],
+            }
+            for e in examples
+        ]
+        version = "v2.0" if task.has_impossible else "1.1"
+        path.write_text(json.dumps({"version": version, "data": [{"title": "t", "paragraphs": paragraphs}]}))
+        return
+    if task.kind == "choice":
+        rows = [["", "video-id", "sent1", "sent2", *(f"ending{n}" for n in range(4)), "label"]]
+        rows += [[e.example_id, "v", e.context, "", *e.endings, e.label] for e in examples]
+        with open(path, "w", newline="") as stream:
+            csv.writer(stream).writerows(rows)
+        return
+    if task.kind == "tagging":
+        lines = ["".join(f"{w} X {t}\n" for w, t in zip(e.words, e.tags)) for e in examples]
+        path.write_text("\n".join(lines))
+        return
+    columns = task.columns
+    names = [columns.index, columns.text_a, columns.text_b, columns.label]
+    rows = [names, *([e.example_id, e.text_a, e.text_b, e.label] for e in examples)]
+    path.write_text("".join("\t".join(str(c) for c, name in zip(row, names) if name) + "\n" for row in rows))
+
+
+OFFICIAL = {"span": "dev.json", "choice": "val.csv", "tagging": "eng.testa"}
+
+
+@pytest.mark.parametrize(
+    ("task_name", "split"),
+    [
+        ("sst2", "dev"),
+        ("stsb", "dev"),
+        ("mnli", "dev_matched"),
+        ("mnli", "dev_mismatched"),
+        ("squad1", "dev"),
+        ("squad2", "dev"),
+        ("swag", "dev"),
+        ("ner", "dev"),
+        ("ner_features", "dev"),
+    ],
+)
+@pytest.mark.parametrize("num_models", [1, 2])
+def test_score_closes_over_what_predict_writes(task_name, split, num_models, models, tmp_path):
+    task = get_task(task_name)
+    offset = 100 if split != "dev_mismatched" else 400
+    examples = [tiny_tasks.example(task_name, offset + index) for index in range(24)]
+    data, output = tmp_path / OFFICIAL.get(task.kind, f"{split}.tsv"), tmp_path / "out.jsonl"
+    write_official(task, examples, data)
+    directories = [models["squad2"], models["squad2 again"]] if task_name == "squad2" else [models[task_name]] * 2
+    counts = predict(task_name, directories[:num_models], str(data), str(output))
+    assert (counts.answers, counts.blank, counts.rejected) == (24, 0, 0)
+    answers = [json.loads(line) for line in output.read_text().splitlines()]
+    kept = {"span": [f"q{e.example_id}" for e in examples], "tagging": [str(n) for n in range(24)]}
+    assert [answer["id"] for answer in answers] == kept.get(task.kind, [e.example_id for e in examples])
+
+    result = score_files(task_name, data, output)
+    assert (result["examples"], result["unknown"], result.get("unanswered", 0)) == (24, 0, 0)
+    by_place = {e.example_id: answer["prediction"] for e, answer in zip(examples, answers)}
+    assert {metric: result[metric] for metric in task.metrics} == pytest.approx(
+        {metric: value for metric, value in score(task_name, examples, by_place).items() if metric in task.metrics}
+    )
+    if not task.feature_based:
+        assert result[task.main_metric] > 50  # learned, so a shift by one row shows
+    if task_name == "squad2":
+        with_odds = score_files(task_name, data, output, output)
+        assert with_odds["best_f1"] >= result["f1"] - 1e-6
+
+
+def test_official_test_file_is_read_without_header_ids_and_labels_as_text(models, tmp_path):
+    content = "index\tsentence\n7\tthe film was lovely .\n9\tthe meal was sour .\n"
+    answers = answers_to("sst2", [models["sst2"]], content, tmp_path)
+    plain = answers_to("sst2", [models["sst2"]], "the film was lovely .\nthe meal was sour .\n", tmp_path)
+    assert [answer["id"] for answer in answers] == ["7", "9"]
+    assert [answer["probabilities"] for answer in answers] == [answer["probabilities"] for answer in plain]
+
+
+@pytest.mark.parametrize("layout", ["parquet", "jsonl", "csv", "arrow", "tsv"])
+def test_hub_files_are_answered_with_their_ids(layout, models, tmp_path):
+    columns = {"premise": ["the film was lovely .", "the meal was sour ."], "hypothesis": ["a song ."] * 2}
+    table = pa.table({**columns, "label": [-1, -1], "idx": [31, 47]})
+    path = tmp_path / f"test-00000-of-00001.{layout}"
+    if layout == "parquet":
+        pq.write_table(table, path)
+    elif layout == "arrow":
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    elif layout == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    else:
+        with open(path, "w", newline="") as stream:
+            writer = csv.DictWriter(stream, table.column_names, delimiter="," if layout == "csv" else "\t")
+            writer.writeheader()
+            writer.writerows(table.to_pylist())
+    predict("mnli", [models["mnli"]], str(path), str(tmp_path / "out.jsonl"))
+    answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    plain = "the film was lovely .\ta song .\nthe meal was sour .\ta song .\n"
+    expected = answers_to("mnli", [models["mnli"]], plain, tmp_path)
+    assert [answer["prediction"] for answer in answers] == [answer["prediction"] for answer in expected]
+    if layout in ("parquet", "jsonl", "arrow"):
+        assert [str(answer["id"]) for answer in answers] == ["31", "47"]
+
+
+def test_squad_json_is_read_from_standard_input(models, tmp_path, monkeypatch):
+    examples = tiny_tasks.task_data("squad1").dev["dev"][:3]
+    write_official(get_task("squad1"), examples, tmp_path / "dev.json")
+    monkeypatch.setattr("sys.stdin", io.StringIO((tmp_path / "dev.json").read_text()))
+    predict("squad1", [models["squad1"]], "-", str(tmp_path / "out.jsonl"))
+    answers = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [answer["id"] for answer in answers] == [f"q{e.example_id}" for e in examples]
+
+
+def test_table_of_standard_input_is_read_beyond_its_first_lines(models, tmp_path, monkeypatch):
+    rows = "".join(f"r{number}\tthe film was lovely .\n" for number in range(700))
+    monkeypatch.setattr("sys.stdin", io.StringIO("index\tsentence\n" + rows))
+    assert predict("sst2", [models["sst2"]], "-", str(tmp_path / "out.jsonl")).answers == 700
+    ids = [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert ids == [f"r{number}" for number in range(700)]
+
+
+# --- ids, blank lines, texts that look like JSON ---
+
+
+def test_blank_lines_do_not_shift_answers(models, tmp_path):
+    answers = answers_to("sst2", [models["sst2"]], "the film was lovely .\n\nthe meal was sour .\n", tmp_path)
+    assert [answer["id"] for answer in answers] == ["0", "1", "2"]
+    assert answers[1] == {"id": "1", "prediction": None, "blank": True}
+    assert [answer["prediction"] for answer in answers] == ["0", None, "1"]
+
+
+def test_answers_with_blank_lines_are_scored(tmp_path):
+    answers = [{"id": "0", "prediction": "0"}, {"id": "1", "prediction": None}, {"id": "2", "prediction": "1"}]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+    (tmp_path / "dev.tsv").write_text("index\tsentence\tlabel\n0\ta\t0\n2\tb\t1\n")
+    result = score_files("sst2", tmp_path / "dev.tsv", tmp_path / "p.jsonl")
+    assert (result["accuracy"], result["unknown"]) == (100.0, 0)
+
+
+def test_ids_of_json_lines_are_kept_and_others_are_line_numbers(models, tmp_path):
+    text = '{"id": "a-1", "text": "a song"}\n{"id": 17, "text": "a song"}\n{"text": "a song"}\n'
+    assert [a["id"] for a in answers_to("sst2", [models["sst2"]], text, tmp_path)] == ["a-1", 17, "2"]
+    given = [{"id": "x", "text": "a song", "text_b": "a film"}, {"text": "a song", "text_b": "a film"}]
+    assert [a["id"] for a in answer_inputs(load_predictor("mnli", [models["mnli"]]), given)] == ["x", "1"]
+
+
+def test_choices_of_different_lengths_keep_their_numbers(models, tmp_path):
+    text = "anna lives .\tthe film .\tthe song .\nanna lives .\tthe film .\tthe song .\tthe meal .\n"
+    assert [a["id"] for a in answers_to("swag", [models["swag"]], text, tmp_path)] == ["0", "1"]
+
+
+def test_text_that_begins_with_a_brace_is_answered(models, tmp_path):
+    text = "the film was lovely .\n{the song} was sour .\n{ \n{}\n"
+    answers = answers_to("sst2", [models["sst2"]], text, tmp_path)
+    assert [answer["id"] for answer in answers] == ["0", "1", "2", "3"]
+    assert all(answer["prediction"] in ("0", "1") for answer in answers)
+    (only,) = answers_to("sst2", [models["sst2"]], "{the song} was sour .\n", tmp_path)
+    assert only["probabilities"] == answers[1]["probabilities"]
+
+
+def test_damaged_row_of_json_lines_is_not_taken_for_a_text(models, tmp_path):
+    source = tmp_path / "in.txt"
+    source.write_text('{"text": "a song"}\nxt": "a song"}\n{"text": "a song"}\n{"tex\n')
+    counts = predict("sst2", [models["sst2"]], str(source), str(tmp_path / "out.jsonl"))
+    assert (counts.answers, counts.rejected) == (2, 2)
+
+
+# --- bad rows ---
+
+
+def test_bad_rows_are_named_and_set_aside_and_the_rest_is_answered(models, tmp_path, caplog):
+    source, target = tmp_path / "in.tsv", tmp_path / "out.jsonl"
+    source.write_bytes(b"a film\ta song\nonly one\n\xff\xfe\tb\na film\ta song\tmore\na meal\ta song\n")
+    command = ["predict", "mnli", "--model", str(models["mnli"]), "--input", str(source), "--output", str(target)]
+    assert main(command) == 1
+    assert [json.loads(line)["id"] for line in target.read_text().splitlines()] == ["0", "4"]
+    rejected = [json.loads(line) for line in (tmp_path / "out.jsonl.rejected.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rejected] == ["1", "2", "3"]
+    assert rejected[0]["line"] == "only one"
+    assert rejected[0]["error"].endswith("in.tsv:2: 1 tab-separated fields, expected text and text_b")
+    assert "in.tsv:3: not UTF-8 text" in rejected[1]["error"]
+    assert "3 of 5 rows are not answered" in caplog.text
+    assert "in.tsv:2: 1 tab-separated fields" in caplog.text
+    source.write_text("a film\ta song\n")
+    assert main(command) == 0
+    assert not (tmp_path / "out.jsonl.rejected.jsonl").exists()
+
+
+def test_bad_row_of_a_task_file_is_set_aside(models, tmp_path):
+    (tmp_path / "test.tsv").write_text("index\tsentence\n5\ta song\n6\n7\ta film\n")
+    counts = predict("sst2", [models["sst2"]], str(tmp_path / "test.tsv"), str(tmp_path / "out.jsonl"))
+    assert (counts.answers, counts.rejected) == (2, 1)
+    (row,) = map(json.loads, (tmp_path / "out.jsonl.rejected.jsonl").read_text().splitlines())
+    assert row["error"].endswith("test.tsv:3: 1 columns, expected 2")
+    ids = [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert ids == ["5", "7"]
+
+
+def test_bad_rows_to_standard_output_are_said(models, monkeypatch, capsys, caplog):
+    monkeypatch.setattr("sys.stdin", io.StringIO("a film\ta song\nonly one\n"))
+    assert predict("mnli", [models["mnli"]]).rejected == 1
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert "not answered: standard input:2: 1 tab-separated fields" in caplog.text
+
+
+def test_input_that_a_model_refuses_is_set_aside_alone(models, tmp_path):
+    lines = ["the [MASK] ."] * 5
+    lines[3] = "no mask"
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    counts = predict("mlm", [models["base"]], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
+    assert (counts.answers, counts.rejected) == (4, 1)
+    (row,) = map(json.loads, (tmp_path / "out.jsonl.rejected.jsonl").read_text().splitlines())
+    assert "in.txt:4: mlm: no [MASK] in 'no mask'" in row["error"]
+
+
+def test_failed_run_leaves_neither_answers_nor_rejected_rows(models, tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text("a film\ta song\nonly one\n" + "a film\ta song\n" * 600)
+    predictor = load_predictor("mnli", [models["mnli"]])
+    answer, calls = predictor.answer, []
+
+    def fail_later(inputs):
+        calls.append(len(inputs))
+        if len(calls) > 1:
+            raise RuntimeError("out of memory")
+        return answer(inputs)
+
+    monkeypatch.setattr(predictor, "answer", fail_later)
+    with pytest.raises(RuntimeError):
+        answer_file(predictor, str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+# --- truncation, memory ---
+
+
+@pytest.mark.parametrize("task", ["sst2", "mnli", "swag", "squad2", "nsp"])
+def test_truncated_inputs_are_counted_and_said(task, models, tmp_path, caplog):
+    long = "the film was lovely . " * 30
+    fields = {
+        "sst2": (["a song ."], [long]),
+        "swag": (["a song .", "the film .", "the meal ."], ["a song .", "the film .", long]),
+        "squad2": (["where was anna ?", "Anna was in Rome."], [f"where was anna ? {long}", "Anna was in Rome."]),
+    }.get(task, (["a song .", "a film ."], ["a song .", long]))
+    (tmp_path / "in.txt").write_text("".join("\t".join(row) + "\n" for row in fields))
+    counts = predict(task, [models.get(task, models["base"])], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
+    short, cut = (json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines())
+    assert counts.truncated == 1
+    assert "truncated" not in short
+    assert cut["truncated"] is True
+    assert "1 of 2 inputs are longer than the model reads and were cut" in caplog.text
+
+
+class _Echo:
+    """A predictor that answers at once."""
+
+    form, data_task = "text", None
+
+    def answer(self, inputs):
+        return [{"id": item["id"], "prediction": item["text"]} for item in inputs]
+
+
+def test_input_is_read_as_answers_are_written(tmp_path, monkeypatch, capsys):
+    unanswered = []
+
+    def lines():
+        for number in range(5000):
+            answered = capsys.readouterr().out.count("\n")
+            unanswered.append((unanswered[-1] if unanswered else 0) + 1 - answered)
+            yield f"text {number}\n"
+
+    monkeypatch.setattr("sys.stdin", lines())
+    assert answer_file(_Echo(), "-", "-").answers == 5000
+    assert max(unanswered) <= 2 * 512 + 1
+
+
+def test_conll_documents_are_read_one_chunk_at_a_time(tmp_path):
+    mark = "-DOCSTART- -X- O O\n\n"
+    (tmp_path / "eng.testb").write_text(mark + (mark + "Anna NNP I-NP B-PER\n\n" * 300) * 6)
+    predictor = load_columns_counter()
+    counts = answer_file(predictor, str(tmp_path / "eng.testb"), str(tmp_path / "out.jsonl"))
+    assert counts.answers == 1800
+    assert predictor.sizes == [600, 600, 600]  # whole documents
+
+
+def load_columns_counter():
+    class Counter:
+        form, data_task = "tagging", get_task("ner")
+
+        def __init__(self):
+            self.sizes = []
+
+        def answer(self, inputs):
+            self.sizes.append(len(inputs))
+            return [{"id": item["id"], "prediction": []} for item in inputs]
+
+    return Counter()
 
 
 def test_model_of_another_task_is_refused(models):

@@ -34,6 +34,24 @@ def test_classification_metrics_equal_scikit_learn(seed, classes):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_multilabel_metrics_equal_scikit_learn(seed):
+    rng = np.random.default_rng(seed)
+    labels = [str(number) for number in range(2 + seed % 4)]
+    gold, predicted = rng.random((2, 3 + seed, len(labels))) < rng.random((2, 1, len(labels)))
+    texts = [[tuple(np.asarray(labels)[row]) for row in rows] for rows in (gold, predicted)]
+    scores = glue.multilabel_f1(*texts, labels)
+    for average in ("micro", "macro"):
+        expected = 100 * sklearn.metrics.f1_score(gold, predicted, average=average, zero_division=0)
+        assert scores[f"{average}_f1"] == pytest.approx(expected, abs=1e-6)
+    assert glue.accuracy(*texts) == pytest.approx(100 * sklearn.metrics.accuracy_score(gold, predicted))
+
+
+def test_exact_match_counts_whole_questions():
+    ids = ["0-0-0", "0-0-1", "0-1-0", "1-0-0", "1-0-1"]
+    assert glue.grouped_exact_match(ids, "11010", "11011") == pytest.approx(100 * 2 / 3)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_correlations_equal_scipy_with_ties_and_without(seed):
     rng = np.random.default_rng(seed)
     gold = rng.normal(size=3 + 7 * seed)

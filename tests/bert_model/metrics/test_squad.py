@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bert_model.cli import main
 from bert_model.metrics import score
 from bert_model.metrics.score import score_files, trivial_baseline, trivial_predictions
 from bert_model.metrics.squad import best_threshold, normalize_answer, overlapping_sentence, raw_scores, token_f1
@@ -136,6 +137,17 @@ def test_question_whose_only_answer_is_misplaced_still_counts(tmp_path):
     (tmp_path / "p.json").write_text('{"a": "cat"}')
     result = score_files("squad1", data, tmp_path / "p.json")
     assert (result["examples"], result["exact_match"]) == (1, 100.0)
+
+
+def test_questions_left_out_of_a_score_are_counted_and_said(tmp_path, capsys):
+    without = [SpanExample(name, "T", "A cat sat.", "Who?", (), False) for name in "bcdefgh"]
+    data = write_squad(tmp_path / "dev.json", question("a", "A cat"), *without)
+    (tmp_path / "p.json").write_text(json.dumps(dict.fromkeys("abcdefgh", "cat")))
+    assert main(["score", "squad1", "--data", str(data), "--predictions", str(tmp_path / "p.json")]) == 0
+    said = capsys.readouterr()
+    assert "dev.json: questions without a usable answer: 7" in said.err
+    result = json.loads(said.out)
+    assert (result["examples"], result["defects"]["questions without a usable answer"]) == (1, 7)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from torch.nn import functional
 
 from bert_model.model.bert import BertForPreTraining, gather_positions, new_model
 from bert_model.model.config import BertConfig
-from bert_model.model.cpu_kernels import fast_dropout
+from bert_model.model.cpu_kernels import cpu_settings, fast_dropout
 
 transformers = pytest.importorskip("transformers")
 
 TOLERANCE = 1e-5
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu")
 
 
 def small_config(**changes: Any) -> BertConfig:
@@ -53,7 +54,7 @@ def batch(padded: bool) -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
+@pytest.mark.parametrize("hidden_act", ACTIVATIONS)
 @pytest.mark.parametrize("padded", [False, True])
 def test_hidden_states_attentions_and_logits_equal_transformers(hidden_act: str, padded: bool) -> None:
     ours, theirs = pair(small_config(hidden_act=hidden_act))
@@ -132,6 +133,22 @@ def test_gradients_at_masked_positions_equal_transformers(padded: bool, unpadded
     (sums[0] / counts[0] + sums[1] / counts[1]).backward()
     for name, parameter in ours.named_parameters():
         torch.testing.assert_close(parameter.grad, gradients[name], atol=TOLERANCE, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("hidden_act", ACTIVATIONS)
+def test_onednn_computes_every_activation_and_its_gradient(hidden_act: str) -> None:
+    ours, theirs = pair(small_config(hidden_act=hidden_act))
+    inputs = batch(False)
+    with cpu_settings(onednn=[(128, 128), (512, 128), (128, 512), (90, 128)]):
+        found = ours(**inputs).prediction_logits
+        found.square().sum().backward()
+    expected = theirs(**inputs).prediction_logits
+    expected.square().sum().backward()
+    torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=TOLERANCE)
+    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        if parameter.grad is not None:
+            torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-3, rtol=1e-3, msg=name)
 
 
 @pytest.mark.parametrize("attention", ["bidirectional", "causal"])

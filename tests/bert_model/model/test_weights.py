@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,13 @@ from safetensors.torch import load_file, save_file
 
 from bert_model.model.bert import BertForPreTraining, BertModel, new_model
 from bert_model.model.config import BertConfig
-from bert_model.model.heads import BertForSequenceClassification, BertForTokenClassification
-from bert_model.model.weights import HEADS, load_model, save_model
+from bert_model.model.heads import (
+    BertForMultipleChoice,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
+from bert_model.model.weights import CLASSIFIER, HEADS, MASKED_LM, NEXT_SENTENCE, POOLER, load_model, save_model
 from bert_pipeline.errors import InputError, UsageError
 
 CONFIG = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32)
@@ -169,19 +175,6 @@ def test_left_to_right_language_model_is_read_as_causal(tmp_path: Path) -> None:
         torch.testing.assert_close(ours.eval()(ids).prediction_logits, theirs(ids).logits, atol=1e-5, rtol=1e-5)
 
 
-def test_tensor_names_of_older_releases_are_renamed(saved: Path) -> None:
-    def age(tensors: dict[str, torch.Tensor]) -> None:
-        for name in list(tensors):
-            if "LayerNorm" in name:
-                old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
-                tensors[old] = tensors.pop(name)
-        tensors["bert.embeddings.position_ids"] = torch.arange(32)
-        tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].clone()
-
-    rewrite(saved, age)
-    assert same(load_model(BertForPreTraining, saved)[0], new_model(BertForPreTraining, CONFIG, seed=1))
-
-
 def test_heads_are_created_and_dropped_by_architecture_pair(saved: Path) -> None:
     model, report = load_model(BertForSequenceClassification, saved, num_labels=3, seed=4)
     assert report.created == ("classifier.bias", "classifier.weight")
@@ -223,10 +216,7 @@ QUERY = "bert.encoder.layer.1.attention.self.query.weight"
             rf"{QUERY} has shape \(3, 4\), expected \(128, 128\)",
         ),
         (lambda tensors: tensors.pop("cls.predictions.bias"), "missing cls.predictions.bias"),
-        (
-            lambda tensors: tensors.update({"cls.predictions.decoder.weight": torch.zeros(60, 128)}),
-            "cls.predictions.decoder.weight differs",
-        ),
+        (lambda tensors: tensors.update({"bert.adapter.weight": torch.zeros(1)}), "unexpected bert.adapter.weight"),
     ],
 )
 def test_tensor_of_wrong_shape_is_named(saved: Path, change: Any, message: str) -> None:
@@ -241,11 +231,162 @@ def test_classifier_with_another_number_of_labels_is_refused(tmp_path: Path) -> 
         load_model(BertForSequenceClassification, tmp_path, num_labels=3)
 
 
-def test_unknown_architecture_is_refused(saved: Path) -> None:
-    document = json.loads((saved / "config.json").read_text())
-    (saved / "config.json").write_text(json.dumps(document | {"architectures": ["BertForEverything"]}))
-    with pytest.raises(InputError, match="BertForEverything"):
+Tensors = dict[str, torch.Tensor]
+
+
+def without(tensors: Tensors, *prefixes: str) -> Tensors:
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
+
+
+def hub(tensors: Tensors) -> Tensors:
+    """The tensors of google-bert/bert-base-uncased on the hub."""
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        for name, tensor in without(tensors, "cls.predictions.decoder.bias").items()
+    }
+    return {"bert.embeddings.position_ids": torch.arange(32)[None], **old}
+
+
+def prefixed(tensors: Tensors) -> Tensors:
+    return {f"module.{name}": tensor for name, tensor in tensors.items()}
+
+
+def headless(tensors: Tensors) -> Tensors:
+    return {name.removeprefix("bert."): tensor for name, tensor in without(tensors, "cls.").items()}
+
+
+PRETRAINING = {POOLER, MASKED_LM, NEXT_SENTENCE}
+LAYOUTS: dict[str, tuple[Callable[[Tensors], Tensors], list[str] | None, set[str]]] = {
+    "hub": (hub, ["BertForMaskedLM"], PRETRAINING),
+    "data_parallel": (lambda tensors: prefixed(hub(tensors)), None, PRETRAINING),
+    "headless": (lambda tensors: headless(hub(tensors)), ["BertForPreTraining"], {POOLER}),
+    "without_pooler": (
+        lambda tensors: without(tensors, "bert.pooler.", "cls.seq_relationship."),
+        ["BertForPreTraining"],
+        {MASKED_LM},
+    ),
+    "without_decoder": (lambda tensors: without(tensors, "cls.predictions.decoder."), [], PRETRAINING),
+    "decoder_alone": (
+        lambda tensors: without(tensors, "bert.embeddings.word_", "cls.predictions.bias"),
+        None,
+        PRETRAINING,
+    ),
+    "unknown_class": (dict, ["BertForEverything"], PRETRAINING),
+}
+"""A change of a BertForPreTraining's tensors, the `architectures` of config.json, and the heads that remain."""
+
+SIX_CLASSES = (
+    BertModel,
+    BertForPreTraining,
+    BertForSequenceClassification,
+    BertForMultipleChoice,
+    BertForQuestionAnswering,
+    BertForTokenClassification,
+)
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    """A BertForPreTraining of transformers, with weights large enough for differences to show."""
+    transformers = pytest.importorskip("transformers")
+    shape = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    torch.manual_seed(1)
+    return transformers.BertForPreTraining(
+        transformers.BertConfig(**shape, intermediate_size=64, max_position_embeddings=32, initializer_range=0.3)
+    ).eval()
+
+
+def write_layout(theirs: Any, layout: str, directory: Path) -> set[str]:
+    """Write a model of transformers in a layout and return the heads that it has there."""
+    change, architectures, heads = LAYOUTS[layout]
+    tensors = change({name: tensor.clone() for name, tensor in theirs.state_dict().items()})
+    save_file(tensors, directory / "model.safetensors")
+    document = theirs.config.to_dict()
+    del document["architectures"]
+    document |= {} if architectures is None else {"architectures": architectures}
+    (directory / "config.json").write_text(json.dumps(document))
+    return heads
+
+
+def heads_of(names: tuple[str, ...]) -> set[str]:
+    return {head for heads in HEADS.values() for head in heads if any(name.startswith(head) for name in names)}
+
+
+@pytest.mark.parametrize("model_class", SIX_CLASSES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tensors_decide_what_is_loaded(
+    layout: str, model_class: Any, theirs: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    held, wanted = write_layout(theirs, layout, tmp_path), set(HEADS[model_class.__name__])
+    caplog.set_level("INFO")
+    model, report = load_model(model_class, tmp_path)
+    assert caplog.messages == [f"{tmp_path}: {report}"]
+    assert (heads_of(report.created), heads_of(report.dropped)) == (wanted - held, held - wanted)
+    ids = torch.randint(5, 60, (2, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected, hidden = theirs(ids), theirs.bert(ids).last_hidden_state
+        pairs = [(getattr(model.eval(), "bert", model)(ids).sequence_output, hidden)]
+        if model_class is BertForPreTraining and held >= {MASKED_LM}:
+            pairs += [(model(ids).prediction_logits, expected.prediction_logits)]
+        if model_class is BertForPreTraining and held >= {POOLER, NEXT_SENTENCE}:
+            pairs += [(model(ids).seq_relationship_logits, expected.seq_relationship_logits)]
+    for found, other in pairs:
+        torch.testing.assert_close(found, other, atol=1e-5, rtol=1e-5)
+
+
+def test_report_names_what_is_ignored_and_new(theirs: Any, tmp_path: Path) -> None:
+    write_layout(theirs, "hub", tmp_path)
+    _, report = load_model(BertForTokenClassification, tmp_path)
+    assert str(report) == (
+        "37 tensors used, 10 (bert.embeddings.position_ids, bert.pooler, cls.predictions, cls.seq_relationship) "
+        "ignored, 2 (classifier) newly initialized"
+    )
+
+
+def test_untied_decoder_is_refused_where_it_is_used(saved: Path) -> None:
+    rewrite(saved, lambda tensors: tensors.update({"cls.predictions.decoder.weight": torch.zeros(60, 128)}))
+    with pytest.raises(InputError, match=r"decoder\.weight differs from bert\.embeddings\.word_embeddings\.weight"):
         load_model(BertForPreTraining, saved)
+    _, report = load_model(BertForSequenceClassification, saved)
+    assert "cls.predictions.decoder.weight" in report.dropped
+
+
+@pytest.mark.parametrize("architectures", [None, ["BertModel"], ["BertForEverything"]])
+@pytest.mark.parametrize("model_class", [BertForSequenceClassification, BertForTokenClassification])
+def test_unnamed_task_head_is_told_by_its_pooler(saved: Path, model_class: Any, architectures: Any) -> None:
+    save_model(new_model(model_class, CONFIG, seed=1), saved, make_tokenizer(60))
+    document = json.loads((saved / "config.json").read_text()) | {"architectures": architectures}
+    (saved / "config.json").write_text(json.dumps(document))
+    assert not load_model(model_class, saved)[1].created
+    _, report = load_model(model_class, saved, new_task_head=True)
+    assert heads_of(report.created) == heads_of(report.dropped) == {CLASSIFIER}
+
+
+def test_heads_of_two_tasks_are_refused_by_name(saved: Path) -> None:
+    rewrite(
+        saved, lambda tensors: tensors.update({"classifier.weight": torch.zeros(1), "qa_outputs.bias": torch.zeros(1)})
+    )
+    with pytest.raises(InputError, match=r"holds the heads .*classifier.*qa_outputs"):
+        load_model(BertModel, saved)
+
+
+def test_non_finite_weights_are_refused_by_name(saved: Path) -> None:
+    def spoil(tensors: Tensors) -> None:
+        tensors["bert.embeddings.word_embeddings.weight"][59, 3] = float("nan")  # a token that the data may not have
+        tensors["cls.predictions.bias"][7] = float("-inf")
+
+    rewrite(saved, spoil)
+    for model_class in SIX_CLASSES:
+        with pytest.raises(
+            InputError, match=r"not finite: bert\.embeddings\.word_embeddings\.weight, cls\.predictions"
+        ):
+            load_model(model_class, saved)
+
+
+def test_tensor_that_is_stored_twice_is_refused(saved: Path) -> None:
+    rewrite(saved, lambda tensors: tensors.update({f"module.{QUERY}": torch.zeros(128, 128)}))
+    with pytest.raises(InputError, match=f"module.{QUERY} is stored twice"):
+        load_model(BertModel, saved)
 
 
 class Planted:

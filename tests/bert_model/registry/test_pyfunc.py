@@ -91,7 +91,8 @@ def test_http_server_answers_and_refuses_a_wrong_schema(served):
     good = client.post("/invocations", json={"dataframe_records": [INPUTS["sst2"], {"text": "the meal was sour ."}]})
     assert good.status_code == 200
     answers = json.loads(good.text)["predictions"]
-    assert [set(answer) for answer in answers] == [{"label", "probabilities"}] * 2
+    assert [set(answer) for answer in answers] == [{"id", "prediction", "label", "probabilities"}] * 2
+    assert [answer["id"] for answer in answers] == ["0", "1"]
     bad = client.post("/invocations", json={"dataframe_records": [{"sentence": "the film"}]})
     assert bad.status_code == 400
     assert "text" in bad.text
@@ -100,7 +101,8 @@ def test_http_server_answers_and_refuses_a_wrong_schema(served):
 def test_registered_model_predicts_and_is_fine_tuned_by_its_uri(served, tmp_path):
     name = f"models:/{operations.model_name('tiny', 'sst2')}@candidate"
     (tmp_path / "in.txt").write_text(INPUTS["sst2"]["text"] + "\n")
-    assert predict("sst2", [resolve_model(name)], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl")) == 1
+    counts = predict("sst2", [resolve_model(name)], str(tmp_path / "in.txt"), str(tmp_path / "out.jsonl"))
+    assert counts.answers == 1
     (expected,) = load_predictor("sst2", [served["sst2"]]).answer([INPUTS["sst2"]])
     assert json.loads((tmp_path / "out.jsonl").read_text()) == expected
     with WorkerPool(num_workers=0) as pool:

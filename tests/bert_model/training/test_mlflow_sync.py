@@ -181,6 +181,31 @@ def test_copy_interrupted_anywhere_continues_without_duplicates(
     assert store.get_run(run_id).info.status == "FINISHED"
 
 
+def test_params_of_a_failed_request_are_sent_again(store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, failures = mlflow_sync.open_client, [ConnectionError("connection refused")]
+
+    class FailingOnce:
+        def __init__(self, uri: str) -> None:
+            self.client = real(uri)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.client, name)
+
+        def log_batch(self, *arguments: Any, **settings: Any) -> None:
+            if settings.get("params") and failures:
+                raise failures.pop()
+            self.client.log_batch(*arguments, **settings)
+
+    monkeypatch.setattr(mlflow_sync, "open_client", FailingOnce)
+    run = open_tracker(tmp_path / "run", params={"seed": "7"})
+    run.record("train", 1, {"train/loss": 3.0})
+    run.flush(20)  # the first copy fails
+    assert run.flush(20)
+    run.close()
+    assert not failures
+    assert store.get_run(sync_state(tmp_path / "run")["run_id"]).data.params["seed"] == "7"
+
+
 def test_failed_request_is_repeated_by_the_same_training(
     store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

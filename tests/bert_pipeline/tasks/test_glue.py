@@ -1,14 +1,14 @@
 """GLUE's tab-separated files."""
 
+import dataclasses
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.tasks.catalogue import TASKS
-from bert_pipeline.tasks.example import TextExample
-from bert_pipeline.tasks.glue import Columns, read_text_examples
+from bert_pipeline.tasks.catalogue import TASKS, Columns
+from bert_pipeline.tasks.example import Reading, TextExample
+from bert_pipeline.tasks.glue import read_text_examples
 from bert_pipeline.tasks.task import read_examples
 
 PAIR = Columns(text_b="sentence2")
@@ -19,12 +19,17 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
+def read(path: Path, columns: Columns, **options: int) -> list[TextExample]:
+    task = dataclasses.replace(TASKS["wnli"], columns=columns, **options)
+    return read_examples(task, path)
+
+
 def test_quotes_are_plain_text(tmp_path):
     file = write(
         tmp_path / "train.tsv",
         'index\tsentence1\tsentence2\tlabel\n0\t"an opened quote\ttext\t0\n1\tplain\tand "closed\t1\n2\t"a"\t""\t0\n',
     )
-    examples = read_text_examples(file, columns=PAIR, labels=("0", "1")).examples
+    examples = read(file, PAIR)
     assert [example.text_a for example in examples] == ['"an opened quote', "plain", '"a"']
     assert [example.text_b for example in examples] == ["text", 'and "closed', '""']
 
@@ -40,16 +45,14 @@ def test_quotes_are_plain_text(tmp_path):
     ids=["byte-order mark", "no final newline", "carriage returns", "blank lines at the end"],
 )
 def test_variants_of_the_same_file_read_the_same(tmp_path, content):
-    examples = read_text_examples(
-        write(tmp_path / "dev.tsv", content), columns=Columns(text_a="sentence"), labels=("0", "1")
-    ).examples
+    examples = read(write(tmp_path / "dev.tsv", content), Columns(text_a="sentence"))
     assert examples == [TextExample("0", "a", None, "0"), TextExample("1", "b", None, "1")]
 
 
 def test_unicode_line_separators_and_long_fields_stay_inside_a_field(tmp_path):
     text = "one\u2028two\x85three\x0bfour\rfive " + "x" * 200_000
     file = write(tmp_path / "dev.tsv", f"sentence\tlabel\n{text}\t1\n".encode())
-    (example,) = read_text_examples(file, columns=Columns(text_a="sentence"), labels=("0", "1")).examples
+    (example,) = read(file, Columns(text_a="sentence"))
     assert example.text_a == text
 
 
@@ -60,7 +63,7 @@ def test_cola_is_read_without_a_header_and_with_one(tmp_path):
         TextExample("0", "The sailors rode.", None, "1"),
         TextExample("1", "The sailors breeze rode.", None, "0"),
     ]
-    assert read_examples(TASKS["cola"], test, labeled=False) == [TextExample("7", "Bill whistled.", None, None)]
+    assert read_examples(TASKS["cola"], test, labeled=None) == [TextExample("7", "Bill whistled.", None, None)]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +110,7 @@ def test_cola_is_read_without_a_header_and_with_one(tmp_path):
 )
 def test_both_layouts_of_a_test_file_are_read(tmp_path, task, unlabeled, labeled, texts, label):
     for content, expected in ((unlabeled, None), (labeled, label)):
-        (example,) = read_examples(TASKS[task], write(tmp_path / "test.tsv", content + "\n"), labeled=False)
+        (example,) = read_examples(TASKS[task], write(tmp_path / "test.tsv", content + "\n"), labeled=None)
         assert (example.text_a, example.text_b) == texts
         assert (example.example_id, example.label) == ("0", expected)
 
@@ -120,8 +123,9 @@ def test_rows_with_one_and_with_five_annotators_may_mix(tmp_path):
         "1\tc\td\tneutral\tentailment\tneutral\tentailment\tentailment\tentailment\n"
         "2\te\tf\tneutral\tentailment\tcontradiction\tneutral\tentailment\t-\n",
     )
-    reading = read_text_examples(file, columns=TASKS["mnli"].columns, labels=("contradiction", "entailment", "neutral"))
-    assert [(example.text_a, example.label) for example in reading.examples] == [("a", "neutral"), ("c", "entailment")]
+    reading = Reading()
+    examples = read_text_examples(TASKS["mnli"], [file], reading)
+    assert [(example.text_a, example.label) for example in examples] == [("a", "neutral"), ("c", "entailment")]
     assert reading.counts == {"rows without a gold label": 1}
 
 
@@ -138,7 +142,7 @@ def test_rows_with_one_and_with_five_annotators_may_mix(tmp_path):
 def test_defective_row_is_named_with_file_line_found_and_expected(tmp_path, row, message):
     file = write(tmp_path / "train.tsv", f"index\tsentence1\tsentence2\tlabel\n0\ta\tb\t0\n{row}\n2\ta\tb\t0\n")
     with pytest.raises(InputError, match=message):
-        read_text_examples(file, columns=PAIR, labels=("0", "1"))
+        read(file, PAIR)
 
 
 @pytest.mark.parametrize("score", ["5.001", "-0.5", "nan", "inf", "", "three"])
@@ -152,11 +156,11 @@ def test_known_incomplete_rows_are_counted_and_more_are_refused(tmp_path):
     good, bad = "1\t1\t2\ta\tb\t0\n", '"\tWas it so?\t0\n'
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     file = write(tmp_path / "train.tsv", header + good + bad + bad)
-    options: dict[str, Any] = {"columns": TASKS["qqp"].columns, "labels": ("0", "1")}
-    reading = read_text_examples(file, **options, incomplete_rows=2)
-    assert (len(reading.examples), reading.counts) == (1, {"incomplete rows": 2})
+    reading = Reading(incomplete_rows=2)
+    assert len(list(read_text_examples(TASKS["qqp"], [file], reading))) == 1
+    assert reading.counts == {"incomplete rows": 2}
     with pytest.raises(InputError, match=r"train.tsv:4: 3 columns, expected 6"):
-        read_text_examples(file, **options, incomplete_rows=1)
+        read(file, TASKS["qqp"].columns, incomplete_rows=1)
 
 
 @pytest.mark.parametrize(
@@ -175,12 +179,12 @@ def test_known_incomplete_rows_are_counted_and_more_are_refused(tmp_path):
 )
 def test_file_of_another_kind_is_refused(tmp_path, content, message):
     with pytest.raises(InputError, match=message):
-        read_text_examples(write(tmp_path / "dev.tsv", content), columns=PAIR, labels=("0", "1"))
+        read(write(tmp_path / "dev.tsv", content), PAIR)
 
 
 def test_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"gone.tsv: cannot be read \(No such file"):
-        read_text_examples(tmp_path / "gone.tsv", columns=PAIR, labels=("0", "1"))
+        read(tmp_path / "gone.tsv", PAIR)
 
 
 @pytest.mark.real_data
@@ -208,7 +212,7 @@ def test_missing_file_is_named(tmp_path):
 )
 def test_real_files_are_read_whole(real_data, task, file, rows):
     unlabeled = "test.tsv" in file or "AX" in file
-    examples = read_examples(TASKS[task], real_data / "glue" / file, labeled=not unlabeled)
+    examples = read_examples(TASKS[task], real_data / "glue" / file, labeled=None if unlabeled else True)
     assert len(examples) == rows
     assert all((example.label is None) == unlabeled for example in examples)
     assert all(example.text_a and (example.text_b is not None) == TASKS[task].pair for example in examples)

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.tasks.catalogue import NER_LABELS
+from bert_pipeline.tasks.catalogue import NER_LABELS, TASKS
 from bert_pipeline.tasks.example import TaggedExample
-from bert_pipeline.tasks.ner import documents, read_tagged_examples, to_iob2
+from bert_pipeline.tasks.ner import documents, to_iob2
+from bert_pipeline.tasks.task import read_examples
 
 
 def write(folder: Path, content: str) -> Path:
@@ -34,7 +35,7 @@ EU NNP I-NP I-ORG"""
 
 
 def test_documents_sentences_and_tags_are_read_as_iob2(tmp_path):
-    examples = read_tagged_examples(write(tmp_path, IOB1), labels=NER_LABELS).examples
+    examples = read_examples(TASKS["ner"], write(tmp_path, IOB1))
     assert examples == [
         TaggedExample(
             "0", 0, ("EU", "rejects", "Boris", "Becker", "Steffi"), ("B-ORG", "O", "B-PER", "I-PER", "B-PER")
@@ -50,8 +51,8 @@ def test_both_schemes_of_the_same_sentences_read_the_same(tmp_path):
     iob2 = iob2.replace("Peter NNP I-NP I-", "Peter NNP I-NP B-").replace("Berlin NNP I-NP I-", "Berlin NNP I-NP B-")
     assert iob2 != IOB1
     (tmp_path / "other").mkdir()
-    one = read_tagged_examples(write(tmp_path, IOB1), labels=NER_LABELS)
-    two = read_tagged_examples(write(tmp_path / "other", iob2), labels=NER_LABELS)
+    one = read_examples(TASKS["ner"], write(tmp_path, IOB1))
+    two = read_examples(TASKS["ner"], write(tmp_path / "other", iob2))
     assert one == two
 
 
@@ -69,22 +70,22 @@ def test_iob2_is_unchanged():
 
 def test_docstart_may_follow_its_document(tmp_path):
     content = "a O\n\n-DOCSTART- O\n\nb O\n\nc O\n\n-DOCSTART- O\n"
-    examples = read_tagged_examples(write(tmp_path, content), labels=("O", "B-X", "I-X")).examples
+    examples = read_examples(TASKS["ner"], write(tmp_path, content))
     assert [example.document for example in examples] == [0, 1, 1]
 
 
 def test_no_break_space_is_part_of_a_word(tmp_path):
     content = "10\u00a0000\tO\nParis\tB-LOC\n"
-    (example,) = read_tagged_examples(write(tmp_path, content), labels=NER_LABELS).examples
+    (example,) = read_examples(TASKS["ner"], write(tmp_path, content))
     assert example.words == ("10\u00a0000", "Paris")
 
 
 def test_words_without_tags_are_read_when_tags_are_not_required(tmp_path):
     file = write(tmp_path, "Paris\nis\n\nbig\n")
-    examples = read_tagged_examples(file, labels=NER_LABELS, require_tags=False).examples
+    examples = read_examples(TASKS["ner"], file, labeled=None)
     assert [(example.words, example.tags) for example in examples] == [(("Paris", "is"), None), (("big",), None)]
     with pytest.raises(InputError, match=r"eng.train:1: 1 column, expected a word and its tag"):
-        read_tagged_examples(file, labels=NER_LABELS)
+        read_examples(TASKS["ner"], file)
 
 
 @pytest.mark.parametrize(
@@ -100,12 +101,12 @@ def test_words_without_tags_are_read_when_tags_are_not_required(tmp_path):
 )
 def test_defective_line_is_named_with_found_and_expected(tmp_path, content, message):
     with pytest.raises(InputError, match=message):
-        read_tagged_examples(write(tmp_path, content), labels=NER_LABELS)
+        read_examples(TASKS["ner"], write(tmp_path, content))
 
 
 @pytest.mark.real_data
 def test_real_file_has_the_published_counts(real_data):
-    examples = read_tagged_examples(real_data / "conll2003" / "eng.testa", labels=NER_LABELS).examples
+    examples = read_examples(TASKS["ner"], real_data / "conll2003" / "eng.testa")
     assert len({example.document for example in examples}) == 216
     assert sum(len(example.words) for example in examples) == 51362
     starts = [tag for example in examples for tag in example.tags if tag.startswith("B-")]

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.tasks.example import Answer, SpanExample
+from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.example import Answer, Reading, SpanExample
 from bert_pipeline.tasks.squad import MISPLACED, MOVED, NO_OFFSET, WITHOUT_ANSWER, is_version_2, read_span_examples
+from bert_pipeline.tasks.task import read_examples
 
 CONTEXT = "The tower is red. The house is green and red."
 
@@ -25,13 +27,16 @@ def write(folder: Path, questions: list[Any], version: str = "1.1", **top: Any) 
     return path
 
 
+def read(file: Path, task: str = "squad1", *, for_training: bool = False) -> tuple[list[SpanExample], dict[str, int]]:
+    reading = Reading(for_training=for_training)
+    return list(read_span_examples(TASKS[task], [file], reading)), reading.counts
+
+
 def test_version_1_1_is_read_with_all_answers(tmp_path):
     file = write(tmp_path, [question("q", ("green", 31), ("green and red", 31))])
-    reading = read_span_examples(file, has_impossible=False)
-    assert reading.examples == [
-        SpanExample("q", "T", CONTEXT, "q?", (Answer("green", 31), Answer("green and red", 31)), False)
-    ]
-    assert reading.counts == {}
+    examples, counts = read(file)
+    assert examples == [SpanExample("q", "T", CONTEXT, "q?", (Answer("green", 31), Answer("green and red", 31)), False)]
+    assert counts == {}
 
 
 def test_version_2_0_keeps_unanswerable_questions(tmp_path):
@@ -43,7 +48,7 @@ def test_version_2_0_keeps_unanswerable_questions(tmp_path):
         ],
         version="v2.0",
     )
-    examples = read_span_examples(file, has_impossible=True, for_training=True).examples
+    examples, _ = read(file, "squad2", for_training=True)
     assert [(example.example_id, example.is_impossible, len(example.answers)) for example in examples] == [
         ("yes", False, 1),
         ("no", True, 0),
@@ -61,16 +66,16 @@ def test_misplaced_answers_are_counted_never_silent(tmp_path):
             question("partly", ("red", 12), ("red", 13)),
         ],
     )
-    training = read_span_examples(file, has_impossible=False, for_training=True)
-    assert [(example.example_id, example.answers) for example in training.examples] == [
+    training, counts = read(file, for_training=True)
+    assert [(example.example_id, example.answers) for example in training] == [
         ("only", (Answer("green", 31),)),
         ("partly", (Answer("red", 13),)),
     ]
-    assert training.counts == {MOVED: 1, MISPLACED: 4, WITHOUT_ANSWER: 3}
-    scoring = read_span_examples(file, has_impossible=False)
-    assert len(scoring.examples) == 5
-    assert scoring.examples[1].answers == (Answer("red", NO_OFFSET),)
-    assert scoring.counts == {MOVED: 1, MISPLACED: 4}
+    assert counts == {MOVED: 1, MISPLACED: 4, WITHOUT_ANSWER: 3}
+    scoring, counts = read(file)
+    assert len(scoring) == 5
+    assert scoring[1].answers == (Answer("red", NO_OFFSET),)
+    assert counts == {MOVED: 1, MISPLACED: 4}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +91,7 @@ def test_version_is_told_by_content(tmp_path, version, questions, expected):
     file = write(tmp_path, questions, version=version)
     assert is_version_2(file) is expected
     with pytest.raises(InputError, match=r"use squad1" if not expected else r"use squad2"):
-        read_span_examples(file, has_impossible=not expected)
+        read(file, "squad1" if expected else "squad2")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +110,7 @@ def test_version_is_told_by_content(tmp_path, version, questions, expected):
 )
 def test_defective_question_is_named(tmp_path, questions, message):
     with pytest.raises(InputError, match=message):
-        read_span_examples(write(tmp_path, questions), has_impossible=False)
+        read_examples(TASKS["squad1"], write(tmp_path, questions))
 
 
 @pytest.mark.parametrize(
@@ -123,16 +128,16 @@ def test_file_that_is_not_squad_is_refused(tmp_path, content, message):
     file = tmp_path / "file.json"
     file.write_bytes(content)
     with pytest.raises(InputError, match=message):
-        read_span_examples(file, has_impossible=False)
+        read(file)
 
 
 @pytest.mark.real_data
 def test_real_files_are_read_whole(real_data):
-    one = read_span_examples(real_data / "squad" / "xquad.en.json", has_impossible=False, for_training=True)
-    two = read_span_examples(real_data / "squad" / "dev-v2.0.json", has_impossible=True, for_training=True)
-    assert (len(one.examples), one.counts) == (1190, {})
-    assert (len(two.examples), two.counts) == (6078, {})
-    assert sum(example.is_impossible for example in two.examples) == 3168
-    assert len({example.title for example in one.examples}) == 48
-    for example in (*one.examples, *two.examples):
+    one, one_counts = read(real_data / "squad" / "xquad.en.json", for_training=True)
+    two, two_counts = read(real_data / "squad" / "dev-v2.0.json", "squad2", for_training=True)
+    assert (len(one), one_counts) == (1190, {})
+    assert (len(two), two_counts) == (6078, {})
+    assert sum(example.is_impossible for example in two) == 3168
+    assert len({example.title for example in one}) == 48
+    for example in (*one, *two):
         assert all(example.context[a.start : a.start + len(a.text)] == a.text for a in example.answers)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.tasks.catalogue import TASKS
 from bert_pipeline.tasks.example import ChoiceExample
-from bert_pipeline.tasks.swag import read_choice_examples
+from bert_pipeline.tasks.task import read_examples
 
 HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
 
@@ -18,7 +19,7 @@ def write(path: Path, content: str) -> Path:
 
 def test_quoted_commas_quotes_and_line_ends_are_part_of_a_field(tmp_path):
     row = '7,v1,3,"She ""sits"". He","She ""sits"".",He,gold,"runs, then stops.","says\n""no"".",c.,d.,2\n'
-    assert read_choice_examples(write(tmp_path / "train.csv", HEADER + row)).examples == [
+    assert read_examples(TASKS["swag"], write(tmp_path / "train.csv", HEADER + row)) == [
         ChoiceExample("7", 'She "sits".', ("He runs, then stops.", 'He says\n"no".', "He c.", "He d."), 2, "v1")
     ]
 
@@ -26,15 +27,15 @@ def test_quoted_commas_quotes_and_line_ends_are_part_of_a_field(tmp_path):
 def test_test_file_without_label_column_is_read(tmp_path):
     content = HEADER.replace(",label", "") + "0,v,1,s,A.,B,gold,a,b,c,d\n"
     file = write(tmp_path / "test.csv", content)
-    (example,) = read_choice_examples(file, require_labels=False).examples
+    (example,) = read_examples(TASKS["swag"], file, labeled=None)
     assert example.label is None
     with pytest.raises(InputError, match=r"test.csv:1: no column 'label'"):
-        read_choice_examples(file)
+        read_examples(TASKS["swag"], file)
 
 
 def test_rows_are_numbered_where_the_index_column_is_absent(tmp_path):
     content = "\ufeffsent1,sent2,ending0,ending1,ending2,ending3,label\r\nA.,,a,b,c,d,0\r\nB.,B,a,b,c,d,3"
-    examples = read_choice_examples(write(tmp_path / "train.csv", content)).examples
+    examples = read_examples(TASKS["swag"], write(tmp_path / "train.csv", content))
     assert [(example.example_id, example.endings[0], example.label) for example in examples] == [
         ("0", "a", 0),
         ("1", "B a", 3),
@@ -46,32 +47,32 @@ def test_rows_are_numbered_where_the_index_column_is_absent(tmp_path):
     [
         ("0,v,1,s,A.,B,gold,a,b,c,d\n", r"train.csv:4: 11 columns, expected 12"),
         ("0,v,1,s,A.,B,gold,a,b,c,d,4\n", r"train.csv:4: label '4', expected one of 0, 1, 2, 3"),
-        ("5,v,1,s,A.,B,gold,a,b,c,d,1\n", r"train.csv:4: the number '5' is repeated"),
+        ("5,v,1,s,A.,B,gold,a,b,c,d,1\n", r"train.csv:4: the index '5' is in line 2 already"),
         ('0,v,1,s,A.,B,gold,a,b,c,d,"1\n', r"train.csv:4: not valid CSV"),
     ],
 )
 def test_defective_row_is_named_by_the_line_where_it_begins(tmp_path, row, message):
     good = '5,v,1,s,A.,B,gold,a,"b\nb",c,d,1\n'
     with pytest.raises(InputError, match=message):
-        read_choice_examples(write(tmp_path / "train.csv", HEADER + good + row))
+        read_examples(TASKS["swag"], write(tmp_path / "train.csv", HEADER + good + row))
 
 
 @pytest.mark.parametrize("content", ["", "index\tsentence\n", HEADER])
 def test_file_without_examples_or_columns_is_refused(tmp_path, content):
-    with pytest.raises(InputError, match=r"no column 'sent1'|no rows"):
-        read_choice_examples(write(tmp_path / "train.csv", content))
+    with pytest.raises(InputError, match=r"expected a header with 'sent1'|no rows"):
+        read_examples(TASKS["swag"], write(tmp_path / "train.csv", content))
 
 
 def test_bytes_that_are_not_utf8_are_located(tmp_path):
     file = tmp_path / "train.csv"
     file.write_bytes(HEADER.encode() + b"0,v,1,s,A\xff.,B,gold,a,b,c,d,1\n")
     with pytest.raises(InputError, match=r"train.csv:2: byte .* is not UTF-8"):
-        read_choice_examples(file)
+        read_examples(TASKS["swag"], file)
 
 
 @pytest.mark.real_data
 def test_real_sample_is_read_whole(real_data):
-    examples = read_choice_examples(real_data / "swag" / "sample.csv").examples
+    examples = read_examples(TASKS["swag"], real_data / "swag" / "sample.csv")
     assert [example.example_id for example in examples] == [str(number) for number in range(11)]
     assert examples[0].context == "Students lower their eyes nervously."
     assert examples[0].endings[0] == "She pats her shoulder, then saunters toward someone."

@@ -22,6 +22,7 @@ from bert_pipeline.tasks.task import (
     has_task_data,
     load_task_data,
     missing_task_data,
+    read_examples,
     split_by_group,
 )
 
@@ -223,6 +224,56 @@ def test_task_of_ones_own_is_a_yaml_entry_and_files(tmp_path):
     data = load_task_data(str(tmp_path / "reviews.yaml"), tmp_path)
     assert data.task.num_labels == 3
     assert data.train == [TextExample("0", "fine", None, "good")]
+
+
+def write_task(folder: Path, **changes: Any) -> str:
+    task = {"name": "own", "title": "Own", "kind": "classification", "labels": ["0", "1"], "folder": "own"}
+    task |= {"metrics": ["accuracy"], "main_metric": "accuracy", **changes}
+    (folder / "own.yaml").write_text(json.dumps(task), encoding="utf-8")
+    return str(folder / "own.yaml")
+
+
+def test_labels_may_be_yaml_integers(tmp_path):
+    task = get_task(write_task(tmp_path, labels=[0, 1], class_weights={"1": 5}))
+    assert (task.labels, task.class_weights) == (("0", "1"), {"1": 5.0})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pair": True}, "pair: found true without columns.text_b"),
+        ({"columns": {"text_b": "b"}}, "pair: found false with columns.text_b, expected true"),
+    ],
+)
+def test_pair_without_its_second_column_is_refused(tmp_path, change, message):
+    with pytest.raises(ConfigurationError, match=message):
+        get_task(write_task(tmp_path, **change))
+
+
+def test_multilabel_is_read_from_lists_and_from_commas(tmp_path):
+    task = get_task(write_task(tmp_path, kind="multilabel", labels=["a", "b", "c"], metrics=["accuracy"]))
+    (tmp_path / "train.jsonl").write_text(
+        '{"sentence1": "x", "label": [2, "a"]}\n{"sentence1": "y", "label": []}\n', encoding="utf-8"
+    )
+    (tmp_path / "train.tsv").write_text("sentence1\tlabel\nx\tc, a\ny\t\n", encoding="utf-8")
+    for name in ("train.jsonl", "train.tsv"):
+        assert [example.label for example in read_examples(task, tmp_path / name)] == [("a", "c"), ()]
+    (tmp_path / "bad.tsv").write_text("sentence1\tlabel\nx\tc, d\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"bad.tsv:2: label 'd', expected one of a, b, c"):
+        read_examples(task, tmp_path / "bad.tsv")
+
+
+def test_dev_examples_seen_in_training_are_counted_and_said(tmp_path):
+    write_rte(tmp_path, "train.tsv", rows=4)
+    content = (tmp_path / "train.tsv").read_text(encoding="utf-8")
+    (tmp_path / "dev.tsv").write_text(content + "9\tnew\tclaim 9\tentailment\n", encoding="utf-8")
+    data = load_task_data("rte", tmp_path)
+    assert data.repeated == {"dev": 4}
+    assert "dev: 4 of its examples are in the training set too, so its scores are too high" in data.notes()
+    sentences = "-DOCSTART- O\n\nLONDON B-LOC\n\n{} O\n\n"
+    for name, words in (("eng.train", "ab"), ("eng.testa", "bc")):
+        (tmp_path / name).write_text("".join(map(sentences.format, words)), encoding="utf-8")
+    assert load_task_data("ner", tmp_path).repeated == {"dev": 1}  # whole documents: "LONDON" is in each
 
 
 @pytest.mark.parametrize(

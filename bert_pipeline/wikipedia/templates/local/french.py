@@ -19,6 +19,7 @@ def date(arguments: Arguments) -> str | None:
     if iso := _ISO_DATE.fullmatch(parts[0]):
         parts = [iso[3], iso[2], iso[1]]
     day, month, year = (part.removesuffix("-").rstrip() for part in parts)
+    # A year in the first place: the parts are in ISO's order.
     if len(day) == 4 and day.isdigit():
         day, year = year, day
     if day.lstrip("0") == "1":
@@ -38,6 +39,7 @@ def century(arguments: Arguments) -> str | None:
     """
     values = arguments.positional()
     kind = arguments.name.strip("-")
+    # {{s2-}} joins two centuries with "et", {{sp-}} with a word of its own.
     if kind == "s2":
         values[2:2] = ["et"]
     if kind != "s" and len(values) > 4:

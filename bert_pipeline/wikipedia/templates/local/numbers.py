@@ -30,6 +30,7 @@ def write_number(text: str, language: str) -> str:
     found = _SEPARATORS.get(language.partition("-")[0])
     if found is None:
         return sign + group_thousands(digits)
+    # Some languages leave four digits together: "1234", "12 345".
     thousands, point, min_digits = found
     whole, _, decimals = digits.partition(".")
     if len(whole) >= min_digits:

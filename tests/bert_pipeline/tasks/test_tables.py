@@ -1,0 +1,333 @@
+"""Tables of every format, and the hub's layouts of the built-in tasks."""
+
+import csv
+import dataclasses
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bert_pipeline.errors import InputError
+from bert_pipeline.tasks.catalogue import NER_LABELS, TASKS, Columns
+from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample
+from bert_pipeline.tasks.task import is_task_file, load_task_data, read_examples, stream_examples
+
+Rows = Sequence[Mapping[str, Any]]
+SUFFIXES = ["csv", "tsv", "jsonl", "parquet", "arrow"]
+MNLI = ("entailment", "neutral", "contradiction")
+
+
+def class_label(*names: str) -> dict[str, Any]:
+    return {"names": list(names), "_type": "ClassLabel"}
+
+
+def write(path: Path, rows: Rows, features: Mapping[str, Any] | None = None) -> Path:
+    """Write rows by the suffix; ".arrow" makes the folder of one split, as `Dataset.save_to_disk` does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return path
+    if path.suffix in (".csv", ".tsv"):
+        with open(path, "w", encoding="utf-8", newline="") as stream:
+            writer = csv.DictWriter(stream, list(rows[0]), dialect="excel" if path.suffix == ".csv" else "excel-tab")
+            writer.writeheader()
+            writer.writerows(rows)
+        return path
+    table = pa.Table.from_pylist([dict(row) for row in rows])
+    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features or {}}})})
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+        return path
+    folder = path.with_suffix("")
+    folder.mkdir(parents=True)
+    names = [f"data-{number:05}-of-00002.arrow" for number in range(2)]
+    for name, part in zip(names, (table.slice(0, 1), table.slice(1))):
+        with pa.OSFile(str(folder / name), "wb") as stream, pa.ipc.new_stream(stream, table.schema) as writer:
+            writer.write_table(part)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    return folder
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_format_gives_the_same_examples(tmp_path, suffix):
+    rows = [
+        {"idx": 4, "premise": 'He said "no", twice.', "hypothesis": "é", "label": "neutral"},
+        {"idx": 2, "premise": "{not JSON", "hypothesis": "b", "label": "contradiction"},
+    ]
+    if suffix == "tsv":
+        rows[0]["premise"] = "He said no, twice."  # quotes are plain text in TSV
+    file = write(tmp_path / f"validation.{suffix}", rows)
+    assert is_task_file(TASKS["mnli"], file)
+    assert read_examples(TASKS["mnli"], file) == [
+        TextExample(str(row["idx"]), str(row["premise"]), str(row["hypothesis"]), str(row["label"])) for row in rows
+    ]
+    assert [example.label for example in stream_examples(TASKS["mnli"], file, labeled=False)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("names", "integers", "expected"),
+    [
+        (MNLI, [0, 1, 2], list(MNLI)),
+        (("contradiction", "neutral", "entailment"), [0, 1, 2], ["contradiction", "neutral", "entailment"]),
+        ((), [0, 1, 2], list(MNLI)),
+    ],
+)
+def test_integer_classes_follow_the_files_own_names(tmp_path, names, integers, expected):
+    rows = [{"premise": "a", "hypothesis": "b", "label": value} for value in integers]
+    file = write(tmp_path / "train.parquet", rows, {"label": class_label(*names)} if names else None)
+    assert [example.label for example in read_examples(TASKS["mnli"], file)] == expected
+
+
+@pytest.mark.parametrize(
+    ("task", "names", "label", "expected"),
+    [
+        ("cola", ("unacceptable", "acceptable"), 1, "1"),
+        ("sst2", ("negative", "positive"), 0, "0"),
+        ("mrpc", ("not_equivalent", "equivalent"), 1, "1"),
+        ("qqp", ("not_duplicate", "duplicate"), 1, "1"),
+        ("wnli", ("not_entailment", "entailment"), 1, "1"),
+        ("qnli", ("entailment", "not_entailment"), 1, "not_entailment"),
+        ("rte", ("entailment", "not_entailment"), 0, "entailment"),
+        ("stsb", (), 3.25, 3.25),
+    ],
+)
+def test_glue_of_the_hub_is_read(tmp_path, task, names, label, expected):
+    texts = {
+        "cola": ["sentence"],
+        "sst2": ["sentence"],
+        "qqp": ["question1", "question2"],
+        "qnli": ["question", "sentence"],
+    }
+    columns = texts.get(task, ["sentence1", "sentence2"])
+    features = {"label": class_label(*names)} if names else None
+    rows = [
+        {**dict.fromkeys(columns, "a"), "label": value, "idx": 7 + number} for number, value in enumerate([label] * 2)
+    ]
+    for split in ("train", "validation"):
+        write(tmp_path / task / f"{split}-00000-of-00001.parquet", rows, features)
+    withheld = [{**row, "label": type(label)(-1)} for row in rows]
+    write(tmp_path / task / "test-00000-of-00001.parquet", withheld, features)
+    data = load_task_data(task, tmp_path)
+    text_b = "a" if len(columns) > 1 else None
+    assert data.train == data.dev["dev"] == [TextExample(str(n), "a", text_b, expected) for n in (7, 8)]
+    assert data.test["test"] == [TextExample(str(n), "a", text_b, None) for n in (7, 8)]
+    assert list(data.sha256) == [f"{split}-00000-of-00001.parquet" for split in ("train", "validation", "test")]
+    with pytest.raises(InputError, match=r"test-00000-of-00001.parquet: row 1: label -1"):
+        read_examples(TASKS[task], tmp_path / task / "test-00000-of-00001.parquet")
+
+
+def test_mnli_of_the_hub_has_both_dev_sets_and_the_diagnostics(tmp_path):
+    rows = [{"premise": "a", "hypothesis": "b", "label": 2, "idx": 0}]
+    for name in ("train", "validation_matched", "validation_mismatched", "test_matched"):
+        write(tmp_path / "mnli" / f"{name}-00000-of-00001.parquet", rows)
+    write(tmp_path / "ax" / "test-00000-of-00001.parquet", rows)
+    data = load_task_data("mnli", tmp_path)
+    assert list(data.dev) == ["dev_matched", "dev_mismatched"]
+    assert (list(data.test), data.absent) == (["test_matched", "ax"], ("test_mismatched",))
+
+
+@pytest.mark.parametrize("names", [("train-00000-of-00002", "train-00001-of-00002"), ("train/0000", "train/0001")])
+def test_shards_are_read_in_order_and_numbered_through(tmp_path, names):
+    for name, text in zip(names, "ab"):
+        write(tmp_path / f"{name}.parquet", [{"sentence": text, "label": 1}])
+    write(tmp_path / "validation.jsonl", [{"sentence": "c", "label": 0}])
+    data = load_task_data("sst2", tmp_path)
+    assert [(example.example_id, example.text_a) for example in data.train] == [("0", "a"), ("1", "b")]
+    assert data.dev["dev"] == [TextExample("0", "c", None, "0")]
+
+
+def test_missing_shard_is_named(tmp_path):
+    write(tmp_path / "train-00000-of-00002.parquet", [{"sentence": "a", "label": 1}])
+    with pytest.raises(InputError, match=r"train-00000-of-00002.parquet: 1 of its 2 shards"):
+        load_task_data("sst2", tmp_path)
+
+
+def test_saved_dataset_dictionary_is_read(tmp_path):
+    rows = [{"sentence": text, "label": label} for text, label in (("a", 1), ("b", 0), ("c", 1))]
+    for split in ("train", "validation"):
+        write(tmp_path / f"{split}.arrow", rows)
+    data = load_task_data("sst2", tmp_path)
+    assert [example.text_a for example in data.train] == ["a", "b", "c"]
+    assert sorted(data.sha256) == [
+        f"{split}/data-0000{n}-of-00002.arrow" for split in ("train", "validation") for n in (0, 1)
+    ]
+    (tmp_path / "train" / "data-00000-of-00002.arrow").write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"train: not a whole arrow file"):
+        load_task_data("sst2", tmp_path)
+
+
+SQUAD = {
+    "id": "q1",
+    "title": "T",
+    "context": "The tower is red.",
+    "question": "What is red?",
+    "answers": {"text": ["The tower", "tower"], "answer_start": [0, 4]},
+}
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "arrow"])
+def test_squad_of_the_hub_is_read(tmp_path, suffix):
+    unanswerable = {**SQUAD, "id": "q2", "answers": {"text": [], "answer_start": []}}
+    file = write(tmp_path / f"train.{suffix}", [SQUAD, unanswerable])
+    first = SpanExample("q1", "T", SQUAD["context"], SQUAD["question"], (Answer("The tower", 0), Answer("tower", 4)))
+    answered, other = read_examples(TASKS["squad2"], file)
+    assert answered == first
+    assert (other.is_impossible, other.answers) == (True, ())
+    with pytest.raises(InputError, match="1 questions have no answer, expected SQuAD 1.1; use squad2"):
+        read_examples(TASKS["squad1"], file)
+    assert [example.answers for example in read_examples(TASKS["squad1"], file, labeled=False)] == [(), ()]
+
+
+def test_squad_of_the_hub_loads_from_its_folder(tmp_path):
+    for split in ("train", "validation"):
+        write(tmp_path / "plain_text" / f"{split}-00000-of-00001.parquet", [SQUAD])
+    assert [example.example_id for example in load_task_data("squad1", tmp_path).train] == ["q1"]
+    with pytest.raises(InputError, match=r"every question has an answer, expected SQuAD 2.0; use squad1"):
+        load_task_data("squad2", tmp_path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_swag_of_the_hub_is_read(tmp_path, suffix):
+    row = {
+        "video-id": "v",
+        "sent1": "A.",
+        "sent2": "She",
+        "startphrase": "A. She",
+        **{f"ending{n}": f"e{n}" for n in range(4)},
+    }
+    file = write(tmp_path / f"validation.{suffix}", [{**row, "label": 3}, {**row, "label": -1}])
+    endings = ("She e0", "She e1", "She e2", "She e3")
+    assert read_examples(TASKS["swag"], file, labeled=None) == [
+        ChoiceExample("0", "A.", endings, 3, "v"),
+        ChoiceExample("1", "A.", endings, None, "v"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["Sequence", "List", "plain list"])
+def test_conll_of_the_hub_takes_tags_from_its_features(tmp_path, kind):
+    names = ("O", "B-MISC", "I-MISC", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
+    inner = class_label(*names)
+    feature = [inner] if kind == "plain list" else {"feature": inner, "_type": kind}
+    rows = [
+        {"id": "0", "tokens": ["-DOCSTART-"], "ner_tags": [0]},
+        {"id": "1", "tokens": ["EU", "calls"], "ner_tags": [5, 0]},
+        {"id": "2", "tokens": ["-DOCSTART-"], "ner_tags": [0]},
+        {"id": "3", "tokens": ["Peter"], "ner_tags": [3]},
+    ]
+    file = write(tmp_path / "validation.parquet", rows, {"ner_tags": feature})
+    assert read_examples(TASKS["ner"], file) == [
+        TaggedExample("1", 0, ("EU", "calls"), ("B-ORG", "O")),
+        TaggedExample("3", 1, ("Peter",), ("B-PER",)),
+    ]
+
+
+def test_conll_json_lines_without_names_use_the_order_of_the_task(tmp_path):
+    file = write(tmp_path / "train.jsonl", [{"tokens": ["EU"], "ner_tags": [NER_LABELS.index("B-ORG")]}])
+    assert read_examples(TASKS["ner"], file) == [TaggedExample("0", 0, ("EU",), ("B-ORG",))]
+    bad = write(tmp_path / "bad.jsonl", [{"tokens": ["EU"], "ner_tags": ["B-ORG", "O"]}])
+    with pytest.raises(InputError, match=r"bad.jsonl:1: 1 words and 2 tags"):
+        read_examples(TASKS["ner"], bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "task", "bad", "ids"),
+    [
+        ("a.tsv", "index\tsentence\tlabel\n5\ta\t1\n6\tb\n7\tc\t3\n8\td\t0\n", "sst2", [3, 4], ["5", "8"]),
+        ("a.csv", 'sentence,label\na,1\n"b" x,1\nc,3\nd,0\n', "sst2", [3, 4], ["0", "3"]),
+        ("a.jsonl", '{"sentence": "a", "label": 1}\n{"sentence"\n[1]\n{"sentence": 3, "label": 1}\n'
+                    '{"sentence": "e", "label": 0}\n', "sst2", [2, 3, 4], ["0", "4"]),
+        ("eng.testa", "a O\n\nb X\nc O\n\nd O\n", "ner", [3], ["0", "2"]),
+    ],
+)  # fmt: skip
+def test_bad_rows_are_set_aside_and_keep_their_numbers(tmp_path, name, content, task, bad, ids):
+    file = tmp_path / name
+    file.write_text(content, encoding="utf-8")
+    errors: list[str] = []
+    examples = list(stream_examples(TASKS[task], file, labeled=True, on_error=lambda error: errors.append(str(error))))
+    assert [example.example_id for example in examples] == ids
+    assert [error.removeprefix(f"{file}:").partition(":")[0] for error in errors] == [str(line) for line in bad]
+    with pytest.raises(InputError, match=f"{name}:{bad[0]}: "):
+        read_examples(TASKS[task], file)
+
+
+def test_rows_are_read_as_they_are_asked_for(tmp_path):
+    file = tmp_path / "train.jsonl"
+    file.write_text('{"sentence": "a", "label": 1}\n' * 3 + "no JSON\n", encoding="utf-8")
+    examples = stream_examples(TASKS["sst2"], file)
+    assert [next(examples).example_id for _ in range(3)] == ["0", "1", "2"]
+    with pytest.raises(InputError, match=r"train.jsonl:4: not valid JSON"):
+        next(examples)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_repeated_column_is_refused(tmp_path, suffix):
+    file = tmp_path / f"train.{suffix}"
+    file.write_text("sentence,label,label\na,1,0\n".replace(",", "\t" if suffix == "tsv" else ","), encoding="utf-8")
+    with pytest.raises(InputError, match=r"the column 'label' occurs twice"):
+        read_examples(TASKS["sst2"], file)
+
+
+def test_templates_and_nested_lists_make_examples(tmp_path):
+    columns = Columns(
+        text_a="{passage.text} / {idx}",
+        text_b="{passage.questions.question} {passage.questions.answers.text}",
+        label="passage.questions.answers.label",
+        index="{idx}-{passage.questions.idx}-{passage.questions.answers.idx}",
+        items="passage.questions.answers",
+    )
+    answers = [{"text": "yes", "idx": 0, "label": 1}, {"text": "no", "idx": 1, "label": 0}]
+    record = {"idx": 3, "passage": {"text": "P", "questions": [{"question": "Q?", "idx": 9, "answers": answers}]}}
+    task = dataclasses.replace(TASKS["wnli"], columns=columns)
+    assert read_examples(task, write(tmp_path / "train.jsonl", [record])) == [
+        TextExample("3-9-0", "P / 3", "Q? yes", "1"),
+        TextExample("3-9-1", "P / 3", "Q? no", "0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "expected"),
+    [
+        ("sst2", "index\tsentence\n0\ta fine film\n", True),
+        ("sst2", "a fine film\n", False),
+        ("sst2", "sentence\nis a word\n", False),
+        ("cola", "gj04\t1\t\tThe sailors rode.\n", True),
+        ("mrpc", "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t1\t2\ta\tb\n", True),
+        ("mrpc", "one text\tanother text\n", False),
+        ("mrpc", '{"sentence1": "a", "sentence2": "b"}\n', True),
+        ("squad1", '{"version": "1.1", "data": []}', True),
+        ("squad1", '{\n "data": [\n', True),
+        ("squad1", "{a question}\ta context\n", False),
+        ("squad1", '{"question": "a", "context": "b"}\n', True),
+        ("swag", ",video-id,sent1,sent2,ending0,ending1,ending2,ending3\n", True),
+        ("swag", "a context\tone ending\tanother ending\n", False),
+        ("ner", "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\n", True),
+        ("ner", "EU NNP I-NP I-ORG\ncalls V O O\n", True),
+        ("ner", "EU calls O\nPeter Blackburn\n", False),
+        ("ner", "EU rejects German call\n", False),
+        ("ner", '{"tokens": ["EU"]}\n', True),
+    ],
+)
+def test_task_files_are_told_from_plain_input(tmp_path, task, content, expected):
+    file = tmp_path / "input"
+    file.write_text(content, encoding="utf-8")
+    assert is_task_file(TASKS[task], file) is expected
+
+
+@pytest.mark.real_data
+def test_babylm_subsets_of_glue_load(real_data, tmp_path):
+    with zipfile.ZipFile(real_data / "glue_10k" / "glue_10k.zip") as archive:
+        archive.extractall(tmp_path)
+    sizes = {}
+    for name in ("mnli", "qqp", "mrpc", "rte"):
+        data = load_task_data(name, tmp_path)
+        sizes[name] = (len(data.train), len(data.dev[next(iter(data.dev))]))
+    assert sizes == {"mnli": (10_000, 4_908), "qqp": (10_000, 20_215), "mrpc": (3_668, 204), "rte": (2_490, 139)}
+    # The subset is the official file, in its own integers.
+    official = read_examples(TASKS["rte"], real_data / "glue/RTE/train.tsv")
+    subset = load_task_data("rte", tmp_path).train
+    assert {(e.text_a, e.text_b, e.label) for e in subset} == {(e.text_a, e.text_b, e.label) for e in official}
