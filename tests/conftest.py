@@ -8,7 +8,7 @@ import pytest
 
 for _name in [name for name in os.environ if name.startswith(("BERT_", "DAGSTER_", "MLFLOW_"))]:
     if _name not in ("BERT_REAL_DATA", "BERT_CHROMIUM"):
-        del os.environ[_name]  # no test may read the home or the settings of whoever starts it
+        del os.environ[_name]  # tests read neither the home nor the settings of the person who starts them
 
 ON_REQUEST = ("services", "browser")
 """Markers of tests that start real servers: they run where `-m` asks for them, as `make test-services` does."""

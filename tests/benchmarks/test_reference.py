@@ -1,4 +1,4 @@
-"""The reference algorithm has the documented properties; that our pairs match it is tested with them."""
+"""The reference algorithm has the documented properties; `test_pairs.py` compares our pairs with it."""
 
 import random
 
