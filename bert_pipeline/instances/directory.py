@@ -1,5 +1,6 @@
-"""Instance directories: those of `bert instances`, and TFRecord files that google's script has written."""
+"""Instance directories and the names of their shards; also TFRecord files that google's script has written."""
 
+import contextlib
 import functools
 import os
 import re
@@ -8,9 +9,10 @@ from typing import Any, TypeAlias
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import InstanceColumns
-from bert_pipeline.instances.parquet import ParquetInstances, open_instances
-from bert_pipeline.instances.tfrecord import TfrecordInstances, open_tfrecords, read_widths
-from bert_pipeline.manifest import FORMAT_VERSION, MANIFEST_NAME, Manifest, file_sha256, load_manifest
+from bert_pipeline.instances.pairs import InstancesConfig
+from bert_pipeline.instances.parquet import InstanceWriter, ParquetInstances, open_instances
+from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter, open_tfrecords, read_widths
+from bert_pipeline.manifest import FORMAT_VERSION, MANIFEST_NAME, Manifest, atomic_write, file_sha256, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 _TFRECORD_NAME = re.compile(r"\.tf_?records?(-\d+-of-\d+)?(\.gz)?$")
@@ -72,6 +74,30 @@ def load_instances(directory: Path | str) -> Manifest:
 def _sha256(path: str, size: int, modified: int) -> str:
     """Hash a file, again only if its size or modification time has changed."""
     return file_sha256(Path(path))
+
+
+def open_writers(
+    stack: contextlib.ExitStack, directory: Path, index: int, config: InstancesConfig
+) -> dict[Path, InstanceWriter | TfrecordWriter]:
+    """Open the files of a new shard below `directory`; they get their final names when `stack` is closed."""
+    writers: dict[Path, InstanceWriter | TfrecordWriter] = {}
+    # The stack closes a writer before it renames the file: last entered, first left.
+    if config.format in ("parquet", "both"):
+        path = directory / f"instances-{index:05d}.parquet"
+        temporary = stack.enter_context(atomic_write(path))
+        writers[path] = stack.enter_context(InstanceWriter(temporary, static_masks=config.has_static_masks))
+    if config.format in ("tfrecord", "both"):
+        path = directory / f"instances-{index:05d}.tfrecord"
+        temporary = stack.enter_context(atomic_write(path))
+        writers[path] = stack.enter_context(
+            TfrecordWriter(
+                temporary,
+                max_seq_length=config.max_seq_length,
+                max_predictions_per_seq=config.max_predictions_per_seq,
+                compression=config.tfrecord_compression,
+            )
+        )
+    return writers
 
 
 def shard_paths(manifest: Manifest, split: str) -> list[Path]:

@@ -26,7 +26,7 @@ from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of
-from bert_pipeline.instances.directory import check_vocabulary, load_instances, open_shard, shard_paths
+from bert_pipeline.instances.directory import check_vocabulary, load_instances, open_shard, open_writers, shard_paths
 from bert_pipeline.instances.pairs import (
     InstancesConfig,
     InstanceStatistics,
@@ -34,8 +34,7 @@ from bert_pipeline.instances.pairs import (
     make_instances,
     make_pairs,
 )
-from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP, InstanceWriter
-from bert_pipeline.instances.tfrecord import TfrecordWriter
+from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP
 from bert_pipeline.manifest import Manifest, atomic_write, check_shard, file_sha256, input_of, load_manifest, publishing
 from bert_pipeline.randomness import key_of_text
 from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer
@@ -183,7 +182,7 @@ def make_shard(
         statistics = InstanceStatistics(config.max_seq_length, tokenizer.unk_id, tokenizer.mask_id)
         # Files get their names when the stack closes. A split without pairs has no file.
         with contextlib.ExitStack() as stack:
-            writers = _open_writers(stack, output / split, index, config) if len(pairs) else {}
+            writers = open_writers(stack, output / split, index, config) if len(pairs) else {}
             for start in range(0, len(pairs), INSTANCES_PER_ROW_GROUP):
                 batch = pairs.take(slice(start, start + INSTANCES_PER_ROW_GROUP))
                 columns = make_instances(documents, batch, tokenizer, config, statistics)
@@ -201,30 +200,6 @@ def make_shard(
         }
         log.debug("shard %05d: %d %s instances", index, len(pairs), split)
     return summary
-
-
-def _open_writers(
-    stack: contextlib.ExitStack, directory: Path, index: int, config: InstancesConfig
-) -> dict[Path, InstanceWriter | TfrecordWriter]:
-    """Open the files of one shard; they get their final names when `stack` is closed."""
-    writers: dict[Path, InstanceWriter | TfrecordWriter] = {}
-    # The stack closes a writer before it renames the file: last entered, first left.
-    if config.format in ("parquet", "both"):
-        path = directory / f"instances-{index:05d}.parquet"
-        temporary = stack.enter_context(atomic_write(path))
-        writers[path] = stack.enter_context(InstanceWriter(temporary, static_masks=config.has_static_masks))
-    if config.format in ("tfrecord", "both"):
-        path = directory / f"instances-{index:05d}.tfrecord"
-        temporary = stack.enter_context(atomic_write(path))
-        writers[path] = stack.enter_context(
-            TfrecordWriter(
-                temporary,
-                max_seq_length=config.max_seq_length,
-                max_predictions_per_seq=config.max_predictions_per_seq,
-                compression=config.tfrecord_compression,
-            )
-        )
-    return writers
 
 
 def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> dict[str, TokenizedDocuments]:
