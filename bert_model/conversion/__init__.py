@@ -1,1 +1,1 @@
-"""Models of other programs in, and models with other vocabularies out."""
+"""Conversion from and to other formats and vocabularies."""
