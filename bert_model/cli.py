@@ -133,6 +133,35 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
+            "convert",
+            run_convert,
+            "Convert a TensorFlow checkpoint of google's BERT to a model directory. Needs pip install "
+            "'bert-workflow[tensorflow]'.",
+            [
+                Argument(
+                    "checkpoint", type=Path, metavar="CKPT", help="such as uncased_L-12_H-768_A-12/bert_model.ckpt"
+                ),
+                Argument("--output", required=True, type=Path, metavar="DIR"),
+                Argument(
+                    "--cased",
+                    action=argparse.BooleanOptionalAction,
+                    help="whether the vocabulary keeps case and accents (default: by the name of the directory)",
+                ),
+            ],
+        ),
+        Command(
+            "adapt",
+            run_adapt,
+            "Move a model to another vocabulary, such as a domain's. New tokens start from the mean of their old "
+            "pieces; `bert pretrain --from` continues from the result.",
+            [
+                Argument("model", metavar="MODEL", help=MODEL_HELP),
+                Argument("--vocab", required=True, type=Path, metavar="DIR", help="a directory with the new vocab.txt"),
+                Argument("--output", required=True, type=Path, metavar="DIR"),
+                Argument("--corpus", type=Path, metavar="DIR", help="measure both vocabularies on this corpus"),
+            ],
+        ),
+        Command(
             "export",
             run_export,
             "Write a model as an ONNX file, for runtimes without torch. Its logits are compared with the model's.",
@@ -381,6 +410,36 @@ def run_attention(arguments: argparse.Namespace) -> int:
     directory, texts = resolve_model(arguments.model), (arguments.text_a, arguments.text_b)
     count = write_attention(directory, *texts, arguments.output, model_name=arguments.model)
     print(f"{arguments.output}: attention between {count} tokens")
+    return 0
+
+
+def run_convert(arguments: argparse.Namespace) -> int:
+    from bert_model.conversion.google_checkpoint import convert_checkpoint
+
+    report = convert_checkpoint(arguments.checkpoint, arguments.output, cased=arguments.cased)
+    print(f"{arguments.output}: {report}")
+    return 0
+
+
+def run_adapt(arguments: argparse.Namespace) -> int:
+    from bert_model.conversion.vocabulary_transfer import adapt_model
+    from bert_model.registry.resolve import resolve_model
+
+    counts = adapt_model(resolve_model(arguments.model), arguments.vocab, arguments.output, arguments.corpus).counts
+    print(
+        f"{arguments.output}: {counts['vocab_size']} tokens: {counts['kept_rows']} keep their rows, "
+        f"{counts['mean_rows']} start from the mean of their pieces, {counts['random_rows']} at random"
+    )
+    if arguments.corpus is not None:
+        old, new = counts["old_quality"], counts["quality"]
+        print(
+            f"{counts['measured_on']} documents: {old['tokens_per_word']:.3f} pieces per word before, "
+            f"{new['tokens_per_word']:.3f} after; [UNK] {old['unk_share']:.3%} before, {new['unk_share']:.3%} after"
+        )
+        loss = "no masked-LM head, so no loss"
+        if "mlm_loss" in counts:
+            loss = f"masked-LM loss {counts['mlm_loss']:.3f}; {counts['mlm_loss_random_rows']:.3f} with random new rows"
+        print(f"before any training: {loss}")
     return 0
 
 

@@ -1,1 +1,1 @@
-"""Conversion from and to other formats."""
+"""Conversion from and to other formats and vocabularies."""

@@ -1,0 +1,187 @@
+"""Move a model to another vocabulary by Fast Vocabulary Transfer (Gee et al., EMNLP 2022, arXiv:2402.09977).
+
+Tokens of both vocabularies keep their rows of the word embeddings. A new token starts from the mean of the rows that
+the old vocabulary reads in its place, or from random numbers if the old vocabulary cannot spell it. The bias of the
+masked-LM decoder, whose weights are the same rows, follows them; all other weights are unchanged.
+
+Shapes: V tokens of the new vocabulary, H hidden size.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from bert_model.finetuning.finetune import model_identity
+from bert_model.finetuning.task_model import prediction_device
+from bert_model.model.bert import BertForPreTraining
+from bert_model.model.config import BertConfig
+from bert_model.model.weights import POSITION_IDS, Weights, fill_model, read_weights, write_weights
+from bert_model.pretraining.data import Samples, collate, rank_slice, split_micro_batches
+from bert_model.pretraining.evaluation import EVALUATION_SEED
+from bert_pipeline.corpus.parquet import read_documents
+from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.instances.columns import InstanceColumns
+from bert_pipeline.instances.masking import MaskingConfig
+from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
+from bert_pipeline.vocabulary.tokenizer import CONTINUATION_PREFIX, Tokenizer, normalizer
+from bert_pipeline.vocabulary.wordpiece import WordCounter, quality
+
+KIND = "adapted_model"
+WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
+DECODER_BIAS = "cls.predictions.bias"
+
+NUM_PASSAGES = 512
+"""Limit on the passages of a corpus that are measured; a base model takes minutes for them on a CPU."""
+PASSAGE_LENGTH = 128
+"""Limit on the tokens of a passage, special ones counted."""
+MICRO_BATCH_SIZE = 32
+
+
+def adapt_model(model: Path, vocabulary: Path, output: Path, corpus: Path | None = None, *, seed: int = 0) -> Manifest:
+    """Write `model` with the vocabulary of another directory; return the manifest, whose counts are the report.
+
+    With a corpus directory, passages of its held-out documents (of its training documents if it has no others) are
+    measured: both vocabularies on their words, and the masked-LM loss of the moved model before any training, next to
+    that of random new rows, which `seed` decides. UsageError if both vocabularies are the same.
+    """
+    old, new = Tokenizer.from_directory(model), Tokenizer.from_directory(vocabulary)
+    if old.sha256 == new.sha256:
+        raise UsageError(f"{vocabulary}: is the vocabulary of {model} already; give another one")
+    source = load_manifest(corpus, kind="corpus") if corpus is not None else None
+    weights, config = read_weights(model), BertConfig.from_directory(model)
+    if old.vocab_size > config.vocab_size:
+        raise InputError(
+            f"{model}: its vocabulary has {old.vocab_size} tokens, its embeddings only {config.vocab_size} rows; the "
+            "vocabulary is not this model's"
+        )
+    fill_model(BertForPreTraining, config, weights)  # raises for tensors that do not fit
+    config = dataclasses.replace(config, vocab_size=new.vocab_size, pad_token_id=new.pad_id)
+
+    # The first start is written; the second one, with random rows for all new tokens, is only measured.
+    pieces = [pieces_of(token, old) for token in new.tokens]
+    shared = [ids if old.token_to_id(token) is not None else [] for token, ids in zip(new.tokens, pieces)]
+    moved, random = (move_rows(weights, rows, config.initializer_range, seed) for rows in (pieces, shared))
+    num_shared, num_spelled = (sum(map(bool, rows)) for rows in (shared, pieces))
+    counts: dict[str, Any] = {
+        "vocab_size": new.vocab_size,
+        "kept_rows": num_shared,
+        "mean_rows": num_spelled - num_shared,
+        "random_rows": new.vocab_size - num_spelled,
+    }
+    inputs: dict[str, Any] = {"model": model_identity(model), "vocabulary": {"sha256": new.sha256}}
+    if source is not None:
+        inputs["corpus"] = input_of(source)
+    with publishing(output, kind=KIND, configuration={"seed": seed}, inputs=inputs) as draft:
+        if source is not None:
+            texts, counts["measured_on"] = _passages(source)
+            counts |= {"quality": _quality(new, texts), "old_quality": _quality(old, texts)}
+            if DECODER_BIAS in weights.tensors:
+                counts["mlm_loss"] = masked_lm_loss(moved, config, texts, new)
+                counts["mlm_loss_random_rows"] = masked_lm_loss(random, config, texts, new)
+        draft.counts |= counts
+        write_weights(moved.tensors, config, moved.architecture, draft.path)
+        new.save(draft.path)
+    return load_manifest(output, kind=KIND)
+
+
+def pieces_of(token: str, vocabulary: Tokenizer) -> list[int]:
+    """Spell a token by the longest pieces of a vocabulary, as WordPiece does; [] if that is impossible.
+
+    A token of the vocabulary is its own only piece. "##" stays in front of the first piece of a continuation.
+    """
+    own = vocabulary.token_to_id(token)
+    if own is not None:
+        return [own]
+    word = token.removeprefix(CONTINUATION_PREFIX)
+    prefix = token.removesuffix(word)
+    rest = normalizer(vocabulary.do_lower_case).normalize_str(word).strip()
+    ids: list[int] = []
+    while rest:
+        for end in range(len(rest), 0, -1):
+            piece = vocabulary.token_to_id(prefix + rest[:end])
+            if piece is not None:
+                break
+        else:
+            return []
+        ids.append(piece)
+        rest, prefix = rest[end:], CONTINUATION_PREFIX
+    return ids
+
+
+def move_rows(weights: Weights, pieces: Sequence[Sequence[int]], initializer_range: float, seed: int) -> Weights:
+    """Return weights whose row of each new token is the mean of its old rows, or random if it has none."""
+    flat = torch.tensor([index for ids in pieces for index in ids], dtype=torch.long)
+    lengths = torch.tensor([len(ids) for ids in pieces])
+    starts = lengths.cumsum(0) - lengths
+    tensors = {name: tensor for name, tensor in weights.tensors.items() if name != POSITION_IDS}
+    rows = functional.embedding_bag(flat, tensors[WORD_EMBEDDINGS].float(), starts, mode="mean")  # (V, H)
+    empty = (lengths == 0).nonzero().squeeze(1)
+    generator = torch.Generator().manual_seed(seed)
+    rows[empty] = torch.randn(len(empty), rows.shape[1], generator=generator) * initializer_range
+    tensors[WORD_EMBEDDINGS] = rows
+    if DECODER_BIAS in tensors:
+        bias = tensors[DECODER_BIAS].float().unsqueeze(1)
+        tensors[DECODER_BIAS] = functional.embedding_bag(flat, bias, starts, mode="mean").squeeze(1)  # (V,)
+    return dataclasses.replace(weights, tensors=tensors)
+
+
+@torch.no_grad()
+def masked_lm_loss(weights: Weights, config: BertConfig, texts: Sequence[str], tokenizer: Tokenizer) -> float:
+    """Return the mean masked-LM loss on single passages, in nats per predicted token; the masks are always the same."""
+    # Passages become instances of one segment.
+    length = min(PASSAGE_LENGTH, config.max_position_embeddings)
+    rows = [[tokenizer.cls_id, *ids[: length - 2], tokenizer.sep_id] for ids in tokenizer.encode_batch(texts)]
+    offsets = np.cumsum([0, *map(len, rows)])
+    columns = InstanceColumns(
+        input_ids=np.concatenate(rows).astype(np.int32),
+        offsets=offsets,
+        segment_b_start=np.diff(offsets).astype(np.int32),
+        is_random_next=np.zeros(len(rows), dtype=bool),
+    )
+    samples = Samples(columns=columns, sample_indices=np.arange(len(rows)), epochs=np.zeros(len(rows), dtype=np.int64))
+
+    # Long ones first, so that batches have little padding.
+    device = torch.device(prediction_device())
+    model = fill_model(BertForPreTraining, config, weights)[0].to(device).eval()
+    total, num_predictions = 0.0, 0
+    for part in split_micro_batches(rank_slice(samples, rank=0, world_size=1), MICRO_BATCH_SIZE):
+        batch = collate(part, vocabulary=tokenizer, masking=MaskingConfig(), seed=EVALUATION_SEED).to(device)
+        masked_lm, _ = model.loss_sums(
+            batch.input_ids,
+            batch.attention_mask,
+            batch.token_type_ids,
+            token_indices=batch.token_indices,
+            masked_lm_positions=batch.masked_lm_positions,
+            prediction_indices=batch.prediction_indices,
+            labels=batch.labels,
+            next_sentence_label=batch.next_sentence_label,
+        )
+        total += float(masked_lm)
+        num_predictions += batch.num_predictions
+    return total / num_predictions
+
+
+def _passages(corpus: Manifest) -> tuple[list[str], str]:
+    """Return passages from all shards of a corpus, and the split that they belong to."""
+    shards = corpus.file_paths("documents-")
+    for split in ("held_out", "train"):
+        texts: list[str] = []
+        for path in shards:
+            documents = (document for document in read_documents(path) if document.split == split)
+            found = (" ".join(sentences) for document in documents for sentences in document.passages)
+            texts += itertools.islice(found, -(-NUM_PASSAGES // len(shards)))
+        if texts:
+            return texts, split
+    raise InputError(f"{corpus.path}: has no passage to measure on; give another corpus")
+
+
+def _quality(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, Any]:
+    counter = WordCounter(tokenizer.do_lower_case)
+    counter.add(texts)
+    return quality(tokenizer, counter.counts())

@@ -1,0 +1,161 @@
+"""A model moves to another vocabulary with the rows that both share, and training continues from it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import small_corpus
+import torch
+from safetensors.torch import load_file
+
+from bert_model.cli import main
+from bert_model.conversion.vocabulary_transfer import adapt_model, pieces_of
+from bert_model.model.bert import BertForPreTraining, BertModel, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.weights import save_model
+from bert_pipeline.corpus.documents import Document
+from bert_pipeline.errors import UsageError
+from bert_pipeline.manifest import load_manifest
+from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+PIECES = [*small_corpus.SYLLABLES, *(f"##{syllable}" for syllable in small_corpus.SYLLABLES), "."]
+OLD = Tokenizer.from_tokens(["[PAD]", "[unused0]", *SPECIAL_TOKENS[1:], *PIECES], do_lower_case=True)
+NEW = Tokenizer.from_tokens([*SPECIAL_TOKENS, *small_corpus.WORDS[::2], *reversed(PIECES), "ß"], do_lower_case=True)
+
+
+def save_tokenizer(tokenizer: Tokenizer, directory: Path) -> Path:
+    directory.mkdir()
+    tokenizer.save(directory)
+    return directory
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """An untrained model with the old vocabulary and five spare rows."""
+    shape = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig.from_preset("tiny", vocab_size=OLD.vocab_size + 5, max_position_embeddings=64, **shape)
+    network = new_model(BertForPreTraining, config, seed=1)
+    torch.nn.init.normal_(network.cls.predictions.bias, generator=torch.Generator().manual_seed(1))
+    (tmp_path / "model").mkdir()
+    save_model(network, tmp_path / "model", OLD)
+    return tmp_path / "model"
+
+
+def test_pieces_are_the_longest_that_the_old_vocabulary_has() -> None:
+    tokens = ["un", "unit", "##it", "##ity", "##s", "caf", "##e", "x"]
+    vocabulary = Tokenizer.from_tokens([*SPECIAL_TOKENS, *tokens], do_lower_case=True)
+
+    def spelled(token: str) -> list[str]:
+        return [vocabulary.tokens[index] for index in pieces_of(token, vocabulary)]
+
+    assert spelled("unit") == ["unit"]
+    assert spelled("units") == ["unit", "##s"]
+    assert spelled("unity") == []  # greedy, as WordPiece: "unit" leaves "y"
+    assert spelled("##ities") == []
+    assert spelled("##its") == ["##it", "##s"]
+    assert spelled("##x") == []  # a word's start is no continuation
+    assert spelled("Cafés") == ["caf", "##e", "##s"]  # the old vocabulary is lower-casing
+    assert spelled("[MASK]") == ["[MASK]"]
+
+
+def test_rows_and_decoder_bias_follow_the_tokens(model: Path, tmp_path: Path) -> None:
+    counts = adapt_model(model, save_tokenizer(NEW, tmp_path / "new"), tmp_path / "adapted").counts
+    shared = len(SPECIAL_TOKENS) + len(PIECES)
+    assert counts == {
+        "vocab_size": NEW.vocab_size,
+        "kept_rows": shared,
+        "mean_rows": len(small_corpus.WORDS[::2]),
+        "random_rows": 1,
+    }
+    before, after = (load_file(path / "model.safetensors") for path in (model, tmp_path / "adapted"))
+    moved = {"bert.embeddings.word_embeddings.weight", "cls.predictions.bias"}
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before.keys() - moved)
+    for name in moved:
+        old, new = before[name], after[name]
+        assert len(new) == NEW.vocab_size
+        for token in (*SPECIAL_TOKENS, *PIECES):
+            assert torch.equal(new[NEW.token_to_id(token)], old[OLD.token_to_id(token)])
+        for word in small_corpus.WORDS[::2]:
+            mean = old[OLD.encode(word)].mean(dim=0)
+            torch.testing.assert_close(new[NEW.token_to_id(word)], mean)
+    random = after["bert.embeddings.word_embeddings.weight"][NEW.token_to_id("ß")]
+    assert 0.01 < random.std() < 0.04
+    assert Tokenizer.from_directory(tmp_path / "adapted").sha256 == NEW.sha256
+    assert BertConfig.from_directory(tmp_path / "adapted").vocab_size == NEW.vocab_size
+
+
+def test_headless_model_is_adapted_and_the_same_vocabulary_refused(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = BertConfig.from_directory(model)
+    save_model(new_model(BertModel, config, seed=1), model, OLD)
+    corpus = small_corpus.make_corpus(tmp_path / "corpus", [small_corpus.make_documents(4)])
+    vocabulary = save_tokenizer(NEW, tmp_path / "new")
+    command = ["adapt", str(model), "--vocab", str(vocabulary), "--corpus", str(corpus)]
+    assert main([*command, "--output", str(tmp_path / "adapted")]) == 0
+    assert "no masked-LM head, so no loss" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="is the vocabulary of .* already"):
+        adapt_model(tmp_path / "adapted", vocabulary, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def make_repetitive_corpus(directory: Path) -> str:
+    """Documents that repeat one word: soon learned from the other words of a text."""
+    documents = [
+        Document(
+            document_id=f"made:{index}",
+            title="",
+            language="en",
+            sentences=(" ".join([word] * 5) + ".",) * 8,
+            passage_starts=(0,),
+            split="held_out" if index % 10 == 0 else "train",
+        )
+        for index, word in enumerate(small_corpus.WORDS * 2)
+    ]
+    return str(small_corpus.make_corpus(directory, [documents]))
+
+
+@pytest.mark.slow
+def test_pretraining_continues_from_an_adapted_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = make_repetitive_corpus(tmp_path / "corpus")
+    path = {name: str(tmp_path / name) for name in ("old", "new", "before", "trained", "adapted", "after", "more")}
+    save_tokenizer(OLD, tmp_path / "old")
+    save_tokenizer(NEW, tmp_path / "new")
+
+    def run(*words: str) -> str:
+        capsys.readouterr()
+        assert main([*words]) == 0
+        return capsys.readouterr().out
+
+    def pretrain(instances: str, output: str, steps: int, *more: str) -> float:
+        phase = {
+            "max_seq_length": 32,
+            "steps": steps,
+            "global_batch_size": 32,
+            "warmup_steps": 2,
+            "instances": instances,
+        }
+        sizes = {"hidden_size": 32, "intermediate_size": 64, "hidden_dropout_prob": 0.0}
+        config = {
+            "model": {"preset": "tiny", "overrides": sizes},
+            "phases": [phase | {"learning_rate": 3e-3}],
+            "optimizer": {"name": "adamw"},
+            "evaluation_interval_steps": 0,
+        }
+        (tmp_path / "run.yaml").write_text(json.dumps(config))
+        options = ("--config", str(tmp_path / "run.yaml"), "--experiment", "", "--device", "cpu")
+        return float(json.loads(run("pretrain", *options, "--output", output, *more))["held_out/mlm_loss"])
+
+    length = ("--max-seq-length", "32", "--dupe-factor", "2")
+    run("instances", corpus, "--vocab", path["old"], "--output", path["before"], *length)
+    pretrain(path["before"], path["trained"], 250)
+    model = f"{path['trained']}/model"
+    text = run("adapt", model, "--vocab", path["new"], "--output", path["adapted"], "--corpus", corpus)
+    counts = load_manifest(path["adapted"], kind="adapted_model").counts
+    assert f"masked-LM loss {counts['mlm_loss']:.3f}; {counts['mlm_loss_random_rows']:.3f} with random" in text
+    assert "held_out documents: " in text
+    assert counts["mlm_loss"] < counts["mlm_loss_random_rows"]
+    assert counts["quality"]["tokens_per_word"] < counts["old_quality"]["tokens_per_word"]
+    run("instances", corpus, "--vocab", path["adapted"], "--output", path["after"], *length)
+    assert pretrain(path["after"], path["more"], 5, "--from", path["adapted"]) < counts["mlm_loss_random_rows"]
