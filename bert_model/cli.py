@@ -5,11 +5,13 @@ traceback. Every command imports the heavy libraries that it needs, so `bert --h
 """
 
 import argparse
+import contextlib
 import json
 import logging
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -267,7 +269,9 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     from bert_pipeline.tasks.task import get_task, load_task_data
 
     get_task(arguments.task)  # reports an unknown task before torch is loaded
+    from bert_model.finetuning.analysis import errors_path
     from bert_model.finetuning.config import task_configuration
+    from bert_model.finetuning.display import TrialDisplay
     from bert_model.finetuning.finetune import finetune
     from bert_model.finetuning.worker_pool import WorkerPool
     from bert_model.registry.model_card import write_readme
@@ -277,18 +281,32 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     data = load_task_data(arguments.task, arguments.data, arguments.dev_fraction)
     for note in data.notes():
         print(f"{arguments.task}: {note}", file=sys.stderr)
-    with WorkerPool(num_workers=arguments.workers) as pool:
+    shown = TrialDisplay()
+    with exiting_on_sigterm(), shown, WorkerPool(num_workers=arguments.workers) as pool:
         result = finetune(
-            data, resolve_model(arguments.model), arguments.output, config, pool=pool, progress=_show_trial
+            data,
+            resolve_model(arguments.model),
+            arguments.output,
+            config,
+            pool=pool,
+            progress=shown.finished,
+            watch=shown.running,
         )
     write_readme(result.path)
     for key, entry in result.metrics.items():
         print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
+    print(f"{result.path}/results.md, {errors_path(result.path)}", file=sys.stderr)
     return 0
 
 
-def _show_trial(done: int, total: int, line: str) -> None:
-    print(f"{done}/{total}  {line}", file=sys.stderr, flush=True)
+@contextlib.contextmanager
+def exiting_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the block as SIGINT does, so that workers end and logs are closed; the exit code is 143."""
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def run_predict(arguments: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from bert_pipeline.configuration import Share, configuration, from_mapping
+from bert_pipeline.configuration import Share, configuration, from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError
 
 FeatureInput = Literal[
@@ -69,6 +69,8 @@ class FinetuningConfig:
     """Width of each direction of the feature-based tagger's BiLSTM (paper, 5.3)."""
     lstm_learning_rates: tuple[PositiveFloat, ...] = (1e-3,)
     """Learning rates of the grid for a feature-based tagger, whose BiLSTM always starts from random weights."""
+    keep: Literal["best", "all"] = "best"
+    """`all` also publishes the model of every seed of the chosen setting, in `seeds/`, for ensembles."""
 
     def __post_init__(self) -> None:
         for key in ("learning_rates", "batch_sizes", "epochs", "seeds", "lstm_learning_rates", "feature_inputs"):
@@ -81,6 +83,27 @@ class FinetuningConfig:
                     f"gradient_accumulation: found {self.gradient_accumulation}, expected a divisor of the batch size "
                     f"{size}"
                 )
+
+
+GRID_KEYS = (
+    "learning_rates",
+    "lstm_learning_rates",
+    "batch_sizes",
+    "epochs",
+    "seeds",
+    "feature_inputs",
+    "search",
+    "compare_starts",
+    "random_step_multiple",
+    "keep",
+)
+"""Keys that decide which trials are run and what is kept of them, not what a trial computes."""
+
+
+def recorded_configuration(config: FinetuningConfig) -> dict[str, Any]:
+    """Return the configuration as manifests record it: without `keep` if it is the default, as before it existed."""
+    mapping = to_mapping(config)
+    return {key: value for key, value in mapping.items() if (key, value) != ("keep", "best")}
 
 
 PAPER_SETTINGS: dict[str, dict[str, Any]] = {

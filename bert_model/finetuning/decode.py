@@ -131,6 +131,36 @@ def decode(task: Task, examples: Sequence[Any], encoded: EncodedSet, logits: np.
     return {example_id: tuple(words) for example_id, words in zip(ids, tags)}
 
 
+def confidences(
+    task: Task, examples: Sequence[Any], encoded: EncodedSet, logits: np.ndarray, evaluation: Evaluation
+) -> dict[str, np.ndarray]:
+    """Return the probability of each prediction by example id: one, or for tagging one for each word.
+
+    For spans it is the share of the predicted text among the n best answers, "no answer" among them where it is
+    possible. A regression has none.
+    """
+    ids = [example.example_id for example in examples]
+    if task.kind == "regression":
+        return {}
+    if task.kind == "tagging":
+        best = softmax(logits).max(axis=-1)
+        of_words = [np.zeros(len(example.words)) for example in examples]
+        for position, example, word in scored_words(encoded):
+            of_words[example][word] = best[position]
+        return dict(zip(ids, of_words))
+    if task.kind == "multilabel":  # of all its decisions, taken as independent
+        sure = (1.0 / (1.0 + np.exp(-np.abs(logits.astype(np.float64))))).prod(axis=-1, keepdims=True)
+        return dict(zip(ids, sure))
+    if evaluation.span_answers is None:
+        return {key: row.max(keepdims=True) for key, row in zip(ids, softmax(logits))}
+    found = {}
+    for key, answer in evaluation.span_answers.items():
+        ranked = official_n_best(answer, with_null=evaluation.null_threshold is not None)
+        predicted = evaluation.predictions[key]
+        found[key] = np.asarray([next((entry["probability"] for entry in ranked if entry["text"] == predicted), 0.0)])
+    return found
+
+
 def scored_words(encoded: EncodedSet) -> Iterator[tuple[int, int, int]]:
     """Yield (token position, example index, word index) of each word where it is scored: every word once."""
     examples, words = encoded.token_columns["example"], encoded.token_columns["word"]

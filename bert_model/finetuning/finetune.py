@@ -8,24 +8,33 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from bert_model.finetuning.config import FinetuningConfig, task_configuration
+from bert_model.finetuning.analysis import analyze, decisions, errors_page, errors_path, results_table
+from bert_model.finetuning.config import GRID_KEYS, FinetuningConfig, recorded_configuration, task_configuration
 from bert_model.finetuning.decode import evaluate
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.results import SearchLog, results_document
-from bert_model.finetuning.search import SearchResult, initializations_of, search
-from bert_model.finetuning.task_model import write_predictions, write_task_model
-from bert_model.finetuning.trial import OUTPUT_SUFFIX
-from bert_model.finetuning.trial_runner import Progress, TrialRunner, trial_directory
+from bert_model.finetuning.search import SearchResult, Trial, TrialResult, initializations_of, search
+from bert_model.finetuning.task_model import TAGGER_NAME, TaskModel, write_predictions, write_task_model
+from bert_model.finetuning.trial import OUTPUT_SUFFIX, TrialJob
+from bert_model.finetuning.trial_runner import (
+    Progress,
+    SavedTrial,
+    TrialRunner,
+    Watch,
+    code_sha256,
+    trial_directory,
+)
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import onednn_choice, processor
-from bert_model.model.weights import weight_files
+from bert_model.model.weights import WEIGHTS_NAME, weight_files
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
 from bert_pipeline.manifest import (
     MANIFEST_NAME,
     Draft,
     Manifest,
+    atomic_write,
     content_sha256,
     file_sha256,
     load_manifest,
@@ -38,6 +47,8 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 __all__ = ["FinetuningConfig", "FinetuningResult", "finetune", "task_configuration"]
 
 KIND = "finetuned_model"
+SEEDS = "seeds"
+"""Directory of the models of all seeds, with `keep=all`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,22 +81,26 @@ def finetune(
     *,
     pool: WorkerPool | None = None,
     progress: Progress | None = None,
+    watch: Watch | None = None,
     experiment: str = "finetuning",
 ) -> FinetuningResult:
     """Fine-tune `model` on a task's data and publish the best trial in `output`, a "finetuned_model" directory.
 
     With `config.compare_starts`, random weights of the same shape are trained for comparison. `pool` lets several
-    fine-tunings share their worker processes. The search is logged next to `output` and, if MLflow is installed, as a
-    run of `experiment` with a child for each trial; an empty `experiment` logs nothing. An interrupted fine-tuning
-    resumes when it is started again, without repeating finished trials. UsageError if model and data do not fit,
-    TrainingError if every trial diverged; neither leaves anything behind.
+    fine-tunings share their worker processes. `progress` is called with each finished trial, `watch` with the running
+    ones. The search is logged next to `output` and, if MLflow is installed, as a run of `experiment` with a child for
+    each trial; an empty `experiment` logs nothing. The page of the worst errors is `errors_path(output)`.
+
+    An interrupted fine-tuning resumes when it is started again, without repeating finished trials, and so does a
+    finished one with further seeds or other values of the grid. UsageError if model and data do not fit, TrainingError
+    if every trial diverged; neither leaves anything behind.
     """
     # Check that everything fits, and name what decides the results.
     task = data.task
     tokenizer = Tokenizer.from_directory(model)
     model_config = BertConfig.from_directory(model)
     check_fit(task, data, tokenizer, model_config, config, model)
-    configuration = {"task": task.name, **to_mapping(config)}
+    configuration = {"task": task.name, **recorded_configuration(config)}
     identity = model_identity(model)
     inputs = {"model": identity, "data": {name: {"sha256": h} for name, h in sorted(data.sha256.items())}}
     hashes = {
@@ -100,7 +115,18 @@ def finetune(
         device = pool.devices[0].partition(":")[0]
         onednn = onednn_choice(model_config, device=device)
         machine = {"device": device, "threads": pool.threads_per_worker, "processor": processor(), "onednn": onednn}
-        trials_identity = content_sha256({**hashes, **machine, "task": to_mapping(task)})
+        # The grid is left out: a search with another one finds the trials of both.
+        decisive = {key: value for key, value in to_mapping(config).items() if key not in GRID_KEYS}
+        trials_identity = content_sha256(
+            {
+                **hashes,
+                **machine,
+                "configuration_sha256": content_sha256(decisive),
+                "test_sha256": examples_sha256(data.labeled_test),
+                "task": to_mapping(task),
+                "code": code_sha256(),
+            }
+        )
         scratch = stack.enter_context(trial_directory(Path(output), trials_identity))
         log: SearchLog | None = None
         if experiment:
@@ -113,61 +139,107 @@ def finetune(
                 params=configuration,
                 resumed=any(scratch.glob(f"*{OUTPUT_SUFFIX}")),
             )
-            stack.callback(log.fail)  # unless it is finished by then
+            stack.push(log.fail)  # unless it is finished by then
 
         # Search, and publish the best trial from the pre-trained weights.
         with publishing(output, kind=KIND, configuration=configuration, inputs=inputs) as draft:
             runner = TrialRunner(
-                data, model, model_config, tokenizer, config, pool, onednn, scratch, progress=progress, log=log
+                data,
+                model,
+                model_config,
+                tokenizer,
+                config,
+                pool,
+                onednn,
+                scratch,
+                progress=progress,
+                watch=watch,
+                log=log,
             )
+            runner.take_weights(Path(output))
             searches = search(
                 config, initializations_of(config), runner.learning_rates, runner.run_trials, runner.feature_inputs
             )
-            results = results_document(data, config, searches, hashes=hashes)
-            _write(draft, runner, searches, {**hashes, "main_key": results["main_key"]})
+            saved = runner.best_of(searches[0].setting)
+            analysis, page = _analyze(runner, saved)
+            results = results_document(data, config, searches, hashes=hashes, analysis=analysis)
+            files = _write(draft, runner, searches, saved, {**hashes, "main_key": results["main_key"]})
             text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
             (draft.path / "results.json").write_text(text, encoding="utf-8")
+            (draft.path / "results.md").write_text(results_table(results), encoding="utf-8")
             if log is not None:
                 draft.provenance["mlflow_run_id"] = log.run_id
         manifest = load_manifest(output, kind=KIND)
+        runner.record_weights(manifest, files)
+        with atomic_write(errors_path(Path(output))) as temporary:
+            temporary.write_text(page, encoding="utf-8")
         if log is not None:
-            log.finish(searches, results, manifest.path)
+            log.finish(searches, results, manifest.path, [errors_path(Path(output))])
     return FinetuningResult(
         path=Path(output), manifest=manifest, results=results, seconds=float(manifest.provenance["seconds"])
     )
 
 
-def _write(draft: Draft, runner: TrialRunner, searches: Sequence[SearchResult], facts: Mapping[str, Any]) -> None:
-    """Write the best model, its predictions for dev and test, and the counts and times of the search."""
+def _analyze(runner: TrialRunner, saved: SavedTrial) -> tuple[dict[str, Any], str]:
+    """Return the analysis of every labeled split for the published model, and the page of its errors on dev."""
+    task, page = runner.data.task, ""
+    analysis: dict[str, Any] = {}
+    for split, evaluation in saved.evaluations.items():
+        examples = runner.examples[split]
+        found = decisions(task, examples, runner.encoded[split], saved.logits[split], evaluation)
+        analysis[split] = analyze(task, examples, evaluation, found)
+        if split == runner.main_split:
+            page = errors_page(task, split, analysis[split], found)
+    return analysis, page
+
+
+def _write(
+    draft: Draft, runner: TrialRunner, searches: Sequence[SearchResult], saved: SavedTrial, facts: Mapping[str, Any]
+) -> dict[Trial, str]:
+    """Write the best model, its predictions for dev and test, and the counts and times of the search.
+
+    With `keep=all`, also the models of the other seeds. Returns trial -> file of its weights.
+    """
     data, config, pool = runner.data, runner.config, runner.pool
     task, best = data.task, searches[0].best
-    saved = runner.best_of(searches[0].setting)
     null_threshold = saved.evaluations[runner.main_split].null_threshold
-    model = write_task_model(
-        draft.path,
-        job=saved.job,
-        task=task,
-        tokenizer=runner.tokenizer,
-        facts={
+    weights_name = TAGGER_NAME if task.feature_based else WEIGHTS_NAME
+
+    def write_model(directory: Path, job: TrialJob, result: TrialResult) -> TaskModel:
+        scores = {
+            f"{task.name}/{split}/{metric}": value
+            for split, values in result.scores.items()
+            for metric, value in values.items()
+        }
+        own_facts = {
             **facts,
             "own_split": data.own_split,
-            "null_threshold": null_threshold,
-            "degenerate": searches[0].degenerate,
-            "seed": best.trial.seed,
-            "setting": best.trial.setting.describe(),
-            "scores": {
-                f"{task.name}/{split}/{metric}": value
-                for split, values in best.scores.items()
-                for metric, value in values.items()
-            },
-        },
-    )
+            "null_threshold": result.null_threshold,
+            "degenerate": not result.usable,
+            "seed": result.trial.seed,
+            "setting": result.trial.setting.describe(),
+            "scores": scores,
+        }
+        return write_task_model(directory, job=job, task=task, tokenizer=runner.tokenizer, facts=own_facts)
+
+    files = {best.trial: weights_name}
+    if config.keep == "all":
+        chosen = {result.trial: result for result in searches[0].chosen}
+        for job in runner.jobs_of(searches[0].chosen):
+            folder = f"{SEEDS}/{job.trial.seed}"
+            (draft.path / folder).mkdir(parents=True)
+            write_model(draft.path / folder, job, chosen[job.trial])
+            files[job.trial] = f"{folder}/{weights_name}"
+    model = write_model(draft.path, saved.job, best)
     for split, examples in data.dev.items():
         draft.rows |= write_predictions(draft.path, split, examples, saved.evaluations[split])
 
-    # Predict the test splits, which have no labels, with as many threads as a trial has.
+    # Predict the test splits without labels with as many threads as a trial has.
     model.to(pool.devices[0])
     for split, examples in data.test.items():
+        if split in saved.evaluations:  # it has labels: every trial predicted it
+            draft.rows |= write_predictions(draft.path, split, examples, saved.evaluations[split])
+            continue
         encoded = encode_examples(task, examples, runner.tokenizer, config)
         logits = model.logits(encoded, num_threads=pool.threads_per_worker)
         evaluation = evaluate(task, examples, encoded, logits, config, null_threshold=null_threshold, labeled=False)
@@ -192,6 +264,7 @@ def _write(draft: Draft, runner: TrialRunner, searches: Sequence[SearchResult], 
         "onednn": runner.onednn,
         "resumed_trials": runner.resumed_trials,
     }
+    return files
 
 
 def check_fit(

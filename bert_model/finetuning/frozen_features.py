@@ -4,9 +4,9 @@ Shapes: T tokens of all rows, B rows, S positions, K chosen hidden states, H hid
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -122,8 +122,8 @@ class FeatureJob:
     onednn: tuple[Shape, ...] = ()
     """Weight shapes that oneDNN computes."""
 
-    def run(self, *, device: str, num_threads: int) -> None:
-        """Compute and store the activations."""
+    def run(self, *, device: str, num_threads: int, report: Callable[[Any], None] | None = None) -> None:
+        """Compute and store the activations; nothing is reported."""
         with cpu_settings(onednn=self.onednn, num_threads=num_threads):
             encoder = initial_encoder(self.model, self.model_config, self.weights, self.seed).to(torch.device(device))
             for name in self.sets:

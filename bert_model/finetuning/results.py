@@ -2,15 +2,17 @@
 
 import shutil
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_model.finetuning.config import FinetuningConfig
-from bert_model.finetuning.search import SearchResult, TrialResult
+from bert_model.finetuning.search import SearchResult, Trial, TrialResult
+from bert_model.finetuning.trial import TrialProgress
 from bert_model.metrics.score import BASELINES, trivial_baseline
-from bert_model.training.metrics_log import read_lines
-from bert_model.training.mlflow_sync import Tracker
+from bert_model.training.metrics_log import STATE_NAME, RunStatus, read_lines, read_state
+from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
 
@@ -32,11 +34,25 @@ PAPER_FEATURE_INPUTS = {
 LOGS = ".tracking"
 """Directory of the logs, next to the fine-tuned models: a published directory never changes."""
 
+PROGRESS_EVENT = "progress"
+"""Event of a trial's log while it runs."""
+LOG_INTERVAL_SECONDS = 10.0
+INTERRUPTION_SECONDS = 5.0
+"""Time that an interrupted search waits for MLflow. What is missing is copied when it is resumed."""
+
 
 def results_document(
-    data: TaskData, config: FinetuningConfig, searches: Sequence[SearchResult], *, hashes: Mapping[str, str]
+    data: TaskData,
+    config: FinetuningConfig,
+    searches: Sequence[SearchResult],
+    *,
+    hashes: Mapping[str, str],
+    analysis: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the content of results.json. `searches[0]` is the reported one, from pre-trained weights."""
+    """Return the content of results.json. `searches[0]` is the reported one, from pre-trained weights.
+
+    `analysis` maps a split to what `analyze` returned for the published model.
+    """
     task = data.task
     main_split = next(iter(data.dev))
     return {
@@ -57,6 +73,7 @@ def results_document(
         "starts": {search.initialization.name: _search(search) for search in searches},
         "winner": searches[0].best.describe(),
         "degenerate": searches[0].degenerate,
+        "analysis": dict(analysis),
     }
 
 
@@ -65,7 +82,7 @@ def _metrics(data: TaskData, searches: Sequence[SearchResult]) -> dict[str, dict
     task = data.task
     reported, *compared = searches
     table: dict[str, dict[str, Any]] = {}
-    for split, examples in data.dev.items():
+    for split, examples in {**data.dev, **data.labeled_test}.items():
         baseline = trivial_baseline(task, data.train, examples)
         for metric in reported.best.scores[split]:
             entry: dict[str, Any] = {
@@ -143,9 +160,10 @@ def summarize(values: Sequence[float]) -> dict[str, Any]:
 
 
 class SearchLog:
-    """Log of one search: a parent run, and at the end a child run for each trial from pre-trained weights.
+    """Log of one search: a parent run, and a child run for each trial from pre-trained weights.
 
-    Children are written at the end and in batches, so that logging does not slow the search.
+    A trial of a few seconds is written at the end and in batches, so that logging does not slow the search; the log of
+    a longer one is written while it runs.
     """
 
     def __init__(
@@ -159,11 +177,12 @@ class SearchLog:
         params: Mapping[str, Any],
         resumed: bool = False,
     ) -> None:
-        """`identity` is a hash of the configuration and inputs. A `resumed` search continues its log."""
+        """`identity` is a hash of the configuration and inputs. A `resumed` search continues an unfinished log."""
         self.directory = output.parent / LOGS / f"{output.name}-{identity[:16]}"
-        if not resumed:
+        if not resumed or read_state(self.directory / STATE_NAME).get("status") == "FINISHED":
             shutil.rmtree(self.directory, ignore_errors=True)
         self.task = task
+        self._running: dict[Trial, _RunningTrial] = {}
         self._logged = {line["trial"] for line in read_lines(self.directory) if "trial" in line}
         self.tracker = Tracker(
             self.directory,
@@ -178,9 +197,20 @@ class SearchLog:
         """The parent's MLflow run id; None without MLflow."""
         return self.tracker.run_id
 
+    def report(self, report: TrialProgress) -> None:
+        """Log the loss of a running trial from pre-trained weights every ten seconds, and its dev scores."""
+        trial = report.trial
+        if trial.initialization.weights != "pretrained":
+            return
+        if trial not in self._running:
+            self._running[trial] = _RunningTrial(self._child(trial))
+        self._running[trial].add(report, self._scores(report))
+
     def add(self, result: TrialResult) -> None:
         """Log a finished trial, unless it was logged before an interruption."""
         trial, start = result.trial, result.trial.initialization.name
+        if trial in self._running:
+            self._running.pop(trial).tracker.close("FAILED" if result.diverged else "FINISHED", INTERRUPTION_SECONDS)
         if trial.name in self._logged:
             return
         metrics = {f"{start}/{key}": value for key, value in self._scores(result).items()}
@@ -199,8 +229,10 @@ class SearchLog:
         )
         self._logged.add(trial.name)
 
-    def finish(self, searches: Sequence[SearchResult], results: Mapping[str, Any], output: Path) -> None:
-        """Log the results of a published model, and its trials as child runs."""
+    def finish(
+        self, searches: Sequence[SearchResult], results: Mapping[str, Any], output: Path, pages: Sequence[Path]
+    ) -> None:
+        """Log the results of a published model with its pages, and its trials as child runs."""
         metrics: dict[str, float] = {}
         for key, entry in results["metrics"].items():
             metrics[key] = entry["mean"]
@@ -210,33 +242,71 @@ class SearchLog:
                     metrics[f"{key}/{name}"] = value
         self.tracker.record("end", len(self._logged), metrics, degenerate=results["degenerate"])
         self.tracker.set_tags({"output": str(output), "degenerate": str(results["degenerate"]).lower()})
-        self.tracker.log_artifact(output / "results.json")
+        for path in (output / "results.json", output / "results.md", *pages):
+            self.tracker.log_artifact(path)
         if self.run_id is not None:
             for result in searches[0].trials:
                 self._add_child(result, is_winner=result is searches[0].best)
         self.tracker.close("FINISHED")
 
-    def fail(self) -> None:
-        """Close the log as failed, unless it is finished."""
-        self.tracker.close("FAILED")
+    def fail(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the log as failed, or as killed by an interruption, unless it is finished."""
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        status: RunStatus = "KILLED" if interrupted else "FAILED"
+        timeout = INTERRUPTION_SECONDS if interrupted else CLOSE_TIMEOUT_SECONDS
+        for tracker in (*(running.tracker for running in self._running.values()), self.tracker):
+            tracker.close(status, timeout)
+
+    def _child(self, trial: Trial, tags: Mapping[str, str] | None = None) -> Tracker:
+        """Open the log of a trial, as a child run if there is a parent; that of an interrupted trial is continued."""
+        setting, parent = trial.setting, self.run_id
+        prefix = f"{setting.feature_input}, " if setting.feature_input else ""
+        return Tracker(
+            self.directory / trial.key,
+            experiment=self.tracker.experiment if parent is not None else "",
+            run_name=f"{prefix}lr {setting.learning_rate:g}, batch {setting.batch_size}, seed {trial.seed}",
+            tags={"kind": "trial", **(tags or {})},
+            params={**setting.describe(), "seed": trial.seed},
+            parent_run_id=parent,
+        )
 
     def _add_child(self, result: TrialResult, *, is_winner: bool) -> None:
-        trial, setting = result.trial, result.trial.setting
-        prefix = f"{setting.feature_input}, " if setting.feature_input else ""
-        child = self.tracker.child(
-            self.directory / trial.key,
-            run_name=f"{prefix}lr {setting.learning_rate:g}, batch {setting.batch_size}, seed {trial.seed}",
-            tags={"kind": "trial", "winner": str(is_winner).lower(), "collapsed": str(result.collapsed).lower()},
-            params={**setting.describe(), "seed": trial.seed},
-        )
-        for index, loss in enumerate(result.losses, start=1):
-            child.record("train", round(result.steps * index / len(result.losses)), {"train/loss": loss})
+        trial = result.trial
+        was_watched = any(line.get("event") == PROGRESS_EVENT for line in read_lines(self.directory / trial.key))
+        child = self._child(trial, {"winner": str(is_winner).lower(), "collapsed": str(result.collapsed).lower()})
+        if not was_watched:
+            for index, loss in enumerate(result.losses, start=1):
+                child.record("train", round(result.steps * index / len(result.losses)), {"train/loss": loss})
         child.record("evaluation", result.steps, self._scores(result))
         child.close("FAILED" if result.diverged else "FINISHED")
 
-    def _scores(self, result: TrialResult) -> dict[str, float]:
+    def _scores(self, result: TrialResult | TrialProgress) -> dict[str, float]:
         return {
             f"{self.task}/{split}/{metric}": value
             for split, values in result.scores.items()
             for metric, value in values.items()
         }
+
+
+class _RunningTrial:
+    """The log of a trial while it runs."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+        self._next = time.monotonic()
+        self._loss_sum, self._num_steps = 0.0, 0
+
+    def add(self, report: TrialProgress, scores: Mapping[str, float]) -> None:
+        self._loss_sum += report.loss * report.num_steps
+        self._num_steps += report.num_steps
+        if scores:
+            self.tracker.record("evaluation", report.step, scores)
+        if time.monotonic() >= self._next:
+            metrics = {
+                "train/loss": self._loss_sum / self._num_steps,
+                "train/learning_rate": report.learning_rate,
+                "train/tokens_per_second": report.tokens_per_second,
+            }
+            self.tracker.record(PROGRESS_EVENT, report.step, metrics)
+            self._next = time.monotonic() + LOG_INTERVAL_SECONDS
+            self._loss_sum, self._num_steps = 0.0, 0

@@ -52,7 +52,8 @@ class Trial:
         """Setting and seed as a file name, such as "5e-05-32-3-1"."""
         setting = self.setting
         prefix = f"{setting.feature_input}-" if setting.feature_input else ""
-        return f"{prefix}{setting.learning_rate:g}-{setting.batch_size}-{setting.epochs:g}-{self.seed}"
+        rate, epochs = (repr(number).removesuffix(".0") for number in (setting.learning_rate, setting.epochs))
+        return f"{prefix}{rate}-{setting.batch_size}-{epochs}-{self.seed}"
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from bert_model.finetuning.config import FinetuningConfig
+from bert_model.finetuning.config import FinetuningConfig, recorded_configuration
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import Evaluation, official_n_best
 from bert_model.finetuning.frozen_features import compute_activations
@@ -113,7 +113,7 @@ def write_task_model(
         "labels": list(task.labels),
         **({"feature_input": feature_input} if feature_input else {}),
         **facts,
-        "configuration": to_mapping(job.config),
+        "configuration": recorded_configuration(job.config),
     }
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     (directory / TASK_NAME).write_text(text, encoding="utf-8")

@@ -1,7 +1,8 @@
 """Training of one fine-tuning trial: encoded examples in; outputs on dev and, if requested, the weights out.
 
 A trial knows neither texts nor metrics, so it imports little and runs in any process. Its output is stored on disk, so
-that an interrupted search resumes without repeating it.
+that an interrupted search resumes without repeating it; a long trial also stores checkpoints, from which it resumes bit
+for bit.
 """
 
 import contextlib
@@ -9,18 +10,22 @@ import dataclasses
 import functools
 import itertools
 import json
+import logging
 import math
+import shutil
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import Optimizer
 
 from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.dataset import EncodedSet, num_training_steps, training_batches
@@ -33,13 +38,54 @@ from bert_model.model.cpu_kernels import Shape, cpu_settings
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
 from bert_model.model.weights import load_model
 from bert_model.training.distributed import autocast
-from bert_model.training.optimizer import build_optimizer, clip_gradients, set_learning_rate
+from bert_model.training.optimizer import (
+    build_optimizer,
+    clip_gradients,
+    load_optimizer_tensors,
+    optimizer_tensors,
+    set_learning_rate,
+)
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at
-from bert_pipeline.manifest import atomic_write
+from bert_pipeline.errors import ArtifactError
+from bert_pipeline.manifest import atomic_write, load_manifest, publishing
 from bert_pipeline.tasks.catalogue import CLASS_KINDS
+
+logger = logging.getLogger(__name__)
 
 MAX_REPORTED_LOSSES = 20
 OUTPUT_SUFFIX = ".npz"
+CHECKPOINT_SUFFIX = ".checkpoint"
+CHECKPOINT_KIND = "trial_checkpoint"
+CHECKPOINT_INTERVAL_SECONDS = 600.0
+REPORT_INTERVAL_SECONDS = 2.0
+EPOCH_EVALUATION_SECONDS = 10.0
+"""A trial that has trained for less time is not evaluated at the end of an epoch: nobody watches it, and on a small
+training set the evaluations would take as long as the training."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialProgress:
+    """Report of a running trial."""
+
+    trial: Trial
+    step: int
+    """Number of optimizer steps so far."""
+    total_steps: int
+    loss: float
+    """Mean training loss of the steps since the last report."""
+    num_steps: int
+    """Number of these steps."""
+    learning_rate: float
+    steps_per_second: float
+    tokens_per_second: float
+    """Real tokens. Both rates are means over the whole trial, without evaluations."""
+    logits: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """Dev split -> outputs, at the end of an epoch."""
+    scores: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    """Dev split -> metric -> score of these outputs, which the process with the examples fills in."""
+
+
+Report = Callable[[TrialProgress], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +110,10 @@ class TrialJob:
     data: Path = Path()
     """Directory with the encoded sets: "train", and every dev split."""
     dev_splits: tuple[str, ...] = ()
-    """Splits to predict after training."""
+    """Splits to predict after training, and at the end of every epoch if `evaluates_epochs`."""
+    test_splits: tuple[str, ...] = ()
+    """Labeled test splits to predict after training."""
+    evaluates_epochs: bool = False
     activations: Path | None = None
     """Directory with the frozen encoder's activations of each encoded set, for a feature-based tagger."""
     pad_id: int = 0
@@ -74,13 +123,17 @@ class TrialJob:
     """File to write the trained weights to."""
     output: Path | None = None
     """File to write the output to."""
+    checkpoint: Path | None = None
+    """Directory for the checkpoint of an unfinished training, from which `run` resumes."""
 
-    def run(self, *, device: str, num_threads: int) -> "TrialOutput":
-        """Train and predict dev. The output is a function of the job, the device and the number of threads alone."""
+    def run(self, *, device: str, num_threads: int, report: Report | None = None) -> "TrialOutput":
+        """Train and predict. The output is a function of the job, the device and the number of threads alone."""
         with cpu_settings(onednn=self.onednn, num_threads=num_threads), _seeded(self.trial.seed, device):
-            output = _run(self, torch.device(device))
+            output = _run(self, torch.device(device), report)
         if self.output is not None:
             write_output(self.output, output)
+        if self.checkpoint is not None:
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
         return output
 
 
@@ -89,7 +142,7 @@ class TrialOutput:
     """Predictions and measurements of a finished training, before scoring."""
 
     logits: dict[str, np.ndarray]
-    """Dev split -> outputs as `bert_model.finetuning.decode` takes them; empty if the training diverged."""
+    """Split -> outputs as `bert_model.finetuning.decode` takes them; empty if the training diverged."""
     steps: int
     """Number of optimizer steps."""
     losses: tuple[float, ...]
@@ -114,16 +167,16 @@ def _encoded(directory: Path) -> EncodedSet:
     return EncodedSet.load(directory)
 
 
-def _run(job: TrialJob, device: torch.device) -> TrialOutput:
+def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOutput:
     train = _encoded(job.data / "train")
-    dev = {split: _encoded(job.data / split) for split in job.dev_splits}
+    scored = {split: _encoded(job.data / split) for split in (*job.dev_splits, *job.test_splits)}
 
     # Either a tagger on the stored activations of a frozen encoder, or the encoder with a head.
     model: nn.Module
     features: dict[str, Activations] = {}
     if job.activations is not None:
         chosen = chosen_states(job.trial.setting.feature_input, job.model_config.num_hidden_layers + 1)
-        features = {name: Activations.load(job.activations / name, chosen) for name in ("train", *dev)}
+        features = {name: Activations.load(job.activations / name, chosen) for name in ("train", *scored)}
         model = Tagger.fresh(
             features["train"].shape,
             len(job.labels),
@@ -137,14 +190,26 @@ def _run(job: TrialJob, device: torch.device) -> TrialOutput:
         model = initial_model(job, label_mean=mean)
     model = model.to(device)
 
-    losses, tokens, seconds = train_model(model, job, train, features.get("train"))
+    def predict(splits: tuple[str, ...]) -> dict[str, np.ndarray]:
+        return {
+            split: predict_logits(
+                model, scored[split], pad_id=job.pad_id, features=features.get(split), precision=job.config.precision
+            )
+            for split in splits
+        }
+
+    losses, tokens, seconds = train_model(
+        model,
+        job,
+        train,
+        features.get("train"),
+        report=report,
+        dev_logits=(lambda: predict(job.dev_splits)) if job.evaluates_epochs else None,
+    )
     diverged = not math.isfinite(losses[-1])
     logits = {}
     if not diverged:
-        for split, encoded in dev.items():
-            logits[split] = predict_logits(
-                model, encoded, pad_id=job.pad_id, features=features.get(split), precision=job.config.precision
-            )
+        logits = predict(tuple(scored))
         if job.weights is not None:
             tensors = {name: value.detach().to("cpu", copy=True) for name, value in model.named_parameters()}
             save_file(tensors, job.weights)
@@ -178,17 +243,26 @@ def initial_model(job: TrialJob, *, label_mean: float = 0.0) -> nn.Module:
 
 
 def train_model(
-    model: nn.Module, job: TrialJob, train: EncodedSet, features: Activations | None
+    model: nn.Module,
+    job: TrialJob,
+    train: EncodedSet,
+    features: Activations | None,
+    *,
+    report: Report | None = None,
+    dev_logits: Callable[[], dict[str, np.ndarray]] | None = None,
 ) -> tuple[list[float], int, float]:
-    """Train in place; return the loss of every step, the number of tokens and the seconds.
+    """Train in place; return the loss of every step, the number of tokens and the seconds, without evaluations.
 
-    Stops before the optimizer step at a loss that is not finite, which is then the last of the list.
+    Stops before the optimizer step at a loss that is not finite, which is then the last of the list. `report` is called
+    every two seconds, and with `dev_logits()` at the end of an epoch. Neither draws random numbers: the training is the
+    same without them.
     """
     config, setting = job.config, job.trial.setting
     device = next(model.parameters()).device
     lengths = train.unit_lengths()
     num_tokens = train.lengths().reshape(train.num_units, -1).sum(axis=1)
     total_steps = num_training_steps(train.num_units, setting.batch_size, setting.epochs)
+    steps_per_epoch = num_training_steps(train.num_units, setting.batch_size, 1)
     warmup_steps = int(total_steps * config.warmup_share)
     optimizer_config = OptimizerConfig(
         name=config.optimizer, weight_decay=config.weight_decay, max_gradient_norm=config.max_gradient_norm
@@ -200,11 +274,12 @@ def train_model(
         for epoch in itertools.count()
         for batch in training_batches(lengths, setting.batch_size, seed=job.trial.seed, epoch=epoch)
     )
-    losses: list[float] = []
-    tokens = 0
-    started = time.perf_counter()
+    losses, tokens, seconds = _resume(job, model, optimizer)
+    start = reported_step = len(losses)
+    reported_at = saved_at = time.perf_counter()
+    started = reported_at - seconds
     model.train()
-    for step, batch in zip(range(total_steps), batches):
+    for step, batch in zip(range(start, total_steps), itertools.islice(batches, start, None)):
         rate = learning_rate_at(step, peak=setting.learning_rate, total_steps=total_steps, warmup_steps=warmup_steps)
         set_learning_rate(optimizer, rate)
         loss = _backward(model, job, train, features, batch, device)
@@ -215,7 +290,98 @@ def train_model(
         clip_gradients(parameters, config.max_gradient_norm)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+
+        # What is due by the clock decides nothing about the training.
+        done, now = step + 1, time.perf_counter()
+        ends_epoch = done % steps_per_epoch == 0 and done < total_steps
+        evaluates = dev_logits is not None and ends_epoch and now - started >= EPOCH_EVALUATION_SECONDS
+        if report is not None and (evaluates or now - reported_at >= REPORT_INTERVAL_SECONDS):
+            logits: dict[str, np.ndarray] = {}
+            if evaluates and dev_logits is not None:
+                logits = dev_logits()
+                model.train()
+                evaluated = time.perf_counter()
+                started, now = started + evaluated - now, evaluated
+            latest, seconds = losses[reported_step:], max(now - started, 1e-9)
+            report(
+                TrialProgress(
+                    trial=job.trial,
+                    step=done,
+                    total_steps=total_steps,
+                    loss=sum(latest) / len(latest),
+                    num_steps=len(latest),
+                    learning_rate=rate,
+                    steps_per_second=done / seconds,
+                    tokens_per_second=tokens / seconds,
+                    logits=logits,
+                )
+            )
+            reported_step, reported_at = done, time.perf_counter()
+        if job.checkpoint is not None and now - saved_at >= CHECKPOINT_INTERVAL_SECONDS and done < total_steps:
+            _save_checkpoint(job.checkpoint, job, model, optimizer, losses, tokens, now - started)
+            saved_at = time.perf_counter()
+            started += saved_at - now
     return losses, tokens, time.perf_counter() - started
+
+
+def _save_checkpoint(
+    directory: Path,
+    job: TrialJob,
+    model: nn.Module,
+    optimizer: Optimizer,
+    losses: list[float],
+    tokens: int,
+    seconds: float,
+) -> None:
+    """Replace the checkpoint of a training: weights, optimizer state, random state, losses and counts."""
+    tensors: dict[str, Tensor] = {f"model.{name}": parameter for name, parameter in model.named_parameters()}
+    tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(model, optimizer).items()}
+    tensors |= {"random.cpu": torch.get_rng_state(), "losses": torch.tensor(losses, dtype=torch.float64)}
+    if (device := next(model.parameters()).device).type == "cuda":
+        tensors["random.cuda"] = torch.cuda.get_rng_state(device)
+    held = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    try:
+        with publishing(directory, kind=CHECKPOINT_KIND, configuration={"trial": job.trial.name}, inputs={}) as draft:
+            save_file(held, draft.path / "state.safetensors")
+            facts = json.dumps({"step": len(losses), "tokens": tokens, "seconds": seconds})
+            (draft.path / "state.json").write_text(facts + "\n", encoding="utf-8")
+    except (OSError, SafetensorError) as error:  # most likely the disk is full
+        size = sum(tensor.numel() * tensor.element_size() for tensor in held.values())
+        logger.warning(
+            "%s: step %d could not be saved (%s): %d bytes are needed, %d are free; the training continues without",
+            directory,
+            len(losses),
+            error,
+            size,
+            shutil.disk_usage(directory.parent).free,
+        )
+
+
+def _resume(job: TrialJob, model: nn.Module, optimizer: Optimizer) -> tuple[list[float], int, float]:
+    """Restore a training from its checkpoint; return losses, tokens and seconds so far, nothing without one.
+
+    A damaged checkpoint is as good as none.
+    """
+    if job.checkpoint is None or not job.checkpoint.is_dir():
+        return [], 0, 0.0
+    try:
+        load_manifest(job.checkpoint, kind=CHECKPOINT_KIND, verify="sha256")
+    except ArtifactError as error:
+        logger.warning("%s; the trial starts over", error)
+        return [], 0, 0.0
+    tensors = load_file(job.checkpoint / "state.safetensors")
+    facts = json.loads((job.checkpoint / "state.json").read_text(encoding="utf-8"))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(tensors[f"model.{name}"])
+    prefix = "optimizer."
+    load_optimizer_tensors(
+        model, optimizer, {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+    )
+    torch.set_rng_state(tensors["random.cpu"])
+    if "random.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["random.cuda"], next(model.parameters()).device)
+    return tensors["losses"].tolist(), int(facts["tokens"]), float(facts["seconds"])
 
 
 def _backward(

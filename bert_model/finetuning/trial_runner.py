@@ -2,11 +2,14 @@
 
 import contextlib
 import dataclasses
+import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+import torch
 from filelock import FileLock, Timeout
 
 from bert_model.finetuning.config import FinetuningConfig
@@ -14,11 +17,13 @@ from bert_model.finetuning.decode import Evaluation, evaluate
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.frozen_features import FeatureJob
 from bert_model.finetuning.results import SearchLog
-from bert_model.finetuning.search import Setting, Trial, TrialResult
+from bert_model.finetuning.search import Setting, Trial, TrialResult, choose_setting
 from bert_model.finetuning.trial import (
+    CHECKPOINT_SUFFIX,
     OUTPUT_SUFFIX,
     TrialJob,
     TrialOutput,
+    TrialProgress,
     read_output,
     task_overrides,
 )
@@ -28,7 +33,8 @@ from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Shape
 from bert_model.model.heads import HEAD_CLASSES, states_of
 from bert_model.model.weights import fill_model, read_weights
-from bert_pipeline.errors import BertError, UsageError
+from bert_pipeline.errors import ArtifactError, BertError, UsageError
+from bert_pipeline.manifest import Manifest, atomic_write, content_sha256, file_sha256, load_manifest
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -39,13 +45,25 @@ Progress = Callable[[int, int, str], None]
 """Called with (finished trials, trials of this stage, one line about the last one)."""
 
 
+Watch = Callable[[TrialProgress], None]
+"""Called about every two seconds with each running trial, at the end of an epoch with its dev scores, and a last time
+with the last step."""
+
+LOCK_NAME = "lock"
+PUBLISHED_NAME = "published.json"
+"""File with the trials whose weights the output directory has: {"sha256": its hash, "weights": trial -> file}."""
+CODE = ("bert_model/model", "bert_model/training", "bert_model/finetuning", "bert_pipeline/vocabulary")
+"""The rooms whose code decides what a trial computes."""
+
+
 @contextlib.contextmanager
 def trial_directory(output: Path, identity: str) -> Iterator[Path]:
-    """Create and lock the scratch directory of a search, next to `output`; yield its path.
+    """Create and lock the directory of a model's trials, next to `output`; yield its path.
 
-    It is removed on success or on a deterministic error, and kept after a kill or a worker crash if any trial is
-    finished, so that the search can resume. `identity` is a hash of all that decides the trials; unlocked directories
-    of other identities are removed. UsageError if another process has the lock.
+    On success the outputs of trials stay, so that a search with further seeds or rates trains only what is new;
+    weights and encoded examples are removed. After a kill or a worker crash everything stays that a resumed search can
+    use, after a deterministic error what an earlier search left. `identity` is a hash of all that decides a trial's
+    output; unlocked directories of other identities are removed. UsageError if another process has the lock.
     """
     prefix = f".trials-{output.name}-"
     directory = output.parent / f"{prefix}{identity[:16]}"
@@ -60,19 +78,45 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
     except Timeout as error:
         raise UsageError(f"{output}: another process is fine-tuning this very model; wait for it, or end it") from error
     with lock:
+        earlier = _finished_trials(directory)
         try:
             yield directory
         except BaseException as error:
-            deterministic = isinstance(error, BertError) and not isinstance(error, WorkerDiedError)
-            if deterministic or not any(directory.glob(f"*{OUTPUT_SUFFIX}")):
+            if isinstance(error, BertError) and not isinstance(error, WorkerDiedError):
+                _remove_all_but(directory, earlier)
+            elif not _finished_trials(directory) and not any(directory.glob(f"*{CHECKPOINT_SUFFIX}")):
                 shutil.rmtree(directory, ignore_errors=True)
             raise
+        _remove_all_but(directory, _finished_trials(directory))
+
+
+def _finished_trials(directory: Path) -> set[Path]:
+    return set(directory.glob(f"*{OUTPUT_SUFFIX}"))
+
+
+def _remove_all_but(directory: Path, finished: set[Path]) -> None:
+    """Remove everything but the outputs of finished trials; without any, the directory."""
+    if not finished:
         shutil.rmtree(directory, ignore_errors=True)
+        return
+    for path in directory.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path not in finished and path.name not in (LOCK_NAME, PUBLISHED_NAME):
+            path.unlink(missing_ok=True)
+
+
+def code_sha256() -> str:
+    """Hash the code and the versions of the libraries that decide what a trial computes."""
+    root = Path(__file__).resolve().parents[2]
+    files = sorted(path for room in CODE for path in (root / room).rglob("*.py"))
+    versions = {"torch": torch.__version__, "numpy": np.__version__}
+    return content_sha256({**versions, **{path.relative_to(root).as_posix(): file_sha256(path) for path in files}})
 
 
 def _lock(directory: Path) -> FileLock:
     """Return a lock that raises Timeout at once if another process has it."""
-    return FileLock(directory / "lock", timeout=0)
+    return FileLock(directory / LOCK_NAME, timeout=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +126,9 @@ class SavedTrial:
     job: TrialJob
     result: TrialResult
     evaluations: Mapping[str, Evaluation]
-    """Dev split -> predictions and scores."""
+    """Dev or labeled test split -> predictions and scores."""
+    logits: Mapping[str, np.ndarray]
+    """The outputs that they were decoded from."""
 
 
 class TrialRunner:
@@ -100,18 +146,21 @@ class TrialRunner:
         scratch: Path,
         *,
         progress: Progress | None = None,
+        watch: Watch | None = None,
         log: SearchLog | None = None,
     ) -> None:
         """`onednn` are the weight shapes that every trial computes by oneDNN."""
         self.data, self.model, self.model_config, self.tokenizer = data, model, model_config, tokenizer
         self.config, self.pool, self.onednn, self.scratch = config, pool, onednn, scratch
-        self.progress, self.log = progress, log
+        self.progress, self.watch, self.log = progress, watch, log
         task = data.task
         self.learning_rates = config.lstm_learning_rates if task.feature_based else config.learning_rates
         self.feature_inputs: tuple[str, ...] = config.feature_inputs if task.feature_based else ("",)
         self.main_split = next(iter(data.dev))
         self.saved: dict[Setting, SavedTrial] = {}
         """The best trial of each setting from pre-trained weights."""
+        self._results: dict[Trial, TrialResult] = {}
+        self._running: dict[Trial, TrialProgress] = {}
         self.training_seconds = 0.0
         self.training_tokens = 0
         self.resumed_trials = 0
@@ -135,8 +184,10 @@ class TrialRunner:
         shutil.rmtree(self.sets, ignore_errors=True)
         shutil.rmtree(scratch / "activations", ignore_errors=True)
         self.train = encode_examples(task, data.train, tokenizer, config)
-        self.dev = {split: encode_examples(task, examples, tokenizer, config) for split, examples in data.dev.items()}
-        for name, encoded in {"train": self.train, **self.dev}.items():
+        self.examples = {**data.dev, **data.labeled_test}
+        """Dev or labeled test split -> its examples. No choice depends on the test splits."""
+        self.encoded = {split: encode_examples(task, own, tokenizer, config) for split, own in self.examples.items()}
+        for name, encoded in {"train": self.train, **self.encoded}.items():
             encoded.save(self.sets / name)
             if cut := len(encoded.truncated):
                 logger.warning(
@@ -149,9 +200,13 @@ class TrialRunner:
         results: dict[Trial, TrialResult] = {}
 
         def finish(job: TrialJob, output: TrialOutput) -> None:
-            result = results[job.trial] = self._score(job, output)
+            result = results[job.trial] = self._results[job.trial] = self._score(job, output)
+            if self.config.keep == "all":
+                self._remove_weights_of_beaten_settings()
             if self.log is not None:
                 self.log.add(result)
+            if (last := self._running.pop(job.trial, None)) is not None and self.watch is not None:
+                self.watch(dataclasses.replace(last, step=last.total_steps, logits={}, scores={}))
             if self.progress is not None:
                 self.progress(len(results), len(trials), _one_line(self.data.task, result))
 
@@ -165,17 +220,59 @@ class TrialRunner:
                 finish(job, output)
         waiting.sort(key=lambda job: -job.trial.setting.epochs)
         self._compute_features(waiting)
-        for job, output in zip(waiting, self.pool.run(waiting)):
+        if len(waiting) < len(trials):
+            logger.info("%d of %d trials are finished already", len(trials) - len(waiting), len(trials))
+        for job, output in zip(waiting, self.pool.run(waiting, self._show)):
             finish(job, output)
         return [results[trial] for trial in trials]
 
     def best_of(self, setting: Setting) -> SavedTrial:
         """Return the best trial of a setting from pre-trained weights."""
         saved = self.saved[setting]
-        if saved.job.weights is not None and not saved.job.weights.is_file():  # lost with an interrupted process
-            self._compute_features([saved.job])
-            list(self.pool.run([saved.job]))
+        self.train_again([saved.job])
         return saved
+
+    def jobs_of(self, results: Sequence[TrialResult]) -> list[TrialJob]:
+        """Return the jobs of trials from pre-trained weights that did not diverge, with their weights on disk."""
+        jobs = [self._job(result.trial) for result in results if not result.diverged]
+        self.train_again(jobs)
+        return jobs
+
+    def train_again(self, jobs: Sequence[TrialJob]) -> None:
+        """Train the trials whose weights are not on disk: lost with an interrupted process, or of an earlier search."""
+        missing = [job for job in jobs if job.weights is not None and not job.weights.is_file()]
+        for job in missing:
+            logger.info("%s is trained again: its weights were not kept", job.trial.name)
+        self._compute_features(missing)
+        list(self.pool.run(missing, self._show))
+
+    def take_weights(self, published: Path) -> None:
+        """Copy the weights that an earlier search published, if the directory is still what it published."""
+        try:
+            record = json.loads((self.scratch / PUBLISHED_NAME).read_text(encoding="utf-8"))
+            manifest = load_manifest(published, verify="sha256")
+        except (FileNotFoundError, ValueError, ArtifactError):
+            return
+        if record["sha256"] == manifest.sha256:
+            for name, file in record["weights"].items():
+                shutil.copyfile(published / file, self.scratch / f"{name}.safetensors")
+
+    def record_weights(self, manifest: Manifest, files: Mapping[Trial, str]) -> None:
+        """Record which weights the published directory has, for `take_weights` of a later search."""
+        weights = {trial.name: file for trial, file in files.items()}
+        with atomic_write(self.scratch / PUBLISHED_NAME) as temporary:
+            temporary.write_text(json.dumps({"sha256": manifest.sha256, "weights": weights}), encoding="utf-8")
+
+    def _show(self, report: TrialProgress) -> None:
+        """Pass on the report of a running trial, with the scores of an epoch."""
+        if report.trial in self._results:
+            return  # it had finished when its report was read
+        scores = {split: evaluation.scores for split, evaluation in self._evaluate(report.logits).items()}
+        report = self._running[report.trial] = dataclasses.replace(report, logits={}, scores=scores)
+        if self.watch is not None:
+            self.watch(report)
+        if self.log is not None:
+            self.log.report(report)
 
     def _job(self, trial: Trial) -> TrialJob:
         task, initialization = self.data.task, trial.initialization
@@ -195,12 +292,15 @@ class TrialRunner:
             model_config=self.task_config,
             keeps_head=self.keeps_head,
             data=self.sets,
-            dev_splits=tuple(self.dev),
+            dev_splits=tuple(self.data.dev),
+            test_splits=tuple(self.data.labeled_test),
+            evaluates_epochs=saves_weights and not (self.watch is None and self.log is None),
             activations=activations,
             pad_id=self.tokenizer.pad_id,
             onednn=self.onednn,
             weights=self.scratch / f"{trial.name}.safetensors" if saves_weights else None,
             output=self.scratch / f"{trial.name}{OUTPUT_SUFFIX}",
+            checkpoint=self.scratch / f"{trial.name}{CHECKPOINT_SUFFIX}",
         )
 
     def _compute_features(self, jobs: Sequence[TrialJob]) -> None:
@@ -215,7 +315,7 @@ class TrialRunner:
                 model=self.model,
                 model_config=self.model_config,
                 data=self.sets,
-                sets=("train", *self.dev),
+                sets=("train", *self.encoded),
                 pad_id=self.tokenizer.pad_id,
                 output=directory,
                 onednn=self.onednn,
@@ -229,10 +329,7 @@ class TrialRunner:
         task = self.data.task
         self.training_seconds += output.training_seconds
         self.training_tokens += output.training_tokens
-        evaluations = {
-            split: evaluate(task, self.data.dev[split], self.dev[split], logits, self.config)
-            for split, logits in output.logits.items()
-        }
+        evaluations = self._evaluate(output.logits)
         main = evaluations.get(self.main_split)  # None if the training diverged
         result = TrialResult(
             trial=job.trial,
@@ -245,8 +342,18 @@ class TrialRunner:
             null_threshold=main.null_threshold if main is not None else None,
         )
         if job.weights is not None and not result.diverged:
-            self._save_if_best(SavedTrial(job=job, result=result, evaluations=evaluations))
+            self._save_if_best(SavedTrial(job=job, result=result, evaluations=evaluations, logits=output.logits))
         return result
+
+    def _evaluate(self, outputs: Mapping[str, np.ndarray]) -> dict[str, Evaluation]:
+        """Decode and score outputs. Every dev split has its own null threshold, a test split that of the main one."""
+        evaluations: dict[str, Evaluation] = {}
+        for split, logits in outputs.items():
+            threshold = evaluations[self.main_split].null_threshold if split in self.data.test else None
+            evaluations[split] = evaluate(
+                self.data.task, self.examples[split], self.encoded[split], logits, self.config, null_threshold=threshold
+            )
+        return evaluations
 
     def _save_if_best(self, new: SavedTrial) -> None:
         """Keep the weights of the best trial of each setting, of the first seed on a tie; remove the others."""
@@ -261,8 +368,24 @@ class TrialRunner:
             return
         better, worse = (new, best) if merit(new) > merit(best) else (best, new)
         self.saved[setting] = better
-        if worse.job.weights is not None:
+        if worse.job.weights is not None and self.config.keep == "best":
             worse.job.weights.unlink(missing_ok=True)
+
+    def _remove_weights_of_beaten_settings(self) -> None:
+        """Remove weights of settings that will not be chosen: another one has a better mean over the same seeds."""
+        seeds = set(self.config.seeds if self.config.search == "grid" else self.config.seeds[:1])
+        trials = [result for result in self._results.values() if result.trial.initialization.weights == "pretrained"]
+        complete = [
+            result
+            for result in trials
+            if result.trial.seed in seeds
+            and seeds <= {other.trial.seed for other in trials if other.trial.setting == result.trial.setting}
+        ]
+        if complete:
+            best = choose_setting(complete)
+            for result in complete:
+                if result.trial.setting != best:
+                    (self.scratch / f"{result.trial.name}.safetensors").unlink(missing_ok=True)
 
 
 def _one_line(task: Task, result: TrialResult) -> str:

@@ -1,23 +1,36 @@
 """Pool of persistent training processes, so that many small trainings pay for their imports once.
 
 Each worker is a fresh process (forkserver) with a fixed number of threads, so a result does not depend on the number of
-workers. A worker exits when the process that started the pool is gone, however that ended.
+workers. Jobs report their progress to the parent while they run. A worker exits when the process that started the pool
+is gone, however that ended, and when the parent stops waiting for it: on an interruption, or on the error of another
+job.
 """
 
+import collections
+import concurrent.futures
+import contextlib
 import multiprocessing
+import multiprocessing.connection
 import multiprocessing.util
 import os
+import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
 
 import torch
 
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.errors import TrainingError
+
+Report = Callable[[Any], None]
+"""Takes what a running job reports, such as a `TrialProgress`."""
+
+DRAIN_SECONDS = 0.25
+"""Interval at which reports are handed on while a result is awaited."""
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
@@ -26,8 +39,8 @@ Result_co = TypeVar("Result_co", covariant=True)
 class Job(Protocol[Result_co]):
     """A picklable description of work, such as a `TrialJob` or a `FeatureJob`."""
 
-    def run(self, *, device: str, num_threads: int) -> Result_co:
-        """Do the work on a device with so many CPU threads."""
+    def run(self, *, device: str, num_threads: int, report: Report) -> Result_co:
+        """Do the work on a device with so many CPU threads, and report on it."""
         ...
 
 
@@ -46,19 +59,29 @@ class WorkerPool:
         self.num_workers = num_workers
         self.threads_per_worker = threads_per_worker
         self._executor: ProcessPoolExecutor | None = None
+        self._stop: Connection | None = None  # workers exit when this end is closed
+        self._reports: collections.deque[Any] = collections.deque()
 
-    def run(self, jobs: Sequence[Job[Result]]) -> Iterator[Result]:
+    def run(self, jobs: Sequence[Job[Result]], on_report: Report | None = None) -> Iterator[Result]:
         """Yield the results of jobs in their order, each as soon as it and those before it are done.
 
-        The exception of a job is raised here and cancels the jobs behind it. WorkerDiedError if a worker dies.
+        `on_report` gets the reports of all running jobs, in this thread, while a result is awaited. The exception of
+        a job is raised here; it ends the other jobs, and so does an interruption. WorkerDiedError if a worker dies.
         """
+        hand_on = on_report or _ignore
         if self.num_workers == 0:
             for job in jobs:
-                yield job.run(device=self.devices[0], num_threads=self.threads_per_worker)
+                yield job.run(device=self.devices[0], num_threads=self.threads_per_worker, report=hand_on)
             return
+        self._reports.clear()
         futures: list[Future[Result]] = [self.workers().submit(_run_in_worker, job) for job in jobs]
         try:
             for future in futures:
+                is_done = False
+                while not is_done:
+                    is_done = bool(concurrent.futures.wait([future], DRAIN_SECONDS).done)
+                    while self._reports:
+                        hand_on(self._reports.popleft())
                 yield future.result()
         except BrokenProcessPool as error:
             self.close()
@@ -69,6 +92,8 @@ class WorkerPool:
         finally:
             for future in futures:
                 future.cancel()
+            if not all(future.done() for future in futures):
+                self.kill()
 
     def workers(self) -> ProcessPoolExecutor:
         """Return the processes, started on first use; the devices are assigned to them in turn."""
@@ -78,19 +103,32 @@ class WorkerPool:
             devices = context.SimpleQueue()
             for number in range(self.num_workers):
                 devices.put(self.devices[number % len(self.devices)])
+            stopped, self._stop = context.Pipe(duplex=False)
+            # A thread reads reports at once: a worker must not wait for a parent that is busy scoring.
+            reader, writer = context.Pipe(duplex=False)
+            threading.Thread(target=_collect, args=(reader, stopped, self._reports), daemon=True).start()
             self._executor = ProcessPoolExecutor(
                 self.num_workers,
                 mp_context=context,
                 initializer=_start_worker,
-                initargs=(devices, self.threads_per_worker),
+                initargs=(devices, self.threads_per_worker, stopped, writer, context.Lock()),
             )
         return self._executor
 
     def close(self) -> None:
-        """End the workers. A closed pool starts new ones when it is used again."""
+        """End the workers when they have finished their jobs. A closed pool starts new ones when it is used again."""
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor = None
+        if self._stop is not None:
+            self._stop.close()
+            self._stop = None
+
+    def kill(self) -> None:
+        """End the workers at once, in the middle of their jobs."""
+        if self._stop is not None:
+            self._stop.close()
+        self.close()
 
     def __enter__(self) -> "WorkerPool":
         return self
@@ -113,21 +151,38 @@ def shared_pool(*, num_workers: int | None = None, threads_per_worker: int = 1) 
 
 
 _worker: dict[str, Any] = {}
-"""Within a worker process: its device and its number of threads."""
+"""Within a worker process: its device, its number of threads and its way to report."""
 
 
-def _start_worker(devices: Any, num_threads: int) -> None:
+def _start_worker(devices: Any, num_threads: int, stopped: Connection, writer: Connection, lock: Any) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker is started by a pool"
-    threading.Thread(target=_exit_with, args=(parent.sentinel,), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the parent ends the workers
+    threading.Thread(target=_exit_with, args=(parent.sentinel, stopped), daemon=True).start()
     keep_freed_memory()
-    _worker.update(device=devices.get(), num_threads=num_threads)
+
+    def report(message: Any) -> None:
+        with lock:
+            writer.send(message)
+
+    _worker.update(device=devices.get(), num_threads=num_threads, report=report)
 
 
-def _exit_with(sentinel: int) -> None:
-    wait([sentinel])
+def _exit_with(*ends: Any) -> None:
+    multiprocessing.connection.wait(ends)
     os._exit(1)
 
 
 def _run_in_worker(job: Job[Result]) -> Result:
     return job.run(**_worker)
+
+
+def _collect(reader: Connection, stopped: Connection, reports: collections.deque[Any]) -> None:
+    """Move reports from the workers' connection to a queue of this process, until the pool is closed."""
+    with contextlib.suppress(EOFError):  # no process can report any more
+        while stopped not in multiprocessing.connection.wait([reader, stopped]):
+            reports.append(reader.recv())
+
+
+def _ignore(report: Any) -> None:
+    """Discard a report."""

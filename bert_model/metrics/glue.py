@@ -5,6 +5,7 @@ scores, for as many lines of adapters, and a constant input would need the same 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,7 +35,16 @@ def multilabel_f1(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]
 ) -> dict[str, float]:
     """Return "micro_f1", of all decisions, and "macro_f1", the mean over labels (0 for one never predicted right)."""
-    a, b = (np.asarray([[label in row for label in labels] for row in rows]) for rows in (gold, predicted))
+    return f1_of_decisions(label_matrix(gold, labels), label_matrix(predicted, labels))
+
+
+def label_matrix(rows: Sequence[Sequence[str]], labels: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which labels apply to each example, (N, labels)."""
+    return np.asarray([[label in row for label in labels] for row in rows])
+
+
+def f1_of_decisions(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> dict[str, float]:
+    """Return `multilabel_f1` of two matrices (N, labels)."""
     right, total = (a & b).sum(axis=0), a.sum(axis=0) + b.sum(axis=0)  # (labels,)
     return {
         "micro_f1": float(200.0 * right.sum() / max(total.sum(), 1)),
@@ -43,12 +53,21 @@ def multilabel_f1(
 
 
 def grouped_exact_match(ids: Sequence[str], gold: Sequence[object], predicted: Sequence[object]) -> float:
-    """Return the share of groups without an error; ids of one group differ after their last "-" only (MultiRC)."""
+    """Return the share of groups without an error (MultiRC's EM)."""
+    right = right_groups(ids, gold, predicted)
+    return 100.0 * sum(right.values()) / len(right)
+
+
+def right_groups(ids: Sequence[str], gold: Sequence[object], predicted: Sequence[object]) -> dict[str, bool]:
+    """Return group -> whether it is without an error.
+
+    Ids of one group differ after their last "-" only; an id without "-" is a group of its own.
+    """
     right: dict[str, bool] = {}
     for example_id, a, b in zip(ids, gold, predicted, strict=True):
-        group = example_id.rpartition("-")[0]
+        group = example_id.rpartition("-")[0] or example_id
         right[group] = right.get(group, True) and a == b
-    return 100.0 * sum(right.values()) / len(right)
+    return right
 
 
 def matthews(gold: Sequence[object], predicted: Sequence[object]) -> float:
@@ -57,6 +76,15 @@ def matthews(gold: Sequence[object], predicted: Sequence[object]) -> float:
     confusion = np.zeros((len(classes), len(classes)))
     for a, b in zip(gold, predicted, strict=True):
         confusion[classes[a], classes[b]] += 1
+    return metric_of_confusion("matthews", confusion)
+
+
+def metric_of_confusion(metric: str, confusion: NDArray[Any]) -> float:
+    """Return "f1" of the last class, "macro_f1" or "matthews" from counts (gold classes, predicted classes)."""
+    if metric != "matthews":
+        right, sizes = np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1)
+        scores = 200.0 * right / np.maximum(sizes, 1)
+        return float(scores[-1] if metric == "f1" else scores[sizes > 0].mean())
 
     # Covariances over the confusion matrix, gold classes in rows; a constant sequence has a variance of 0.
     total, correct = confusion.sum(), np.trace(confusion)

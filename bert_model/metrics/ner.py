@@ -12,15 +12,24 @@ Chunk = tuple[int, int, str]
 def score_tags(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> dict[str, float]:
     """Score sentences of tags: precision, recall and f1 of entities, and accuracy of tags."""
     # Counts over all sentences: a mean of the sentences' scores would be another metric.
-    num_words = num_right = num_gold = num_predicted = num_correct = 0
+    totals = [0] * 5
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        assert len(gold_tags) == len(predicted_tags), (len(gold_tags), len(predicted_tags))
-        num_words += len(gold_tags)
-        num_right += sum(a == b for a, b in zip(gold_tags, predicted_tags))
-        gold_chunks, predicted_chunks = chunks(gold_tags), chunks(predicted_tags)
-        num_gold += len(gold_chunks)
-        num_predicted += len(predicted_chunks)
-        num_correct += len(gold_chunks & predicted_chunks)
+        totals = [total + count for total, count in zip(totals, count_tags(gold_tags, predicted_tags))]
+    return scores_of_counts(*totals)
+
+
+def count_tags(gold: Sequence[str], predicted: Sequence[str]) -> tuple[int, int, int, int, int]:
+    """Count a sentence: words, words with the right tag, entities in gold, predicted, and predicted correctly."""
+    assert len(gold) == len(predicted), (len(gold), len(predicted))
+    num_right = sum(a == b for a, b in zip(gold, predicted))
+    gold_chunks, predicted_chunks = chunks(gold), chunks(predicted)
+    return len(gold), num_right, len(gold_chunks), len(predicted_chunks), len(gold_chunks & predicted_chunks)
+
+
+def scores_of_counts(
+    num_words: int, num_right: int, num_gold: int, num_predicted: int, num_correct: int
+) -> dict[str, float]:
+    """Return the scores of sentences from the sums of `count_tags`."""
     return {
         "f1": 100.0 * 2 * num_correct / (num_gold + num_predicted) if num_correct else 0.0,
         "precision": 100.0 * num_correct / num_predicted if num_predicted else 0.0,

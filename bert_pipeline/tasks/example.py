@@ -87,6 +87,13 @@ def example_text(example: Any) -> str:
     return " ".join(example.words)
 
 
+def is_labeled(example: Any) -> bool:
+    """Return whether an example has its label, answers or tags."""
+    if isinstance(example, SpanExample):
+        return bool(example.answers) or example.is_impossible
+    return (example.tags if isinstance(example, TaggedExample) else example.label) is not None
+
+
 @dataclasses.dataclass(kw_only=True)
 class Reading:
     """How the files of a split are read, and what was counted on the way."""

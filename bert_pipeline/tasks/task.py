@@ -19,7 +19,15 @@ from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, 
 from bert_pipeline.manifest import MANIFEST_NAME, file_sha256, load_manifest
 from bert_pipeline.tasks import glue, ner, squad, swag, tables
 from bert_pipeline.tasks.catalogue import READERS, TASK_FILES, TASKS, Columns, Task
-from bert_pipeline.tasks.example import ChoiceExample, Reading, SpanExample, TaggedExample, TextExample, example_text
+from bert_pipeline.tasks.example import (
+    ChoiceExample,
+    Reading,
+    SpanExample,
+    TaggedExample,
+    TextExample,
+    example_text,
+    is_labeled,
+)
 
 AnyExample = TypeVar("AnyExample", TextExample, SpanExample, ChoiceExample, TaggedExample)
 
@@ -136,6 +144,11 @@ class TaskData:
             ),
         ]
 
+    @property
+    def labeled_test(self) -> dict[str, list[Any]]:
+        """The test splits whose examples all have labels: these are scored, and never used for a choice."""
+        return {split: examples for split, examples in self.test.items() if examples and all(map(is_labeled, examples))}
+
 
 def get_task(name: str) -> Task:
     """Return a built-in task by name, or the task of a YAML file. UsageError names the nearest known task."""
@@ -169,8 +182,10 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
     def read(paths: tuple[Path, ...], **options: bool | None) -> list[Any]:
         reading = Reading(**options)  # type: ignore[arg-type]
         examples = _read(task, paths, reading)
-        for what, count in reading.counts.items():
-            counts[f"{paths[0].name}: {what}"] = count
+        name = paths[0].name
+        if any(key.startswith(f"{name}: ") for key in counts):  # train/0000.parquet and validation/0000.parquet
+            name = f"{paths[0].parent.name}/{name}"
+        counts.update({f"{name}: {what}": count for what, count in reading.counts.items()})
         return examples
 
     if files.to_split:
@@ -190,7 +205,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         dev=dev,
         test=test,
         own_split=bool(files.to_split),
-        sha256=_hashes([files.train, *files.dev.values(), *files.test.values()]),
+        sha256=file_hashes([files.train, *files.dev.values(), *files.test.values()]),
         absent=files.absent,
         counts=counts,
         generated=_is_generated(files.train[0]),
@@ -220,7 +235,7 @@ def _content(examples: Sequence[Any]) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _hashes(splits: Sequence[tuple[Path, ...]]) -> dict[str, str]:
+def file_hashes(splits: Sequence[tuple[Path, ...]]) -> dict[str, str]:
     """Return file name -> hash; with the folder where files of several splits have one name."""
     paths = [path for split in splits for path in split]
     files = dict.fromkeys(file for path in paths for file in (tables.saved_files(path) if path.is_dir() else [path]))
@@ -332,8 +347,10 @@ def _find_files(task: Task, path: Path, dev_fraction: float) -> _Files:
     # The official files, or else those of the hub.
     folder = _folder(task, path)
     files = _official_files(task, folder)
-    if not files.train and not files.dev:
-        files = next(filter(None, (_hub_files(task, place) for place in _places(task, path))), files)
+    if not (files.train and files.dev):
+        found = [files, *filter(None, (_hub_files(task, place) for place in _places(task, path)))]
+        complete = [files for files in found if files.train and files.dev]
+        files = (complete or [files for files in found if files.train or files.dev] or found)[0]
     if files.train and files.dev:
         return files
 
@@ -389,7 +406,7 @@ def _folder(task: Task, path: Path) -> Path:
     return next((place for place in places[:2] if place.is_dir() and place != path), path)
 
 
-HUB_FOLDERS = ("", "data", "default", "plain_text", "regular")
+HUB_FOLDERS = ("", "data", "default", "plain_text", "squad_v2", "regular")
 """Folders of the hub's data sets, for one without configurations or by the name of the configuration."""
 DEV_STEMS = ("validation", "dev", "valid", "val")
 """How data sets name their dev files."""

@@ -4,10 +4,8 @@ The dump site is our own, on loopback; the clock is an argument.
 """
 
 import datetime
-import http.server
 import json
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from loopback import Handler, serving
 
 from bert_pipeline.errors import ConfigurationError
 from workflows.definitions import defs
@@ -57,23 +56,17 @@ def site(monkeypatch) -> Iterator[dict[str, bytes]]:
     """Files of a dump site whose newest dump is not finished; tests may change them."""
     files = {"/enwiki/": b'<a href="20261101/">x</a>', "/enwiki/20261101/dumpstatus.json": status("in-progress")}
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Site(Handler):
         def do_GET(self) -> None:
             data = files.get(self.path)
             self.send_response(200 if data is not None else 404)
             self.end_headers()
             self.wfile.write(data or b"")
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv(automation.WIKI_VARIABLE, "enwiki")
-    monkeypatch.setenv(data.SITES_VARIABLE, f"http://127.0.0.1:{server.server_address[1]}/")
-    yield files
-    server.shutdown()
-    server.server_close()
+    with serving(Site) as address:
+        monkeypatch.setenv(automation.WIKI_VARIABLE, "enwiki")
+        monkeypatch.setenv(data.SITES_VARIABLE, f"{address}/")
+        yield files
 
 
 def place(folder: Path, name: str, *, modified: float = 1000.0) -> Path:

@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
@@ -40,6 +41,9 @@ from workflows.lib.resources import (
     sample_seed,
 )
 from workflows.lib.reuse import build_or_reuse, code_version
+
+if TYPE_CHECKING:
+    from bert_model.finetuning.trial import TrialProgress
 
 # --- task_data ---
 
@@ -203,12 +207,20 @@ def finetuned_model(
     With `comparison` the same search runs from random weights, once with the same steps and once with four times as
     many; the majority class is a further baseline. All scores are on the field's scale of 0 to 100.
     """
+    from bert_model.finetuning.analysis import errors_path
+    from bert_model.finetuning.display import LINE_INTERVAL_SECONDS, RateLimit, describe
     from bert_model.finetuning.finetune import finetune
     from bert_model.finetuning.worker_pool import shared_pool
 
     name, task_name = dump_and_task(context.partition_key)
     directory = home.finetuning(name, task_name)
     home.apply_environment()
+    is_due = RateLimit(LINE_INTERVAL_SECONDS)
+
+    def watch(report: "TrialProgress") -> None:
+        if report.scores or is_due():
+            context.log.info(describe(report))
+
     with as_dagster_failures():
         settings = from_launchpad(TaskRunsConfig, config).for_task(task_name)
         data = load_published_task(home, name, task_name)
@@ -226,6 +238,7 @@ def finetuned_model(
                     settings,
                     pool=shared_pool(),
                     progress=lambda done, total, line: context.log.info(f"{done}/{total} {line}"),
+                    watch=watch,
                 ).manifest
             ),
             code_version=FINETUNING_CODE,
@@ -260,10 +273,34 @@ def finetuned_model(
     }
     if manifest.provenance.get("training_seconds"):
         metadata["tokens_per_second"] = manifest.provenance["training_tokens"] / manifest.provenance["training_seconds"]
+    metadata |= _analysis_metadata(results)
+    page = errors_path(directory)
     if run_id := mlflow_run_id(manifest):
         metadata["mlflow_run"] = dg.MetadataValue.url(home.run_page(run_id))
+        metadata["errors"] = dg.MetadataValue.url(home.artifact_page(run_id, page.name))
+    elif page.is_file():
+        metadata["errors"] = dg.MetadataValue.path(str(page))
     metadata |= {f"score/{key}": float(value) for key, value in baselines.items()}
     return materialization(manifest.sha256, metadata)
+
+
+def _analysis_metadata(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return interval, calibration, classes and confusion of the published model on dev."""
+    split = results["main_key"].split("/")[1]
+    analysis = results.get("analysis", {}).get(split)
+    if analysis is None:  # made by an earlier revision
+        return {}
+    low, high = analysis["interval"]
+    metadata: dict[str, Any] = {"interval": f"{low:.1f} to {high:.1f} ({analysis['confidence']:.0%})"}
+    if "calibration_error" in analysis:
+        metadata["calibration_error"] = float(analysis["calibration_error"])
+    if "classes" in analysis:
+        metadata["classes"] = table(analysis["classes"])
+    if "confusion" in analysis:
+        labels = analysis["confusion"]["labels"]
+        rows = zip(labels, analysis["confusion"]["rows"])
+        metadata["confusion"] = table([{"gold": gold, **dict(zip(labels, row))} for gold, row in rows])
+    return metadata
 
 
 def baseline_keys(entry: dict[str, Any]) -> list[str]:

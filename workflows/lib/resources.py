@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -197,6 +198,10 @@ class BertHome(dg.ConfigurableResource[Any]):
     def run_page(self, run_id: str) -> str:
         """Return the address of a run in MLflow's UI."""
         return f"{self.mlflow_address}/#/runs/{run_id}"
+
+    def artifact_page(self, run_id: str, name: str) -> str:
+        """Return the address of an artifact of a run on MLflow's server."""
+        return f"{self.mlflow_address}/get-artifact?{urllib.parse.urlencode({'path': name, 'run_uuid': run_id})}"
 
     def version_page(self, name: str, version: int) -> str:
         """Return the address of a registered version in MLflow's UI."""

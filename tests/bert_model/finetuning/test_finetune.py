@@ -124,9 +124,9 @@ def test_feature_inputs_of_table_7_share_one_set_of_activations(model, tmp_path,
     feature_jobs = []
     run = WorkerPool.run
 
-    def counted(self, jobs):
+    def counted(self, jobs, on_report=None):
         feature_jobs.extend(job for job in jobs if isinstance(job, FeatureJob))
-        return run(self, jobs)
+        return run(self, jobs, on_report)
 
     monkeypatch.setattr(WorkerPool, "run", counted)
     inputs = ["embeddings", "second_to_last", "last", "weighted_sum_last_four", "concat_last_four", "weighted_sum_all"]
@@ -187,8 +187,8 @@ class Interrupted(WorkerPool):
         super().__init__(num_workers=0)
         self.after, self.ran = after, 0
 
-    def run(self, jobs):
-        for output in super().run(jobs):
+    def run(self, jobs, on_report=None):
+        for output in super().run(jobs, on_report):
             if self.ran == self.after:
                 raise KeyboardInterrupt
             self.ran += isinstance(output, TrialOutput)
@@ -210,9 +210,10 @@ def test_interrupted_search_resumes_and_publishes_the_same_content(name, model, 
     result = tune(name, model, tmp_path / "out", rest, **settings)
     assert rest.ran == 2
     assert result.manifest.provenance["resumed_trials"] == 2
-    whole = tune(name, model, tmp_path / "whole", Interrupted(after=99), **settings)
+    whole = tune(name, model, tmp_path / "whole" / "out", Interrupted(after=99), **settings)
     assert result.manifest.sha256 == whole.manifest.sha256
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [held.name, "out", "out.errors.html", "whole"]
+    assert {path.suffix for path in held.iterdir()} == {".npz", ".json", ""}  # neither weights nor examples
 
 
 def test_trials_of_another_configuration_are_not_reused(model, tmp_path):
@@ -221,7 +222,7 @@ def test_trials_of_another_configuration_are_not_reused(model, tmp_path):
     fresh = Interrupted(after=99)
     tune("sst2", model, tmp_path / "out", fresh, seeds=[1, 2], epochs=[1.0])
     assert fresh.ran == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert len([path for path in tmp_path.iterdir() if path.name.startswith(".trials-")]) == 1
 
 
 def test_first_of_tied_seeds_wins_in_any_order(model, tmp_path, pool):

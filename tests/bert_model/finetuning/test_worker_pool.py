@@ -22,7 +22,7 @@ def device_of_this_worker(meeting: Path, number: int) -> tuple[str, int]:
 class Deadly:
     """A job that ends its process, as a kill for memory does."""
 
-    def run(self, *, device, num_threads):
+    def run(self, *, device, num_threads, report):
         os._exit(9)
 
 

@@ -2,13 +2,13 @@
 
 import json
 import shutil
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from instances_fixture import make_tokenizer
+from processes import free_port
 
 from bert_model.finetuning.finetune import model_identity
 from bert_model.model.bert import BertForPreTraining, new_model
@@ -43,10 +43,7 @@ def store(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 @pytest.fixture
 def down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The address of a server that does not run."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:hunter2@127.0.0.1:{port}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:hunter2@127.0.0.1:{free_port()}")
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(mlflow_sync, "RETRY_SECONDS", 0.05)
 

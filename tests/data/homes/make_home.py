@@ -91,9 +91,10 @@ def interrupted(words: list[str]) -> None:
     """Fine-tune until the first trial is reported; the second one may end meanwhile."""
     code = f"""
 from bert_model import cli
+from bert_model.finetuning.display import TrialDisplay
 def interrupt(*progress):
     raise KeyboardInterrupt
-cli._show_trial = interrupt
+TrialDisplay.finished = interrupt
 assert cli.main({words}) == 130
 """
     run_python("-c", code)

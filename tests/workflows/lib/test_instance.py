@@ -1,7 +1,6 @@
 """Dagster's storage below the home: created if missing, and cleaned up after killed processes and servers."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -27,7 +26,6 @@ def test_new_home_has_the_sample_as_partition(clean_environment):
         assert (clean_environment / "dagster" / "dagster.yaml").is_file()
         assert made.get_dynamic_partitions(str(dump_partitions.name)) == ["samplewiki-1"]
         assert made.is_persistent
-    os.environ.pop("DAGSTER_HOME", None)
 
 
 def test_edited_settings_are_kept(clean_environment, instance):

@@ -1,0 +1,174 @@
+"""What is published about errors: results.json, results.md, the page of errors, and labeled test sets."""
+
+import dataclasses
+import html.parser
+
+import pytest
+import tiny_tasks
+
+from bert_model.finetuning.analysis import errors_path
+from bert_model.finetuning.finetune import finetune
+from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.metrics import score
+from bert_model.metrics.score import read_predictions
+from bert_pipeline.tasks.catalogue import TASKS, Task
+from bert_pipeline.tasks.example import TextExample
+from bert_pipeline.tasks.task import get_task, load_task_data
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny_tasks.make_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+def tune(data, model, output, **overrides):
+    with WorkerPool(num_workers=0) as pool:
+        config = tiny_tasks.configuration(**{"epochs": [1.0], **overrides})
+        return finetune(data, model, output, config, pool=pool, experiment="")
+
+
+class Page(html.parser.HTMLParser):
+    """The texts of a page's table cells, and every tag."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.rows = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag == "td":
+            self.rows[-1].append("")
+
+    def handle_data(self, data):
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_analysis_agrees_with_the_published_predictions(name, model, tmp_path):
+    data = tiny_tasks.task_data(name)
+    result = tune(data, model, tmp_path / "out")
+    task = get_task(name)
+    assert list(result.results["analysis"]) == list(data.dev)
+    for split, examples in data.dev.items():
+        analysis = result.results["analysis"][split]
+        suffix = "json" if task.kind == "span" else "jsonl"
+        predictions = read_predictions(task, tmp_path / "out" / "predictions" / f"{split}.{suffix}")
+        again = score(task, examples, predictions)
+        assert analysis["score"] == pytest.approx(again[task.main_metric], abs=1e-4)
+        low, high = analysis["interval"]
+        assert 0 <= low <= high <= 100 or task.main_metric in ("matthews", "spearman")
+        assert ("calibration_error" in analysis) == (task.kind != "regression")
+        assert ("classes" in analysis) == (task.kind in ("classification", "tagging") or task.has_impossible)
+        if "confusion" in analysis:
+            count = sum(len(e.words) for e in examples) if task.kind == "tagging" else len(examples)
+            assert sum(map(sum, analysis["confusion"]["rows"])) == count
+    text = (tmp_path / "out" / "results.md").read_text(encoding="utf-8")
+    assert f"| {result.main_key} | 24 |" in text
+    page = Page(errors_path(tmp_path / "out").read_text(encoding="utf-8"))
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+
+
+def test_multilabel_task_has_classes_calibration_and_a_page(model, tmp_path):
+    labels, metrics = ("kind", "long"), ("micro_f1",)
+    task = Task(
+        name="own", title="Own", kind="multilabel", labels=labels, metrics=metrics, main_metric=metrics[0], folder="x"
+    )
+    data = tiny_tasks.task_data("sst2")
+
+    def relabeled(examples):
+        own = [("kind",) if example.label == "1" else () for example in examples]
+        return [
+            dataclasses.replace(example, label=(*found, "long") if index % 2 else found)
+            for index, (example, found) in enumerate(zip(examples, own))
+        ]
+
+    dev = {"dev": relabeled(data.dev["dev"])}
+    result = tune(dataclasses.replace(data, task=task, train=relabeled(data.train), dev=dev), model, tmp_path / "out")
+    analysis = result.results["analysis"]["dev"]
+    assert [entry["label"] for entry in analysis["classes"]] == list(labels)
+    assert "confusion" not in analysis
+    assert 0 <= analysis["calibration_error"] <= 100
+    assert errors_path(tmp_path / "out").is_file()
+
+
+def test_page_has_the_most_confident_errors_first_and_escapes_them(model, tmp_path):
+    data = tiny_tasks.task_data("rte")
+    hostile = "<script>alert('&')</script>"
+    dev = [dataclasses.replace(example, text_a=f"{hostile} {example.text_a}") for example in data.dev["dev"]]
+    tune(dataclasses.replace(data, dev={"dev": dev}), model, tmp_path / "out")
+    text = errors_path(tmp_path / "out").read_text(encoding="utf-8")
+    page = Page(text)
+    rows = [row for row in page.rows if row]
+    predictions = read_predictions(get_task("rte"), tmp_path / "out" / "predictions" / "dev.jsonl")
+    wrong = {example.example_id for example in dev if predictions[example.example_id] != example.label}
+    assert {row[0] for row in rows} == wrong
+    assert wrong
+    confidences = [float(row[1]) for row in rows]
+    assert confidences == sorted(confidences, reverse=True)
+    assert all(row[2] != row[3] and hostile in row[4] for row in rows)
+    assert "<script" not in text
+    assert "http" not in text.replace("http-equiv", "")
+
+
+def test_page_is_outside_of_the_model_directory(model, tmp_path):
+    tune(tiny_tasks.task_data("sst2"), model, tmp_path / "out")
+    assert not list((tmp_path / "out").rglob("*.html"))
+    assert errors_path(tmp_path / "out").parent == tmp_path
+
+
+@pytest.mark.parametrize("name", ["sst2", "squad2", "ner"])
+def test_labeled_test_set_is_scored_and_decides_nothing(name, model, tmp_path):
+    data = tiny_tasks.task_data(name)
+    search = {"seeds": [1, 2], "learning_rates": [2e-3, 1e-9]}
+    test = [tiny_tasks.example(name, 200 + index) for index in range(16)]
+    without = tune(data, model, tmp_path / "without", **search)
+    result = tune(dataclasses.replace(data, test={"test": test}), model, tmp_path / "out", **search)
+    for metric in result.results["winner"]["scores"]["dev"]:
+        entry = result.metrics[f"{name}/test/{metric}"]
+        assert entry["n"] == 16
+        assert len(entry["values"]) == 2
+        dev = result.metrics[f"{name}/dev/{metric}"]
+        assert dev == without.metrics[f"{name}/dev/{metric}"]
+    assert result.main_key == without.main_key
+    assert result.results["analysis"]["dev"] == without.results["analysis"]["dev"]
+    suffix = "json" if name == "squad2" else "jsonl"
+    predictions = read_predictions(get_task(name), tmp_path / "out" / "predictions" / f"test.{suffix}")
+    best = result.results["analysis"]["test"]["score"]
+    assert score(name, test, predictions)[get_task(name).main_metric] == pytest.approx(best, abs=1e-4)
+
+
+def test_wrong_labels_of_the_test_set_change_no_choice(model, tmp_path):
+    data = tiny_tasks.task_data("sst2")
+    search = {"seeds": [1, 2], "learning_rates": [2e-3, 1e-9]}
+    flipped = [dataclasses.replace(example, label="10"[int(example.label)]) for example in data.dev["dev"]]
+    result = tune(dataclasses.replace(data, test={"test": flipped}), model, tmp_path / "out", **search)
+    without = tune(data, model, tmp_path / "without", **search)
+    assert result.results["winner"]["seed"] == without.results["winner"]["seed"]
+    assert result.results["winner"]["learning_rate"] == without.results["winner"]["learning_rate"]
+    files = [result.manifest.files["model.safetensors"], without.manifest.files["model.safetensors"]]
+    assert files[0] == files[1]
+
+
+def test_test_set_without_labels_is_predicted_and_not_scored(model, tmp_path):
+    data = tiny_tasks.task_data("sst2")
+    test = [TextExample(str(index), "the film was fine .", None, "1" if index else None) for index in range(4)]
+    result = tune(dataclasses.replace(data, test={"test": test}), model, tmp_path / "out")
+    assert list(result.metrics) == ["sst2/dev/accuracy"]
+    lines = (tmp_path / "out" / "predictions" / "test.jsonl").read_text().splitlines()
+    assert len(lines) == 4
+
+
+@pytest.mark.real_data
+def test_conll_test_file_counts_as_labeled(real_data, tmp_path):
+    lines = (real_data / "conll2003" / "eng.testa").read_text(encoding="utf-8").splitlines(keepends=True)
+    for name in ("eng.train", "eng.testa", "eng.testb"):
+        (tmp_path / name).write_text("".join(lines[:400]), encoding="utf-8")
+    data = load_task_data("ner", tmp_path)
+    assert list(data.labeled_test) == ["test"]
+    mrpc = load_task_data("mrpc", real_data / "glue")
+    assert mrpc.test
+    assert not mrpc.labeled_test
