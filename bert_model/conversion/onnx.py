@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,15 @@ from bert_model.finetuning.task_model import load_task_model, read_task_facts
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings
-from bert_model.model.weights import load_model
+from bert_model.model.heads import HEAD_CLASSES
+from bert_model.model.weights import load_model, read_weights
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.manifest import atomic_write
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 SPAN_OUTPUTS = ("start_logits", "end_logits")
-PRETRAINING_OUTPUTS = ("prediction_logits", "seq_relationship_logits")
+PRETRAINING_OUTPUTS = {"prediction_logits": "cls.predictions.", "seq_relationship_logits": "cls.seq_relationship."}
+"""Output of a pre-trained model -> its head."""
 TOLERANCE = 1e-4
 """Accepted difference of a logit in onnxruntime."""
 OPSET = 18
@@ -38,22 +40,25 @@ EXAMPLE_LENGTH = 8
 class _Plain(nn.Module):
     """A model with the inputs of the graph, in order, and a tuple of tensors as output."""
 
-    def __init__(self, model: nn.Module, outputs: tuple[str, ...]) -> None:
+    def __init__(self, model: nn.Module, kind: str, outputs: Sequence[str]) -> None:
         super().__init__()
-        self.model = model
-        self.outputs = outputs
+        self.model = model.eval()
+        self.config: BertConfig = model.config  # type: ignore[assignment]
+        self.kind = kind
+        """The kind of task; "" for a pre-trained model."""
+        self.outputs = tuple(outputs)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
         output: Any = self.model(input_ids, attention_mask, token_type_ids)
-        if self.outputs == PRETRAINING_OUTPUTS:
-            return output.prediction_logits, output.seq_relationship_logits
+        if not self.kind:
+            return tuple(getattr(output, name) for name in self.outputs)
         return output if isinstance(output, tuple) else (output,)
 
 
 def export_onnx(directory: Path, output: Path) -> float:
     """Write a model directory as an ONNX file and return the largest difference of its logits in onnxruntime.
 
-    UsageError if the packages of the extra "onnx" are missing or the model is of a kind that ONNX does not hold.
+    UsageError if the packages of the extra "onnx" are missing or the model is of a kind that is not exported.
     BertError if the file does not compute what the model does; nothing is written then.
     """
     try:
@@ -62,8 +67,9 @@ def export_onnx(directory: Path, output: Path) -> float:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise UsageError(f"ONNX needs the package {error.name}: pip install 'bert-workflow[onnx]'") from error
-    model, config, facts = _load(directory)
-    inputs = _example(config, facts, batch_size=2, length=EXAMPLE_LENGTH)
+    facts = read_task_facts(directory) or {}
+    model = _task_model(directory, facts) if facts else _foreign_model(directory)
+    inputs = _example(model, batch_size=2, length=EXAMPLE_LENGTH)
     with atomic_write(output) as temporary:
         with cpu_settings(onednn=()), _silence_exporter():
             program = torch.onnx.export(
@@ -77,45 +83,55 @@ def export_onnx(directory: Path, output: Path) -> float:
                 verbose=False,
             )
         assert program is not None, "the exporter returns a program unless it writes a file"
-        program.model.metadata_props.update(_metadata(directory, facts))
+        program.model.metadata_props.update(_metadata(directory, model, facts))
         for node in program.model.graph.all_nodes():  # the exporter notes stack traces, with paths of this machine
             node.metadata_props.clear()
         program.save(temporary, external_data=False)
-        difference = _difference(onnxruntime.InferenceSession(temporary), model, config, facts)
+
+        # The file is kept only if another runtime computes from it what the model does.
+        difference = _difference(onnxruntime.InferenceSession(temporary), model)
         if not difference <= TOLERANCE:
             raise BertError(f"{directory}: its logits in ONNX differ by {difference:.2g}; nothing was written")
     return difference
 
 
-def _load(directory: Path) -> tuple[_Plain, BertConfig, dict[str, Any]]:
-    """Load a fine-tuned or a pre-trained model; the facts of the latter are empty."""
-    facts = read_task_facts(directory)
-    if facts is None:
-        pretrained, report = load_model(BertForPreTraining, directory)
-        if report.created:
-            raise UsageError(
-                f"{directory}: neither fine-tuned here (no task.json) nor a model with both heads of pre-training; "
-                f"{', '.join(report.created)} would be random"
-            )
-        return _Plain(pretrained.eval(), PRETRAINING_OUTPUTS), pretrained.config, {}
-    task_model = load_task_model(directory)
-    if task_model.encoder is not None:
+def _task_model(directory: Path, facts: Mapping[str, Any]) -> _Plain:
+    """Load a model that was fine-tuned here."""
+    if facts.get("feature_input"):
         raise UsageError(f"{directory}: a feature-based tagger is not exported to ONNX")
-    config: BertConfig = task_model.model.config  # type: ignore[assignment]
-    if config.head == "bilstm":  # torch's exporter fixes the length of what an LSTM reads
+    loaded = load_task_model(directory)
+    model = _Plain(loaded.model, loaded.task.kind, SPAN_OUTPUTS if loaded.task.kind == "span" else ("logits",))
+    if model.config.head == "bilstm":  # torch's exporter fixes the length of what an LSTM reads
         raise UsageError(f"{directory}: a model with head=bilstm is not exported to ONNX")
-    outputs = SPAN_OUTPUTS if task_model.task.kind == "span" else ("logits",)
-    return _Plain(task_model.model, outputs), config, facts
+    return model
 
 
-def _example(config: BertConfig, facts: dict[str, Any], *, batch_size: int, length: int) -> dict[str, Tensor]:
+def _foreign_model(directory: Path) -> _Plain:
+    """Load a pre-trained model with the heads that it has, or a task model of another author."""
+    architecture = read_weights(directory).architecture
+    for kind, model_class in HEAD_CLASSES.items():
+        if model_class.__name__ == architecture:
+            task_model, _ = load_model(model_class, directory)
+            return _Plain(task_model, kind, SPAN_OUTPUTS if kind == "span" else ("logits",))
+    pretrained, report = load_model(BertForPreTraining, directory)
+    outputs = [
+        name
+        for name, head in PRETRAINING_OUTPUTS.items()
+        if not any(created.startswith(head) for created in report.created)
+    ]
+    if not outputs:
+        raise UsageError(f"{directory}: an encoder without a head is not exported to ONNX; fine-tune it first")
+    return _Plain(pretrained, "", outputs)
+
+
+def _example(model: _Plain, *, batch_size: int, length: int) -> dict[str, Tensor]:
     """Return random inputs, the first text padded."""
     generator = torch.Generator().manual_seed(0)
-    shape = (batch_size, 3, length) if facts.get("kind") == "choice" else (batch_size, length)
+    shape = (batch_size, 3, length) if model.kind == "choice" else (batch_size, length)
     mask = torch.ones(shape, dtype=torch.long)
     mask[0, ..., -length // 3 :] = 0
     segments = (torch.arange(length) >= length // 2).long().expand(shape).contiguous()
-    ids = torch.randint(config.vocab_size, shape, generator=generator)
+    ids = torch.randint(model.config.vocab_size, shape, generator=generator)
     return dict(zip(INPUTS, (ids, mask, segments), strict=True))
 
 
@@ -125,21 +141,21 @@ def _dynamic_shape(tensor: Tensor) -> dict[int, Any]:
     return dict(enumerate(names))
 
 
-def _metadata(directory: Path, facts: dict[str, Any]) -> dict[str, str]:
+def _metadata(directory: Path, model: _Plain, facts: Mapping[str, Any]) -> dict[str, str]:
     """Return what a program needs to read the logits."""
-    metadata = {"source": directory.name, "task": facts.get("task", "pretraining")}
+    task = facts.get("task") or model.kind or "pretraining"
+    metadata = {"source": directory.name, "task": task, "labels": json.dumps(facts.get("labels", model.config.labels))}
     if facts:
-        metadata |= {"labels": json.dumps(facts["labels"])}
-        metadata |= {"max_seq_length": str(facts["configuration"]["max_seq_length"])}
+        metadata["max_seq_length"] = str(facts["configuration"]["max_seq_length"])
     return metadata
 
 
 @torch.inference_mode()
-def _difference(session: Any, model: _Plain, config: BertConfig, facts: dict[str, Any]) -> float:
+def _difference(session: Any, model: _Plain) -> float:
     """Return the largest difference of a logit, over shapes other than the one of the export."""
     gaps = []
-    for batch_size, length in ((1, 5), (3, min(19, config.max_position_embeddings))):
-        inputs = _example(config, facts, batch_size=batch_size, length=length)
+    for batch_size, length in ((1, 5), (3, min(19, model.config.max_position_embeddings))):
+        inputs = _example(model, batch_size=batch_size, length=length)
         found = session.run(list(model.outputs), {name: tensor.numpy() for name, tensor in inputs.items()})
         with cpu_settings(onednn=()):
             expected = model(*inputs.values())

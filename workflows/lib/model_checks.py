@@ -148,7 +148,7 @@ def finetuned_scores_reproduce(home: BertHome, partition: str) -> Verdict:
             model.task,
             examples,
             encoded,
-            model.logits(encoded, num_threads=1),
+            model.logits(encoded, num_threads=1, precision=model.config.precision),
             model.config,
             null_threshold=model.facts.get("null_threshold"),
         )

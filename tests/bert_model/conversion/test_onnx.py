@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import tiny_tasks
+import torch
 
 from bert_model.cli import main
 from bert_model.finetuning.encode import encode_examples
@@ -66,6 +67,28 @@ def test_onnx_of_a_pretrained_model_has_both_heads(models, tmp_path):
     ids = np.full((3, 64), 7)  # the greatest length
     outputs = session.run(None, {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0})
     assert [output.shape for output in outputs] == [(3, 64, len(tiny_tasks.TOKENS)), (3, 2)]
+
+
+def test_models_of_other_authors_are_exported_with_the_heads_they_have(models, tmp_path, capsys):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    transformers = pytest.importorskip("transformers")
+    shape = {"vocab_size": 44, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.BertConfig(**shape, intermediate_size=64, max_position_embeddings=64, num_labels=3)
+    ids = np.arange(5, 35).reshape(3, 10)
+    inputs = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
+    tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
+    for model_class in (transformers.BertForMaskedLM, transformers.BertForSequenceClassification):
+        theirs = model_class(config).eval()
+        theirs.save_pretrained(tmp_path / model_class.__name__)
+        tiny_tasks.tokenizer().save(tmp_path / model_class.__name__)
+        file = tmp_path / f"{model_class.__name__}.onnx"
+        assert main(["export", str(tmp_path / model_class.__name__), "--output", str(file)]) == 0
+        (found,) = onnxruntime.InferenceSession(file).run(None, inputs)
+        with torch.no_grad():
+            np.testing.assert_allclose(found, theirs(**tensors).logits.numpy(), atol=1e-4)
+    transformers.BertModel(config).save_pretrained(tmp_path / "encoder")
+    assert main(["export", str(tmp_path / "encoder"), "--output", str(tmp_path / "encoder.onnx")]) == 2
+    assert "an encoder without a head" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "reason"), [("bilstm", "head=bilstm"), ("features", "feature-based tagger")])
