@@ -138,11 +138,9 @@ class CorpusBenchmark:
 @errors_as_exit_codes
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark and print its table."""
-    parser = program("corpus", __doc__)
+    parser = program("corpus", __doc__, rounds=5, quick="3 MB and one round: shows that it runs, not how fast")
     parser.add_argument("--dump", type=Path, help="a dump to repeat (default: the generated encyclopedia)")
     parser.add_argument("--megabytes", type=float, default=60.0, help="size of the input, in MB of XML")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds; medians are printed")
-    parser.add_argument("--quick", action="store_true", help="3 MB and one round: shows that it runs, not how fast")
     parser.add_argument(
         "--cpu-time", action="store_true", help="one core: divide by processor time, on a machine that is not quiet"
     )

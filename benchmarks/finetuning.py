@@ -30,7 +30,7 @@ from benchmarks.harness import (
     render,
     working_directory,
 )
-from benchmarks.inputs import sample_instances
+from benchmarks.inputs import sample_dump, sample_instances
 from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import evaluate
@@ -43,7 +43,6 @@ from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.errors import UsageError
-from bert_pipeline.sample import generate_sample
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import get_task, read_examples
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -232,10 +231,7 @@ def case_of(args: argparse.Namespace, device: str) -> FinetuningCase:
 
 def generated_tasks() -> Path:
     """Return the directory of generated task files, which is created if it is missing."""
-    directory = working_directory("finetuning") / "sample"
-    if not (directory / "manifest.json").is_file():
-        generate_sample(directory, num_articles=1200)
-    return directory
+    return sample_dump(working_directory("finetuning")).parent
 
 
 def fresh_model(size: str) -> Path:
@@ -252,7 +248,7 @@ def fresh_model(size: str) -> Path:
 
 def argument_parser(device: str) -> argparse.ArgumentParser:
     """Return the program's parser."""
-    parser = program("finetuning", __doc__)
+    parser = program("finetuning", __doc__, rounds=5, quick="one short round: shows that it runs")
     parser.add_argument("--data", type=Path, help="a folder of task files (default: generated ones)")
     parser.add_argument("--task", default="qnli", help="a classification task (default: %(default)s)")
     parser.add_argument("--squad", type=Path, help="a SQuAD 1.1 file (default: a generated one)")
@@ -265,8 +261,6 @@ def argument_parser(device: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--precision", default="bfloat16" if device == "cuda" else "float32", choices=["float32", "bfloat16"]
     )
-    parser.add_argument("--rounds", type=int, default=5, help="rounds; medians are printed")
-    parser.add_argument("--quick", action="store_true", help="one short round: shows that it runs")
     return parser
 
 

@@ -34,9 +34,18 @@ P = ParamSpec("P")
 # Programs
 
 
-def program(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Return the argument parser of `python -m benchmarks.<name>`."""
-    return argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
+def program(name: str, description: str | None, *, rounds: int = 0, quick: str = "") -> argparse.ArgumentParser:
+    """Return the argument parser of `python -m benchmarks.<name>`.
+
+    A benchmark in rounds gets the options `--rounds` with that default, and `--quick`, which `quick` describes.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
+    if rounds:
+        parser.add_argument(
+            "--rounds", type=int, default=rounds, help="rounds; medians are printed (default: %(default)s)"
+        )
+        parser.add_argument("--quick", action="store_true", help=quick)
+    return parser
 
 
 def errors_as_exit_codes(main: Callable[P, int]) -> Callable[P, int]:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.errors import InputError
+from bert_pipeline.instances.columns import offsets_of
 from bert_pipeline.instances.pairs import (
     InstancesConfig,
     InstanceStatistics,
@@ -219,11 +220,10 @@ def _write_instances(
     path: Path, documents: Sequence[Sequence[str]], tokenizer: Tokenizer, config: InstancesConfig
 ) -> int:
     tokens, lengths = SentenceEncoder(tokenizer).encode(pa.array([text for document in documents for text in document]))
-    ends = np.cumsum([len(document) for document in documents])
     tokenized = TokenizedDocuments(
         tokens=tokens,
-        sentence_offsets=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)]),
-        document_offsets=np.concatenate([np.zeros(1, dtype=np.int64), ends]),
+        sentence_offsets=offsets_of(lengths),
+        document_offsets=offsets_of(np.array([len(document) for document in documents])),
         keys=np.array([key_of_text(f"sample:{index}") for index in range(len(documents))], dtype=np.uint64),
     )
     pairs = make_pairs(tokenized, config)

@@ -427,18 +427,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = program("instances", __doc__)
-    parser.add_argument(
-        "--dump",
-        type=Path,
-        nargs="+",
-        default=[],
-        help="dumps to take text from (default: the generated encyclopedia)",
-    )
+    parser = program("instances", __doc__, rounds=3, quick="2 MB and one round: shows that it runs, not how fast")
+    what = "dumps to take text from (default: the generated encyclopedia)"
+    parser.add_argument("--dump", type=Path, nargs="+", default=[], help=what)
     parser.add_argument("--vocab", type=Path, help="a vocabulary directory (default: 8,000 entries from the text)")
     parser.add_argument("--megabytes", type=float, default=128.0, help="text in the corpus (default: %(default)g)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds; medians are printed (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="2 MB and one round: shows that it runs, not how fast")
     parser.add_argument("--no-growth", action="store_true", help="leave the corpus of ten times the size out")
     parser.add_argument(
         "--cpu-time", action="store_true", help="parts: divide by processor time, on a machine that is not quiet"

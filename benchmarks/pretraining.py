@@ -324,7 +324,7 @@ def _batch_sizes(size: str, length: int, device: torch.device) -> tuple[int, int
 
 
 def _parser(*, on_gpu: bool) -> argparse.ArgumentParser:
-    parser = program("pretraining", __doc__)
+    parser = program("pretraining", __doc__, rounds=5, quick="one short round, eager: shows that it runs")
     parser.add_argument("--sizes", nargs="+", default=["base", "large"] if on_gpu else ["tiny"], metavar="SIZE")
     parser.add_argument("--base", action="store_true", help="size base as well")
     parser.add_argument("--vocab-sizes", nargs="+", type=int, default=[30_522] if on_gpu else [8_000, 30_522])
@@ -342,9 +342,7 @@ def _parser(*, on_gpu: bool) -> argparse.ArgumentParser:
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-growth", action="store_true", help="leave out how a step grows with batch, length, size")
     parser.add_argument("--no-ranks", action="store_true", help="leave out two gloo ranks compared with one (CPU only)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds; medians are printed")
     parser.add_argument("--seconds", type=float, default=10.0, help="minimum length of a round")
-    parser.add_argument("--quick", action="store_true", help="one short round, eager: shows that it runs")
     parser.add_argument("--profile", action="store_true", help="print where our steps spend their time, and stop")
     return parser
 

@@ -8,6 +8,7 @@ on the same machine. The rows without a server call the models in this process: 
 import argparse
 import contextlib
 import dataclasses
+import functools
 import http.client
 import itertools
 import json
@@ -40,6 +41,7 @@ from bert_pipeline.errors import BertError
 
 TASK = "sst2"
 PEER = "transformers' pipeline"
+ONNX = "exported to ONNX"
 UNIT = "requests/s"
 WARM_UP = 10
 START_TIMEOUT_SECONDS = 180.0
@@ -226,29 +228,23 @@ def measure_clients(port: int, bodies: Sequence[bytes], clients: int, seconds: f
     return sum(map(len, found)) / elapsed
 
 
-def our_body(texts: Sequence[str]) -> bytes:
-    """Return a request to our server."""
-    return json.dumps({"dataframe_records": [{"text": text} for text in texts]}).encode()
-
-
-def peer_body(texts: Sequence[str]) -> bytes:
-    """Return a request to the peer's server."""
-    return json.dumps({"inputs": list(texts)}).encode()
-
-
 def measure_served(case: ServingCase, ours: int, peer: int | None, arguments: argparse.Namespace) -> list[Row]:
     """Measure requests of one text and of a batch, by one client and by several; `ours` and `peer` are ports."""
     rows = []
     for size, clients in itertools.product((1, arguments.batch), (1, arguments.clients)):
-        sides: list[tuple[str, int, Callable[[Sequence[str]], bytes]]] = [("ours", ours, our_body)]
+        groups = case.groups(size)
+        requests: dict[str, tuple[int, list[Any]]] = {}
+        requests["ours"] = (ours, [{"dataframe_records": [{"text": text} for text in texts]} for texts in groups])
         if peer is not None:
-            sides.append((PEER, peer, peer_body))
-        loads = {name: Load() for name, _, _ in sides}
+            requests[PEER] = (peer, [{"inputs": list(texts)} for texts in groups])
+        loads = {name: Load() for name in requests}
         contestants: dict[str, Contestant] = {}
-        for name, port, body in sides:
-            bodies = [body(texts) for texts in case.groups(size)]
+        for name, (port, documents) in requests.items():
+            bodies = [json.dumps(document).encode() for document in documents]
             _warm_up(port, bodies, size)
-            contestants[name] = _contestant(port, bodies, clients, arguments.seconds, loads[name])
+            contestants[name] = functools.partial(
+                measure_clients, port, bodies, clients, arguments.seconds, loads[name]
+            )
         what = f"{_texts(size)} a request, {clients} client{'s' * (clients > 1)}"
         rows.append(_row(what, medians(contestants, arguments.rounds, what), loads))
     return rows
@@ -263,16 +259,36 @@ def _row(what: str, rates: Mapping[str, float], loads: Mapping[str, Load]) -> Ro
     return Row(what=what, unit=UNIT, ours=rates["ours"], peer=PEER, theirs=rates.get(PEER), note=note)
 
 
-def _contestant(port: int, bodies: Sequence[bytes], clients: int, seconds: float, load: Load) -> Contestant:
-    return lambda: measure_clients(port, bodies, clients, seconds, load)
-
-
 def _warm_up(port: int, bodies: Sequence[bytes], expected: int) -> None:
     with contextlib.closing(connect(port)) as connection:
         for body in bodies[:WARM_UP]:
             answers = send(connection, body)
             if len(answers) != expected:
                 raise BertError(f"the server gave {len(answers)} answers, expected {expected}")
+
+
+def onnx_model(case: ServingCase) -> Callable[[Sequence[str]], Any]:
+    """Return the same weights, exported to ONNX, in onnxruntime behind our tokenizer."""
+    import numpy as np
+    import onnxruntime
+
+    from bert_model.conversion.onnx import export_onnx
+    from bert_model.finetuning.config import task_configuration
+    from bert_model.finetuning.encode import encode_texts
+    from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+    path = case.scratch / f"{case.model.name}.onnx"
+    export_onnx(case.model, path)
+    session = onnxruntime.InferenceSession(path)
+    names = [item.name for item in session.get_inputs()]
+    tokenizer, max_seq_length = Tokenizer.from_directory(case.model), task_configuration(TASK).max_seq_length
+
+    def answer(texts: Sequence[str]) -> Any:
+        encoded = encode_texts([(text, None) for text in texts], tokenizer, max_seq_length)
+        padded = encoded.padded(np.arange(len(texts)), pad_id=tokenizer.pad_id)
+        return session.run(None, {name: padded[name].astype(np.int64) for name in names})
+
+    return answer
 
 
 def measure_here(case: ServingCase, arguments: argparse.Namespace, *, with_peer: bool) -> list[Row]:
@@ -286,46 +302,51 @@ def measure_here(case: ServingCase, arguments: argparse.Namespace, *, with_peer:
     if with_peer:
         pipeline = peer_pipeline(case)
         models[PEER] = lambda texts: pipeline(list(texts), batch_size=len(texts))
+    if find_spec("onnxruntime") is not None:
+        models[ONNX] = onnx_model(case)
     rows = []
     for size in (1, arguments.batch):
         loads = {name: Load() for name in models}
         contestants = {
-            name: _caller(model, case.groups(size), arguments.seconds, loads[name]) for name, model in models.items()
+            name: functools.partial(measure_calls, model, case.groups(size), arguments.seconds, loads[name])
+            for name, model in models.items()
         }
         what = f"{_texts(size)} a call, no server"
-        rows.append(_row(what, medians(contestants, arguments.rounds, what), loads))
+        rates = medians(contestants, arguments.rounds, what)
+        rows.append(_row(what, rates, loads))
+        if ONNX in rates:
+            note = f"{loads[ONNX]}; in torch {loads['ours']}"
+            rows.append(
+                Row(what=f"{what}, {ONNX}", unit=UNIT, ours=rates[ONNX], peer="torch", theirs=rates["ours"], note=note)
+            )
     return rows
 
 
-def _caller(
+def measure_calls(
     model: Callable[[Sequence[str]], Any], groups: Sequence[Sequence[str]], seconds: float, load: Load
-) -> Contestant:
-    def call() -> float:
-        for texts in groups[:WARM_UP]:
-            model(texts)
-        started = time.perf_counter()
-        count = 0
-        while count == 0 or time.perf_counter() - started < seconds:
-            before = time.perf_counter()
-            model(groups[count % len(groups)])
-            load.seconds.append(time.perf_counter() - before)
-            count += 1
-        return count / (time.perf_counter() - started)
-
-    return call
+) -> float:
+    """Call a model with one group of texts after another; return the calls per second."""
+    for texts in groups[:WARM_UP]:
+        model(texts)
+    started = time.perf_counter()
+    count = 0
+    while count == 0 or time.perf_counter() - started < seconds:
+        before = time.perf_counter()
+        model(groups[count % len(groups)])
+        load.seconds.append(time.perf_counter() - before)
+        count += 1
+    return count / (time.perf_counter() - started)
 
 
 @errors_as_exit_codes
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark and print its table."""
-    parser = program("serving", __doc__)
+    parser = program("serving", __doc__, rounds=3, quick="one short round: shows that it runs")
     parser.add_argument("--size", default="mini", help="the model's size (default: %(default)s)")
     parser.add_argument("--clients", type=int, default=4, help="how many several clients are (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="texts of a large request (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a measurement (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds; medians are printed")
     parser.add_argument("--no-peer", action="store_true", help="measure ours alone")
-    parser.add_argument("--quick", action="store_true", help="one short round: shows that it runs")
     args = parser.parse_args(arguments)
     if args.quick:
         args.rounds, args.seconds = 1, 0.2

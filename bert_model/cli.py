@@ -20,7 +20,7 @@ from bert_pipeline import cli as pipeline_cli
 from bert_pipeline.cli import add_command
 from bert_pipeline.configuration import from_mapping, override
 from bert_pipeline.errors import BertError, PromotionError, UsageError
-from bert_pipeline.tasks.catalogue import TASK_FILES, TASKS
+from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASK_FILES, TASKS
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"
 MODEL_HELP = "a local directory, a Hugging Face id, or an MLflow URI such as models:/bert-tiny-sst2@champion"
@@ -130,6 +130,25 @@ def commands() -> list[Command]:
                 Argument("text_a", metavar="TEXT_A"),
                 Argument("text_b", metavar="TEXT_B", nargs="?", help="the second text of a pair"),
                 Argument("--output", required=True, type=Path, metavar="FILE", help="page.html"),
+            ],
+        ),
+        Command(
+            "export",
+            run_export,
+            "Write a model as an ONNX file, for runtimes without torch. Its logits are compared with the model's.",
+            [
+                Argument("model", metavar="MODEL", help=MODEL_HELP),
+                Argument("--output", required=True, type=Path, metavar="FILE", help="model.onnx"),
+            ],
+        ),
+        Command(
+            "register",
+            run_register,
+            "Register a model directory: a new version in MLflow, which `bert promote` can make the champion.",
+            [
+                Argument("directory", type=Path, metavar="DIR", help="output of finetune, or model/ below pretrain's"),
+                Argument("--name", metavar="NAME", help="default: bert-<size>, or bert-<size>-<task>"),
+                Argument("--licence", default="", metavar="ID", help="of the weights, such as apache-2.0; a gate"),
             ],
         ),
         Command("models", run_models, "List the registered models with their versions, scores and aliases."),
@@ -255,6 +274,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     from bert_model.finetuning.display import TrialDisplay
     from bert_model.finetuning.finetune import finetune
     from bert_model.finetuning.worker_pool import WorkerPool
+    from bert_model.registry.model_card import write_readme
     from bert_model.registry.resolve import resolve_model
 
     config = task_configuration(arguments.task, override({}, arguments.assignments))
@@ -272,6 +292,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
             progress=shown.finished,
             watch=shown.running,
         )
+    write_readme(result.path)
     for key, entry in result.metrics.items():
         print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
     print(f"{result.path}/results.md, {errors_path(result.path)}", file=sys.stderr)
@@ -289,14 +310,17 @@ def exiting_on_sigterm() -> Iterator[None]:
 
 
 def run_predict(arguments: argparse.Namespace) -> int:
+    from bert_model.registry.resolve import resolve_model
     from bert_pipeline.tasks.task import get_task
 
-    if arguments.task not in ("mlm", "nsp"):
-        get_task(arguments.task)  # reports an unknown task before torch is loaded
-    from bert_model.inference.predict import predict
-    from bert_model.registry.resolve import resolve_model
-
+    # An unknown task is reported before a model is fetched and torch is loaded. A local or registered model may
+    # describe its task itself, which then has no file here.
+    describable = all(model.startswith("models:/") or Path(model).is_dir() for model in arguments.model)
+    if arguments.task not in ("mlm", "nsp") and not (describable and NAME_PATTERN.fullmatch(arguments.task)):
+        get_task(arguments.task)
     directories = [resolve_model(model) for model in arguments.model]
+    from bert_model.inference.predict import predict
+
     counts = predict(arguments.task, directories, arguments.input, arguments.output)
     return 1 if counts.rejected else 0
 
@@ -357,6 +381,26 @@ def run_attention(arguments: argparse.Namespace) -> int:
     directory, texts = resolve_model(arguments.model), (arguments.text_a, arguments.text_b)
     count = write_attention(directory, *texts, arguments.output, model_name=arguments.model)
     print(f"{arguments.output}: attention between {count} tokens")
+    return 0
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    from bert_model.conversion.onnx import export_onnx
+    from bert_model.registry.resolve import resolve_model
+
+    difference = export_onnx(resolve_model(arguments.model), arguments.output)
+    print(f"{arguments.output}: {arguments.output.stat().st_size:,} bytes, logits equal within {difference:.1e}")
+    return 0
+
+
+def run_register(arguments: argparse.Namespace) -> int:
+    from bert_model.registry.operations import default_name, register
+
+    name = arguments.name or default_name(arguments.directory)
+    version = register(arguments.directory, name, tags={"licence": arguments.licence} if arguments.licence else {})
+    print(f"{version.name} version {version.version} is {', '.join(version.aliases)}")
+    if not version.licence:
+        print(f"{version.name} names no licence, without which it is not promoted: give --licence", file=sys.stderr)
     return 0
 
 

@@ -163,9 +163,23 @@ def publishing(
             "seconds": round(time.monotonic() - started, 3),
             **draft.provenance,
         }
-        document = {"content_sha256": content_sha256(content), "content": content, "provenance": provenance}
         # The manifest is written last: its existence means that the artifact is complete.
-        write_text_durably(temporary / MANIFEST_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        _write_manifest(temporary, content, provenance)
+
+
+def write_part(manifest: Manifest, directory: Path, *, kind: str) -> None:
+    """Write the manifest of a directory that holds some of an artifact's files; its provenance names the artifact."""
+    held = {name: entry for name, entry in manifest.files.items() if (directory / name).is_file()}
+    _write_manifest(
+        directory,
+        {**manifest.content, "kind": kind, "files": held},
+        {**manifest.provenance, "part_of": manifest.sha256},
+    )
+
+
+def _write_manifest(directory: Path, content: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
+    document = {"content_sha256": content_sha256(content), "content": content, "provenance": provenance}
+    write_text_durably(directory / MANIFEST_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def refuse_foreign_directory(directory: Path) -> None:

@@ -1,12 +1,29 @@
 """Fixtures that every test shares."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+for _name in [name for name in os.environ if name.startswith(("BERT_", "DAGSTER_", "MLFLOW_"))]:
+    if _name not in ("BERT_REAL_DATA", "BERT_CHROMIUM"):
+        del os.environ[_name]  # tests read neither the home nor the settings of the person who starts them
+
 ON_REQUEST = ("services", "browser")
 """Markers of tests that start real servers: they run where `-m` asks for them, as `make test-services` does."""
+
+
+@pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """Undo what a test, or the code that it calls, sets in the environment."""
+    before = dict(os.environ)
+    yield
+    for name in {*os.environ, *before}:
+        if name not in before:
+            del os.environ[name]
+        elif os.environ.get(name) != before[name]:
+            os.environ[name] = before[name]
 
 
 @pytest.fixture(scope="session")

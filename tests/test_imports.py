@@ -64,7 +64,7 @@ ROOMS = {
         {"model", "metrics"},
         {"training"},
         {"pretraining", "finetuning"},
-        {"inference"},
+        {"inference", "conversion"},
         {"registry"},
         {"presets", "prediction", "task_model"},
         {"pretraining.__main__"},

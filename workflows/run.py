@@ -23,6 +23,7 @@ from workflows.lib.resources import (
     STAGE_ASSETS,
     STAGES,
     TASK_NAMES,
+    TASKS_VARIABLE,
     BertHome,
     checked_dump_name,
     checked_tasks,
@@ -83,7 +84,8 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="SHARE",
         help="where a task has one file only, cut this share off it as dev set; results then say 'own split'",
     )
-    parser.add_argument("--tasks", default="", metavar="A,B", help=f"default: all of {' '.join(TASK_NAMES)}")
+    every = f"all of {' '.join(TASK_NAMES)}, and those of {TASKS_VARIABLE}"
+    parser.add_argument("--tasks", default="", metavar="A,B", help=f"default: {every}")
     parser.add_argument("--phase", choices=[*STAGES, "all"], default="all", help="default: %(default)s")
     return parser
 
@@ -123,7 +125,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         suites[suite] = str(Path(folder).resolve()) if folder else ""
 
     # Without --tasks all of them; without --dev-fraction the share of the preset, which 0 overrides.
-    tasks = checked_tasks([name for name in arguments.tasks.split(",") if name]) if arguments.tasks else TASK_NAMES
+    known = BertHome().task_names
+    tasks = checked_tasks([name for name in arguments.tasks.split(",") if name], known) if arguments.tasks else known
     dev_fraction = preset.finetuning.dev_fraction if arguments.dev_fraction is None else arguments.dev_fraction
     if not 0 <= dev_fraction < 1:
         raise UsageError(f"--dev-fraction {dev_fraction}: expected a number from 0 to below 1")

@@ -60,6 +60,7 @@ def results_document(
         "title": task.title,
         "main_key": f"{task.name}/{main_split}/{task.main_metric}",
         "own_split": data.own_split,
+        "generated_sample": data.generated,
         **hashes,
         "search": {
             "procedure": PROCEDURES[config.search].format(split=main_split) + "; the same for every start",
@@ -95,7 +96,9 @@ def _metrics(data: TaskData, searches: Sequence[SearchResult]) -> dict[str, dict
                 entry[f"{name}_sd"] = summary["sd"]
                 entry[f"{name}_values"] = summary["values"]
             entry["majority"] = round(baseline[metric], 6) if metric in baseline else None
-            entry["paper"], entry["paper_model"] = _paper_figure(task, split, metric)
+            # The paper's figures are of the real task; a score on a generated sample does not compare with them.
+            published = (None, None) if data.generated else _paper_figure(task, split, metric)
+            entry["paper"], entry["paper_model"] = published
             table[f"{task.name}/{split}/{metric}"] = entry
     return table
 

@@ -31,6 +31,8 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 TASK_NAME = "task.json"
 TAGGER_NAME = "tagger.safetensors"
 PREDICTIONS = "predictions"
+PROBLEM_TYPES = {"regression": "regression", "multilabel": "multi_label_classification"}
+"""What transformers must know of a kind of task to read its outputs: by default it applies a softmax."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,8 +57,15 @@ class TaskModel:
             self.encoder.to(torch.device(device))
         return self
 
-    def logits(self, encoded: EncodedSet, *, num_threads: int | None = None) -> np.ndarray:
-        """Compute the outputs that `decode` takes, on `num_threads` CPU threads or the current number."""
+    def logits(
+        self, encoded: EncodedSet, *, num_threads: int | None = None, precision: str | None = None
+    ) -> np.ndarray:
+        """Compute the outputs that `decode` takes, on `num_threads` CPU threads or the current number.
+
+        A model that was trained in bfloat16 computes in it only where the device has instructions for it, unless
+        `precision` is given: without them bfloat16 is emulated, six times as slow as float32.
+        """
+        precision = precision or ("float32" if self.config.precision == "float32" else "auto")
         encoder = self.model.bert if isinstance(self.model, BertForTask) else self.encoder
         assert encoder is not None, "a tagger reads a frozen encoder"
         # Kernels are chosen on this machine, which may not be the one of the training.
@@ -71,7 +80,7 @@ class TaskModel:
                 encoded,
                 pad_id=self.tokenizer.pad_id,
                 features=features,
-                precision=self.config.precision,
+                precision=precision,
             )
 
 
@@ -87,13 +96,14 @@ def write_task_model(
     if feature_input:
         # The encoder is the pre-trained one, without the dropouts and labels of a task.
         encoder, _ = load_model(BertModel, job.model, log=False)
-        save_model(encoder, directory, tokenizer)
+        save_model(encoder, directory, tokenizer, max_seq_length=job.config.max_seq_length)
         save_file(tensors, directory / TAGGER_NAME)
         model = _tagger(tensors, feature_input, job.config, len(task.labels), encoder)
     else:
         model = new_model(HEAD_CLASSES[task.kind], job.model_config, seed=job.trial.seed)
         model.load_state_dict(tensors)
-        save_model(model, directory, tokenizer)
+        problem_type = PROBLEM_TYPES.get(task.kind, "")
+        save_model(model, directory, tokenizer, max_seq_length=job.config.max_seq_length, problem_type=problem_type)
 
     # The directory explains itself: a task that is not in TASKS is described in task.json.
     document = {
@@ -132,7 +142,8 @@ def load_task_model(directory: Path | str, task_name: str | None = None) -> Task
             )
         task, config, facts = get_task(task_name), FinetuningConfig(), {}
     else:
-        expected = facts["task"] if task_name is None else get_task(task_name).name
+        # A task of a YAML file is known by its name once a model holds its description.
+        expected = facts["task"] if task_name in (None, facts["task"]) else get_task(str(task_name)).name
         if expected != facts["task"]:
             raise UsageError(
                 f"{directory}: was fine-tuned for {facts['task']}, not for {expected}; give a model of that task"

@@ -89,7 +89,7 @@ def open_rows(path: str, form: str, task: Task | None = None) -> Iterator[Iterat
     cannot be opened, or looks like a data file of another kind.
     """
     if task is not None and path != "-" and Path(path).is_dir():
-        yield _task_rows(task, Path(path))
+        yield _task_rows(task, Path(path), form)
         return
     with reading(path) as (lines, where), contextlib.ExitStack() as stack:
         head = list(itertools.islice(lines, HEAD_LINES))
@@ -102,7 +102,7 @@ def open_rows(path: str, form: str, task: Task | None = None) -> Iterator[Iterat
                 if path == "-":
                     with open(file, "a", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
                         stream.writelines(lines)
-                yield _task_rows(task, file)
+                yield _task_rows(task, file, form)
                 return
         _refuse_data_file(head, form, where)
         yield _plain_rows(itertools.chain(head, lines), form, where, is_json)
@@ -125,12 +125,16 @@ def read_texts(lines: Iterable[str], where: str) -> Iterator[PredictionInput]:
             yield _read_line(text, form, f"{where}:{number}", is_json)
 
 
-def _task_rows(task: Task, file: Path) -> Iterator[Row]:
+def _task_rows(task: Task, file: Path, form: str) -> Iterator[Row]:
     """Yield the rows of one of the task's own files."""
     refused: list[InputError] = []
     for example in stream_examples(task, file, labeled=False, on_error=refused.append):
         yield from _refused_rows(refused, file)
-        yield Row(_from_example(example), f"{file}: id {example.example_id}")
+        place = f"{file}: id {example.example_id}"
+        try:
+            yield Row(check_input(_from_example(example), form, place), place)
+        except InputError as error:
+            yield Row({"id": example.example_id}, place, error=str(error))
     yield from _refused_rows(refused, file)
 
 
@@ -229,7 +233,16 @@ def _refuse_data_file(head: Sequence[str], form: str, where: str) -> None:
 
 def _is_binary(line: str) -> bool:
     """Return whether a line has NUL or bytes that are not UTF-8, which `reading` turns into surrogates."""
-    return "\0" in line or any("\ud800" <= character <= "\udfff" for character in line)
+    return "\0" in line or not _is_unicode(line)
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be encoded: lone surrogates, as JSON escapes may spell, cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_columns(head: Sequence[str]) -> bool:
@@ -295,6 +308,11 @@ def check_input(fields: Mapping[str, Any], form: str, where: str) -> PredictionI
         if isinstance(example_id, bool) or not isinstance(example_id, str | int):
             raise InputError(f"{where}: id is {example_id!r}, expected a text or a whole number")
         checked["id"] = example_id
+    for name in ("id", "words", *FIELDS[form]):
+        value = fields.get(name)
+        for text in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(text, str) and not _is_unicode(text):
+                raise InputError(f"{where}: {name} has half of a surrogate pair, expected Unicode text")
     if form == "tagging" and "words" in fields:
         words = fields["words"]
         if not isinstance(words, Sequence) or isinstance(words, str) or not all(isinstance(w, str) for w in words):

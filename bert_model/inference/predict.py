@@ -129,7 +129,7 @@ def answer_file(predictor: Predictor, input_path: str, output_path: str) -> Pred
                 output.write(json.dumps(answer, ensure_ascii=False) + "\n")
             output.flush()
             if counts.rejected and not counts.answers:
-                more = f" (so are all of the first {counts.rejected} rows)" if counts.rejected > 1 else ""
+                more = f" (none of the first {counts.rejected} rows can be answered)" if counts.rejected > 1 else ""
                 raise InputError(first_error + more)
     _log_counts(counts, first_error, output_path)
     return counts
@@ -175,7 +175,7 @@ def _answers(predictor: Predictor, inputs: Sequence[PredictionInput]) -> Sequenc
 
 def _log_counts(counts: PredictionCounts, first_error: str, output_path: str) -> None:
     if counts.blank:
-        logger.warning("%d blank lines have null predictions", counts.blank)
+        logger.warning("blank lines, whose predictions are null: %d", counts.blank)
     if counts.truncated:
         logger.warning(
             '%d of %d inputs are longer than the model reads and were cut; their answers have "truncated"',

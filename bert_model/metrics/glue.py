@@ -53,16 +53,19 @@ def f1_of_decisions(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> dict[str, flo
 
 
 def grouped_exact_match(ids: Sequence[str], gold: Sequence[object], predicted: Sequence[object]) -> float:
-    """Return the share of groups without an error; ids of one group differ after their last "-" only (MultiRC)."""
+    """Return the share of groups without an error (MultiRC's EM)."""
     right = right_groups(ids, gold, predicted)
     return 100.0 * sum(right.values()) / len(right)
 
 
 def right_groups(ids: Sequence[str], gold: Sequence[object], predicted: Sequence[object]) -> dict[str, bool]:
-    """Return group -> whether it is without an error."""
+    """Return group -> whether it is without an error.
+
+    Ids of one group differ after their last "-" only; an id without "-" is a group of its own.
+    """
     right: dict[str, bool] = {}
     for example_id, a, b in zip(ids, gold, predicted, strict=True):
-        group = example_id.rpartition("-")[0]
+        group = example_id.rpartition("-")[0] or example_id
         right[group] = right.get(group, True) and a == b
     return right
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from bert_model.metrics import glue, ner, squad
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.manifest import file_sha256
+from bert_pipeline.manifest import content_sha256, file_sha256
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import TaggedExample
 from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, to_iob2
 from bert_pipeline.tasks.swag import SWAG_COLUMNS
 from bert_pipeline.tasks.tables import read_lines
-from bert_pipeline.tasks.task import get_task, read_examples
+from bert_pipeline.tasks.task import file_hashes, get_task, read_examples
 
 METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
     "accuracy": glue.accuracy,
@@ -201,7 +201,7 @@ def score_files(
         "examples": len(examples),
         "unknown": unknown,
         **({"defects": defects} if defects else {}),
-        "data_sha256": file_sha256(data_file),
+        "data_sha256": content_sha256(file_hashes([(data_file,)])) if data_file.is_dir() else file_sha256(data_file),
         "predictions_sha256": file_sha256(predictions_file),
     }
 

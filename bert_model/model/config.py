@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,11 @@ IGNORED_LABEL = -100
 """Label of positions without one; the default ignore_index of torch's cross-entropy."""
 
 CONFIG_NAME = "config.json"
+
+BILSTM_MODEL_TYPE = "bert_bilstm"
+"""Model type of task models with a BiLSTM, which transformers does not have: it would drop the BiLSTM's weights."""
+BILSTM_PREFIX = "BertBiLSTM"
+"""What replaces "Bert" in the architecture of such a model: "BertBiLSTMForSequenceClassification"."""
 
 # Layers, hidden size and heads: paper section 3 (base, large), and the smaller models of google-research/bert.
 PRESET_SIZES: dict[str, tuple[int, int, int]] = {
@@ -122,16 +128,28 @@ class BertConfig:
             values["attention"] = "causal"  # transformers' left-to-right language models
         return from_mapping(cls, {**values, **overrides}, where=str(path))
 
-    def to_json(self, architecture: str) -> str:
-        """Return the text of a Hugging Face `config.json` for a model class such as "BertForPreTraining"."""
+    def to_json(self, architecture: str, *, problem_type: str = "") -> str:
+        """Return the text of a Hugging Face `config.json` for a model class such as "BertForPreTraining".
+
+        `problem_type` is transformers' key for what a classifier's outputs mean: without "regression", its pipeline
+        applies a sigmoid to a single output.
+        """
         document = to_mapping(self)
         labels = document.pop("labels")
-        document |= {"architectures": [architecture], "model_type": "bert", "dtype": "float32"}
+        model_type = BILSTM_MODEL_TYPE if architecture.startswith(BILSTM_PREFIX) else "bert"
+        document |= {"architectures": [architecture], "model_type": model_type, "dtype": "float32"}
+        if problem_type:
+            document["problem_type"] = problem_type
         document["is_decoder"] = self.attention == "causal"  # transformers' name for causal attention
         if labels:
             document["id2label"] = {str(index): label for index, label in enumerate(labels)}
             document["label2id"] = {label: index for index, label in enumerate(labels)}
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def stored_architectures(document: Mapping[str, Any]) -> list[str]:
+    """Return the architectures that a config.json names; those with a BiLSTM without the prefix that tells so."""
+    return [name.replace(BILSTM_PREFIX, "Bert", 1) for name in document.get("architectures") or []]
 
 
 def _refuse_other_models(document: Any, path: Path) -> None:
@@ -141,7 +159,7 @@ def _refuse_other_models(document: Any, path: Path) -> None:
 
     # Files of this project name `attention`, and `is_decoder` must agree with it; in other files `is_decoder` decides.
     expected = {
-        "model_type": "bert",
+        "model_type": BILSTM_MODEL_TYPE if document.get("model_type") == BILSTM_MODEL_TYPE else "bert",
         "position_embedding_type": "absolute",
         "is_decoder": document["attention"] == "causal" if "attention" in document else document.get("is_decoder"),
         "add_cross_attention": False,

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bert_model.model.bert import empty_model, initialize_weights
-from bert_model.model.config import CONFIG_NAME, BertConfig
+from bert_model.model.config import BILSTM_PREFIX, CONFIG_NAME, BertConfig, stored_architectures
 from bert_pipeline.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def fill_model(
 def read_weights(directory: Path) -> Weights:
     """Read the weights of a directory; InputError for values that are not finite and for an unknown mix of heads."""
     document = json.loads((directory / CONFIG_NAME).read_text(encoding="utf-8"))
-    return name_weights(read_tensors(directory), str(directory), document.get("architectures") or ())
+    return name_weights(read_tensors(directory), str(directory), stored_architectures(document))
 
 
 def name_weights(tensors: Mapping[str, Tensor], where: str, architectures: Sequence[str] = ()) -> Weights:
@@ -216,20 +216,36 @@ def _heads_of(names: Iterable[str]) -> set[str]:
     return {head for head in _all_heads() if any(name.startswith(head) for name in names)}
 
 
-def save_model(model: nn.Module, directory: Path, tokenizer: "Tokenizer") -> None:
-    """Write config.json, model.safetensors, vocab.txt and tokenizer_config.json into an existing directory."""
+def save_model(
+    model: nn.Module,
+    directory: Path,
+    tokenizer: "Tokenizer",
+    *,
+    max_seq_length: int | None = None,
+    problem_type: str = "",
+) -> None:
+    """Write config.json, model.safetensors, vocab.txt and tokenizer_config.json into an existing directory.
+
+    In transformers the tokenizer truncates to `max_seq_length`, by default to the number of positions, and
+    `problem_type` says what the outputs mean (`BertConfig.to_json`).
+    """
     config: BertConfig = model.config  # type: ignore[assignment]
     if tokenizer.vocab_size > config.vocab_size:
         raise UsageError(f"the vocabulary has {tokenizer.vocab_size} tokens, the model only {config.vocab_size}")
-    write_weights(dict(model.named_parameters()), config, type(model).__name__, directory)
-    tokenizer.save(directory)
+    architecture = type(model).__name__
+    if getattr(model, "bilstm", None) is not None:
+        architecture = architecture.replace("Bert", BILSTM_PREFIX, 1)
+    write_weights(dict(model.named_parameters()), config, architecture, directory, problem_type=problem_type)
+    tokenizer.save(directory, model_max_length=max_seq_length or config.max_position_embeddings)
 
 
-def write_weights(tensors: Mapping[str, Tensor], config: BertConfig, architecture: str, directory: Path) -> None:
+def write_weights(
+    tensors: Mapping[str, Tensor], config: BertConfig, architecture: str, directory: Path, *, problem_type: str = ""
+) -> None:
     """Write config.json and model.safetensors from named tensors on any device."""
     held = {name: tensor.detach().to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
     save_file(held, directory / WEIGHTS_NAME, metadata={"format": "pt"})
-    (directory / CONFIG_NAME).write_text(config.to_json(architecture), encoding="utf-8")
+    (directory / CONFIG_NAME).write_text(config.to_json(architecture, problem_type=problem_type), encoding="utf-8")
 
 
 def weight_files(directory: Path) -> list[Path]:

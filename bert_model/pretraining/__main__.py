@@ -13,6 +13,7 @@ from pathlib import Path
 from bert_model.presets import load_configuration
 from bert_model.pretraining.config import INITIAL_SIZE, add_arguments
 from bert_model.pretraining.run import pretrain
+from bert_model.registry.model_card import README_NAME, write_readme
 from bert_model.registry.resolve import resolve_model
 from bert_model.training.distributed import LostRanksError, OtherRankError, keep_freed_memory
 from bert_pipeline.errors import BertError, UsageError
@@ -50,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     # One JSON line on standard output, from rank 0 only, so that scripts find status and model.
     if os.environ.get("RANK", "0") == "0":
+        if result.model is not None and not (result.model / README_NAME).exists():
+            write_readme(result.model)
         where = result.model or f"preempted at step {result.step}; continue with --resume"
         print(json.dumps({"status": result.status, "step": result.step, "model": str(where), **result.metrics}))
     return EXIT_PREEMPTED if result.status == "preempted" else 0

@@ -104,7 +104,7 @@ class CheckpointDirectory:
             # The directory gets its name when every file is complete; until then it is a draft that `clean` removes.
             with publishing(directory, kind=KIND, configuration=self.configuration, inputs=self.inputs) as draft:
                 write_weights(snapshot.parameters, snapshot.config, snapshot.architecture, draft.path)
-                self.tokenizer.save(draft.path)
+                self.tokenizer.save(draft.path, model_max_length=snapshot.config.max_position_embeddings)
                 (draft.path / STATE_DIRECTORY).mkdir()
                 save_file(snapshot.optimizer, draft.path / OPTIMIZER_NAME)
                 state = json.dumps({"step": snapshot.step, **snapshot.state}, indent=1, sort_keys=True)

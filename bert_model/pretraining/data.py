@@ -24,7 +24,7 @@ from torch import Tensor
 
 from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import ArtifactError, ConfigurationError
-from bert_pipeline.instances.columns import InstanceColumns, pad
+from bert_pipeline.instances.columns import InstanceColumns, offsets_of, pad
 from bert_pipeline.instances.directory import Shard, check_vocabulary, load_instances, open_shard, shard_paths
 from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, mask_batch, sample_keys
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -406,8 +406,7 @@ def select_rows(columns: InstanceColumns, rows: Integers) -> InstanceColumns:
 def _select_ragged(flat: TokenIds, offsets: Integers, rows: Integers) -> tuple[TokenIds, Integers]:
     """Return (values, offsets) of the chosen rows of a ragged array."""
     lengths = offsets[rows + 1] - offsets[rows]
-    selected = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=selected[1:])
+    selected = offsets_of(lengths)
     # Value i of the result is value i of the source plus the shift of its row.
     source = np.repeat(offsets[rows] - selected[:-1], lengths) + np.arange(selected[-1])
     return flat[source], selected
@@ -427,8 +426,7 @@ def concatenate(parts: list[Samples]) -> Samples:
 
     # Offsets begin at 0 in every part, so lengths are joined and summed up again.
     def join_offsets(name: str) -> Integers:
-        lengths = np.concatenate([np.diff(getattr(item, name)) for item in columns])
-        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+        return offsets_of(np.concatenate([np.diff(getattr(item, name)) for item in columns]))
 
     return Samples(
         columns=InstanceColumns(

@@ -22,7 +22,7 @@ from bert_model.pretraining.run_directory import (
     open_directory,
     run_lock,
 )
-from bert_model.pretraining.trainer import Outcome, Trainer
+from bert_model.pretraining.trainer import PretrainingResult, Trainer
 from bert_model.training.distributed import (
     Group,
     LostRanksError,
@@ -39,18 +39,6 @@ from bert_pipeline.manifest import content_sha256, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingResult:
-    """Result of `pretrain`."""
-
-    status: Literal["finished", "preempted", "already_finished"]
-    step: int
-    model: Path | None
-    """The published model, None if the run was preempted."""
-    metrics: dict[str, float]
-    """The latest held-out metrics."""
 
 
 def pretrain(
@@ -132,13 +120,7 @@ def pretrain(
             peak_flops=peak_flops,
         )
         _restore_counters(trainer, initial.state)
-        outcome = _train(trainer, initial.step, checkpoints, run, output / "model")
-        return PretrainingResult(
-            status=outcome.status,
-            step=outcome.step,
-            model=output / "model" if outcome.status == "finished" else None,
-            metrics=outcome.metrics,
-        )
+        return _train(trainer, initial.step, checkpoints, run, output / "model")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -252,14 +234,16 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any]) -> None:
         )
 
 
-def _train(trainer: Trainer, step: int, checkpoints: CheckpointDirectory, run: _Run, directory: Path) -> Outcome:
+def _train(
+    trainer: Trainer, step: int, checkpoints: CheckpointDirectory, run: _Run, directory: Path
+) -> PretrainingResult:
     """Train from `step` on and publish the finished model; the metrics log records how the run ended."""
     tracker, saver = trainer.tracker, trainer.saver
     try:
-        outcome = trainer.run(step)
+        result = trainer.run(step)
         if saver is not None:
             saver.wait()
-        if outcome.status == "finished" and trainer.group.is_main:
+        if result.status == "finished" and trainer.group.is_main:
             _publish_model(trainer, run, directory)
     except Exception as error:
         if saver is not None:
@@ -274,9 +258,9 @@ def _train(trainer: Trainer, step: int, checkpoints: CheckpointDirectory, run: _
 
     # A preempted run is "killed" in MLflow: it is not finished, and it did not fail.
     if tracker is not None:
-        tracker.record("end", outcome.step, outcome.metrics, status=outcome.status)
-        tracker.close("FINISHED" if outcome.status == "finished" else "KILLED")
-    return outcome
+        tracker.record("end", result.step, result.metrics, status=result.status)
+        tracker.close("FINISHED" if result.status == "finished" else "KILLED")
+    return dataclasses.replace(result, model=directory) if result.status == "finished" else result
 
 
 def _explain(error: Exception, checkpoints: CheckpointDirectory, watchdog: Watchdog) -> BertError:
@@ -306,7 +290,7 @@ def _publish_model(trainer: Trainer, run: _Run, directory: Path) -> None:
         directory, kind=MODEL_KIND, configuration=run.identity["configuration"], inputs=run.identity["inputs"]
     ) as draft:
         write_weights(dict(model.named_parameters()), model.config, type(model).__name__, draft.path)
-        run.tokenizer.save(draft.path)
+        run.tokenizer.save(draft.path, model_max_length=model.config.max_position_embeddings)
         draft.counts = {
             "steps": trainer.config.total_steps,
             "tokens_seen": trainer.tokens_seen,

@@ -39,13 +39,15 @@ MAX_REPORTED_ROWS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class PretrainingResult:
     """How a run ended."""
 
-    status: Literal["finished", "preempted"]
+    status: Literal["finished", "preempted", "already_finished"]
     step: int
     metrics: dict[str, float]
     """The latest held-out metrics."""
+    model: Path | None = None
+    """The published model, None if the run was preempted."""
 
 
 class Trainer:
@@ -90,7 +92,7 @@ class Trainer:
         self.tokens_seen = 0
         self._progress = Progress(config.total_steps, peak_flops * group.world_size)
 
-    def run(self, step: int) -> Outcome:
+    def run(self, step: int) -> PretrainingResult:
         """Train from `step` finished updates to the end, or until some rank is asked to stop."""
         with self.watchdog:
             for phase in self.phases:
@@ -102,7 +104,7 @@ class Trainer:
                     counts, num_stop_requests = self._all_reduce_counts(phase, batches)
                     if num_stop_requests:
                         self._save_checkpoint(step, phase)
-                        return Outcome(status="preempted", step=step, metrics=self.metrics)
+                        return PretrainingResult(status="preempted", step=step, metrics=self.metrics)
                     metrics = self._train_step(step, phase, batches, counts)
                     step += 1
                     if self.after_step is not None:
@@ -117,7 +119,7 @@ class Trainer:
                         self._evaluate(step, phase)
                     if saves:
                         self._save_checkpoint(step, phase)
-        return Outcome(status="finished", step=step, metrics=self.metrics)
+        return PretrainingResult(status="finished", step=step, metrics=self.metrics)
 
     def _batches(self, phase: Phase, step: int) -> Iterator[tuple[list[Batch], float]]:
         """Yield this rank's micro-batches of every step from `step` on, and the seconds spent waiting for them."""

@@ -208,7 +208,9 @@ def _task_logits(directory: Path) -> npt.NDArray[np.float64]:
     form = kind if kind in EXAMPLE_INPUTS else "pair" if model.task.pair else "text"
     examples = to_examples([check_input(EXAMPLE_INPUTS[form], form, "reference input")], form)
     encoded = encode_examples(model.task, examples, model.tokenizer, model.config)
-    return np.asarray(model.logits(encoded, num_threads=1), dtype=np.float64).ravel()
+    # In the precision of the training: recorded outputs must not depend on the processor that recorded them.
+    logits = model.logits(encoded, num_threads=1, precision=model.config.precision)
+    return np.asarray(logits, dtype=np.float64).ravel()
 
 
 @torch.inference_mode()

@@ -1,15 +1,24 @@
-"""Model card of a registered version, in Markdown: scores, data, limits, licence, training curves, configuration."""
+"""Model card in Markdown: scores, data, limits, licence, training curves, configuration.
+
+It describes a registered version, and as README.md with the hub's YAML header a model directory.
+"""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from bert_model.registry.versions import FINETUNED, TaskScore
-from bert_pipeline.manifest import Manifest
+from bert_model.model.config import CONFIG_NAME
+from bert_model.registry.versions import FINETUNED, TaskScore, tags_of
+from bert_model.training.metrics_log import METRICS_NAME, read_lines
+from bert_pipeline.manifest import Manifest, atomic_write, load_manifest
+from bert_pipeline.tasks.catalogue import TASKS
 
 CARD_NAME = "model_card.md"
+README_NAME = "README.md"
 CURVES_NAME = "curves.png"
 SECTIONS = ("Scores", "Data", "Limits", "Licence", "Curves", "Configuration")
 """Sections in order of importance: the registry shows only the first 5,000 characters of a card."""
@@ -29,6 +38,131 @@ LINEAGE = (
     ("code_commit", "Code at registration"),
     ("dagster_run_id", "Dagster run"),
 )
+
+
+PIPELINES = {
+    "classification": "text-classification",
+    "multilabel": "text-classification",
+    "regression": "text-classification",
+    "span": "question-answering",
+    "choice": "multiple-choice",
+    "tagging": "token-classification",
+}
+"""Kind of task -> the hub's name for it."""
+WITHOUT_PIPELINE = {
+    "question-answering": "AutoModelForQuestionAnswering",
+    "multiple-choice": "AutoModelForMultipleChoice",
+}
+"""Kinds that transformers has a model class for, but no pipeline."""
+HUB_DATASETS = {
+    "squad1": "rajpurkar/squad",
+    "squad2": "rajpurkar/squad_v2",
+    "swag": "allenai/swag",
+    "ner": "eriktks/conll2003",
+    "ner_features": "eriktks/conll2003",
+}
+"""Task -> its data set on the hub; those of GLUE are configurations of one data set."""
+GLUE_DATASET = "nyu-mll/glue"
+HUB_METRICS = {
+    "matthews": "matthews_correlation",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+    "macro_f1": "f1",
+    "micro_f1": "f1",
+}
+"""Metrics that have another name on the hub."""
+UNKNOWN_LICENCE = "unknown"
+"""The hub's name for a licence that is not stated."""
+WIKI = re.compile(r"(?P<language>[a-z]{2,3}|simple|sample)wiki-.*")
+"""Name of a dump that tells its language."""
+
+USE_PIPELINE = """\
+from transformers import pipeline
+
+model = pipeline("{pipeline}", model="{name}")"""
+USE_CLASS = """\
+from transformers import AutoTokenizer, {model_class}
+
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+model = {model_class}.from_pretrained("{name}")"""
+
+
+def write_readme(directory: Path, tags: Mapping[str, str] | None = None) -> None:
+    """Write README.md into a published model directory: what the hub shows, and lists the model by.
+
+    `tags` are facts that the directory lacks, such as "licence" and "dump". The file is no part of the manifest, so it
+    may be edited.
+    """
+    manifest = load_manifest(directory)
+    facts = {**tags_of(manifest), **(tags or {})}
+    events = list(read_lines(directory.parent)) if (directory.parent / METRICS_NAME).is_file() else []
+    title, _, sections = model_card(directory.name, manifest, facts, events=events, curves=False).partition("\n\n")
+    header = hub_metadata(manifest, facts)
+    use = f"In this project: `bert predict {facts.get('task', 'mlm')} --model {directory.name}`."
+    if pipeline := header.get("pipeline_tag"):
+        template = USE_CLASS if pipeline in WITHOUT_PIPELINE else USE_PIPELINE
+        model_class = WITHOUT_PIPELINE.get(pipeline, "")
+        code = template.format(pipeline=pipeline, model_class=model_class, name=directory.name)
+        use = f"```python\n{code}\n```\n\n{use}"
+    front = yaml.safe_dump(header, sort_keys=False, allow_unicode=True)
+    text = f"---\n{front}---\n\n{title}\n\n## Use\n\n{use}\n\n{sections}"
+    with atomic_write(directory / README_NAME) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
+    """Return the hub's header for a model directory: https://huggingface.co/docs/hub/model-cards#model-card-metadata.
+
+    Architectures that transformers does not have get neither `library_name` nor `pipeline_tag`.
+    """
+    config = json.loads((manifest.path / CONFIG_NAME).read_text(encoding="utf-8"))
+    generated = tags.get("generated_sample") == "true"
+    finetuned = manifest.kind == FINETUNED
+    facts = json.loads((manifest.path / "task.json").read_text(encoding="utf-8")) if finetuned else {}
+    header: dict[str, Any] = {}
+    dump = WIKI.fullmatch(tags.get("dump", ""))
+    if facts.get("task") in TASKS or generated:
+        header["language"] = "en"  # that of every task of the paper
+    elif dump is not None:
+        header["language"] = {"simple": "en", "sample": "en"}.get(dump["language"], dump["language"])
+    header["license"] = tags.get("licence", UNKNOWN_LICENCE).lower()
+    if config["model_type"] == "bert":
+        header["library_name"] = "transformers"
+        pipeline = PIPELINES[facts["kind"]] if finetuned else "fill-mask"
+        header["pipeline_tag"] = "feature-extraction" if facts.get("feature_input") else pipeline
+    header["tags"] = ["bert"]
+    if not finetuned:
+        return header
+    results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
+    task = TASKS.get(facts["task"])
+    glue = task is not None and task.suite == "glue"
+    dataset = None if generated else GLUE_DATASET if glue else HUB_DATASETS.get(facts["task"])
+    if dataset is not None:
+        header["datasets"] = [dataset]
+    names = {key: key.rpartition("/")[2] for key in results["metrics"]}
+    header["metrics"] = list(dict.fromkeys(HUB_METRICS.get(name, name) for name in names.values()))
+    measured = {"name": results["title"], "type": dataset or facts["task"], "split": "validation"}
+    header["model-index"] = [
+        {
+            "name": manifest.path.name,
+            "results": [
+                {
+                    "task": {"type": PIPELINES[facts["kind"]], "name": results["title"]},
+                    "dataset": {**measured, **({"config": facts["task"]} if glue and not generated else {})},
+                    "metrics": [
+                        {
+                            "type": HUB_METRICS.get(name, name),
+                            "value": round(results["metrics"][key]["mean"], 2),
+                            "name": f"{key.partition('/')[2]}, mean of {len(results['metrics'][key]['values'])} seeds "
+                            f"(± {results['metrics'][key]['sd']:.1f}), of 100",
+                        }
+                        for key, name in names.items()
+                    ],
+                }
+            ],
+        }
+    ]
+    return header
 
 
 def model_card(
@@ -68,12 +202,19 @@ def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
         for score in scores
     ]
     head = ["task", "metric", "N", "seeds", "score", "majority", "paper"]
-    table = _table([head, *rows]) if rows else NO_SCORES
+    return _with_section(card, "Scores", _table([head, *rows]) if rows else NO_SCORES)
 
+
+def with_licence(card: str, licence: str) -> str:
+    """Return the card of a version that was registered without a licence with one in it."""
+    return _with_section(card, "Licence", _licence({"licence": licence}))
+
+
+def _with_section(card: str, section: str, text: str) -> str:
     # Replace this section only; the others stay as they were registered.
-    before, mark, rest = card.partition("## Scores\n\n")
+    before, mark, rest = card.partition(f"## {section}\n\n")
     _, following, after = rest.partition("\n\n## ")
-    return f"{before}{mark}{table}{following}{after}"
+    return f"{before}{mark}{text}{following}{after}"
 
 
 def description_of(card: str) -> str:
@@ -107,7 +248,8 @@ def _result_rows(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
         score = f"{entry['mean']:.1f} ± {entry['sd']:.1f}"
         count = str(len(entry["values"]))
         rows.append([key, str(entry["n"]), count, score, *others, _figure(entry.get("majority")), _figure(paper)])
-    best = f"The weights are those of the best seed: {tags['metric']} {float(tags['score']):.1f}."
+    of_weights = float(tags.get("score_of_weights", tags["score"]))
+    best = f"The weights are those of the best seed: {tags['metric']} {of_weights:.1f}."
     return f"{_table(rows)}\n\n{best} `random` is the same search from random weights."
 
 

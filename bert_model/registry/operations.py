@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bert_model.finetuning.task_model import read_task_facts
+from bert_model.model.config import PRESET_SIZES, BertConfig
 from bert_model.registry.artifacts import attach, fetch, inspect, read_card, reference_logits, upload
 from bert_model.registry.client import (
     aliases_of,
@@ -25,11 +27,25 @@ from bert_model.registry.client import (
     resolve_version,
     with_finetuning_scores,
 )
-from bert_model.registry.model_card import CARD_NAME, CURVES_NAME, description_of, model_card, with_scores
+from bert_model.registry.model_card import (
+    CARD_NAME,
+    CURVES_NAME,
+    description_of,
+    model_card,
+    with_licence,
+    with_scores,
+)
 from bert_model.registry.promotion import Decision, GateConfig, decide, text_table
-from bert_model.registry.versions import KINDS, PRETRAINED, RegisteredVersion, refuse_unsafe_files, tags_of
+from bert_model.registry.versions import (
+    FINETUNED,
+    KINDS,
+    PRETRAINED,
+    RegisteredVersion,
+    refuse_unsafe_files,
+    tags_of,
+)
 from bert_model.training.metrics_log import METRICS_NAME, mlflow_run_id, read_lines
-from bert_pipeline.errors import ArtifactError, PromotionError
+from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest
 
 if TYPE_CHECKING:
@@ -37,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RegisteredVersion",
+    "default_name",
     "download",
     "get_version",
     "list_models",
@@ -51,6 +68,24 @@ CANDIDATE, CHAMPION, PREVIOUS = "candidate", "champion", "previous"
 DECISION_NAME, DECISION_TABLE_NAME = "promotion.json", "promotion.txt"
 
 
+def default_name(directory: Path | str) -> str:
+    """Return `bert-<size>`, or `bert-<size>-<task>` for a fine-tuned model; UsageError if it has no preset's size."""
+    manifest = load_manifest(directory)
+    config = BertConfig.from_directory(directory)
+    shape = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads)
+    sizes = {size: name for name, size in PRESET_SIZES.items()}
+    # A preset keeps its name if a configuration changes the size.
+    preset = manifest.configuration.get("model", {}).get("preset") if manifest.kind == PRETRAINED else ""
+    if preset not in PRESET_SIZES and shape not in sizes:
+        layers, hidden, heads = shape
+        raise UsageError(
+            f"{directory}: {layers} layers of width {hidden} with {heads} heads are none of the sizes "
+            f"{', '.join(PRESET_SIZES)}; give a --name such as bert-mine"
+        )
+    task = read_task_facts(Path(directory)) if manifest.kind == FINETUNED else None
+    return model_name(preset if preset in PRESET_SIZES else sizes[shape], task["task"] if task else None)
+
+
 def register(
     directory: Path | str, name: str, *, tags: Mapping[str, str] | None = None, curves: bytes | None = None
 ) -> RegisteredVersion:
@@ -58,7 +93,8 @@ def register(
 
     The files are checked and uploaded with a model card, which shows `curves`, a PNG, if given. Tags carry score, data,
     lineage and reference outputs; `tags` adds to them ("licence" is required for promotion). Content that is already
-    registered under the name keeps its version. ArtifactError if the directory is not a model or is damaged.
+    registered under the name keeps its version, and gets a licence if it had none. ArtifactError if the directory is
+    not a model or is damaged.
     """
     check_name(name)
     manifest = load_manifest(directory, verify="sha256")
@@ -70,14 +106,27 @@ def register(
         version = next((v for v in find_versions(client, name) if v.content_sha256 == manifest.sha256), None)
         if version is None or "reference_logits" not in version.tags:
             version = _create_version(client, manifest, name, tags or {}, curves)
+        elif not version.licence and (tags or {}).get("licence"):
+            _add_licence(client, version, (tags or {})["licence"])
         client.set_registered_model_alias(name, CANDIDATE, str(version.version))
         return read_version(client, name, version.version)
+
+
+def _add_licence(client: "MlflowClient", version: RegisteredVersion, licence: str) -> None:
+    """Give a version the licence that it was registered without, in tag and card."""
+    client.set_model_version_tag(version.name, str(version.version), "licence", licence)
+    if card := read_card(client, version):
+        card = with_licence(card, licence)
+        attach(client, version, {CARD_NAME: card.encode()})
+        client.update_model_version(version.name, str(version.version), description=description_of(card))
 
 
 def _create_version(
     client: "MlflowClient", manifest: Manifest, name: str, tags: Mapping[str, str], curves: bytes | None
 ) -> RegisteredVersion:
     facts = {**tags_of(manifest), **tags}
+    if facts.get("generated_sample") == "true":
+        facts.pop("paper", None)  # models of earlier revisions have it
     outputs = json.dumps(reference_logits(manifest.path))
     # The metrics log of a training is in the directory above its model.
     events = list(read_lines(manifest.path.parent)) if (manifest.path.parent / METRICS_NAME).is_file() else []
@@ -202,6 +251,8 @@ def models_table(versions: list[RegisteredVersion]) -> str:
 def _table_row(version: RegisteredVersion) -> dict[str, str]:
     tags = version.tags
     score = f"{float(tags['score']):.2f}" if tags.get("score") else ""
+    if version.kind == FINETUNED and version.scores:
+        score = str(version.scores[0])  # of earlier versions, the tag holds the score of the best seed
     return {
         "NAME": version.name,
         "VERSION": str(version.version),

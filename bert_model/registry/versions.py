@@ -33,9 +33,10 @@ def _finetuned_tags(manifest: Manifest) -> dict[str, str]:
     return {
         "task": facts["task"],
         "metric": facts["main_key"],
-        "score": repr(float(facts["scores"][facts["main_key"]])),
+        "score": repr(float(entry["mean"])),
         "score_mean": repr(float(entry["mean"])),
         "score_sd": repr(float(entry["sd"])),
+        "score_of_weights": repr(float(facts["scores"][facts["main_key"]])),
         "num_examples": str(entry["n"]),
         "num_seeds": str(len(entry["values"])),
         "data_sha256": facts["dev_sha256"],
@@ -44,6 +45,7 @@ def _finetuned_tags(manifest: Manifest) -> dict[str, str]:
         "pretrained_model_sha256": facts["model_sha256"],
         "own_split": str(facts["own_split"]).lower(),
         "degenerate": str(facts["degenerate"]).lower(),
+        **({"generated_sample": "true"} if results.get("generated_sample") else {}),
         **{key: repr(float(entry[key])) for key in ("majority", "paper") if entry.get(key) is not None},
     }
 

@@ -46,7 +46,8 @@ from bert_model.training.metrics_log import (
     without_password,
     write_state,
 )
-from bert_pipeline.manifest import MANIFEST_NAME
+from bert_pipeline.errors import ArtifactError
+from bert_pipeline.manifest import MANIFEST_NAME, load_manifest, write_part
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -55,6 +56,9 @@ logger = logging.getLogger(__name__)
 
 KEY_TAG = "bert.key"
 """Tag with a run's key, by which the run is found again if the answer to its creation was lost."""
+
+UPLOAD_KIND = "checkpoint_weights"
+"""Kind of the manifest of an uploaded checkpoint, which lacks the training state."""
 
 HTTP_TIMEOUT_SECONDS = 10
 CLOSE_TIMEOUT_SECONDS = 60.0
@@ -490,12 +494,19 @@ def _copy_artifact(client: "MlflowClient", run_id: str, line: Mapping[str, Any])
 
 @contextlib.contextmanager
 def _weights_only(checkpoint: Path) -> Iterator[Path]:
-    """Link a checkpoint's model files into a temporary directory, without the training state below it."""
+    """Link a checkpoint's model files into a temporary directory, without the training state below it.
+
+    The manifest is one of these files alone, of another kind: a copy of the upload is a model, but no checkpoint that a
+    training can resume from.
+    """
     with tempfile.TemporaryDirectory(prefix=".upload-", dir=checkpoint.parent) as temporary:
+        folder = Path(temporary)
         for path in checkpoint.iterdir():
-            if path.is_file():
-                os.link(path, Path(temporary) / path.name)
-        yield Path(temporary)
+            if path.is_file() and path.name != MANIFEST_NAME:
+                os.link(path, folder / path.name)
+        with contextlib.suppress(ArtifactError):
+            write_part(load_manifest(checkpoint), folder, kind=UPLOAD_KIND)
+        yield folder
 
 
 def _input_hashes(checkpoint: Path) -> dict[str, str]:

@@ -1,14 +1,13 @@
-"""Documents in Parquet, written and read one row group at a time."""
+"""Documents in Parquet: their columns, and readers that hold one row group at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bert_pipeline.parquet_io import list_offsets, one_chunk, open_parquet, read_row_group
 
@@ -27,23 +26,6 @@ DOCUMENT_SCHEMA = pa.schema(
     ]
 )
 DOCUMENTS_PER_ROW_GROUP = 512
-
-
-def write_documents(path: Path | str, documents: Iterable[Document]) -> int:
-    """Write documents to one Parquet file, 512 at a time; returns their number."""
-    count = 0
-    with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd") as writer:
-        batch: list[Document] = []
-        for document in documents:
-            batch.append(document)
-            if len(batch) == DOCUMENTS_PER_ROW_GROUP:
-                writer.write_table(document_table(batch))
-                count += len(batch)
-                batch = []
-        if batch:
-            writer.write_table(document_table(batch))
-            count += len(batch)
-    return count
 
 
 def document_table(documents: list[Document]) -> pa.Table:

@@ -1,6 +1,7 @@
 """Instances as columns: flat arrays with offsets, returned by all readers and accepted by all writers."""
 
 import dataclasses
+from typing import Self
 
 import numpy as np
 
@@ -43,6 +44,27 @@ class InstanceColumns:
         return self.masked_lm_positions is not None
 
 
+class Closing:
+    """Base of the readers and writers of shards: they are closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        """Close the file."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def offsets_of(lengths: np.ndarray) -> np.ndarray:
+    """Return offsets (N + 1,) int64: where each of N runs of `lengths` (N,) values starts, and where the last ends."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
 def pad(flat: np.ndarray, offsets: np.ndarray, width: int) -> np.ndarray:
     """Return flat values (T,) with offsets (N + 1,) as zero-padded rows (N, width) of the same dtype.
 
@@ -58,6 +80,4 @@ def pad(flat: np.ndarray, offsets: np.ndarray, width: int) -> np.ndarray:
 
 def unpad(padded: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the first `lengths` (N,) values of rows (N, W) as flat values (T,) and offsets (N + 1,)."""
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return padded[np.arange(padded.shape[1]) < lengths[:, None]], offsets
+    return padded[np.arange(padded.shape[1]) < lengths[:, None]], offsets_of(lengths)

@@ -25,7 +25,7 @@ from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError
-from bert_pipeline.instances.columns import InstanceColumns
+from bert_pipeline.instances.columns import InstanceColumns, offsets_of
 from bert_pipeline.instances.directory import check_vocabulary, load_instances, open_shard, shard_paths
 from bert_pipeline.instances.pairs import (
     InstancesConfig,
@@ -252,8 +252,8 @@ def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> dict[str, Tok
     return {
         split: TokenizedDocuments(
             tokens=_concatenated(tokens[split], dtype),
-            sentence_offsets=_ends(_concatenated(lengths[split], np.int64)),
-            document_offsets=_ends(_concatenated(num_sentences[split], np.int64)),
+            sentence_offsets=offsets_of(_concatenated(lengths[split], np.int64)),
+            document_offsets=offsets_of(_concatenated(num_sentences[split], np.int64)),
             keys=np.array(keys[split], dtype=np.uint64),
         )
         for split in SPLITS
@@ -262,10 +262,6 @@ def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> dict[str, Tok
 
 def _concatenated(arrays: list[np.ndarray], dtype: type) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype=dtype)
-
-
-def _ends(lengths: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 def _shares(counts: collections.Counter[str], histogram: np.ndarray, max_seq_length: int) -> dict[str, Any]:

@@ -1,15 +1,12 @@
 """Instances in Parquet, written and read one row group at a time."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_pipeline.instances.columns import InstanceColumns
+from bert_pipeline.instances.columns import Closing, InstanceColumns
 from bert_pipeline.parquet_io import list_array, list_offsets, one_chunk, open_parquet, read_row_group
 
 INSTANCE_SCHEMA = pa.schema(
@@ -29,7 +26,7 @@ MASKED_INSTANCE_SCHEMA = pa.schema(
 INSTANCES_PER_ROW_GROUP = 4096
 
 
-class InstanceWriter:
+class InstanceWriter(Closing):
     """Writes unpadded instances to one Parquet file, in row groups of at most 4,096 instances."""
 
     def __init__(self, path: Path | str, *, static_masks: bool) -> None:
@@ -69,14 +66,8 @@ class InstanceWriter:
     def close(self) -> None:
         self._writer.close()
 
-    def __enter__(self) -> InstanceWriter:
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-
-class ParquetInstances:
+class ParquetInstances(Closing):
     """One instance shard, read a row group at a time."""
 
     def __init__(self, path: Path | str) -> None:
@@ -118,12 +109,6 @@ class ParquetInstances:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> ParquetInstances:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def open_instances(path: Path | str) -> ParquetInstances:

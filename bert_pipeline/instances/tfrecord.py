@@ -14,14 +14,13 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Literal
 
 import google_crc32c
 import numpy as np
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.instances.columns import InstanceColumns, pad, unpad
+from bert_pipeline.instances.columns import Closing, InstanceColumns, pad, unpad
 
 RECORDS_PER_ROW_GROUP = 4096
 
@@ -40,7 +39,7 @@ _WEIGHTS = "masked_lm_weights"
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-class TfrecordWriter:
+class TfrecordWriter(Closing):
     """Writes instances with static masks to one file, zero padded, with the features of google's script."""
 
     def __init__(
@@ -98,12 +97,6 @@ class TfrecordWriter:
                 self._stream.close()
         finally:
             self._file.close()
-
-    def __enter__(self) -> "TfrecordWriter":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 @functools.lru_cache(maxsize=65_536)
@@ -170,7 +163,7 @@ def _feature_head(name: str, length: int) -> bytes:
     return b"\n" + _varint(len(key) + len(value) + length) + key + value
 
 
-class TfrecordInstances:
+class TfrecordInstances(Closing):
     """One TFRecord file of instances, plain or gzip, read in groups of 4,096 records."""
 
     def __init__(self, path: Path | str) -> None:
@@ -290,12 +283,6 @@ class TfrecordInstances:
     def close(self) -> None:
         if isinstance(self._memory, mmap.mmap):
             self._memory.close()
-
-    def __enter__(self) -> "TfrecordInstances":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def open_tfrecords(path: Path | str) -> TfrecordInstances:

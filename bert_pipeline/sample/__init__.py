@@ -44,7 +44,7 @@ def _write_squad(root: Path, world: World) -> dict[str, int]:
     (root / "squad").mkdir()
     for version, share in (("1.1", 0.0), ("2.0", 0.4)):
         for name, count in (("train", 300), ("dev", 300)):
-            split = make_split(world, f"squad{version}", name)  # type: ignore[arg-type]
+            split = make_split(world, f"squad{version}", name)
             topics = squad.read_topics(split, count, impossible_share=share)
             path = f"squad/{name}-v{version}.json"
             rows[path] = squad.write_squad(root / path, "1.1" if version == "1.1" else "v2.0", topics)
@@ -55,7 +55,7 @@ def _write_swag(root: Path, world: World) -> dict[str, int]:
     rows = {}
     (root / "swag").mkdir()
     for file, name, count in (("train", "train", 150), ("val", "dev", 100), ("test", "test", 50)):
-        split = make_split(world, "swag", name)  # type: ignore[arg-type]
+        split = make_split(world, "swag", name)
         path = f"swag/{file}.csv"
         rows[path] = swag.write_swag(root / path, swag.continuations(split, count), labelled=file != "test")
     return rows
@@ -65,7 +65,7 @@ def _write_ner(root: Path, world: World) -> dict[str, int]:
     rows = {}
     (root / "conll2003").mkdir()
     for file, name, count in (("train", "train", 300), ("testa", "dev", 300), ("testb", "test", 300)):
-        split = make_split(world, "ner", name)  # type: ignore[arg-type]
+        split = make_split(world, "ner", name)
         path = f"conll2003/eng.{file}"
         rows[path] = ner.write_conll(root / path, ner.documents(split, count))
     return rows

@@ -1,10 +1,12 @@
 """The nine GLUE tasks over the invented world, in the official files and columns."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from bert_pipeline.sample import pair_tasks, sentence_tasks
+from bert_pipeline.sample import glue_tasks
 from bert_pipeline.sample.splits import Split, make_split
 from bert_pipeline.sample.world import World
 
@@ -15,8 +17,11 @@ _MNLI_COLUMNS = (
     "sentence2_parse", "sentence1", "sentence2",
 )  # fmt: skip
 _STS_COLUMNS = ("index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2")
+_PREMISE_COLUMNS = ("index", "sentence1", "sentence2", "label")
 
 Row = Sequence[object]
+Layout = Callable[[int, Any], Row]
+"""Index and example to the columns of a file."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,77 +29,61 @@ class TaskFiles:
     """Examples and columns of one GLUE task."""
 
     folder: str
-    draw: Callable[[Split, int], Iterable[Row]]
-    sizes: tuple[int, int, int]
+    draw: Callable[[Split, int], Row]
+    """Draw one example, whose index decides its label."""
+    sizes: tuple[int, int, int] = (500, 300, 100)
     """Examples in train, dev and test."""
     header: tuple[str, ...]
     """Columns of the labelled files; () for no header line."""
-    layout: Callable[[int, Row], Row]
-    """Index and example to the columns of the labelled files."""
-    test_header: tuple[str, ...]
-    test_layout: Callable[[int, Row], Row]
-
-
-def _pair(task: str, index: int) -> tuple[str, str]:
-    return f"{task}{2 * index + 1}", f"{task}{2 * index + 2}"
+    layout: Layout = lambda index, row: (index, *row)
+    test_header: tuple[str, ...] = ()
+    """Columns of the test file; () for those of the labelled files without the last, the label."""
+    test_layout: Layout | None = None
 
 
 GLUE_FILES: tuple[TaskFiles, ...] = (
     TaskFiles(
-        folder="CoLA", draw=sentence_tasks.acceptability, sizes=(500, 300, 100), header=(),
+        folder="CoLA", draw=glue_tasks.acceptability, header=(),
         layout=lambda index, row: ("sw01", row[0], "" if row[0] else "*", row[1]),
         test_header=("index", "sentence"), test_layout=lambda index, row: (index, row[1]),
     ),
     TaskFiles(
-        folder="SST-2", draw=sentence_tasks.sentiment, sizes=(200, 100, 100), header=("sentence", "label"),
+        folder="SST-2", draw=glue_tasks.sentiment, sizes=(200, 100, 100), header=("sentence", "label"),
         layout=lambda index, row: row,
         test_header=("index", "sentence"), test_layout=lambda index, row: (index, row[0]),
     ),
     TaskFiles(
-        folder="MRPC", draw=pair_tasks.paraphrases, sizes=(500, 300, 100),
-        header=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
-        layout=lambda index, row: (row[0], 2 * index + 1, 2 * index + 2, row[1], row[2]),
+        folder="MRPC", draw=glue_tasks.paraphrase, header=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+        layout=lambda index, row: (row[0], 2 * index + 1, 2 * index + 2, *row[1:]),
         test_header=("index", "#1 ID", "#2 ID", "#1 String", "#2 String"),
-        test_layout=lambda index, row: (index, 2 * index + 1, 2 * index + 2, row[1], row[2]),
+        test_layout=lambda index, row: (index, 2 * index + 1, 2 * index + 2, *row[1:]),
     ),
     TaskFiles(
-        folder="STS-B", draw=pair_tasks.similarities, sizes=(500, 300, 100), header=(*_STS_COLUMNS, "score"),
+        folder="STS-B", draw=glue_tasks.similarity, header=(*_STS_COLUMNS, "score"),
         layout=lambda index, row: (index, "generated", "sample", "2020", f"{index:04d}", "none", "none", row[0], row[1],
                                    f"{row[2]:.3f}"),
-        test_header=_STS_COLUMNS,
-        test_layout=lambda index, row: (index, "generated", "sample", "2020", f"{index:04d}", "none", "none", row[0], row[1]),
     ),
     TaskFiles(
-        folder="QQP", draw=pair_tasks.duplicates, sizes=(500, 300, 100),
+        folder="QQP", draw=glue_tasks.duplicate,
         header=("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
         layout=lambda index, row: (index, 2 * index + 1, 2 * index + 2, *row),
         test_header=("id", "question1", "question2"), test_layout=lambda index, row: (index, row[0], row[1]),
     ),
-    TaskFiles(
-        folder="QNLI", draw=pair_tasks.answers, sizes=(500, 300, 100), header=("index", "question", "sentence", "label"),
-        layout=lambda index, row: (index, *row),
-        test_header=("index", "question", "sentence"), test_layout=lambda index, row: (index, row[0], row[1]),
-    ),
-    TaskFiles(
-        folder="RTE", draw=pair_tasks.entailments, sizes=(400, 300, 100), header=("index", "sentence1", "sentence2", "label"),
-        layout=lambda index, row: (index, *row),
-        test_header=("index", "sentence1", "sentence2"), test_layout=lambda index, row: (index, row[0], row[1]),
-    ),
-    TaskFiles(
-        folder="WNLI", draw=pair_tasks.pronouns, sizes=(400, 300, 100), header=("index", "sentence1", "sentence2", "label"),
-        layout=lambda index, row: (index, *row),
-        test_header=("index", "sentence1", "sentence2"), test_layout=lambda index, row: (index, row[0], row[1]),
-    ),
+    TaskFiles(folder="QNLI", draw=glue_tasks.answer, header=("index", "question", "sentence", "label")),
+    TaskFiles(folder="RTE", draw=glue_tasks.entailment, sizes=(400, 300, 100), header=_PREMISE_COLUMNS),
+    TaskFiles(folder="WNLI", draw=glue_tasks.pronoun, sizes=(400, 300, 100), header=_PREMISE_COLUMNS),
 )  # fmt: skip
 
 
 def write_glue(directory: Path, world: World) -> dict[str, int]:
-    """Write the nine folders; returns rows by relative path."""
+    """Write the nine folders; return rows by relative path."""
     rows: dict[str, int] = {}
     for files in GLUE_FILES:
         for name, size in zip(("train", "dev", "test"), files.sizes):
-            examples = list(files.draw(make_split(world, files.folder, name), size))  # type: ignore[arg-type]
-            header, layout = (files.test_header, files.test_layout) if name == "test" else (files.header, files.layout)
+            examples = _examples(make_split(world, files.folder, name), size, files.draw)
+            header, layout = files.header, files.layout
+            if name == "test":
+                header, layout = files.test_header or header[:-1], files.test_layout or _without_label(layout)
             path = f"{files.folder}/{name}.tsv"
             rows[path] = _write_tsv(directory / path, header, (layout(*item) for item in enumerate(examples)))
     for name, size, genres in (
@@ -102,14 +91,24 @@ def write_glue(directory: Path, world: World) -> dict[str, int]:
         ("test_matched", 100, MATCHED_GENRES), ("test_mismatched", 100, MISMATCHED_GENRES),
     ):  # fmt: skip
         part = name.partition("_")[0]
-        split = dataclasses.replace(make_split(world, f"MNLI:{name}", part))  # type: ignore[arg-type]
-        inferences = pair_tasks.inferences(split, size, genres)
+        draw = functools.partial(glue_tasks.inference, genres=genres)
         path = f"MNLI/{name}.tsv"
-        rows[path] = _write_mnli(directory / path, part, inferences)
+        rows[path] = _write_mnli(directory / path, part, _examples(make_split(world, f"MNLI:{name}", part), size, draw))
     return rows
 
 
-def _write_mnli(path: Path, part: str, examples: list[tuple[str, str, str, str]]) -> int:
+def _examples(split: Split, count: int, draw: Callable[[Split, int], Row]) -> list[Row]:
+    """Draw the examples of a file, in random order."""
+    rows = [draw(split, index) for index in range(count)]
+    split.rng.shuffle(rows)
+    return rows
+
+
+def _without_label(layout: Layout) -> Layout:
+    return lambda index, row: layout(index, row)[:-1]
+
+
+def _write_mnli(path: Path, part: str, examples: Iterable[Any]) -> int:
     # The official files: train has one annotator's label before gold_label, dev has five, test has neither.
     votes = {"train": 1, "dev": 5, "test": 0}[part]
     header = (*_MNLI_COLUMNS, *(f"label{number + 1}" for number in range(votes)), *(("gold_label",) if votes else ()))

@@ -125,11 +125,11 @@ class Grammar:
         }
         return {prefix + name: draw for name, draw in slots.items()}
 
-    def trait_slots(self, traits: Mapping[str, int], prefix: str = "") -> dict[str, Callable[[], str]]:
+    def trait_slots(self, traits: Mapping[str, int]) -> dict[str, Callable[[], str]]:
         """Slots `{wealth}`, `{wealth_sign}`, … for the poles given."""
         slots: dict[str, Callable[[], str]] = {}
         for name, pole_index in traits.items():
-            pole = TRAITS[name].poles[pole_index]
-            slots[prefix + name] = lambda pole=pole: self.pick(pole.adjectives)  # type: ignore[misc]
-            slots[prefix + name + "_sign"] = lambda pole=pole: self.rng.choice(pole.signs)  # type: ignore[misc]
+            pole = TRAITS[name][pole_index]
+            slots[name] = lambda pole=pole: self.pick(pole.adjectives)  # type: ignore[misc]
+            slots[f"{name}_sign"] = lambda pole=pole: self.rng.choice(pole.signs)  # type: ignore[misc]
         return slots

@@ -46,17 +46,8 @@ class Trade:
 class Pole:
     """One end of a trait: adjectives of one meaning, and things that go with it."""
 
-    name: str
     adjectives: tuple[str, ...]
     signs: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Trait:
-    """A property with two ends: what is at one end is not at the other."""
-
-    name: str
-    poles: tuple[Pole, Pole]
 
 
 def seen(words: Sequence[Item]) -> tuple[Item, ...]:
@@ -129,27 +120,29 @@ FIELDS: dict[str, tuple[Noun, ...]] = {
 }
 
 
-def _trait(name: str, one: str, one_signs: str, other: str, other_signs: str) -> Trait:
-    def pole(words: str, signs: str) -> Pole:
-        adjectives = tuple(words.split())
-        return Pole(adjectives[0], adjectives, tuple(sign.strip() for sign in signs.split(",")))
-
-    return Trait(name, (pole(one, one_signs), pole(other, other_signs)))
+def _pole(adjectives: str, signs: str) -> Pole:
+    return Pole(tuple(adjectives.split()), tuple(signs.split(", ")))
 
 
-TRAITS: dict[str, Trait] = {
-    trait.name: trait
-    for trait in (
-        _trait("wealth", "rich wealthy opulent prosperous affluent moneyed", "marble halls, golden cups, silver coins",
-               "poor needy impoverished destitute penniless shabby", "mud huts, wooden bowls, leaking roofs"),
-        _trait("temper", "calm gentle patient peaceful kind friendly", "a soft voice, a warm smile, good manners",
-               "angry fierce violent cruel harsh hostile", "a loud voice, a cold stare, bad manners"),
-        _trait("fame", "famous renowned celebrated noted eminent illustrious", "many admirers, large crowds, great honours",
-               "obscure unknown forgotten nameless unnoticed overlooked", "few visitors, empty rooms, dusty papers"),
-        _trait("size", "large huge vast enormous big immense", "wide streets, tall towers, long walls",
-               "small tiny little minor compact modest", "narrow lanes, low sheds, short paths"),
-    )
-}  # fmt: skip
+TRAITS: dict[str, tuple[Pole, Pole]] = {
+    "wealth": (
+        _pole("rich wealthy opulent prosperous affluent moneyed", "marble halls, golden cups, silver coins"),
+        _pole("poor needy impoverished destitute penniless shabby", "mud huts, wooden bowls, leaking roofs"),
+    ),
+    "temper": (
+        _pole("calm gentle patient peaceful kind friendly", "a soft voice, a warm smile, good manners"),
+        _pole("angry fierce violent cruel harsh hostile", "a loud voice, a cold stare, bad manners"),
+    ),
+    "fame": (
+        _pole("famous renowned celebrated noted eminent illustrious", "many admirers, large crowds, great honours"),
+        _pole("obscure unknown forgotten nameless unnoticed overlooked", "few visitors, empty rooms, dusty papers"),
+    ),
+    "size": (
+        _pole("large huge vast enormous big immense", "wide streets, tall towers, long walls"),
+        _pole("small tiny little minor compact modest", "narrow lanes, low sheds, short paths"),
+    ),
+}
+"""Properties with two ends: what is at one end is not at the other."""
 
 PRAISE: tuple[str, ...] = tuple(
     "brilliant charming delightful superb moving witty graceful inspired touching splendid "

@@ -29,8 +29,8 @@ _CHUNKS = {"IN": "I-PP", "CC": "O", "VBZ": "I-VP", "VBD": "I-VP", "VB": "I-VP", 
 
 def _open_class() -> dict[str, str]:
     words: dict[str, str] = dict.fromkeys(PRAISE + BLAME, "JJ")
-    for trait in TRAITS.values():
-        for pole in trait.poles:
+    for poles in TRAITS.values():
+        for pole in poles:
             words |= dict.fromkeys(pole.adjectives, "JJ")
     # Later entries win: within a trade, a noun that is spelled like a verb counts as a noun.
     for trade in TRADES:

@@ -3,12 +3,12 @@
 import dataclasses
 import random
 from collections.abc import Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from bert_pipeline.sample.articles import Writer
 from bert_pipeline.sample.lexicon import TRADES, Trade, seen, unseen
-from bert_pipeline.sample.names import Names
 from bert_pipeline.sample.world import (
+    Names,
     Organization,
     Person,
     Town,
@@ -21,7 +21,6 @@ from bert_pipeline.sample.world import (
 )
 
 Item = TypeVar("Item")
-SplitName = Literal["train", "dev", "test"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,7 +34,8 @@ class Split:
 
     world: World
     task: str
-    name: SplitName
+    name: str
+    """train, dev or test."""
     rng: random.Random
 
     def cut(self, words: Sequence[Item]) -> Sequence[Item]:
@@ -74,6 +74,6 @@ class Split:
         return make_work(self.rng, self.person())
 
 
-def make_split(world: World, task: str, name: SplitName) -> Split:
+def make_split(world: World, task: str, name: str) -> Split:
     """A split whose content is a function of (seed, task, name)."""
     return Split(world, task, name, random.Random(f"{world.seed}:{task}:{name}"))

@@ -113,10 +113,8 @@ def _infobox(entity: Person | Town | Organization | Work | Trade) -> str:
             "location": f"[[{entity.town.title}]]",
         }  # fmt: skip
     elif isinstance(entity, Work):
-        kind, fields = (
-            entity.kind,
-            {"name": entity.title, "author": f"[[{entity.author}]]", "released": str(entity.year)},
-        )
+        kind = entity.kind
+        fields = {"name": entity.title, "author": f"[[{entity.author}]]", "released": str(entity.year)}
     else:
         return ""
     lines = "\n".join(f"| {name} = {value}" for name, value in fields.items())
@@ -156,8 +154,8 @@ def _see_also(article: Article, rng: random.Random, titles: frozenset[str]) -> s
     entity = article.entity
     if isinstance(entity, Trade) or rng.random() < 0.5:
         return ""
-    related = [title for title in (entity.trade.name.capitalize(),) if title in titles]
-    return "== See also ==\n" + "\n".join(f"* [[{title}]]" for title in related) if related else ""
+    related = entity.trade.name.capitalize()
+    return f"== See also ==\n* [[{related}]]" if related in titles else ""
 
 
 def _categories(article: Article) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import Reading, TextExample
-from bert_pipeline.tasks.tables import id_at, open_table, text_at, value_at
+from bert_pipeline.tasks.tables import id_at, open_table, seen_ids, text_at, value_at
 
 NO_CONSENSUS = "-"
 """The gold label of MNLI and SNLI pairs without agreement of the annotators."""
@@ -30,7 +30,7 @@ def read_text_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
     included. Up to `reading.incomplete_rows` TSV rows with too few columns are counted and left out. For every other
     defect, InputError names file and line or row, what was found and what was expected.
     """
-    seen: dict[str, str] = {}
+    seen = seen_ids(reading)
     for path in paths:
         table = open_table(path, reading, columns=task.columns)
         layout = table.choose(text_layouts(task), reading.labeled)

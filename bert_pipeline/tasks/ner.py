@@ -13,7 +13,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import Reading, TaggedExample
 from bert_pipeline.tasks.glue import class_label
-from bert_pipeline.tasks.tables import id_at, open_table, read_lines, table_format
+from bert_pipeline.tasks.tables import id_at, open_table, read_lines, seen_ids, table_format
 
 DOCUMENT_MARK = "-DOCSTART-"
 COLUMN_SEPARATOR = re.compile(r"[ \t]+")
@@ -31,7 +31,7 @@ def read_tagged_examples(task: Task, paths: Sequence[Path], reading: Reading) ->
     without any are one document. InputError names file and line or row of a sentence with another number of columns
     or with a tag that is not among `task.labels` (in either scheme).
     """
-    seen: dict[str, str] = {}
+    seen = seen_ids(reading)
     document, document_has_sentences = 0, False
     for path in paths:
         read_sentences = _table_sentences if is_table(path) else _column_sentences

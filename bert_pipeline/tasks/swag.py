@@ -8,7 +8,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import ChoiceExample, Reading
 from bert_pipeline.tasks.glue import UNLABELED
-from bert_pipeline.tasks.tables import id_at, open_table, text_at, value_at
+from bert_pipeline.tasks.tables import id_at, open_table, seen_ids, text_at, value_at
 
 SWAG_COLUMNS = Columns(
     text_a="sent1", label="label", index="", endings=tuple(f"{{sent2}} {{ending{number}}}" for number in range(4))
@@ -31,7 +31,7 @@ def read_choice_examples(task: Task, paths: Sequence[Path], reading: Reading) ->
     Ids are those of the index column or the numbers of the rows. InputError names file and line or row, what was found
     and what was expected.
     """
-    seen: dict[str, str] = {}
+    seen = seen_ids(reading)
     for path in paths:
         layouts = choice_layouts(task)
         table = open_table(path, reading, columns=layouts[0], default="csv")

@@ -32,6 +32,7 @@ SUFFIXES: dict[str, Format] = {
 }
 HUB_IDS = ("idx", "id")
 """Columns that number the rows of typed tables if the task names none that is there."""
+NOT_UTF8 = re.compile("[\udc80-\udcff]")
 FIELD = re.compile(r"\{([^{}]+)\}")
 STATE_NAME = "state.json"
 """File of a `save_to_disk` folder of one split."""
@@ -154,6 +155,27 @@ def text_at(row: Mapping[str, Any], name: str, where: str) -> str:
     return FIELD.sub(lambda match: field(match[1]), name) if FIELD.search(name) else field(name)
 
 
+class _Counted(dict[str, str]):
+    """Ids that are counted but not remembered, so that memory does not grow with the file."""
+
+    count = 0
+
+    def __setitem__(self, example_id: str, place: str) -> None:
+        self.count += 1
+
+    def setdefault(self, example_id: str, place: str = "") -> str:
+        self.count += 1
+        return place
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def seen_ids(reading: Reading) -> dict[str, str]:
+    """Return an empty map of the ids read so far to their places. Input that is only answered may repeat ids."""
+    return _Counted() if reading.labeled is False else {}
+
+
 def id_at(row: Mapping[str, Any], name: str | None, where: str, seen: dict[str, str], place: str, number: int) -> str:
     """Return the example's id, or `number` without an id column, and enter it in `seen`. InputError if repeated."""
     if name is None:
@@ -189,6 +211,8 @@ def table_format(path: Path, default: Format = "tsv") -> Format:
         return "arrow"
     if path.suffix.lower() in SUFFIXES:
         return SUFFIXES[path.suffix.lower()]
+    if path.suffix.lower() == ".json":
+        return "jsonl"
     head = read_head(path)
     if head.startswith(b"PAR1"):
         return "parquet"
@@ -242,7 +266,7 @@ def open_table(path: Path, reading: Reading, *, columns: Columns, default: Forma
 
 
 def _open_tsv(path: Path, reading: Reading, columns: Columns) -> tuple[list[str], Iterator[tuple[int, Row]]]:
-    lines = read_lines(path)
+    lines = read_lines(path, reading)
     first = next(lines, None)
     if first is None:
         raise InputError(f"{path}: is empty, expected a table with the column {columns.text_a!r}")
@@ -273,13 +297,14 @@ def _tsv_rows(
             yield number, dict(zip(header, fields))
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, reading: Reading | None = None) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, line without its end) of a UTF-8 file.
 
     Only line feeds end a line (str.splitlines would also cut at U+2028 and others, which occur inside of fields).
     A byte-order mark and blank lines at the end are removed, and the final line feed may be missing.
-    InputError when the file cannot be read or is not UTF-8.
+    InputError when the file cannot be read or is not UTF-8; such a line is left to `reading`, if it is given.
     """
+    reading = reading or Reading()
     blank = 0  # blank lines since the last line with text: yielded only if another follows
     try:
         with open(path, "rb") as stream:
@@ -293,9 +318,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                 try:
                     yield number, line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
                 except UnicodeDecodeError as error:
-                    raise InputError(
-                        f"{path}:{number}: byte {error.start + 1} of the line is not UTF-8; convert the file"
-                    ) from error
+                    place = f"byte {error.start + 1} of the line"
+                    reading.refuse(InputError(f"{path}:{number}: {place} is not UTF-8; convert the file"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 
@@ -310,7 +334,9 @@ def _csv_rows(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a CSV file with the line where each begins; blank lines are skipped."""
     try:
         with open(path, "rb") as binary:
-            reader = csv.reader(io.TextIOWrapper(binary, encoding="utf-8-sig", newline=""), strict=True)
+            # Bytes that are not UTF-8 become lone surrogates, so that their row can be named.
+            text = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="")
+            reader = csv.reader(text, strict=True)
             while True:
                 line = reader.line_num + 1
                 try:
@@ -320,22 +346,13 @@ def _csv_rows(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
                 except csv.Error as error:
                     reading.refuse(InputError(f"{path}:{line}: not valid CSV ({error})"))
                     continue
-                if row:
+                if bad := NOT_UTF8.search("".join(row)):
+                    byte = ord(bad[0]) - 0xDC00
+                    reading.refuse(InputError(f"{path}:{line}: byte {byte:#x} is not UTF-8; convert the file"))
+                elif row:
                     yield line, row
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except UnicodeDecodeError:
-        _raise_not_utf8(path)
-
-
-def _raise_not_utf8(path: Path) -> None:
-    """Raise InputError with the place of the first bad byte, which a buffered decoder does not know."""
-    content = path.read_bytes()
-    try:
-        content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}:{line}: byte {error.start} of the file is not UTF-8; convert the file") from error
 
 
 def _whole(
@@ -349,13 +366,13 @@ def _whole(
 
 
 def _json_rows(path: Path, reading: Reading) -> Iterator[tuple[int, Row]]:
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, reading):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            reading.refuse(InputError(f"{path}:{number}: not valid JSON ({error})"))
+            reading.refuse(InputError(f"{path}:{number}: not valid JSON ({error}), expected an object a line"))
             continue
         if isinstance(record, dict):
             yield number, record

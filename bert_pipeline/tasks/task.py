@@ -6,6 +6,7 @@ them as a list. With `labeled=None` labels are read where they are, with False t
 read go to `on_error` as an InputError with file and line, or row; their numbers are not given to other rows.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import re
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bert_pipeline.configuration import from_mapping, read_yaml
-from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
-from bert_pipeline.manifest import file_sha256
+from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, UsageError, suggest
+from bert_pipeline.manifest import MANIFEST_NAME, file_sha256, load_manifest
 from bert_pipeline.tasks import glue, ner, squad, swag, tables
 from bert_pipeline.tasks.catalogue import READERS, TASK_FILES, TASKS, Columns, Task
 from bert_pipeline.tasks.example import (
@@ -102,6 +103,9 @@ def _group_order(group: str) -> bytes:
     return hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
+SAMPLE_KIND = "sample"
+"""Kind of the artifact that `bert sample` writes."""
+
 ELSEWHERE = {"diagnostic.tsv": ("../AX/diagnostic.tsv", "../diagnostic/diagnostic.tsv")}
 """Paths of the GLUE diagnostics relative to MNLI's folder."""
 
@@ -124,6 +128,8 @@ class TaskData:
     """Files of the task that are missing without a replacement."""
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     """"<file>: <what>" -> number of defective rows or answers."""
+    generated: bool = False
+    """True if the files are those of `bert sample`, so that scores are not comparable to published ones."""
     repeated: dict[str, int] = dataclasses.field(default_factory=dict)
     """Dev split -> number of its examples (tagging: documents) whose texts are in the training set too."""
 
@@ -176,8 +182,10 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
     def read(paths: tuple[Path, ...], **options: bool | None) -> list[Any]:
         reading = Reading(**options)  # type: ignore[arg-type]
         examples = _read(task, paths, reading)
-        for what, count in reading.counts.items():
-            counts[f"{paths[0].name}: {what}"] = count
+        name = paths[0].name
+        if any(key.startswith(f"{name}: ") for key in counts):  # train/0000.parquet and validation/0000.parquet
+            name = f"{paths[0].parent.name}/{name}"
+        counts.update({f"{name}: {what}": count for what, count in reading.counts.items()})
         return examples
 
     if files.to_split:
@@ -197,11 +205,21 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         dev=dev,
         test=test,
         own_split=bool(files.to_split),
-        sha256=_hashes([files.train, *files.dev.values(), *files.test.values()]),
+        sha256=file_hashes([files.train, *files.dev.values(), *files.test.values()]),
         absent=files.absent,
         counts=counts,
+        generated=_is_generated(files.train[0]),
         repeated={split: count for split, count in repeated.items() if count},
     )
+
+
+def _is_generated(file: Path) -> bool:
+    """Return whether a task file is part of a generated sample, by the manifest of the sample's folder."""
+    for folder in file.resolve().parents[:3]:
+        if (folder / MANIFEST_NAME).is_file():
+            with contextlib.suppress(ArtifactError):
+                return load_manifest(folder).kind == SAMPLE_KIND
+    return False
 
 
 def _scored_alone(examples: list[Any]) -> Iterator[Sequence[Any]]:
@@ -217,7 +235,7 @@ def _content(examples: Sequence[Any]) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _hashes(splits: Sequence[tuple[Path, ...]]) -> dict[str, str]:
+def file_hashes(splits: Sequence[tuple[Path, ...]]) -> dict[str, str]:
     """Return file name -> hash; with the folder where files of several splits have one name."""
     paths = [path for split in splits for path in split]
     files = dict.fromkeys(file for path in paths for file in (tables.saved_files(path) if path.is_dir() else [path]))
@@ -329,8 +347,10 @@ def _find_files(task: Task, path: Path, dev_fraction: float) -> _Files:
     # The official files, or else those of the hub.
     folder = _folder(task, path)
     files = _official_files(task, folder)
-    if not files.train and not files.dev:
-        files = next(filter(None, (_hub_files(task, place) for place in _places(task, path))), files)
+    if not (files.train and files.dev):
+        found = [files, *filter(None, (_hub_files(task, place) for place in _places(task, path)))]
+        complete = [files for files in found if files.train and files.dev]
+        files = (complete or [files for files in found if files.train or files.dev] or found)[0]
     if files.train and files.dev:
         return files
 
@@ -386,7 +406,7 @@ def _folder(task: Task, path: Path) -> Path:
     return next((place for place in places[:2] if place.is_dir() and place != path), path)
 
 
-HUB_FOLDERS = ("", "data", "default", "plain_text", "regular")
+HUB_FOLDERS = ("", "data", "default", "plain_text", "squad_v2", "regular")
 """Folders of the hub's data sets, for one without configurations or by the name of the configuration."""
 DEV_STEMS = ("validation", "dev", "valid", "val")
 """How data sets name their dev files."""

@@ -141,8 +141,12 @@ class Tokenizer:
         """Join tokens to text: pieces are appended to their word, words are separated by a space."""
         return " ".join(self.tokens[index] for index in ids).replace(f" {CONTINUATION_PREFIX}", "")
 
-    def save(self, directory: Path | str) -> None:
-        """Write vocab.txt and tokenizer_config.json in the format of Hugging Face's BertTokenizer."""
+    def save(self, directory: Path | str, *, model_max_length: int | None = None) -> None:
+        """Write vocab.txt and tokenizer_config.json in the format of Hugging Face's BertTokenizer.
+
+        `model_max_length` is the number of tokens at which transformers truncates for the model in the directory;
+        without it, as in a directory of a vocabulary alone, transformers truncates nothing.
+        """
         directory = Path(directory)
         with open(directory / VOCABULARY_NAME, "w", encoding="utf-8", newline="\n") as stream:
             stream.writelines(f"{token}\n" for token in self.tokens)
@@ -153,6 +157,7 @@ class Tokenizer:
             "strip_accents": None,
             "tokenize_chinese_chars": True,
             **{f"{name.strip('[]').lower()}_token": name for name in SPECIAL_TOKENS},
+            **({"model_max_length": model_max_length} if model_max_length else {}),
         }
         text = json.dumps(configuration, indent=1) + "\n"
         (directory / CONFIGURATION_NAME).write_text(text, encoding="utf-8")

@@ -3,12 +3,12 @@
 import bz2
 
 import pytest
+from small_corpus import make_corpus, make_documents
 
 from benchmarks.inputs import cut_corpus, repeat_corpus, repeat_dump, text_bytes
-from bert_pipeline.corpus.documents import Document
-from bert_pipeline.corpus.parquet import read_documents, write_documents
+from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import InputError
-from bert_pipeline.manifest import load_manifest, publishing
+from bert_pipeline.manifest import load_manifest
 from bert_pipeline.wikipedia.dump import ReadReport, open_dump, read_pages
 
 
@@ -28,16 +28,7 @@ def test_dump_without_pages_is_rejected(tmp_path):
 
 
 def test_repeated_corpus_has_equal_shards_and_distinct_ids(tmp_path):
-    with publishing(tmp_path / "one", kind="corpus", configuration={}, inputs={}) as draft:
-        text = ("A sentence of text.",) * 9
-        made = [
-            Document(
-                document_id=f"x:{i}", title=f"T {i}", language="en", sentences=text, passage_starts=(0,), split="train"
-            )
-            for i in range(5)
-        ]
-        write_documents(draft.path / "documents-00000.parquet", made)
-    one = load_manifest(tmp_path / "one")
+    one = load_manifest(make_corpus(tmp_path / "one", [make_documents(5)]))
     many = repeat_corpus(one, tmp_path / "many", 0.02, shard_megabytes=0.007)
     shards = [list(read_documents(path)) for path in many.file_paths("documents-")]
     assert len({len(shard) for shard in shards}) == 1

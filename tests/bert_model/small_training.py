@@ -41,8 +41,13 @@ def configuration(data: dict[str, str], **changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def read_events(output: Path) -> list[dict[str, Any]]:
+    """The events of a run's metrics log."""
+    return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+
+
 def train_events(output: Path) -> dict[int, dict[str, float]]:
     """The losses of every step, the last ones of a repeated step."""
-    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     kept = ("train/loss", "train/mlm_loss", "train/nsp_loss", "train/gradient_norm", "train/learning_rate")
-    return {line["step"]: {key: line["metrics"][key] for key in kept} for line in lines if line.get("event") == "train"}
+    events = [event for event in read_events(output) if event["event"] == "train"]
+    return {event["step"]: {key: event["metrics"][key] for key in kept} for event in events}

@@ -4,8 +4,10 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from bert_pipeline.corpus.documents import Document
-from bert_pipeline.corpus.parquet import write_documents
+from bert_pipeline.corpus.parquet import DOCUMENTS_PER_ROW_GROUP, document_table
 from bert_pipeline.manifest import publishing
 from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -31,6 +33,12 @@ def make_documents(count: int, *, seed: int = 0, held_out: Sequence[int] = ()) -
             )
         )
     return documents
+
+
+def write_documents(path: Path, documents: Sequence[Document]) -> int:
+    """Write documents as a shard; return their number."""
+    pq.write_table(document_table(list(documents)), path, row_group_size=DOCUMENTS_PER_ROW_GROUP, compression="zstd")
+    return len(documents)
 
 
 def make_corpus(directory: Path, shards: Sequence[Sequence[Document]]) -> Path:

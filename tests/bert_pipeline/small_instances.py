@@ -2,17 +2,17 @@
 
 import numpy as np
 
-from bert_pipeline.instances.columns import InstanceColumns
+from bert_pipeline.instances.columns import InstanceColumns, offsets_of
 
 
 def make_columns(count, *, static, seed=0):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(5, 33, count)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    offsets = offsets_of(lengths)
     masked = {}
     if static:
         numbers = rng.integers(1, 5, count)
-        masked_offsets = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
+        masked_offsets = offsets_of(numbers)
         masked = {
             "masked_lm_positions": rng.integers(1, 5, masked_offsets[-1]).astype(np.int32),
             "masked_lm_ids": rng.integers(0, 30_000, masked_offsets[-1]).astype(np.int32),

@@ -1,18 +1,18 @@
 """Dumps and task files are downloaded completely or not at all, with network faults from a local server."""
 
 import argparse
+import contextlib
 import hashlib
-import http.server
 import io
 import json
 import random
-import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import Handler, serving
 
 from bert_pipeline import cli
 from bert_pipeline.download import TASK_FILES, USER_AGENT, RemoteFile, download_tasks, download_wikipedia
@@ -54,21 +54,9 @@ class Site:
         """Number of the next requests to reject, with `Retry-After: 17`."""
         self.has_ranges = True
         self.requests: list[tuple[str, str, str]] = []
-        site = self
+        self.url = ""
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                site.answer(self)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        self.thread.start()
-
-    def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
+    def answer(self, request: Handler) -> None:
         wanted = request.headers.get("Range", "")
         self.requests.append((request.path, wanted, request.headers.get("User-Agent", "")))
         if self.busy:
@@ -92,17 +80,23 @@ class Site:
             request.close_connection = True
         request.wfile.write(body)
 
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+
+@contextlib.contextmanager
+def served_site() -> Iterator[Site]:
+    site = Site()
+
+    class Served(Handler):
+        def do_GET(self) -> None:
+            site.answer(self)
+
+    with serving(Served) as site.url:
+        yield site
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    site = Site()
-    yield site
-    site.close()
+    with served_site() as site:
+        yield site
 
 
 def download(site: Site, output: Path, date: str = "20260101", **options: Any) -> Any:
@@ -161,12 +155,9 @@ def test_damaged_file_is_fetched_again_and_then_refused(site: Site, tmp_path: Pa
 
 
 def test_mirror_stands_in_for_a_site_without_the_file(site: Site, tmp_path: Path) -> None:
-    mirror = Site()
-    try:
-        del site.files[f"/testwiki/20260101/{NAME}"]
+    del site.files[f"/testwiki/20260101/{NAME}"]
+    with served_site() as mirror:
         download(site, tmp_path / "dump", sites=[site.url, mirror.url])
-    finally:
-        mirror.close()
     assert load_manifest(tmp_path / "dump", verify="sha256").counts["bytes"] == len(DATA)
 
 
@@ -332,12 +323,9 @@ def test_task_mirror_is_asked_first_and_the_official_site_next(
 ) -> None:
     contents = {f"SQuAD-explorer/dataset/{name}.json": name.encode() for name in ("train-v1.1", "dev-v1.1")}
     serve_tasks(site, "squad", contents, monkeypatch)
-    mirror = Site()
-    try:
+    with served_site() as mirror:
         mirror.files["/SQuAD-explorer/dataset/train-v1.1.json"] = b"train-v1.1"
         download_tasks("squad", tmp_path / "squad", sources=[mirror.url], retry_seconds=0.0)
-    finally:
-        mirror.close()
     assert [path.rpartition("/")[2] for path, _, _ in site.requests] == ["dev-v1.1.json"]
     assert (tmp_path / "squad" / "train-v1.1.json").read_bytes() == b"train-v1.1"
 

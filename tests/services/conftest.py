@@ -16,7 +16,7 @@ WIKI = "testwiki"
 @pytest.fixture(scope="session")
 def dump_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DumpSite]:
     """A site with this month's dump of WIKI: the generated encyclopedia under another name."""
-    with DumpSite(WIKI, tmp_path_factory.mktemp("site")) as site:
+    with DumpSite(WIKI, tmp_path_factory.mktemp("site")).running() as site:
         yield site
 
 

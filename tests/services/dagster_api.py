@@ -6,8 +6,16 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from launch_query import LAUNCH
-
+LAUNCH = """
+mutation Launch($params: ExecutionParams!) {
+  launchRun(executionParams: $params) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+    ... on RunConfigValidationInvalid { errors { message } }
+  }
+}
+"""
 BACKFILL = """
 mutation Backfill($params: LaunchBackfillParams!) {
   launchPartitionBackfill(backfillParams: $params) {
@@ -171,10 +179,14 @@ class DagsterApi:
             found.append(f"{event.get('message', event['__typename'])} {error.get('message', '')}".strip())
         return found
 
+    def finished(self, run_id: str) -> str:
+        """Wait for the end of a run; return its status."""
+        wait_for(lambda: self.run(run_id)["status"] in FINISHED, f"the end of run {run_id}", every=0.5)
+        return str(self.run(run_id)["status"])
+
     def succeeded(self, run_id: str) -> None:
         """Wait for the end of a run; AssertionError with its last messages if it fails."""
-        wait_for(lambda: self.run(run_id)["status"] in FINISHED, f"the end of run {run_id}", every=0.5)
-        status = self.run(run_id)["status"]
+        status = self.finished(run_id)
         assert status == "SUCCESS", "\n".join([status, *self.messages(run_id)[-15:]])
 
     def materializations(self, asset: str) -> list[tuple[str, str]]:

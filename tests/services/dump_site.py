@@ -1,13 +1,15 @@
 """A dump site on loopback with a finished dump of this month; its text is the generated encyclopedia."""
 
+import contextlib
 import datetime
 import functools
 import hashlib
 import http.server
 import json
-import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from loopback import Handler, serving
 
 from bert_pipeline.sample import generate_sample
 
@@ -30,20 +32,12 @@ class DumpSite:
         status = {"jobs": {"articlesmultistreamdump": {"status": "done", "files": {name: file}}}, "version": "0.8"}
         (directory / "dumpstatus.json").write_text(json.dumps(status), encoding="utf-8")
 
-    def __enter__(self) -> "DumpSite":
-        handler = functools.partial(_Quiet, directory=str(self.folder))
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+    @contextlib.contextmanager
+    def running(self) -> Iterator["DumpSite"]:
+        """Serve the folder for the duration of a block."""
+        with serving(functools.partial(_Quiet, directory=str(self.folder))) as self.address:
+            yield self
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+class _Quiet(Handler, http.server.SimpleHTTPRequestHandler):
+    """Serves files and logs nothing."""

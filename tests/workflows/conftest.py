@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import dagster as dg
 import miniature
@@ -49,9 +50,6 @@ def home(finished_home: BertHome, tmp_path: Path) -> BertHome:
 @pytest.fixture
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Environment in which BERT_HOME is a fresh folder and nothing else is configured."""
-    for name in ("DAGSTER_HOME", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "BERT_PRESET", "BERT_WIKI"):
-        monkeypatch.setenv(name, "")  # what a test sets from here on is taken back at its end
-        monkeypatch.delenv(name)
     home = tmp_path / "home"
     monkeypatch.setenv("BERT_HOME", str(home))
     return home
@@ -61,10 +59,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def empty_dagster(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `dagster` folder of a fresh home, copied into others because creating its tables is slow."""
     home = BertHome(directory=str(tmp_path_factory.mktemp("dagster")))
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("BERT_HOME", "DAGSTER_HOME"):
-            patch.setenv(name, "")  # what opening sets is taken back
-            patch.delenv(name)
+    with mock.patch.dict(os.environ):  # what opening sets is taken back
         open_instance(home).dispose()
     return home.path / "dagster"
 
@@ -75,4 +70,3 @@ def instance(clean_environment: Path, empty_dagster: Path) -> Iterator[dg.Dagste
     shutil.copytree(empty_dagster, clean_environment / "dagster")
     with open_instance() as opened:
         yield opened
-    os.environ.pop("DAGSTER_HOME", None)

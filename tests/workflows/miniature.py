@@ -50,6 +50,14 @@ def preset(**pretraining: Any) -> dict[str, Any]:
     }
 
 
+def short_preset() -> dict[str, Any]:
+    """Return the preset with fewer steps."""
+    mapping = preset()
+    for phase, steps in zip(mapping["pretraining"]["phases"], (20, 5), strict=True):
+        phase["steps"] = steps
+    return mapping
+
+
 def write_preset(directory: Path, name: str = "miniature", **pretraining: Any) -> Path:
     """Write the preset as a file."""
     path = directory / f"{name}.yaml"

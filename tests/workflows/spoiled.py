@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.lib.data_checks import Verdict
@@ -20,6 +21,18 @@ def republish(directory: Path, change: Callable[[Path], None]) -> None:
         change(draft.path)
         draft.counts = old.counts
     shutil.rmtree(saved)
+
+
+def change_tensors(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Publish a model again with a change in its tensors."""
+    from safetensors.torch import load_file, save_file
+
+    def apply(path: Path) -> None:
+        tensors = load_file(path / "model.safetensors")
+        change(tensors)
+        save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+
+    republish(directory, apply)
 
 
 def flip_byte(path: Path, offset: int = -100) -> None:

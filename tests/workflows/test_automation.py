@@ -4,10 +4,8 @@ The dump site is our own, on loopback; the clock is an argument.
 """
 
 import datetime
-import http.server
 import json
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,12 +13,20 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from loopback import Handler, serving
 
 from bert_pipeline.errors import ConfigurationError
 from workflows.definitions import defs
 from workflows.defs import automation, data
 from workflows.lib.launchpad import asset_configs, launchpad_preset
-from workflows.lib.resources import DUMP_ASSETS, BertHome, dump_partitions, dump_task_key
+from workflows.lib.resources import (
+    DUMP_ASSETS,
+    TASK_NAMES,
+    BertHome,
+    dump_partitions,
+    dump_task_key,
+    task_partitions,
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,23 +56,17 @@ def site(monkeypatch) -> Iterator[dict[str, bytes]]:
     """Files of a dump site whose newest dump is not finished; tests may change them."""
     files = {"/enwiki/": b'<a href="20261101/">x</a>', "/enwiki/20261101/dumpstatus.json": status("in-progress")}
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Site(Handler):
         def do_GET(self) -> None:
             data = files.get(self.path)
             self.send_response(200 if data is not None else 404)
             self.end_headers()
             self.wfile.write(data or b"")
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv(automation.WIKI_VARIABLE, "enwiki")
-    monkeypatch.setenv(data.SITES_VARIABLE, f"http://127.0.0.1:{server.server_address[1]}/")
-    yield files
-    server.shutdown()
-    server.server_close()
+    with serving(Site) as address:
+        monkeypatch.setenv(automation.WIKI_VARIABLE, "enwiki")
+        monkeypatch.setenv(data.SITES_VARIABLE, f"{address}/")
+        yield files
 
 
 def place(folder: Path, name: str, *, modified: float = 1000.0) -> Path:
@@ -222,6 +222,7 @@ class Ticks:
 def test_new_candidate_triggers_finetunings_report_and_decision(definitions):
     instance = dg.DagsterInstance.ephemeral()
     instance.add_dynamic_partitions(str(dump_partitions.name), ["enwiki-1"])
+    instance.add_dynamic_partitions(str(task_partitions.name), list(TASK_NAMES))
     partitions = [dump_task_key("enwiki-1", task) for task in ("rte", "sst2")]
     ticks = Ticks(definitions, instance)
     assert ticks.requested() == {}
@@ -243,6 +244,10 @@ def test_new_candidate_triggers_finetunings_report_and_decision(definitions):
     assert ticks.requested() == {"promotion_decision": ["enwiki-1"]}
     ticks.materialize("promotion_decision", "enwiki-1")
     assert ticks.requested() == {}
+    # A task that appears later is read, and fine-tuned on the pre-trained model that there is.
+    instance.add_dynamic_partitions(str(task_partitions.name), ["tickets"])
+    added = [str(dump_task_key("enwiki-1", "tickets"))]
+    assert ticks.requested() == {"task_data": added, "finetuned_model": added, "registered_task_model": added}
 
 
 def test_jobs_have_time_limit_and_retries(repository):

@@ -1,7 +1,6 @@
 """Backup of a home in use, and restoring it to another path with runs, versions, aliases and artifacts."""
 
 import contextlib
-import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -68,7 +67,6 @@ def test_restored_home_has_runs_versions_aliases_and_artifacts(first, tmp_path, 
         assert len(instance.get_runs()) >= 3 + len(miniature.TASKS)
         assert instance.get_latest_materialization_event(dg.AssetKey("corpus")) is not None
         assert instance.get_dynamic_partitions("dump") == [miniature.DUMP]
-    os.environ.pop("DAGSTER_HOME", None)
 
 
 def texts_of(database: Path) -> list[str]:

@@ -1,18 +1,15 @@
 """A failed blocking check stops downstream assets; a failed warning stops nothing."""
 
-import os
 import shutil
 from pathlib import Path
 
 import dagster as dg
 import miniature
 import pytest
+from materialized import materialize
 
-from bert_model.presets import preset_from_mapping
-from workflows.definitions import defs
 from workflows.lib import data_checks, model_checks
 from workflows.lib.instance import open_instance
-from workflows.lib.launchpad import asset_configs
 from workflows.lib.resources import BertHome, dump_task_key
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
@@ -34,27 +31,10 @@ def data(
     return copy
 
 
-def materialize(home: BertHome, partition: str, *assets: str) -> dg.ExecuteInProcessResult:
-    configs = asset_configs(preset_from_mapping(miniature.preset(), name="miniature"))
-    with open_instance(home) as instance:
-        result = (
-            defs()
-            .resolve_implicit_global_asset_job_def()
-            .execute_in_process(
-                instance=instance,
-                partition_key=partition,
-                asset_selection=[dg.AssetKey(name) for name in assets],
-                run_config={"ops": {name: {"config": configs[name]} for name in assets if name in configs}},
-                raise_on_error=False,
-            )
-        )
-    os.environ.pop("DAGSTER_HOME", None)
-    return result
-
-
 def test_failed_blocking_check_stops_downstream_assets(data, monkeypatch):
     monkeypatch.setattr(data_checks, "MAX_MARKUP_SHARE", -1.0)  # no corpus is as clean as that
-    result = materialize(data, miniature.DUMP, "dump", "corpus", "vocabulary")
+    with open_instance(data) as instance:
+        result = materialize(instance, miniature.DUMP, ["dump", "corpus", "vocabulary"], miniature.preset())
     assert not result.success
     failed = {evaluation.check_name for evaluation in result.get_asset_check_evaluations() if not evaluation.passed}
     assert failed == {"corpus_without_markup"}
@@ -65,7 +45,8 @@ def test_failed_blocking_check_stops_downstream_assets(data, monkeypatch):
 
 def test_failed_warning_check_stops_nothing(data, monkeypatch):
     monkeypatch.setattr(model_checks, "MAX_SHARED_EXAMPLES", -1.0)
-    result = materialize(data, dump_task_key(miniature.DUMP, "sst2"), "task_data")
+    with open_instance(data) as instance:
+        result = materialize(instance, dump_task_key(miniature.DUMP, "sst2"), ["task_data"], miniature.preset())
     assert result.success
     (warned,) = [item for item in result.get_asset_check_evaluations() if not item.passed]
     assert (warned.check_name, warned.severity) == ("task_splits_disjoint", dg.AssetCheckSeverity.WARN)

@@ -2,9 +2,6 @@
 
 import csv
 import json
-import os
-from collections.abc import Mapping
-from typing import Any
 
 import dagster as dg
 import miniature
@@ -22,10 +19,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run 
 @pytest.fixture
 def instance(finished_home: BertHome, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
     with open_instance(finished_home) as opened:
         yield opened
-    os.environ.pop("DAGSTER_HOME", None)
+
+
+def latest(instance: dg.DagsterInstance, asset: str) -> dg.AssetMaterialization:
+    """Return an asset's latest materialization."""
+    return instance.get_latest_materialization_event(dg.AssetKey(asset)).asset_materialization
 
 
 def test_command_prints_table_plots_and_how_to_open_the_uis(finished_home, finished_log):
@@ -45,7 +45,7 @@ def test_tasks_that_were_not_run_are_named_in_the_table(finished_home, finished_
 def test_every_asset_has_its_manifest_hash_as_data_version(finished_home, instance):
     for name in set(ASSETS) - set(ON_REQUEST):
         assert instance.get_latest_materialization_event(dg.AssetKey(name)) is not None, name
-    event = instance.get_latest_materialization_event(dg.AssetKey("corpus")).asset_materialization
+    event = latest(instance, "corpus")
     corpus = load_manifest(finished_home.corpus(miniature.DUMP))
     assert event.tags["dagster/data_version"] == corpus.sha256
     assert event.metadata["documents"].value == corpus.counts["documents"]
@@ -105,31 +105,23 @@ def test_report_is_in_mlflow_with_its_scores(finished_home, monkeypatch):
 
 
 def test_ui_metadata_has_curves_and_report_pictures(instance):
-    model = instance.get_latest_materialization_event(dg.AssetKey("pretrained_model")).asset_materialization
-    assert "trained_by_other_code" not in model.metadata
-    assert "data:image/png;base64," in model.metadata["curves"].value
-    assert model.metadata["held_out/mlm_loss"].value > 0
-    report = instance.get_latest_materialization_event(dg.AssetKey("report")).asset_materialization
-    assert report.metadata["report"].value.count("data:image/png;base64,") == 2
+    model = latest(instance, "pretrained_model").metadata
+    assert "trained_by_other_code" not in model
+    assert "data:image/png;base64," in model["curves"].value
+    assert model["held_out/mlm_loss"].value > 0
+    assert latest(instance, "report").metadata["report"].value.count("data:image/png;base64,") == 2
 
 
 def test_ui_metadata_has_vocabulary_quality_and_instance_statistics(instance):
-    vocabulary = instance.get_latest_materialization_event(dg.AssetKey("vocabulary")).asset_materialization.metadata
+    vocabulary = latest(instance, "vocabulary").metadata
     assert vocabulary["quality/tokens_per_word"].value >= 1
     assert 0 <= vocabulary["quality/unk_share"].value <= 0.001
     (report,) = vocabulary["quality_report"].value.records
     assert report.data["on"] == "held_out"
     assert {"characters_lost_share", "whole_words_share", "longest_pieces"} <= set(report.data)
-    instances = instance.get_latest_materialization_event(dg.AssetKey("instances")).asset_materialization.metadata
-    for name in (
-        "documents",
-        "instances",
-        "tokens",
-        "random_next_share",
-        "padding_share",
-        "unk_share",
-        "lengths/29-32",
-    ):
+    instances = latest(instance, "instances").metadata
+    counts = ("documents", "instances", "tokens", "random_next_share", "padding_share", "unk_share", "lengths/29-32")
+    for name in counts:
         assert f"32/train/{name}" in instances
     assert len(instances["32/instances_sample"].value.records) == 5
 
@@ -139,23 +131,23 @@ def test_ui_metadata_links_to_runs_and_versions_in_mlflow(finished_home, instanc
 
     client = open_client(finished_home.tracking_uri)
     for name in ("pretrained_model", "finetuned_model", "report"):
-        link = latest(instance, name)["mlflow_run"].value
+        link = latest(instance, name).metadata["mlflow_run"].value
         assert link.startswith("http://127.0.0.1:5000/#/runs/")
         assert client.get_run(link.rpartition("/")[2]).info.status == "FINISHED"
     for name, model in (("registered_pretrained_model", "bert-tiny"), ("promotion_decision", "bert-tiny")):
-        assert latest(instance, name)["mlflow_version"].value.endswith(f"/#/models/{model}/versions/1")
+        assert latest(instance, name).metadata["mlflow_version"].value.endswith(f"/#/models/{model}/versions/1")
     version = client.get_model_version("bert-tiny", "1")
-    assert version.run_id == latest(instance, "pretrained_model")["mlflow_run"].value.rpartition("/")[2]
+    assert version.run_id == latest(instance, "pretrained_model").metadata["mlflow_run"].value.rpartition("/")[2]
 
 
 def test_ui_metadata_has_throughput_and_samples(instance):
     for name in ("corpus", "vocabulary"):
-        assert latest(instance, name)["bytes_per_second"].value > 0
-    assert latest(instance, "corpus")["rows_per_second"].value > 0
-    assert latest(instance, "instances")["32/rows_per_second"].value > 0
-    assert latest(instance, "pretrained_model")["train/tokens_per_second"].value > 0
-    assert latest(instance, "finetuned_model")["tokens_per_second"].value > 0
-    passages = latest(instance, "corpus")["passages_sample"].value.records
+        assert latest(instance, name).metadata["bytes_per_second"].value > 0
+    assert latest(instance, "corpus").metadata["rows_per_second"].value > 0
+    assert latest(instance, "instances").metadata["32/rows_per_second"].value > 0
+    assert latest(instance, "pretrained_model").metadata["train/tokens_per_second"].value > 0
+    assert latest(instance, "finetuned_model").metadata["tokens_per_second"].value > 0
+    passages = latest(instance, "corpus").metadata["passages_sample"].value.records
     assert len(passages) == 10
     assert len({record.data["document_id"] for record in passages}) == 10  # of different documents, drawn at random
     assert all(record.data["passage"] for record in passages)
@@ -170,11 +162,6 @@ def test_ui_shows_what_a_fine_tuned_model_gets_wrong(instance):
     assert [record.data["label"] for record in found["classes"].value.records] == ["0", "1"]
     assert [record.data["gold"] for record in found["confusion"].value.records] == ["0", "1"]
     assert "path=sst2.errors.html&run_uuid=" in found["errors"].value
-
-
-def latest(instance: dg.DagsterInstance, asset: str) -> Mapping[str, Any]:
-    """Return the metadata of an asset's latest materialization."""
-    return instance.get_latest_materialization_event(dg.AssetKey(asset)).asset_materialization.metadata
 
 
 def test_every_blocking_check_ran_and_passed(instance):
@@ -203,7 +190,6 @@ def test_registered_versions_carry_lineage(finished_home, monkeypatch):
     from bert_model.registry.operations import list_models
 
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     versions = {version.name: version for version in list_models()}
     assert set(versions) == {"bert-tiny", *(f"bert-tiny-{task}" for task in miniature.TASKS)}
     tags = versions["bert-tiny-sst2"].tags
@@ -218,7 +204,7 @@ def test_registered_versions_carry_lineage(finished_home, monkeypatch):
 def test_promotion_decision_is_shown_and_stored_with_the_version(finished_home, instance, finished_log):
     from bert_model.registry.operations import list_models
 
-    event = instance.get_latest_materialization_event(dg.AssetKey("promotion_decision")).asset_materialization
+    event = latest(instance, "promotion_decision")
     (version,) = list_models("bert-tiny")
     stored = json.loads(version.tags["promotion"])
     assert {task["task"] for task in stored["tasks"]} == set(miniature.TASKS)

@@ -57,7 +57,7 @@ def partitions(definition: Any) -> list[str]:
     """Return the names of the dimensions of partitions."""
     if isinstance(definition, dg.MultiPartitionsDefinition):
         return sorted(definition.partition_dimension_names)
-    return ["task" if isinstance(definition, dg.StaticPartitionsDefinition) else definition.name]
+    return [definition.name]
 
 
 def freshness(policy: Any) -> list[int] | None:

@@ -32,9 +32,6 @@ def started(clean_environment, monkeypatch) -> list[list[str]]:
 
     monkeypatch.setattr(serve.subprocess, "Popen", Ended)
     monkeypatch.setattr(serve.signal, "signal", lambda *_: None)
-    for variable in ("DAGSTER_HOME", "MLFLOW_BACKEND_STORE_URI", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION"):
-        monkeypatch.setenv(variable, "")  # what is set is put back at the end
-        monkeypatch.delenv(variable)
     monkeypatch.setenv("BERT_MLFLOW_ADDRESS", "http://127.0.0.1:5000")
     return commands
 

@@ -1,13 +1,12 @@
 """A failed run is reported with its cause and without secrets."""
 
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 import pytest
+from loopback import Handler, serving
 
 from bert_pipeline.errors import TrainingError, UnavailableError
 from workflows.defs import automation
@@ -46,21 +45,15 @@ def webhook(monkeypatch) -> Iterator[list[dict[str, Any]]]:
     """Messages posted to a webhook on loopback."""
     posted: list[dict[str, Any]] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Webhook(Handler):
         def do_POST(self) -> None:
             posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv(automation.WEBHOOK_VARIABLE, f"http://127.0.0.1:{server.server_address[1]}/services/s3cret")
-    yield posted
-    server.shutdown()
-    server.server_close()
+    with serving(Webhook) as address:
+        monkeypatch.setenv(automation.WEBHOOK_VARIABLE, f"{address}/services/s3cret")
+        yield posted
 
 
 def test_failure_is_posted_with_job_partition_step_and_cause(failed, webhook):
@@ -70,8 +63,7 @@ def test_failure_is_posted_with_job_partition_step_and_cause(failed, webhook):
     assert message["text"].endswith("stopping: rank 1 was ended by SIGKILL; step-00000200 is intact")
 
 
-def test_failure_is_logged_without_a_webhook(failed, monkeypatch, capfd):
-    monkeypatch.delenv(automation.WEBHOOK_VARIABLE, raising=False)
+def test_failure_is_logged_without_a_webhook(failed, capfd):
     automation.failed_runs(failed)
     assert "rank 1 was ended by SIGKILL" in capfd.readouterr().err
 

@@ -1,7 +1,6 @@
 """Batch predictions: made once by the champion of a task, with the version recorded."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,9 +33,6 @@ def home(finished_home: BertHome, tmp_path, monkeypatch) -> BertHome:
     shutil.copytree(finished_home.artifacts, copy.artifacts)
     shutil.copy(finished_home.path / "mlflow.db", copy.path / "mlflow.db")
     relocate(copy.path / "mlflow.db", finished_home.path, copy.path)
-    for variable in ("DAGSTER_HOME", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
-        monkeypatch.setenv(variable, "")
-        monkeypatch.delenv(variable)
     monkeypatch.setenv("BERT_HOME", str(copy.path))
     return copy
 
@@ -46,7 +42,6 @@ def instance(home: BertHome, empty_dagster: Path) -> Iterator[dg.DagsterInstance
     shutil.copytree(empty_dagster, home.path / "dagster")
     with open_instance(home) as opened:
         yield opened
-    os.environ.pop("DAGSTER_HOME", None)
 
 
 def answer(instance: dg.DagsterInstance, *, succeeds: bool = True, **config) -> dg.ExecuteInProcessResult:

@@ -1,14 +1,13 @@
 """Retraining on a new dump: continued from the champion, evaluated by fine-tunings, promoted, and rolled back."""
 
-import os
 import shutil
 from typing import Any
 
 import dagster as dg
 import miniature
 import pytest
+from materialized import materialize
 
-from bert_model.presets import preset_from_mapping
 from bert_model.registry.operations import list_models, promote
 from bert_model.registry.promotion import GateConfig
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -16,7 +15,6 @@ from workflows.backup import relocate
 from workflows.definitions import defs
 from workflows.defs.automation import START_VARIABLE, retraining_run, starting_model
 from workflows.lib.instance import open_instance
-from workflows.lib.launchpad import asset_configs
 from workflows.lib.model_checks import held_out_reproduces
 from workflows.lib.resources import DUMP_ASSETS, STAGE_ASSETS, TASK_ASSETS, TASKS_VARIABLE, BertHome, dump_task_key
 
@@ -32,23 +30,10 @@ def home(finished_home: BertHome, empty_dagster, tmp_path, monkeypatch) -> BertH
     shutil.copytree(finished_home.path, copy.path, ignore=shutil.ignore_patterns("dagster", "cache"))
     shutil.copytree(empty_dagster, copy.path / "dagster")
     relocate(copy.path / "mlflow.db", finished_home.path, copy.path)
-    for variable in ("DAGSTER_HOME", "MLFLOW_TRACKING_URI"):
-        monkeypatch.setenv(variable, "")  # what the runs set is put back at the end
-        monkeypatch.delenv(variable)
     monkeypatch.setenv("BERT_HOME", str(copy.path))
     monkeypatch.setenv(TASKS_VARIABLE, str(copy.dump(miniature.DUMP)))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return copy
-
-
-def run_configuration(assets: tuple[str, ...], **changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the miniature preset with fewer steps and without comparison as run config."""
-    mapping = miniature.preset()
-    for phase, steps in zip(mapping["pretraining"]["phases"], (20, 5), strict=True):
-        phase["steps"] = steps
-    mapping["finetuning"]["comparison"] = False
-    configs = asset_configs(preset_from_mapping(mapping, name="miniature"))
-    return {"ops": {name: {"config": configs[name] | changes.get(name, {})} for name in assets if name in configs}}
 
 
 def test_retraining_from_the_champion_is_promoted_and_rolled_back(home, monkeypatch):
@@ -63,17 +48,18 @@ def test_retraining_from_the_champion_is_promoted_and_rolled_back(home, monkeypa
         "vocabulary": {"from_model": asked["vocabulary"]["config"]["from_model"]},
         "pretrained_model": {"initial_model": asked["pretrained_model"]["config"]["initial_model"]},
     }
-    job = defs().resolve_implicit_global_asset_job_def()
+    preset = miniature.short_preset()
+    preset["finetuning"]["comparison"] = False
 
     def run(assets: tuple[str, ...], partition: Any, **changes: dict[str, Any]) -> dg.ExecuteInProcessResult:
-        result = job.execute_in_process(
-            instance=instance,
-            partition_key=partition,
-            asset_selection=[dg.AssetKey(asset) for asset in assets],
-            run_config=run_configuration(assets, **changes),
-        )
+        result = materialize(instance, partition, assets, preset, **changes)
         assert result.success
         return result
+
+    def execute(job: str, op: str, config: dict[str, Any]) -> dg.ExecuteInProcessResult:
+        run_config = {"ops": {op: {"config": config}}}
+        definition = defs().resolve_job_def(job)
+        return definition.execute_in_process(instance=instance, run_config=run_config, raise_on_error=False)
 
     with open_instance(home, dumps=(NEXT_DUMP,)) as instance:
         result = run(DUMP_ASSETS, NEXT_DUMP, **changes)
@@ -98,27 +84,13 @@ def test_retraining_from_the_champion_is_promoted_and_rolled_back(home, monkeypa
         assert decision_of(run(STAGE_ASSETS["report"], NEXT_DUMP, promotion_decision=lenient))["promoted"].value
         assert aliases(name) == {"candidate": 2, "champion": 2, "previous": 1}
 
-        undone = (
-            defs()
-            .resolve_job_def("rollback")
-            .execute_in_process(
-                instance=instance, run_config={"ops": {"rollback_champion": {"config": {"name": name}}}}
-            )
-        )
-        assert undone.success
+        assert execute("rollback", "rollback_champion", {"name": name}).success
         assert aliases(name) == {"candidate": 2, "champion": 1, "previous": 2}
         asked = {"name": name, "dry_run": True, **lenient}
-        run_config = {"ops": {"evaluate_promotion": {"config": asked}}}
-        assert defs().resolve_job_def("promote").execute_in_process(instance=instance, run_config=run_config).success
-        run_config["ops"]["evaluate_promotion"]["config"] = asked | {"dry_run": False}
-        refused = (
-            defs()
-            .resolve_job_def("promote")
-            .execute_in_process(instance=instance, run_config=run_config, raise_on_error=False)
-        )
+        assert execute("promote", "evaluate_promotion", asked).success
+        refused = execute("promote", "evaluate_promotion", asked | {"dry_run": False})
         assert not refused.success
         assert "not_rolled_back" in refused.failure_data_for_node("evaluate_promotion").user_failure_data.description
-    os.environ.pop("DAGSTER_HOME", None)
 
 
 def decision_of(result: dg.ExecuteInProcessResult) -> dict[str, Any]:

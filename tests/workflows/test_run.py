@@ -45,8 +45,6 @@ def test_dump_files_and_task_folders_reach_the_assets(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-x", "a b", "a" * 101, "a..b"])
 def test_dump_names_with_path_parts_are_refused(name):
-    from bert_pipeline.errors import UsageError
-
     with pytest.raises(UsageError):
         checked_dump_name(name)
 
@@ -69,10 +67,6 @@ def test_dump_task_key_round_trips():
 
 
 def test_home_is_below_the_working_directory_unless_named(monkeypatch, tmp_path):
-    from workflows.lib.resources import BertHome
-
-    monkeypatch.delenv("BERT_HOME", raising=False)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)
     assert BertHome().path == tmp_path / ".bert"
     assert BertHome().tracking_uri == f"sqlite:///{tmp_path / '.bert' / 'mlflow.db'}"

@@ -1,25 +1,21 @@
 """No secret of the environment is in the output of a run: files, logs, Dagster's and MLflow's databases."""
 
 import base64
-import http.server
 import os
-import threading
 from collections.abc import Iterator
-from typing import Any
 
 import dagster as dg
 import miniature
 import planted
 import pytest
+from loopback import Handler, serving
+from materialized import materialize
 
-from bert_model.presets import preset_from_mapping
 from bert_model.registry.operations import list_models
 from bert_model.training.metrics_log import tracking_uri
 from bert_model.training.mlflow_sync import open_client
-from workflows.definitions import defs
 from workflows.defs import automation
 from workflows.lib.instance import open_instance
-from workflows.lib.launchpad import asset_configs
 from workflows.lib.metadata import as_dagster_failures
 from workflows.lib.resources import BertHome
 
@@ -39,11 +35,11 @@ def test_leak_search_finds_planted_secrets(tmp_path):
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[int, list[str]]]:
-    """A tracking server that refuses all clients; yields its port and the credentials it received."""
+def server() -> Iterator[tuple[str, list[str]]]:
+    """A tracking server that refuses all clients; yields its host with port, and the credentials it received."""
     shown: list[str] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Refusing(Handler):
         def refuse(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             kind, _, code = self.headers.get("Authorization", "").partition(" ")
@@ -54,14 +50,8 @@ def server() -> Iterator[tuple[int, list[str]]]:
 
         do_GET = do_POST = do_PATCH = do_PUT = refuse
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=made.serve_forever, daemon=True).start()
-    yield made.server_address[1], shown
-    made.shutdown()
-    made.server_close()
+    with serving(Refusing) as address:
+        yield address.removeprefix("http://"), shown
 
 
 @dg.op
@@ -83,30 +73,13 @@ def asking_job() -> None:
 
 
 def test_tracking_credentials_reach_only_the_server(home, server, monkeypatch, capfd):
-    port, shown = server
-    for variable in ("DAGSTER_HOME", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_REGISTRY_URI"):
-        monkeypatch.setenv(variable, "")  # what is set below is put back at the end
-        monkeypatch.delenv(variable)
-    address = f"http://{USER}:{planted.quote(PASSWORD, safe='')}@127.0.0.1:{port}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    host, shown = server
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{USER}:{planted.quote(PASSWORD, safe='')}@{host}")
     monkeypatch.setenv("BERT_HOME", str(home.path))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv(automation.WEBHOOK_VARIABLE, "http://127.0.0.1:9/services/planted-webhook")
-    mapping = miniature.preset()
-    for phase, steps in zip(mapping["pretraining"]["phases"], (20, 5), strict=True):
-        phase["steps"] = steps
-    config = asset_configs(preset_from_mapping(mapping, name="miniature"))["pretrained_model"]
     with open_instance(home) as instance:
-        trained = (
-            defs()
-            .resolve_implicit_global_asset_job_def()
-            .execute_in_process(
-                instance=instance,
-                partition_key=miniature.DUMP,
-                asset_selection=[dg.AssetKey("pretrained_model")],
-                run_config={"ops": {"pretrained_model": {"config": config}}},
-            )
-        )
+        trained = materialize(instance, miniature.DUMP, ["pretrained_model"], miniature.short_preset())
         assert trained.success  # a server that refuses costs no training
         failed = asking_job.execute_in_process(instance=instance, resources={"home": home}, raise_on_error=False)
         assert not failed.success
@@ -118,9 +91,8 @@ def test_tracking_credentials_reach_only_the_server(home, server, monkeypatch, c
         ) as context:
             message = automation.failure_message(context.for_run_failure())
             automation.failed_runs(context.for_run_failure())
-    os.environ.pop("DAGSTER_HOME", None)
     assert set(shown) == {f"{USER}:{PASSWORD}"}
-    assert f"127.0.0.1:{port}" in message
+    assert host in message
     said = capfd.readouterr()
     for word in (USER, PASSWORD, "planted-webhook"):
         assert word not in message + said.out + said.err
@@ -128,9 +100,6 @@ def test_tracking_credentials_reach_only_the_server(home, server, monkeypatch, c
 
 
 def test_mlflow_links_have_no_credentials(clean_environment, monkeypatch):
-    for variable in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
-        monkeypatch.setenv(variable, "")
-        monkeypatch.delenv(variable)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"https://{USER}:p@mlflow.example.org/base")
     home = BertHome()
     assert home.run_page("12ab") == "https://mlflow.example.org/base/#/runs/12ab"

@@ -20,7 +20,7 @@ from bert_pipeline.errors import ConfigurationError, InputError
 from workflows.defs.data import dump_sites
 from workflows.lib.console import failure_sentence
 from workflows.lib.launchpad import asset_configs, launchpad_preset
-from workflows.lib.resources import DUMP_ASSETS, JOBS, BertHome, dump_partitions
+from workflows.lib.resources import DUMP_ASSETS, JOBS, BertHome, dump_partitions, read_own_tasks, task_partitions
 
 # --- conditions and freshness ---
 
@@ -103,6 +103,7 @@ STARTS = ("scratch", "champion")
 RETRAINING_SCHEDULE = "monthly_retraining"
 SITE_SENSOR = "new_dump_on_site"
 FOLDER_SENSOR = "new_dump_in_folder"
+TASK_SENSOR = "new_task_in_folder"
 AUTOMATION_SENSOR = "tasks_after_pretraining"
 
 DUMP_FILE = re.compile(r"(?P<wiki>[a-z][a-z_]*)-(?P<date>\d{8}|latest)-pages-articles.*\.xml(-p\d+p\d+)?(\.bz2|\.gz)?")
@@ -244,6 +245,27 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
         note = f"; files of {waiting} changed within the last {SETTLING_SECONDS:.0f} seconds" if waiting else ""
         return dg.SkipReason(f"no new dump in {folder}{note}")
     return request_runs(home, new)
+
+
+@dg.sensor(
+    name=TASK_SENSOR,
+    minimum_interval_seconds=60,
+    default_status=dg.DefaultSensorStatus.STOPPED,
+    description="Watches BERT_TASKS: a YAML file that describes a task makes it a partition, which "
+    "`tasks_after_pretraining` then fine-tunes on every dump that has a pre-trained model.",
+)
+def new_task_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
+    name = str(task_partitions.name)
+    known = context.instance.get_dynamic_partitions(name)
+    own = read_own_tasks(home.tasks)
+    for problem in own.problems.values():
+        context.log.warning(problem)
+    # A home of an earlier revision, whose tasks were no dynamic partition, lacks those of the paper too.
+    new = [task for task in home.task_names if task not in known]
+    if not new:
+        problems = "".join(f"; {problem}" for problem in own.problems.values())
+        return dg.SkipReason(f"no new task in {home.tasks or 'BERT_TASKS, which is not set'}{problems}")
+    return dg.SensorResult(dynamic_partitions_requests=[task_partitions.build_add_request(new)])
 
 
 tasks_after_pretraining = dg.AutomationConditionSensorDefinition(

@@ -35,6 +35,8 @@ from workflows.lib.resources import BertHome, dump_partitions, job_tags, sample_
 from workflows.lib.reuse import build_or_reuse, code_version
 
 OWNERS = ["team:data"]
+data_asset = functools.partial(dg.asset, owners=OWNERS, partitions_def=dump_partitions)
+"""`dg.asset` with the options that all assets of a dump's data share."""
 BEAM_OPTIONS = (
     list[str],
     Field(default=list(launchpad_preset().beam_options), description="Options of the Beam job, as after `--`."),
@@ -64,12 +66,10 @@ DumpLaunchpad: Any = config_class(
 )
 
 
-@dg.asset(
+@data_asset(
     group_name="corpus",
     kinds={"wikipedia", "bzip2"},
-    owners=OWNERS,
     tags=job_tags("dump"),
-    partitions_def=dump_partitions,
     code_version=DUMP_CODE,
     retry_policy=dg.RetryPolicy(max_retries=2, delay=30, backoff=dg.Backoff.EXPONENTIAL),
 )
@@ -129,9 +129,7 @@ def _generate(
         return generate_sample(directory, seed=seed, num_articles=config.num_articles)
 
     settings = {"seed": seed, **to_mapping(config)}
-    return build_or_reuse(
-        directory, "sample", build, code_version=SAMPLE_CODE, settings=settings, inputs={}, log=context.log.info
-    )
+    return build_or_reuse(directory, "sample", build, code_version=SAMPLE_CODE, settings=settings, log=context.log.info)
 
 
 def published_dump(name: str) -> tuple[str, str]:
@@ -162,9 +160,7 @@ def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionC
 
     # No code version: a published dump does not depend on our code.
     settings = {"wiki": wiki, "date": date}
-    return build_or_reuse(
-        directory, "dump", build, code_version=None, settings=settings, inputs={}, log=context.log.info
-    )
+    return build_or_reuse(directory, "dump", build, settings=settings, log=context.log.info)
 
 
 def dump_sites() -> tuple[str, ...]:
@@ -184,13 +180,11 @@ CorpusLaunchpad: Any = config_class(
 )
 
 
-@dg.asset(
+@data_asset(
     deps=[dump],
     group_name="corpus",
     kinds={"beam", "parquet"},
-    owners=OWNERS,
     tags=job_tags("corpus"),
-    partitions_def=dump_partitions,
     code_version=CORPUS_CODE,
 )
 def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: BertHome) -> dg.MaterializeResult[None]:
@@ -248,13 +242,11 @@ VocabularyLaunchpad: Any = config_class(
 )
 
 
-@dg.asset(
+@data_asset(
     deps=[corpus],
     group_name="vocabulary",
     kinds={"beam", "tokenizers"},
-    owners=OWNERS,
     tags=job_tags("vocabulary"),
-    partitions_def=dump_partitions,
     code_version=VOCABULARY_CODE,
 )
 def vocabulary(
@@ -328,7 +320,6 @@ def _copy_vocabulary(context: dg.AssetExecutionContext, model: str, directory: P
         directory,
         "vocabulary",
         build,
-        code_version=None,
         settings=configuration,
         inputs={"vocabulary": tokenizer.sha256},
         log=context.log.info,
@@ -368,13 +359,11 @@ InstancesLaunchpad: Any = config_class(
 )
 
 
-@dg.asset(
+@data_asset(
     deps=[corpus, vocabulary],
     group_name="instances",
     kinds={"beam", "parquet"},
-    owners=OWNERS,
     tags=job_tags("instances"),
-    partitions_def=dump_partitions,
     code_version=INSTANCES_CODE,
 )
 def instances(

@@ -12,7 +12,9 @@ from pydantic import Field
 from bert_model.presets import TaskRunsConfig
 from bert_model.training.metrics_log import mlflow_run_id
 from bert_pipeline.configuration import to_mapping
+from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing, write_text_durably
+from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.automation import AFTER_CANDIDATE, AFTER_INPUTS
 from workflows.defs.data import OWNERS as DATA_OWNERS
 from workflows.defs.data import dump
@@ -29,7 +31,15 @@ from workflows.lib.metadata import (
     shortened,
     table,
 )
-from workflows.lib.resources import BertHome, dump_and_task, dump_label, dump_task_partitions, job_tags, sample_seed
+from workflows.lib.resources import (
+    TASK_NAMES,
+    BertHome,
+    dump_and_task,
+    dump_label,
+    dump_task_partitions,
+    job_tags,
+    sample_seed,
+)
 from workflows.lib.reuse import build_or_reuse, code_version
 
 if TYPE_CHECKING:
@@ -69,26 +79,18 @@ class TaskDataLaunchpad(dg.Config):
 def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home: BertHome) -> Any:
     """A task's training and dev examples, read from its official files and identified by their hashes.
 
-    The files of a generated sample are part of the sample; others are in the configured folders. A task without files
-    is skipped by name: nothing downstream of it runs, and the report says why.
+    The files of a generated sample are part of the sample; others are in the configured folders. An own task is
+    described by a YAML file in BERT_TASKS, with its files in the same folder. A task without files is skipped by name:
+    nothing downstream of it runs, and the report says why.
     """
-    from bert_pipeline.tasks.task import get_task, load_task_data, missing_task_data
+    from bert_pipeline.tasks.task import load_task_data
 
     name, task_name = dump_and_task(context.partition_key)
     directory = home.task_data(name, task_name)
     with as_dagster_failures():
-        task = get_task(task_name)
-        # The folder of the launchpad, else BERT_TASKS, else the files that are part of a generated sample.
-        folder = getattr(config, SUITES.get(task.reader, "glue")) or home.tasks
-        path = Path(folder) if folder else None
-        if path is None and sample_seed(name) is not None:
-            path = home.dump(name)
-        if path is None:
-            reason = f"no folder is given for {task.title}, and BERT_TASKS is not set"
-        else:
-            reason = missing_task_data(task, path, config.dev_fraction)
+        task, path, reason = _find_task(config, home, name, task_name)
         # Published as skipped, for the report to name; nothing is materialized, so nothing downstream runs.
-        if reason or path is None:
+        if reason or task is None or path is None:
             with publishing(directory, kind="skipped_task", configuration={"task": task_name}, inputs={}) as draft:
                 draft.counts = {"reason": reason}
             context.log.warning(f"skipped: {task_name}: {reason}")
@@ -101,7 +103,7 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
 
         # The examples stay in their files, which the artifact names by path and hash.
         data = load_task_data(task, path, config.dev_fraction)
-        manifest = _publish_task_data(directory, task_name, path, config.dev_fraction, data)
+        manifest = _publish_task_data(directory, path, config.dev_fraction, data)
     sizes = ", ".join(f"{len(examples):,} {split}" for split, examples in {"train": data.train, **data.dev}.items())
     context.log.info(f"{task.title}: {sizes}{' (own split)' if data.own_split else ''}")
     for note in data.notes():
@@ -116,8 +118,28 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
     yield materialization(manifest.sha256, metadata)
 
 
-def _publish_task_data(directory: Path, task_name: str, path: Path, dev_fraction: float, data: Any) -> Manifest:
+def _find_task(config: TaskDataLaunchpad, home: BertHome, dump: str, name: str) -> tuple[Task | None, Path | None, str]:
+    """Return a task, the folder of its files, and why it is skipped; "" if both are there."""
+    from bert_pipeline.tasks.task import missing_task_data
+
+    try:
+        task = home.task(name)
+    except UsageError as error:
+        return None, None, str(error)
+    # An own task's files are below the folder of its YAML file, whatever folder the launchpad names for the suites.
+    folder = (getattr(config, SUITES.get(task.reader, "glue")) if name in TASK_NAMES else "") or home.tasks
+    path = Path(folder) if folder else None
+    if path is None and sample_seed(dump) is not None:
+        path = home.dump(dump)
+    if path is None:
+        return task, None, f"no folder is given for {task.title}, and BERT_TASKS is not set"
+    return task, path, missing_task_data(task, path, config.dev_fraction)
+
+
+def _publish_task_data(directory: Path, path: Path, dev_fraction: float, data: Any) -> Manifest:
     """Publish paths, hashes and counts of a task's files; the examples themselves are not copied."""
+    task: Task = data.task
+    description = {} if task.name in TASK_NAMES else {"description": to_mapping(task)}
     # Counts of classes or endings, for the UI; spans and tags have no such table.
     labels = Counter(
         str(example.label) for example in data.train if isinstance(getattr(example, "label", None), (str, int))
@@ -125,7 +147,7 @@ def _publish_task_data(directory: Path, task_name: str, path: Path, dev_fraction
     with publishing(
         directory,
         kind="task_data",
-        configuration={"task": task_name, "dev_fraction": dev_fraction if data.own_split else 0.0},
+        configuration={"task": task.name, "dev_fraction": dev_fraction if data.own_split else 0.0, **description},
         inputs={name: {"name": name, "sha256": digest} for name, digest in sorted(data.sha256.items())},
     ) as draft:
         draft.counts = {

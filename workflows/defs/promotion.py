@@ -110,7 +110,8 @@ def registered_task_model(
 def _register(
     context: dg.AssetExecutionContext, licence: str, home: BertHome, dump: str, task: str | None = None
 ) -> Any:
-    """Register the pre-trained model of a dump, or with `task` its fine-tuned one."""
+    """Register the pre-trained model of a dump, or with `task` its fine-tuned one, and write its README.md."""
+    from bert_model.registry.model_card import write_readme
     from bert_model.registry.operations import register
 
     home.apply_environment()
@@ -123,6 +124,7 @@ def _register(
     directory = home.finetuning(dump, task) if task else pretrained
     curves = None if task else training_picture(pretrained, dump)
     version = register(directory, registered_name(pretrained, task), tags=tags, curves=curves)
+    write_readme(directory, tags)
     context.log.info(f"{version.name} version {version.version}: {', '.join(version.aliases) or 'no alias'}")
     return version
 
@@ -137,7 +139,9 @@ def _version_metadata(version: Any, home: BertHome) -> dict[str, Any]:
         "card": dg.MetadataValue.md(version.description),
         "lineage": dg.MetadataValue.json({k: v for k, v in version.tags.items() if len(v) <= 200}),
     }
-    if version.tags.get("score"):
+    if version.scores:
+        metadata |= {"metric": version.scores[0].metric, "score": version.scores[0].mean}
+    elif version.tags.get("score"):
         metadata |= {"metric": version.tags["metric"], "score": float(version.tags["score"])}
     return metadata
 

@@ -1,4 +1,4 @@
-"""Dagster's instance below BERT_HOME: its settings, its dump partitions, and runs that lost their process."""
+"""Dagster's instance below BERT_HOME: its settings, its partitions, and runs that lost their process."""
 
 import json
 import os
@@ -8,7 +8,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from workflows.lib.resources import DEFAULT_DUMP, HOME_VARIABLE, BertHome, checked_dump_name, dump_partitions
+from workflows.lib.resources import (
+    DEFAULT_DUMP,
+    HOME_VARIABLE,
+    BertHome,
+    checked_dump_name,
+    dump_partitions,
+    task_partitions,
+)
 
 DAGSTER_HOME_VARIABLE = "DAGSTER_HOME"
 PROCESS_TAG = "bert/process"
@@ -50,7 +57,7 @@ def dagster_directory(home: BertHome) -> Path:
 
 
 def open_instance(home: BertHome | None = None, *, dumps: tuple[str, ...] = (DEFAULT_DUMP,)) -> dg.DagsterInstance:
-    """Open the persistent instance of a home, created if missing, with each of `dumps` as a partition."""
+    """Open the persistent instance of a home, created if missing, with partitions for `dumps` and for every task."""
     home = home or BertHome()
     dagster_home = dagster_directory(home)
     for directory in (home.path, dagster_home):
@@ -62,16 +69,19 @@ def open_instance(home: BertHome | None = None, *, dumps: tuple[str, ...] = (DEF
     if not settings.exists():
         settings.write_text(DAGSTER_YAML, encoding="utf-8")
     instance = dg.DagsterInstance.get()
-    add_dumps(instance, dumps)
+    add_partitions(instance, dump_partitions, [checked_dump_name(dump) for dump in dumps])
+    add_partitions(instance, task_partitions, home.task_names)
     return instance
 
 
-def add_dumps(instance: dg.DagsterInstance, dumps: Sequence[str]) -> None:
-    """Add the dump partitions that are missing."""
-    known = instance.get_dynamic_partitions(str(dump_partitions.name))
-    missing = [dump for dump in dict.fromkeys(dumps) if checked_dump_name(dump) not in known]
+def add_partitions(
+    instance: dg.DagsterInstance, definition: dg.DynamicPartitionsDefinition, names: Sequence[str]
+) -> None:
+    """Add the partitions that are missing."""
+    known = instance.get_dynamic_partitions(str(definition.name))
+    missing = [name for name in dict.fromkeys(names) if name not in known]
     if missing:
-        instance.add_dynamic_partitions(str(dump_partitions.name), missing)
+        instance.add_dynamic_partitions(str(definition.name), missing)
 
 
 def process_mark(process_id: int | None = None) -> str:

@@ -7,8 +7,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import load_manifest
+from bert_pipeline.tasks.catalogue import Task
 from workflows.lib.resources import BertHome, sample_seed
 from workflows.lib.reuse import ROOT, packages_version
 
@@ -39,8 +41,11 @@ def load_published_task(home: BertHome, dump: str, task: str) -> Any:
 
     manifest = load_manifest(home.task_data(dump, task), kind="task_data")
     source = json.loads((manifest.path / TASK_SOURCE_NAME).read_text(encoding="utf-8"))
-    # The files are not copied, so they are read again and must still be the same.
-    data = load_task_data(task, source["path"], source["dev_fraction"])
+    # The files are not copied, so they are read again and must still be the same. An own task is read as it was
+    # described then: its YAML file may have changed, or be gone.
+    described = manifest.configuration.get("description")
+    found: str | Task = from_mapping(Task, described, where=str(manifest.path)) if described else task
+    data = load_task_data(found, source["path"], source["dev_fraction"])
     expected = {name: entry["sha256"] for name, entry in manifest.inputs.items()}
     if data.sha256 != expected:
         changed = sorted(name for name in expected | data.sha256 if expected.get(name) != data.sha256.get(name))

@@ -13,7 +13,7 @@ from typing import Any
 from bert_pipeline.errors import ArtifactError, BertError
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from workflows.lib.metadata import score_bars, training_curves
-from workflows.lib.resources import TASK_NAMES, BertHome, dump_label, sample_seed
+from workflows.lib.resources import BertHome, dump_label, sample_seed
 
 REPORT_NAME = "report.md"
 TABLE_NAME = "results.csv"
@@ -50,7 +50,7 @@ class Results:
 
     dump: str
     rows: tuple[dict[str, Any], ...]
-    """One for each task that was run, in the order of TASK_NAMES."""
+    """One for each task that was run: those of the paper in its order, then own ones."""
     skipped: dict[str, str]
     """Task -> why it was not run."""
     inputs: dict[str, dict[str, str]]
@@ -97,7 +97,7 @@ def collect_results(home: BertHome, dump: str, model_sha256: str) -> Results:
     rows: list[dict[str, Any]] = []
     skipped: dict[str, str] = {}
     inputs: dict[str, dict[str, str]] = {}
-    for task in TASK_NAMES:
+    for task in home.tasks_of(dump):
         directory = home.finetuning(dump, task)
         reason = _reason_skipped(home.task_data(dump, task))
         # Without data, or not fine-tuned so far: the report names which.

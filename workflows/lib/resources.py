@@ -6,12 +6,14 @@ import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 
 from bert_model.training.metrics_log import credentials_apart
-from bert_pipeline.errors import ArtifactError, UsageError, suggest
+from bert_pipeline.errors import ArtifactError, BertError, UsageError, suggest
+from bert_pipeline.tasks.catalogue import NAME_PATTERN, Task
+from bert_pipeline.tasks.task import get_task
 
 # --- partitions ---
 
@@ -31,7 +33,7 @@ TASK_NAMES = (
     "ner",
     "ner_features",
 )
-"""Every task of the paper, in the order of its tables."""
+"""Every task of the paper, in the order of its tables. Tasks of YAML files in BERT_TASKS follow them by name."""
 
 DEFAULT_DUMP = "samplewiki-1"
 """The generated sample encyclopedia: the partition that needs no file and no network."""
@@ -40,7 +42,7 @@ SAMPLE_DUMP = re.compile(r"samplewiki-(\d{1,9})")
 _DUMP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 dump_partitions = dg.DynamicPartitionsDefinition(name="dump")
-task_partitions = dg.StaticPartitionsDefinition(list(TASK_NAMES))
+task_partitions = dg.DynamicPartitionsDefinition(name="task")
 dump_task_partitions = dg.MultiPartitionsDefinition({"dump": dump_partitions, "task": task_partitions})
 
 
@@ -75,12 +77,43 @@ def dump_and_task(partition_key: str) -> tuple[str, str]:
     return dimensions["dump"], dimensions["task"]
 
 
-def checked_tasks(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the task names in the order of TASK_NAMES; UsageError for an unknown one."""
+def checked_tasks(names: Sequence[str], known: Sequence[str] = TASK_NAMES) -> tuple[str, ...]:
+    """Return the task names in the order of the known ones; UsageError for an unknown one."""
     for name in names:
-        if name not in TASK_NAMES:
-            raise UsageError(f"task {name!r} is not known{suggest(name, TASK_NAMES)}")
-    return tuple(name for name in TASK_NAMES if name in names)
+        if name not in known:
+            raise UsageError(f"task {name!r} is not known{suggest(name, known)}")
+    return tuple(name for name in known if name in names)
+
+
+def checked_task_name(name: str) -> str:
+    """Return `name` if it can name a task, and so a directory; UsageError otherwise."""
+    if not NAME_PATTERN.fullmatch(name):
+        raise UsageError(f"task {name!r} is not known: expected small letters, digits and underscores")
+    return name
+
+
+class OwnTasks(NamedTuple):
+    """The tasks that the YAML files of a folder describe."""
+
+    tasks: dict[str, Task]
+    """Task name -> task."""
+    problems: dict[str, str]
+    """Name of a file that describes no task -> why."""
+
+
+def read_own_tasks(folder: Path | None) -> OwnTasks:
+    """Read the tasks of a folder's YAML files. A file that describes none does not keep the others from being read."""
+    tasks: dict[str, Task] = {}
+    problems: dict[str, str] = {}
+    for path in sorted(folder.glob("*.y*ml")) if folder is not None else []:
+        try:
+            task = get_task(str(path))
+            if task.name in TASK_NAMES or task.name in tasks:
+                raise UsageError(f"{path}: the name {task.name!r} is taken by another task; give it one of its own")
+            tasks[task.name] = task
+        except BertError as error:
+            problems[path.name] = str(error)
+    return OwnTasks(tasks, problems)
 
 
 # --- stages and jobs ---
@@ -181,9 +214,30 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     @property
     def tasks(self) -> Path | None:
-        """Default folder of the task files (glue/, squad/, swag/, ner/): BERT_TASKS."""
+        """Default folder of the task files (glue/, squad/, swag/, ner/), and of own tasks' YAML files: BERT_TASKS."""
         folder = os.environ.get(TASKS_VARIABLE)
         return Path(folder).resolve() if folder else None
+
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """The tasks of the paper and those of BERT_TASKS."""
+        return (*TASK_NAMES, *sorted(read_own_tasks(self.tasks).tasks))
+
+    def task(self, name: str) -> Task:
+        """Return a task of the paper or of BERT_TASKS; UsageError names the file that would describe it."""
+        if name in TASK_NAMES:
+            return get_task(name)
+        own = read_own_tasks(self.tasks)
+        if name not in own.tasks:
+            where = f"in {self.tasks} describes it" if self.tasks else f"describes it, for {TASKS_VARIABLE} is not set"
+            raise UsageError("; ".join([f"task {name!r}: no YAML file {where}", *own.problems.values()]))
+        return own.tasks[name]
+
+    def tasks_of(self, dump: str) -> tuple[str, ...]:
+        """Return the tasks of the paper and, by name, all others that exist or have results on a dump."""
+        folders = (folder for folder in self.task_data(dump, TASK_NAMES[0]).parent.glob("*") if folder.is_dir())
+        others = {folder.name for folder in folders if NAME_PATTERN.fullmatch(folder.name)} | {*self.task_names}
+        return (*TASK_NAMES, *sorted(others - {*TASK_NAMES}))
 
     @property
     def dumps(self) -> Path:
@@ -236,10 +290,10 @@ class BertHome(dg.ConfigurableResource[Any]):
         return self.pretraining(dump, training) / "model"
 
     def task_data(self, dump: str, task: str) -> Path:
-        return self.of_dump(dump) / "task_data" / checked_tasks([task])[0]
+        return self.of_dump(dump) / "task_data" / checked_task_name(task)
 
     def finetuning(self, dump: str, task: str) -> Path:
-        return self.of_dump(dump) / "finetuning" / checked_tasks([task])[0]
+        return self.of_dump(dump) / "finetuning" / checked_task_name(task)
 
     def run_log(self, dump: str) -> Path:
         """Return the file that `workflows.run` writes every message to."""
@@ -250,10 +304,10 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     def prediction_inputs(self, task: str) -> Path:
         """Return the folder of the default inputs of `predictions`."""
-        return self.path / "inputs" / checked_tasks([task])[0]
+        return self.path / "inputs" / checked_task_name(task)
 
     def predictions(self, task: str) -> Path:
-        return self.path / "predictions" / checked_tasks([task])[0]
+        return self.path / "predictions" / checked_task_name(task)
 
     def log_report(
         self, *, run_name: str, tags: Mapping[str, str], metrics: Mapping[str, float], directory: Path

@@ -11,6 +11,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bert_pipeline.errors import BertError
@@ -118,14 +119,14 @@ def build_or_reuse(
     kind: str,
     build: Callable[[], Manifest],
     *,
-    code_version: str | None,
+    code_version: str | None = None,
     settings: Mapping[str, Any],
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, Any] = MappingProxyType({}),
     log: Callable[[str], object],
 ) -> Manifest:
     """Return the artifact in `directory` if it is intact and code, settings and inputs are the same; else build it.
 
-    `inputs` maps names to content hashes. `code_version` is None where the result does not depend on our code.
+    `inputs` maps names to content hashes. There is no `code_version` where the result does not depend on our code.
     """
     build_key = {"code_version": code_version, "settings": dict(settings), "inputs": dict(inputs)}
     key_sha256 = content_sha256(build_key)

@@ -178,13 +178,20 @@ def test_custom_task_is_fine_tuned_predicted_and_scored(write, empty_store, tmp_
     assert main(["predict", "task.yaml", "--model", "out", "--input", "in.txt", "--output", "answers.jsonl"]) == 0
     answer = json.loads((tmp_path / "answers.jsonl").read_text())
     assert {key: answer[key] for key in expected} == expected
+    # The model describes the task, so its name is enough; and it can be registered.
+    assert main(["predict", NAME, "--model", "out", "--input", "in.txt", "--output", "by-name.jsonl"]) == 0
+    assert (tmp_path / "by-name.jsonl").read_text() == (tmp_path / "answers.jsonl").read_text()
+    assert main(["register", "out", "--name", "bert-mine"]) == 0
 
     (data,) = description.get("dev_files", {"dev": "dev.tsv"}).values()
     suffix = "json" if description["kind"] == "span" else "jsonl"
-    capsys.readouterr()
-    score = ["score", "task.yaml", "--data", f"mine/{data}", "--predictions", f"out/predictions/dev.{suffix}"]
-    assert main(score) == 0
-    assert json.loads(capsys.readouterr().out)[description["main_metric"]] == pytest.approx(entry["mean"], abs=1e-5)
+    predict = ["predict", "task.yaml", "--model", "out", "--input", f"mine/{data}", "--output", "answers.jsonl"]
+    assert main(predict) == 0
+    for predictions in (f"out/predictions/dev.{suffix}", "answers.jsonl"):
+        capsys.readouterr()
+        assert main(["score", "task.yaml", "--data", f"mine/{data}", "--predictions", predictions]) == 0
+        score = json.loads(capsys.readouterr().out)[description["main_metric"]]
+        assert score == pytest.approx(entry["mean"], abs=1e-4)
 
 
 def test_class_weights_give_torchs_weighted_means():

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import shutil
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -507,6 +508,24 @@ def test_bad_row_of_a_task_file_is_set_aside(models, tmp_path):
     assert ids == ["5", "7"]
 
 
+@pytest.mark.parametrize(
+    ("task", "row"),
+    [
+        ("ner", {"text": "Anna \ud83d"}),
+        ("mnli", {"text": "a", "text_b": "\udc00"}),
+        ("mnli", {"premise": "a \ud83d", "hypothesis": "b"}),
+        ("swag", {"context": "a", "endings": ["b", "\ud83d"]}),
+        ("ner", {"words": ["Anna", "\ud83d"]}),
+    ],
+)
+def test_half_of_an_emoji_is_a_bad_row(task, row, models, tmp_path):
+    good = {key: ["a", "b"] if isinstance(value, list) else "a" for key, value in row.items()}
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(item) + "\n" for item in (good, row, good)))
+    counts = predict(task, [models[task]], str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"))
+    assert (counts.answers, counts.rejected) == (2, 1)
+    assert "has half of a surrogate pair" in (tmp_path / "out.jsonl.rejected.jsonl").read_text()
+
+
 def test_bad_rows_to_standard_output_are_said(models, monkeypatch, capsys, caplog):
     monkeypatch.setattr("sys.stdin", io.StringIO("a film\ta song\nonly one\n"))
     assert predict("mnli", [models["mnli"]]).rejected == 1
@@ -564,7 +583,10 @@ def test_truncated_inputs_are_counted_and_said(task, models, tmp_path, caplog):
 class _Echo:
     """A predictor that answers at once."""
 
-    form, data_task = "text", None
+    form = "text"
+
+    def __init__(self, data_task=None):
+        self.data_task = data_task
 
     def answer(self, inputs):
         return [{"id": item["id"], "prediction": item["text"]} for item in inputs]
@@ -582,6 +604,19 @@ def test_input_is_read_as_answers_are_written(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", lines())
     assert answer_file(_Echo(), "-", "-").answers == 5000
     assert max(unanswered) <= 2 * 512 + 1
+
+
+def test_memory_does_not_grow_with_a_task_file(tmp_path):
+    peaks = []
+    for number_of_rows in (1_500, 9_000):
+        rows = "".join(f"{number}\tthe film number {number}\n" for number in range(number_of_rows))
+        (tmp_path / "test.tsv").write_text("index\tsentence\n" + rows)
+        tracemalloc.start()
+        counts = answer_file(_Echo(get_task("sst2")), str(tmp_path / "test.tsv"), str(tmp_path / "out.jsonl"))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert counts.answers == number_of_rows
+    assert peaks[1] < 1.3 * peaks[0]
 
 
 def test_conll_documents_are_read_one_chunk_at_a_time(tmp_path):

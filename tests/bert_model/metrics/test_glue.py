@@ -5,6 +5,8 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.stats
 import sklearn.metrics
@@ -49,6 +51,7 @@ def test_multilabel_metrics_equal_scikit_learn(seed):
 def test_exact_match_counts_whole_questions():
     ids = ["0-0-0", "0-0-1", "0-1-0", "1-0-0", "1-0-1"]
     assert glue.grouped_exact_match(ids, "11010", "11011") == pytest.approx(100 * 2 / 3)
+    assert glue.grouped_exact_match(["0", "1"], "11", "10") == 50.0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -203,3 +206,19 @@ def test_metrics_load_with_numpy_alone():
 
 def test_correlation_of_tiny_differences_is_finite():
     assert math.isfinite(glue.pearson([1.0, 1.0 + 1e-16, 2.0], [1e-300, 2e-300, 3e-300]))
+
+
+def test_saved_dataset_and_parquet_of_the_hub_are_scored(tmp_path):
+    table = pa.table({"sentence": ["a", "b"], "label": [1, 0], "idx": [7, 5]})
+    pq.write_table(table, tmp_path / "validation.parquet")
+    (tmp_path / "saved").mkdir()
+    with (
+        pa.OSFile(str(tmp_path / "saved" / "data.arrow"), "wb") as stream,
+        pa.ipc.new_stream(stream, table.schema) as writer,
+    ):
+        writer.write_table(table)
+    (tmp_path / "saved" / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
+    (tmp_path / "p").write_text('{"id": "5", "prediction": "0"}\n{"id": "7", "prediction": "0"}\n')
+    results = [score_files("sst2", tmp_path / name, tmp_path / "p") for name in ("validation.parquet", "saved")]
+    assert [result["accuracy"] for result in results] == [50.0, 50.0]
+    assert all(len(result["data_sha256"]) == 64 for result in results)

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from instances_fixture import write_instances
+from processes import free_port
 from small_training import configuration, train_events
 from two_ranks import run_pretraining, run_ranks
 
@@ -147,12 +147,6 @@ def agent(settings: Path, output: Path, *, nodes: int, ranks: int, port: int) ->
         text=True,
         start_new_session=True,
     )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def process_tree(root: int) -> list[int]:

@@ -14,7 +14,7 @@ import torch
 import yaml
 from instances_fixture import make_tokenizer, write_instances
 from safetensors.torch import load_file
-from small_training import SMALL_MODEL, configuration, train_events
+from small_training import SMALL_MODEL, configuration, read_events, train_events
 from two_ranks import run_pretraining
 
 from bert_model.model.bert import BertForPreTraining
@@ -81,8 +81,7 @@ def test_damaged_newest_checkpoints_are_skipped_on_resume(
     assert codes == [0, 0]
     assert "checkpoint of step 13 is skipped" in warnings
     assert "checkpoint of step 12 is skipped" in warnings
-    resumed = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines() if '"resume"' in line]
-    assert [event["step"] for event in resumed] == [9]
+    assert [event["step"] for event in read_events(output) if event["event"] == "resume"] == [9]
     assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
 
 
@@ -141,8 +140,8 @@ def test_resume_keeps_the_kernels_of_the_checkpoint(
     assert result.status == "preempted"
     monkeypatch.setattr("bert_model.pretraining.run.onednn_choice", lambda *_, **__: [[32, 64]])  # of a busier minute
     pretrain(single(data), stopped, resume=True, experiment="", device="cpu")
-    events = [json.loads(line) for line in (stopped / "metrics.jsonl").read_text().splitlines()]
-    assert [event["onednn"] for event in events if event["event"] in ("start", "resume")] == [shapes, shapes]
+    starts = [event for event in read_events(stopped) if event["event"] in ("start", "resume")]
+    assert [event["onednn"] for event in starts] == [shapes, shapes]
     assert train_events(stopped) == train_events(whole)
     assert load_manifest(stopped / "model").sha256 == load_manifest(whole / "model").sha256
 
@@ -162,7 +161,7 @@ def test_resume_on_another_processor_rechooses_kernels_and_warns(
 
 
 def test_every_step_logs_losses_rates_and_utilization(undisturbed: Path) -> None:
-    events = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
+    events = read_events(undisturbed)
     assert events[0]["event"] == "start"
     assert events[0]["matrix_product_rate"] > 1e9
     steps = [event for event in events if event["event"] == "train"]
@@ -258,9 +257,8 @@ def test_non_finite_loss_stops_before_the_update(
         pretrain(config, tmp_path / "training", experiment="", device="cpu")
     weights = load_file(tmp_path / "training" / "checkpoints" / "step-00000004" / "model.safetensors")
     assert all(torch.isfinite(tensor).all() for tensor in weights.values())
-    events = [json.loads(line) for line in (tmp_path / "training" / "metrics.jsonl").read_text().splitlines()]
-    assert events[-1]["event"] == "end"
-    assert events[-1]["status"] == "failed"
+    end = read_events(tmp_path / "training")[-1]
+    assert (end["event"], end["status"]) == ("end", "failed")
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "tfrecord"])
@@ -330,6 +328,8 @@ def test_from_option_continues_a_hub_model_of_another_architecture(
     continued = load_file(tmp_path / "more" / "model" / "model.safetensors")
     for name, parameter in theirs.named_parameters():
         assert torch.equal(continued[name], parameter), name
+    readme = (tmp_path / "more" / "model" / "README.md").read_text()
+    assert "library_name: transformers\npipeline_tag: fill-mask\n" in readme
     restored = [*options, "--from", str(foreign), "--optimizer-state", "restored", "--resume", *assignments]
     assert main(restored) == 2
     assert main([*options, "--optimizer-state", "fresh"]) == 2

@@ -1,5 +1,6 @@
 """Only a better, sound and intact version becomes champion; foreign names and files are refused."""
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ from bert_model.registry import artifacts, operations
 from bert_model.registry.model_card import card_problem, description_of
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
+from bert_model.registry.versions import RegisteredVersion, TaskScore, tags_of
 from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 
@@ -112,6 +114,84 @@ def test_command_line_sets_gates_and_dry_run_prints_the_table(home, trained, cap
     assert "champion" not in aliases_of(name)
     assert main(["promote", name, "marginn=1"]) == 2
     assert "did you mean 'margin'" in capsys.readouterr().err
+
+
+def write_rows(path, texts):
+    rows = [f"{text}\t{index % 2}\n" for index, text in enumerate(texts)]
+    path.write_text("sentence\tlabel\n" + "".join(rows))
+
+
+def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, capsys):
+    (tmp_path / "SST-2").mkdir()
+    adjectives = (tiny_tasks.BAD, tiny_tasks.GOOD)
+    words = [f"the {tiny_tasks.NOUNS[index % 4]} was {adjectives[index % 2][index // 4]} ." for index in range(16)]
+    write_rows(tmp_path / "SST-2" / "train.tsv", words)
+    write_rows(tmp_path / "SST-2" / "dev.tsv", words[:7])
+    shape = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512}
+    model = tiny_tasks.make_model(tmp_path / "tiny", **shape)
+    finetune_words = f"finetune sst2 --data {tmp_path} --model {model} --output {tmp_path / 'out'} --workers 0"
+    settings = ["max_seq_length=32", "learning_rates=[1e-3]", "batch_sizes=[8]", "epochs=[15]", "seeds=[1,2]"]
+    assert main([*finetune_words.split(), *settings]) == 0
+    assert (tmp_path / "out" / "README.md").is_file()
+    entry = json.loads((tmp_path / "out" / "results.json").read_text())["metrics"]["sst2/dev/accuracy"]
+
+    capsys.readouterr()
+    assert main(["register", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "bert-tiny-sst2 version 1 is candidate\n"
+    assert "names no licence" in printed.err
+    assert main(["promote", "bert-tiny-sst2", "--dry-run"]) == 1
+    assert main(["register", str(tmp_path / "out"), "--licence", "apache-2.0"]) == 0  # the same version, licensed
+    (version,) = operations.list_models("bert-tiny-sst2")
+    assert version.licence == "apache-2.0"
+    assert "Weights: apache-2.0." in stored_beside(home, version, "model_card.md").read_text()
+    assert "Weights: apache-2.0." in version.description
+    assert float(version.tags["score"]) == entry["mean"]
+    assert float(version.tags["score_sd"]) == entry["sd"]
+    capsys.readouterr()
+    assert main(["models"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("bert-tiny-sst2 ")]
+    assert f"  {entry['mean']:.2f} ± {entry['sd']:.2f} (2) " in row
+    assert main(["promote", "bert-tiny-sst2"]) == 0
+    (tmp_path / "in.txt").write_text("the film was lovely .\n")
+    answer = ["--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "answers.jsonl")]
+    assert main(["predict", "sst2", "--model", "models:/bert-tiny-sst2@champion", *answer]) == 0
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 1
+
+
+def test_score_tag_is_the_mean_and_not_the_best_seed(trained, tmp_path):
+    shutil.copytree(trained / "weak", tmp_path / "copy")
+    results = json.loads((tmp_path / "copy" / "results.json").read_text())
+    facts = json.loads((tmp_path / "copy" / "task.json").read_text())
+    results["metrics"]["stsb/dev/spearman"] |= {"mean": 32.7, "sd": 18.9, "values": [50.3, 34.9, 12.9]}
+    facts["scores"]["stsb/dev/spearman"] = 50.3
+    (tmp_path / "copy" / "results.json").write_text(json.dumps(results))
+    (tmp_path / "copy" / "task.json").write_text(json.dumps(facts))
+    tags = tags_of(dataclasses.replace(load_manifest(trained / "weak"), path=tmp_path / "copy"))
+    assert (tags["score"], tags["score_sd"], tags["score_of_weights"]) == ("32.7", "18.9", "50.3")
+    earlier = RegisteredVersion(
+        name="bert-tiny-stsb", version=1, tags=tags | {"score": "50.3"}, scores=(TaskScore.from_tags(1, tags),)
+    )
+    assert "32.70 ± 18.90 (3)" in operations.models_table([earlier])
+
+
+def test_model_of_no_presets_size_needs_a_name(home, trained, capsys):
+    assert main(["register", str(trained / "weak")]) == 2
+    assert "1 layers of width 32 with 2 heads are none of the sizes tiny, mini" in capsys.readouterr().err
+    assert main(["register", str(trained / "weak"), "--name", "bert-mine-stsb"]) == 0
+
+
+def test_score_on_a_generated_sample_has_no_figure_of_the_paper(home, trained, base, tmp_path):
+    version = register(trained / "weak", "bert-tiny-generated", generated_sample="true")  # of an earlier revision
+    assert "paper" not in version.tags
+    assert "paper" in register(trained / "weak", "bert-tiny-real").tags
+    data = dataclasses.replace(tiny_tasks.task_data("stsb"), generated=True)
+    with WorkerPool(num_workers=0) as pool:
+        finetune(data, base, tmp_path / "out", tiny_tasks.configuration(epochs=[1.0]), pool=pool, experiment="")
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["metrics"]["stsb/dev/spearman"]["paper"] is None
+    version = operations.register(tmp_path / "out", "bert-tiny-sample")
+    assert version.tags["generated_sample"] == "true"
+    assert "paper" not in version.tags
 
 
 def test_same_content_is_registered_once(home, trained):

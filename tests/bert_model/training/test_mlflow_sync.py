@@ -2,23 +2,24 @@
 
 import json
 import shutil
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from instances_fixture import make_tokenizer
+from processes import free_port
 
+from bert_model.finetuning.finetune import model_identity
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
-from bert_model.model.weights import save_model
+from bert_model.model.weights import load_model, save_model
 from bert_model.training import mlflow_sync
 from bert_model.training.mlflow_sync import Tracker, open_client
-from bert_pipeline.errors import BertError
-from bert_pipeline.manifest import publishing
+from bert_pipeline.errors import ArtifactError, BertError
+from bert_pipeline.manifest import load_manifest, publishing
 
-pytest.importorskip("mlflow")
+mlflow = pytest.importorskip("mlflow")
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +43,7 @@ def store(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 @pytest.fixture
 def down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The address of a server that does not run."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:hunter2@127.0.0.1:{port}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:hunter2@127.0.0.1:{free_port()}")
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(mlflow_sync, "RETRY_SECONDS", 0.05)
 
@@ -130,6 +128,20 @@ def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store: Any, tm
     files = {item.path for item in store.list_logged_model_artifacts(model.model_id)}
     assert files == {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "manifest.json"}
     assert history(store, run.run_id, "held_out/mlm_loss") == [(5, 2.5)]
+
+
+def test_copied_checkpoint_artifact_is_a_model_but_no_checkpoint(store: Any, tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path, 5)
+    with open_tracker(tmp_path / "run") as run:
+        run.log_checkpoint(checkpoint, 5, {"held_out/mlm_loss": 2.5})
+    model = store.get_logged_model(sync_state(tmp_path / "run")["models"]["5"])
+    copy = Path(mlflow.artifacts.download_artifacts(model.artifact_location, dst_path=str(tmp_path / "copy")))
+    manifest = load_manifest(copy, verify="sha256")
+    assert manifest.provenance["part_of"] == load_manifest(checkpoint).sha256
+    assert model_identity(copy)["content_sha256"] == manifest.sha256  # what fine-tuning checks first
+    load_model(BertForPreTraining, copy)
+    with pytest.raises(ArtifactError, match="expected a checkpoint"):
+        load_manifest(copy, kind="checkpoint")
 
 
 def test_checkpoint_without_upload_has_path_and_hash(store: Any, tmp_path: Path) -> None:

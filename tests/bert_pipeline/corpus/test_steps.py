@@ -17,7 +17,7 @@ from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.corpus.quality import describe_corpus
 from bert_pipeline.corpus.steps import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
-from bert_pipeline.manifest import load_manifest
+from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.wikipedia.preview import preview_article
 
 ONE = ("--workers", "1")
@@ -40,6 +40,12 @@ def write(path: Path, text: str | bytes) -> str:
     return str(path)
 
 
+def build(output: Path, *pages: str, **settings: Any) -> Manifest:
+    """Build a corpus from a dump of these pages, which is written above the corpus."""
+    dump = write(output.parents[1] / "d.xml", make_export(*pages))
+    return build_corpus([dump], output, CorpusConfig(**settings), ONE)
+
+
 @pytest.fixture
 def output(tmp_path: Path) -> Iterator[Path]:
     """The path of a corpus; the test fails if other files remain next to it."""
@@ -49,10 +55,9 @@ def output(tmp_path: Path) -> Iterator[Path]:
     assert [entry.name for entry in path.parent.iterdir()] in (["corpus"], [])
 
 
-def test_documents_carry_id_title_language_passages_and_split(tmp_path: Path, output: Path) -> None:
+def test_documents_carry_id_title_language_passages_and_split(output: Path) -> None:
     text = "One is here. Two is here.\n\n== H ==\nThree is here.&lt;ref&gt;x&lt;/ref&gt;"
-    dump = write(tmp_path / "d.xml", make_export(make_page(7, text, title="Tom &amp; Jerry"), make_page(8, article(8))))
-    manifest = build_corpus([dump], output, CorpusConfig(), ONE)
+    manifest = build(output, make_page(7, text, title="Tom &amp; Jerry"), make_page(8, article(8)))
     first, _ = documents_of(output)
     assert first.document_id == "testwiki:7"
     assert (first.title, first.language) == ("Tom & Jerry", "bg")
@@ -65,7 +70,7 @@ def test_documents_carry_id_title_language_passages_and_split(tmp_path: Path, ou
     assert manifest.files["documents-00000.parquet"]["rows"] == 2
 
 
-def test_pages_are_dropped_and_counted_by_reason(tmp_path: Path, output: Path) -> None:
+def test_pages_are_dropped_and_counted_by_reason(output: Path) -> None:
     pages = [
         make_page(1, article(1)),
         make_page(2, "#REDIRECT [[X]]", head='<ns>0</ns><redirect title="X" />'),
@@ -74,7 +79,7 @@ def test_pages_are_dropped_and_counted_by_reason(tmp_path: Path, output: Path) -
         make_page(5, "{{Infobox|a=b}}\n* only a list"),
         make_page(6, " "),
     ]
-    manifest = build_corpus([write(tmp_path / "d.xml", make_export(*pages))], output, CorpusConfig(), ONE)
+    manifest = build(output, *pages)
     assert manifest.counts["pages_read"] == 6
     assert manifest.counts["dropped"] == {
         "disambiguation": 1, "empty": 1, "namespace": 1, "no prose": 1, "redirect": 1
@@ -108,10 +113,9 @@ def test_every_article_without_output_is_listed_with_its_reason(tmp_path: Path, 
     assert "dropped.tsv" in manifest.files
 
 
-def test_sample_passages_are_whole_passages_of_different_documents(tmp_path: Path, output: Path) -> None:
+def test_sample_passages_are_whole_passages_of_different_documents(output: Path) -> None:
     pages = [make_page(number, f"One is {number}. Two is too.\n\nThree is {number}.") for number in range(1, 31)]
-    dump = write(tmp_path / "d.xml", make_export(*pages, make_page(99, article(99, words=90))))
-    manifest = build_corpus([dump], output, CorpusConfig(unit_bytes=2000, shard_bytes=200), ONE)
+    manifest = build(output, *pages, make_page(99, article(99, words=90)), unit_bytes=2000, shard_bytes=200)
     sample = manifest.counts["passages_sample"]
     assert len({entry["document_id"] for entry in sample}) == len(sample) == 10
     passages = {" ".join(passage) for document in documents_of(output) for passage in document.passages}
@@ -122,9 +126,9 @@ def test_sample_passages_are_whole_passages_of_different_documents(tmp_path: Pat
     assert sample[0]["passage"] in text
 
 
-def test_few_documents_give_several_sampled_passages(tmp_path: Path, output: Path) -> None:
+def test_few_documents_give_several_sampled_passages(output: Path) -> None:
     pages = [make_page(number, "\n\n".join(f"Part {part} is of {number}." for part in range(8))) for number in (1, 2)]
-    manifest = build_corpus([write(tmp_path / "d.xml", make_export(*pages))], output, CorpusConfig(), ONE)
+    manifest = build(output, *pages)
     sample = manifest.counts["passages_sample"]
     assert len({entry["passage"] for entry in sample}) == len(sample) == 10
     assert len({entry["document_id"] for entry in sample}) == 2
@@ -163,9 +167,9 @@ def test_repeated_batch_has_equal_bytes(tmp_path: Path) -> None:
     assert len(written) > 6
 
 
-def test_names_of_files_and_categories_come_from_the_dump(tmp_path: Path, output: Path) -> None:
+def test_names_of_files_and_categories_come_from_the_dump(output: Path) -> None:
     text = "Текст. [[Файл:A.jpg|мини|надпис [[тук]]]] [[Категория:X]] [[Файл]] остава. [[Image:B.png|thumb|caption]]"
-    build_corpus([write(tmp_path / "d.xml", make_export(make_page(1, text)))], output, CorpusConfig(), ONE)
+    build(output, make_page(1, text))
     assert documents_of(output)[0].sentences == ("Текст.", "Файл остава.")
 
 
@@ -219,40 +223,32 @@ def test_shard_holds_min_size_or_everything(tmp_path: Path) -> None:
     assert documents_of(tmp_path / "parts") == documents_of(tmp_path / "whole")
 
 
-def test_latest_revision_of_an_id_is_kept(tmp_path: Path, output: Path) -> None:
+def test_latest_revision_of_an_id_is_kept(output: Path) -> None:
     old = make_page(1, "Old text is here.").replace("<id>10</id>", "<id>5</id>")
     new = make_page(1, "New text is here.")
-    dump = write(tmp_path / "d.xml", make_export(new, make_page(2, article(2)), old))
-    manifest = build_corpus([dump], output, CorpusConfig(), ONE)
+    manifest = build(output, new, make_page(2, article(2)), old)
     assert [document.sentences[0] for document in documents_of(output)][0] == "New text is here."
     assert manifest.counts["dropped"] == {"same id": 1}
 
 
-def test_first_of_equal_texts_is_kept(tmp_path: Path, output: Path) -> None:
+def test_first_of_equal_texts_is_kept(output: Path) -> None:
     pages = [make_page(number, article(number % 10)) for number in range(1, 31)]
-    manifest = build_corpus(
-        [write(tmp_path / "d.xml", make_export(*pages))],
-        output,
-        CorpusConfig(unit_bytes=2000, held_out_per_mille=300),
-        ONE,
-    )
+    manifest = build(output, *pages, unit_bytes=2000, held_out_per_mille=300)
     documents = documents_of(output)
     assert [document.document_id for document in documents] == [f"testwiki:{number}" for number in range(1, 11)]
     assert manifest.counts["dropped"] == {"same text": 20}
     assert len({document.sentences for document in documents}) == 10
 
 
-def test_split_follows_the_hash_of_the_id(tmp_path: Path, output: Path) -> None:
-    dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
-    build_corpus([dump], output, CorpusConfig(held_out_per_mille=200), ONE)
+def test_split_follows_the_hash_of_the_id(output: Path) -> None:
+    build(output, *some_pages(40), held_out_per_mille=200)
     for document in documents_of(output):
         expected = "held_out" if id_hash(document.document_id) % 1000 < 200 else "train"
         assert document.split == expected
 
 
-def test_at_least_one_document_is_held_out(tmp_path: Path, output: Path) -> None:
-    dump = write(tmp_path / "d.xml", make_export(*some_pages(5)))
-    manifest = build_corpus([dump], output, CorpusConfig(), ONE)
+def test_at_least_one_document_is_held_out(output: Path) -> None:
+    manifest = build(output, *some_pages(5))
     assert (manifest.counts["documents_train"], manifest.counts["documents_held_out"]) == (4, 1)
 
 
@@ -301,10 +297,6 @@ def test_page_cut_off_is_counted(tmp_path: Path, output: Path) -> None:
     assert manifest.counts["documents"] == 2
     assert manifest.counts["dropped"] == {"cut off": 1}
     assert manifest.counts["broken_files"] == 1
-
-
-def cut_bz2(text: str) -> bytes:
-    return bz2.compress(text.encode(), compresslevel=1)[:-30]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Sentence pairs: invariants, and distributions against a plain reference algorithm."""
 
 import dataclasses
+import itertools
 import random
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from benchmarks.reference import ReferenceSettings, create_instances
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.pairs import (
     InstancesConfig,
@@ -44,41 +46,21 @@ def document_of(documents, token):
     return np.searchsorted(documents.document_offsets, sentence, side="right") - 1
 
 
-def reference_pairs(sentence_lengths, max_seq_length, short_seq_prob, rng):
-    """One pass of google's algorithm over all documents, token by token, with "random" never the document itself."""
-    starts, token = [], 0
-    for document in sentence_lengths:
-        starts.append([])
-        for length in document:
-            starts[-1].append(list(range(token, token + length)))
-            token += length
-    most = max_seq_length - 3
+def reference_pairs(documents, passes, short_seq_prob, rng):
+    """The reference's pairs of `make_documents` at length 48: document, tokens of A, tokens of B, is random."""
+    starts = documents.sentence_offsets
+    sentences = [documents.tokens[start:end].tolist() for start, end in itertools.pairwise(starts)]
+    texts = [sentences[start:end] for start, end in itertools.pairwise(documents.document_offsets)]
+    settings = ReferenceSettings(max_seq_length=48, short_seq_prob=short_seq_prob, dupe_factor=passes)
     pairs = []
-    for number, document in enumerate(starts):
-        target = rng.randint(2, most) if rng.random() < short_seq_prob else most
-        chunk, chunk_length, i = [], 0, 0
-        while i < len(document):
-            chunk.append(document[i])
-            chunk_length += len(document[i])
-            if i == len(document) - 1 or chunk_length >= target:
-                a_end = rng.randint(1, len(chunk) - 1) if len(chunk) >= 2 else 1
-                a = [t for sentence in chunk[:a_end] for t in sentence]
-                b, is_random = [], len(chunk) == 1 or rng.random() < 0.5
-                if is_random:
-                    other = starts[rng.choice([index for index in range(len(starts)) if index != number])]
-                    for sentence in other[rng.randint(0, len(other) - 1) :]:
-                        b += sentence
-                        if len(b) >= target - len(a):
-                            break
-                    i -= len(chunk) - a_end
-                else:
-                    b = [t for sentence in chunk[a_end:] for t in sentence]
-                while len(a) + len(b) > most:
-                    longer = a if len(a) > len(b) else b
-                    longer.pop(0 if rng.random() < 0.5 else -1)
-                pairs.append((number, a, b, is_random))
-                chunk, chunk_length = [], 0
-            i += 1
+    for instance in create_instances(texts, ["[MASK]"], settings, rng):
+        tokens = instance.tokens
+        for position, label in zip(instance.masked_positions, instance.masked_labels):
+            tokens[position] = label
+        b_start = instance.segment_ids.index(1)
+        # Tokens are unique and consecutive from 5: their index is their origin.
+        a, b = ([token - 5 for token in part] for part in (tokens[1 : b_start - 1], tokens[b_start:-1]))
+        pairs.append((int(document_of(documents, a[0])), a, b, instance.is_random_next))
     return pairs
 
 
@@ -219,8 +201,7 @@ def test_pairs_are_distributed_like_reference_algorithm(short_seq_prob):
     documents = make_documents(sentence_lengths)
     config = InstancesConfig(max_seq_length=48, dupe_factor=passes, short_seq_prob=short_seq_prob)
     pairs = make_pairs(documents, config)
-    reference = [pair for _ in range(passes) for pair in reference_pairs(sentence_lengths, 48, short_seq_prob, rng)]
-
+    reference = reference_pairs(documents, passes, short_seq_prob, rng)
     first = documents.sentence_offsets
 
     def from_sentence_start(tokens):

@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from small_corpus import make_documents
+from small_corpus import make_documents, write_documents
 from small_instances import assert_same, make_columns
 
-from bert_pipeline.corpus.parquet import read_documents, read_sentences, write_documents
+from bert_pipeline.corpus.parquet import read_documents, read_sentences
 from bert_pipeline.errors import ArtifactError, InputError
 from bert_pipeline.instances.columns import pad, unpad
 from bert_pipeline.instances.parquet import InstanceWriter, open_instances
@@ -16,7 +16,7 @@ from bert_pipeline.instances.parquet import InstanceWriter, open_instances
 def test_documents_round_trip(tmp_path):
     documents = make_documents(1100, held_out=[3, 700])
     path = tmp_path / "documents.parquet"
-    assert write_documents(path, iter(documents)) == 1100
+    assert write_documents(path, documents) == 1100
     assert list(read_documents(path)) == documents
     assert pq.ParquetFile(path).num_row_groups == 3
 

@@ -141,6 +141,13 @@ def test_shards_are_read_in_order_and_numbered_through(tmp_path, names):
     assert data.dev["dev"] == [TextExample("0", "c", None, "0")]
 
 
+def test_names_of_the_hub_complete_official_ones(tmp_path):
+    row = {"sent1": "A.", "sent2": "She", **{f"ending{n}": f"e{n}" for n in range(4)}, "label": 3}
+    for name in ("train.csv", "validation.csv"):  # SWAG's own dev file is val.csv
+        write(tmp_path / name, [row])
+    assert load_task_data("swag", tmp_path).sha256.keys() == {"train.csv", "validation.csv"}
+
+
 def test_missing_shard_is_named(tmp_path):
     write(tmp_path / "train-00000-of-00002.parquet", [{"sentence": "a", "label": 1}])
     with pytest.raises(InputError, match=r"train-00000-of-00002.parquet: 1 of its 2 shards"):
@@ -241,18 +248,21 @@ def test_conll_json_lines_without_names_use_the_order_of_the_task(tmp_path):
         ("a.csv", 'sentence,label\na,1\n"b" x,1\nc,3\nd,0\n', "sst2", [3, 4], ["0", "3"]),
         ("a.jsonl", '{"sentence": "a", "label": 1}\n{"sentence"\n[1]\n{"sentence": 3, "label": 1}\n'
                     '{"sentence": "e", "label": 0}\n', "sst2", [2, 3, 4], ["0", "4"]),
+        ("b.tsv", "sentence\tlabel\na\t1\n\udcff\t1\nc\t0\n", "sst2", [3], ["0", "2"]),
+        ("b.csv", "sentence,label\na,1\n\udcff,1\nc,0\n", "sst2", [3], ["0", "2"]),
+        ("b.jsonl", '{"sentence": "a"}\n{"sentence": "\udcff"}\n{"sentence": "c"}\n', "sst2", [2], ["0", "2"]),
         ("eng.testa", "a O\n\nb X\nc O\n\nd O\n", "ner", [3], ["0", "2"]),
     ],
 )  # fmt: skip
 def test_bad_rows_are_set_aside_and_keep_their_numbers(tmp_path, name, content, task, bad, ids):
     file = tmp_path / name
-    file.write_text(content, encoding="utf-8")
+    file.write_text(content, encoding="utf-8", errors="surrogateescape")
     errors: list[str] = []
-    examples = list(stream_examples(TASKS[task], file, labeled=True, on_error=lambda error: errors.append(str(error))))
+    examples = list(stream_examples(TASKS[task], file, labeled=None, on_error=lambda error: errors.append(str(error))))
     assert [example.example_id for example in examples] == ids
     assert [error.removeprefix(f"{file}:").partition(":")[0] for error in errors] == [str(line) for line in bad]
     with pytest.raises(InputError, match=f"{name}:{bad[0]}: "):
-        read_examples(TASKS[task], file)
+        read_examples(TASKS[task], file, labeled=None)
 
 
 def test_rows_are_read_as_they_are_asked_for(tmp_path):

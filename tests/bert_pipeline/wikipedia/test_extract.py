@@ -63,6 +63,15 @@ def test_article_that_only_leads_to_lists_has_no_passages() -> None:
     assert len(extract_article(with_prose, SITE).passages) == 3
 
 
+@pytest.mark.parametrize(
+    "wikitext", ["{{Infobox|a=b}}", "{{a}}{{b|{{c}}}}", "<!-- x -->", "[[Category:A]]", "== T ==\n* a"]
+)
+def test_page_without_prose_has_no_passage_but_counts(wikitext: str) -> None:
+    extraction = extract(wikitext, SITE)
+    assert extraction.passages == []
+    assert sum(extraction.dropped.values()) >= 1
+
+
 def test_dropped_elements_are_counted_by_kind() -> None:
     text = """{{Infobox|x}}
 == H ==

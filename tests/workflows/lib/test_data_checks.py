@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from miniature import DUMP
+from small_corpus import write_documents
 from spoiled import flip_byte, refused, republish, write
 
-from bert_pipeline.corpus.parquet import read_documents, write_documents
+from bert_pipeline.corpus.parquet import read_documents
 from workflows.defs.data import _publish_sources
 from workflows.lib import data_checks
 from workflows.lib.lineage import dump_sources

@@ -1,7 +1,6 @@
 """Dagster's storage below the home: created if missing, and cleaned up after killed processes and servers."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -12,7 +11,7 @@ from workflows.defs.pretraining import TRAINING_POOL
 from workflows.lib.instance import (
     GRPC_TAG,
     PROCESS_TAG,
-    add_dumps,
+    add_partitions,
     end_abandoned_runs,
     fail_runs,
     open_instance,
@@ -27,7 +26,6 @@ def test_new_home_has_the_sample_as_partition(clean_environment):
         assert (clean_environment / "dagster" / "dagster.yaml").is_file()
         assert made.get_dynamic_partitions(str(dump_partitions.name)) == ["samplewiki-1"]
         assert made.is_persistent
-    os.environ.pop("DAGSTER_HOME", None)
 
 
 def test_edited_settings_are_kept(clean_environment, instance):
@@ -61,8 +59,8 @@ def test_pool_limit_sets_concurrent_trainings(instance):
 
 
 def test_partition_is_added_once(instance):
-    add_dumps(instance, ("enwiki-1", "enwiki-1", "samplewiki-1"))
-    add_dumps(instance, ("enwiki-1",))
+    add_partitions(instance, dump_partitions, ("enwiki-1", "enwiki-1", "samplewiki-1"))
+    add_partitions(instance, dump_partitions, ("enwiki-1",))
     assert sorted(instance.get_dynamic_partitions(str(dump_partitions.name))) == ["enwiki-1", "samplewiki-1"]
 
 

@@ -4,10 +4,11 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from miniature import DUMP
-from spoiled import flip_byte, refused, republish, write
+from spoiled import change_tensors, flip_byte, refused, republish, write
 
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.lib import model_checks
@@ -19,32 +20,16 @@ SST2, STSB = (str(dump_task_key(DUMP, task)) for task in ("sst2", "stsb"))
 
 
 def test_model_with_a_flipped_byte_or_an_infinite_weight_is_refused(home):
-    from safetensors.torch import load_file, save_file
-
     directory = home.current_model(DUMP)
     assert model_checks.pretrained_model_loads(home, DUMP).passed
-
-    def spoil(path: Path) -> None:
-        tensors = load_file(path / "model.safetensors")
-        tensors["bert.pooler.dense.bias"][0] = float("inf")
-        save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
-
-    republish(directory, spoil)
+    change_tensors(directory, lambda tensors: tensors["bert.pooler.dense.bias"].__setitem__(0, float("inf")))
     refused(model_checks.pretrained_model_loads(home, DUMP), "not finite: bert.pooler.dense.bias")
     flip_byte(directory / "model.safetensors")
     refused(model_checks.pretrained_model_loads(home, DUMP), "changed or damaged")
 
 
 def test_model_that_lacks_a_tensor_is_refused(home):
-    from safetensors.torch import load_file, save_file
-
-    def spoil(path: Path) -> None:
-        tensors = load_file(path / "model.safetensors")
-        del tensors["bert.encoder.layer.1.output.dense.weight"]
-        save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
-
-    directory = home.current_model(DUMP)
-    republish(directory, spoil)
+    change_tensors(home.current_model(DUMP), lambda tensors: tensors.pop("bert.encoder.layer.1.output.dense.weight"))
     refused(model_checks.pretrained_model_loads(home, DUMP), "layer.1.output.dense.weight")
 
 
@@ -84,17 +69,9 @@ def test_model_whose_manifest_claims_another_loss_is_refused(home):
 
 
 def test_model_with_another_held_out_loss_than_recorded_is_refused(home):
-    from safetensors.torch import load_file, save_file
-
     directory = home.current_model(DUMP)
     assert model_checks.held_out_reproduces(home, DUMP).passed
-
-    def spoil(path: Path) -> None:
-        tensors = load_file(path / "model.safetensors")
-        tensors["cls.predictions.transform.dense.weight"] *= -1.0
-        save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
-
-    republish(directory, spoil)
+    change_tensors(directory, lambda tensors: tensors["cls.predictions.transform.dense.weight"].neg_())
     refused(model_checks.held_out_reproduces(home, DUMP), "held_out/mlm_loss: recorded")
     (directory.parent / "configuration.json").unlink()
     refused(model_checks.held_out_reproduces(home, DUMP), "configuration cannot be read")
@@ -133,18 +110,14 @@ def test_dev_examples_in_training_data_are_refused(home, tmp_path):
 
 
 def test_finetuned_model_with_other_weights_is_refused(home):
-    from safetensors.torch import load_file, save_file
-
     directory = home.finetuning(DUMP, "stsb")
     assert model_checks.finetuned_scores_reproduce(home, STSB).passed
 
-    def spoil(path: Path) -> None:
-        tensors = load_file(path / "model.safetensors")
+    def spoil(tensors: dict[str, Any]) -> None:
         tensors["classifier.weight"] = -tensors["classifier.weight"]
         tensors["bert.pooler.dense.weight"] = tensors["bert.pooler.dense.weight"].flip(0).contiguous()
-        save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
-    republish(directory, spoil)
+    change_tensors(directory, spoil)
     refused(model_checks.finetuned_scores_reproduce(home, STSB), "recorded")
     flip_byte(directory / "model.safetensors")
     refused(model_checks.finetuned_scores_reproduce(home, STSB), "changed or damaged")
@@ -181,7 +154,6 @@ def test_report_whose_table_disagrees_with_the_models_is_refused(home):
 
 def test_registry_without_the_model_or_with_other_bytes_is_refused(finished_home, tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     directory = finished_home.current_model(DUMP)
     assert model_checks.registered_consistent(directory, "bert-tiny").passed
     other = tmp_path / "model"
@@ -199,7 +171,6 @@ def test_registry_whose_stored_files_changed_is_refused(home, empty_store, tmp_p
     (tmp_path / "registry").mkdir()
     shutil.copy(empty_store, tmp_path / "registry" / "mlflow.db")
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "registry"))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     directory = home.finetuning(DUMP, "sst2")
     version = register(directory, "bert-tiny-sst2")
     assert model_checks.registered_consistent(directory, "bert-tiny-sst2").passed

@@ -110,8 +110,6 @@ def test_finished_training_by_other_code_is_kept_and_reported(tmp_path, monkeypa
     (output / "metrics.jsonl").write_text(json.dumps(event) + "\n", encoding="utf-8")
     monkeypatch.setattr(pretraining, "_training_directory", lambda *_: output)
     monkeypatch.setattr(pretraining, "training_curves", lambda *_: b"")
-    for variable in ("BERT_HOME", "MLFLOW_TRACKING_URI"):
-        monkeypatch.setenv(variable, "")  # the asset sets them; this puts them back
     home = BertHome(directory=str(tmp_path / "home"))
     home.of_dump("samplewiki-1").mkdir(parents=True)
     context = dg.build_asset_context(partition_key="samplewiki-1")

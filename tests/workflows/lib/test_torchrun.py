@@ -1,15 +1,16 @@
 """Training processes: monitored while they run, named when they fail, and never left running."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
+from training_processes import wait_until
 
 from bert_pipeline.errors import TrainingError
 from workflows.lib.torchrun import (
@@ -134,7 +135,7 @@ def test_process_ignoring_term_is_killed_when_the_run_is_canceled(tmp_path):
     found: list[str] = []
 
     def cancel(_: dict) -> None:
-        found.extend(_launch_ids())
+        found.extend(launch_marks(tmp_path))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -147,7 +148,7 @@ def test_process_ignoring_term_is_killed_when_the_run_is_canceled(tmp_path):
 def test_training_ends_when_the_step_process_is_killed(tmp_path):
     program = f"""
         import sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]}
         from pathlib import Path
         from test_torchrun import plain
         from workflows.lib.torchrun import run_training
@@ -157,11 +158,11 @@ def test_training_ends_when_the_step_process_is_killed(tmp_path):
     step = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
-    _wait_for(lambda: bool(_children_marked(step.pid)))
-    marks = _children_marked(step.pid)
+    wait_until(lambda: launch_marks(tmp_path), step)
+    marks = launch_marks(tmp_path)
     step.kill()
     step.wait()
-    _wait_for(lambda: all(launch_processes(mark) == [] for mark in marks))
+    wait_until(lambda: all(launch_processes(mark) == [] for mark in marks))
 
 
 @linux
@@ -204,40 +205,12 @@ def test_multi_node_command_uses_rendezvous_without_restarts(tmp_path):
     assert command[-3:] == ["-m", "bert_model.pretraining", "--resume"]
 
 
-def _launch_ids() -> set[str]:
-    """Return the launch marks of this process's descendants."""
-    return _children_marked(os.getpid())
-
-
-def _children_marked(parent: int) -> set[str]:
+def launch_marks(tmp_path: Path) -> set[str]:
+    """Return the marks of the launches of a test that are running."""
     marks = set()
-    for child in _descendants(parent):
-        try:
-            environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        marks |= {
-            entry.partition(b"=")[2].decode() for entry in environment if entry.startswith(LAUNCH_VARIABLE.encode())
-        }
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            environment = dict(entry.partition("=")[::2] for entry in path.read_text(errors="replace").split("\0"))
+            if environment.get("METRICS", "").startswith(str(tmp_path)):
+                marks.add(environment[LAUNCH_VARIABLE])
     return marks
-
-
-def _descendants(parent: int) -> list[int]:
-    found, waiting = [], [parent]
-    while waiting:
-        current = waiting.pop()
-        for path in Path("/proc").glob(f"{current}/task/*/children"):
-            try:
-                children = [int(word) for word in path.read_text(encoding="utf-8").split()]
-            except OSError:
-                continue
-            found += children
-            waiting += children
-    return found
-
-
-def _wait_for(condition, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.05)

@@ -81,7 +81,7 @@ def test_every_asset_has_the_version_of_what_its_functions_reach(versions, entri
         ("bert_pipeline/wikipedia/templates/unit_table.py", {"corpus"}),
         ("bert_pipeline/beam/workers.py", BEAM),
         ("bert_pipeline/instances/columns.py", {"instances", "pretrained_model"}),
-        ("bert_pipeline/tasks/task.py", {"task_data", *MODELS} - {"pretrained_model"}),
+        ("bert_pipeline/tasks/task.py", {"task_data", "report", *MODELS} - {"pretrained_model"}),
         ("bert_model/pretraining/trainer.py", {"pretrained_model"}),
         ("bert_model/pretraining/data.py", {"pretrained_model"}),
         ("bert_model/model/weights.py", MODELS),
@@ -154,8 +154,6 @@ def build_key_of_finetuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(BertHome, "current_model", lambda *_: tmp_path)
     monkeypatch.setattr(finetuning, "load_manifest", lambda *_, **__: types.SimpleNamespace(sha256="0" * 64))
     monkeypatch.setattr(finetuning, "build_or_reuse", ask)
-    for variable in ("BERT_HOME", "MLFLOW_TRACKING_URI"):
-        monkeypatch.setenv(variable, "")  # the asset sets them; this puts them back
     context = dg.build_asset_context(partition_key=dump_task_key("samplewiki-1", "sst2"))
     with pytest.raises(Asked):
         finetuning.finetuned_model(context, finetuning.FinetuningLaunchpad(), BertHome(directory=str(tmp_path)))

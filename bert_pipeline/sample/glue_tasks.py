@@ -1,4 +1,7 @@
-"""The GLUE tasks over two sentences: paraphrase, similarity, inference, answering and pronouns."""
+"""The nine GLUE tasks as sentences: acceptability, sentiment, paraphrase, similarity, inference, answers, pronouns.
+
+Each function draws one example; its index decides the label, so that the classes of a file are balanced.
+"""
 
 import dataclasses
 import functools
@@ -6,8 +9,79 @@ from collections.abc import Callable
 from typing import Any
 
 from bert_pipeline.sample.grammar import mark, plain
-from bert_pipeline.sample.lexicon import FIELDS, TRADES, TRAITS, Noun, Trade, Verb
+from bert_pipeline.sample.lexicon import FIELDS, TRADES, TRAITS, WORK_PARTS, Noun, Trade, Verb
 from bert_pipeline.sample.splits import Split
+
+# Each pair is a sentence and the same sentence broken in one place.
+_AGREEMENT: tuple[tuple[str, str], ...] = (
+    ("The {agent} {verbs} the {good}.", "The {agent} {verb} the {good}."),
+    ("The {agents} {verb} {goods} with a~ {tool}.", "The {agents} {verbs} {goods} with a~ {tool}."),
+    ("A~ {agent} {verbs} {goods} in the {place}.", "A~ {agent} {verb} {goods} in the {place}."),
+    ("Many {agents} {verb} a~ {good}.", "Many {agents} {verbs} a~ {good}."),
+)
+_NUMBER: tuple[tuple[str, str], ...] = (
+    ("This {agent} {verbs} {goods}.", "This {agents} {verb} {goods}."),
+    ("These {agents} {verb} the {good}.", "These {agent} {verbs} the {good}."),
+    ("Every {agent} owns a~ {tool}.", "Every {agents} owns a~ {tool}."),
+    ("Many {agents} use a~ {tool}.", "Many {agent} use a~ {tool}."),
+    ("The {agent} needs a~ {tool} for the {good}.", "The {agent} needs a~ {tools} for the {good}."),
+)
+_FORM: tuple[tuple[str, str], ...] = (
+    ("The {agent} can {verb} a~ {good} with the {tool}.", "The {agent} can {verbed} a~ {good} with the {tool}."),
+    ("He learned to {verb} {goods} in the {place}.", "He learned to {verbed} {goods} in the {place}."),
+    ("She knows how to {verb} {goods}.", "She knows how to {verbs} {goods}."),
+    ("Yesterday the {agent} {verbed} {goods}.", "Yesterday the {agent} {verb} {goods}."),
+)
+_ORDER: tuple[tuple[str, str], ...] = (
+    ("The {agent} {verbs} {goods} with a~ {tool}.", "The {agent} {goods} {verbs} with a~ {tool}."),
+    ("The {agents} {verb} a~ {good} in the {place}.", "The {verb} {agents} a~ {good} in the {place}."),
+    ("The {wealth} {agent} {verbed} the {good}.", "The {agent} {wealth} {verbed} the {good}."),
+    ("A~ {temper} {field} owns the {place}.", "A~ {temper} owns {field} the {place}."),
+)
+_SELECTION: tuple[tuple[str, str], ...] = (
+    ("The {agent} {verbs} a~ {good} with the {tool}.", "The {tool} {verbs} a~ {agent} with the {good}."),
+    ("In the {place} the {agents} {verb} {goods}.", "In the {agent} the {places} {verb} {goods}."),
+    ("The {temper} {agent} was born in {year}.", "The {temper} {tool} was born in {year}."),
+    ("The {agent} learned to {verb} {goods}.", "The {good} learned to {verb} {agents}."),
+)
+_ERRORS = (_AGREEMENT, _NUMBER, _FORM, _ORDER, _SELECTION)
+
+_OPINIONS: tuple[str, ...] = (
+    "a~ {quality} {work} with a~ {quality} {part}",
+    "the {part} is {quality} and the {part} is {quality}",
+    "this {work} has a~ {quality} {part}",
+    "{quality} , {quality} and {quality}",
+    "the {work} about the {agent} is a~ {verdict}",
+    "a~ {quality} {verdict} of a {work}",
+    "i found the {part} {quality}",
+    "the {agents} in this {work} are {quality}",
+    "critics {judged} the {part} of the {work}",
+    "a {work} about {agents} , {judged} for its {quality} {part}",
+    "some {work} by {author} ! {quality} from the {place} to the {part}",
+)
+
+
+def acceptability(split: Split, index: int) -> tuple[int, str]:
+    """CoLA: (1 acceptable or 0 not, sentence). A broken sentence and its original are never both included."""
+    label = index % 2
+    writer = split.writer()
+    slots = writer.person_slots(split.person())
+    template = split.rng.choice(split.rng.choice(_ERRORS))[1 - label]
+    return label, plain(writer.grammar.fill(template, slots))
+
+
+def sentiment(split: Split, index: int) -> tuple[str, int]:
+    """SST-2: (sentence in lower case, 1 praise or 0 blame): only the words of judgment differ."""
+    label = index % 2
+    writer = split.writer()
+    # Works come with a reception of their own, which the label replaces.
+    slots = {
+        **writer.work_slots(split.work()),
+        **writer.reception_slots(bool(label)),
+        "part": lambda: split.rng.choice(WORK_PARTS),
+    }
+    return plain(writer.grammar.fill(split.rng.choice(_OPINIONS), slots)).lower(), label
+
 
 _TRAITS_OF = {
     "person": ("wealth", "temper", "fame"),
@@ -55,7 +129,7 @@ def _statement(split: Split) -> Statement:
 
 def _say(split: Split, statement: Statement, template: str) -> str:
     writer = split.writer()
-    adjectives = TRAITS[statement.trait].poles[statement.pole].adjectives
+    adjectives = TRAITS[statement.trait][statement.pole].adjectives
     # Verb, good and place are part of the statement; the other words vary with each wording.
     slots: dict[str, Callable[[], str]] = {
         "adjective": lambda: writer.grammar.pick(adjectives),
@@ -86,56 +160,44 @@ def _change(split: Split, statement: Statement, what: str) -> Statement:
     return dataclasses.replace(statement, trade=other, place=split.rng.choice(other.places), **deed)
 
 
-def paraphrases(split: Split, count: int) -> list[tuple[int, str, str]]:
+def paraphrase(split: Split, index: int) -> tuple[int, str, str]:
     """MRPC: (1 or 0, sentence, sentence): one statement in two wordings, or with one part changed."""
-    rows = []
-    for index in range(count):
-        label = index % 2
-        statement = _statement(split)
-        other = statement if label else _change(split, statement, split.rng.choice(_DIFFERENCES))
-        first, second = split.rng.sample(_SAYINGS, 2)
-        rows.append((label, _say(split, statement, first), _say(split, other, second)))
-    split.rng.shuffle(rows)
-    return rows
+    label = index % 2
+    statement = _statement(split)
+    other = statement if label else _change(split, statement, split.rng.choice(_DIFFERENCES))
+    first, second = split.rng.sample(_SAYINGS, 2)
+    return label, _say(split, statement, first), _say(split, other, second)
 
 
-def duplicates(split: Split, count: int) -> list[tuple[str, str, int]]:
+def duplicate(split: Split, index: int) -> tuple[str, str, int]:
     """QQP: (question, question, 1 or 0): one question in two wordings, or about another thing, or another question."""
-    rows = []
-    for index in range(count):
-        label = index % 2
-        statement = _statement(split)
-        kind = split.rng.choice(_QUESTIONS)
-        first, second = split.rng.sample(kind, 2)
-        other = statement
-        # A different question about the same thing, or the same question about another.
-        if not label and split.rng.random() < 0.3:
-            second = split.rng.choice(split.rng.choice([group for group in _QUESTIONS if group is not kind]))
-        elif not label:
-            # The question about a character mentions no deed, so a changed deed would change nothing.
-            about_character = kind is _QUESTIONS[-1]
-            other = _change(split, statement, split.rng.choice(("agent", "pole") if about_character else _EVENTS))
-        rows.append((_say(split, statement, first), _say(split, other, second), label))
-    split.rng.shuffle(rows)
-    return rows
+    label = index % 2
+    statement = _statement(split)
+    kind = split.rng.choice(_QUESTIONS)
+    first, second = split.rng.sample(kind, 2)
+    other = statement
+    # A different question about the same thing, or the same question about another.
+    if not label and split.rng.random() < 0.3:
+        second = split.rng.choice(split.rng.choice([group for group in _QUESTIONS if group is not kind]))
+    elif not label:
+        # The question about a character mentions no deed, so a changed deed would change nothing.
+        about_character = kind is _QUESTIONS[-1]
+        other = _change(split, statement, split.rng.choice(("agent", "pole") if about_character else _EVENTS))
+    return _say(split, statement, first), _say(split, other, second), label
 
 
-def similarities(split: Split, count: int) -> list[tuple[str, str, float]]:
+def similarity(split: Split, index: int) -> tuple[str, str, float]:
     """STS-B: (sentence, sentence, 0–5): 2 points for the same person, 1.5 for the character, 1.5 for the deed."""
-    rows = []
-    for index in range(count):
-        statement = _statement(split)
-        other = statement
-        score = 5.0
-        # Three bits of the index choose the differences: all eight combinations occur in turn.
-        for what, points, bit in (("agent", 2.0, 1), ("pole", 1.5, 2), ("deed", 1.5, 4)):
-            if index & bit:
-                other = _change(split, other, what)
-                score -= points
-        first, second = split.rng.sample(_SAYINGS, 2)
-        rows.append((_say(split, statement, first), _say(split, other, second), score))
-    split.rng.shuffle(rows)
-    return rows
+    statement = _statement(split)
+    other = statement
+    score = 5.0
+    # Three bits of the index choose the differences: all eight combinations occur in turn.
+    for what, points, bit in (("agent", 2.0, 1), ("pole", 1.5, 2), ("deed", 1.5, 4)):
+        if index & bit:
+            other = _change(split, other, what)
+            score -= points
+    first, second = split.rng.sample(_SAYINGS, 2)
+    return _say(split, statement, first), _say(split, other, second), score
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -179,25 +241,16 @@ _GENRES: dict[str, Genre] = {
 _LABELS = ("entailment", "contradiction", "neutral")
 
 
-def inferences(split: Split, count: int, genres: tuple[str, ...]) -> list[tuple[str, str, str, str]]:
+def inference(split: Split, index: int, genres: tuple[str, ...]) -> tuple[str, str, str, str]:
     """MNLI: (premise, hypothesis, label, genre).
 
     The premise tells an entity's trade, one of its traits, or both. The hypothesis claims what follows from it
     (entailment: the trade's field, the same trait in another word), what it excludes (contradiction: another field,
     the opposite), or what it leaves open (neutral). Alone, the hypothesis tells nothing about the label.
     """
-    rows = []
-    for index in range(count):
-        label = _LABELS[index % 3]
-        genre = split.rng.choice(genres)
-        claims_trade = index % 2 == 0
-        rows.append((*_infer(split, genre, label, claims_trade), label, genre))
-    split.rng.shuffle(rows)
-    return rows
-
-
-def _infer(split: Split, genre_name: str, label: str, claims_trade: bool) -> tuple[str, str]:
-    rng, writer, genre = split.rng, split.writer(), _GENRES[genre_name]
+    label, claims_trade, rng = _LABELS[index % 3], index % 2 == 0, split.rng
+    genre_name = rng.choice(genres)
+    writer, genre = split.writer(), _GENRES[genre_name]
     person, town = split.person(), split.town().title
     name = {"PER": person.title, "LOC": town, "ORG": person.employer.title}[genre.kind]
     given, other_trait = rng.sample(_TRAITS_OF[genre_name], 2)
@@ -216,43 +269,38 @@ def _infer(split: Split, genre_name: str, label: str, claims_trade: bool) -> tup
         claimed_pole = given_pole if label == "entailment" else 1 - given_pole
 
     # x and sign describe the trait that is told, y the one that is claimed, c_field the claimed field.
-    adjectives = TRAITS[given].poles[given_pole]
+    adjectives = TRAITS[given][given_pole]
     slots = {
         **writer.grammar.trade_slots(person.trade),
         "N": lambda: mark(genre.kind, name),
         "town": lambda: mark("LOC", town),
         "x": lambda: writer.grammar.pick(adjectives.adjectives),
         "sign": lambda: rng.choice(adjectives.signs),
-        "y": lambda: writer.grammar.pick(TRAITS[claimed].poles[claimed_pole].adjectives),
+        "y": lambda: writer.grammar.pick(TRAITS[claimed][claimed_pole].adjectives),
         "c_field": lambda: writer.grammar.pick(FIELDS[field]).singular,
         "c_fields": lambda: writer.grammar.pick(FIELDS[field]).plural,
     }
     premise = plain(writer.grammar.fill(rng.choice(premises), slots))
-    return premise, plain(
-        writer.grammar.fill(rng.choice(genre.trade_claims if claims_trade else genre.trait_claims), slots)
-    )
+    claims = genre.trade_claims if claims_trade else genre.trait_claims
+    return premise, plain(writer.grammar.fill(rng.choice(claims), slots)), label, genre_name
 
 
-def entailments(split: Split, count: int) -> list[tuple[str, str, str]]:
+def entailment(split: Split, index: int) -> tuple[str, str, str]:
     """RTE: (text of two sentences, hypothesis, entailment or not_entailment): what somebody did tells the trade."""
-    rows = []
-    for index in range(count):
-        label = ("entailment", "not_entailment")[index % 2]
-        writer = split.writer()
-        person = split.person()
-        slots = writer.person_slots(person)
-        text = ["{P} {verbed} {goods} in a~ {place} in {home}.", "{He} used a~ {tool} and was {temper}."]
-        # A quarter of the claims is about the temper, the rest about the trade.
-        if split.rng.random() < 0.25:
-            pole = person.traits["temper"] if label == "entailment" else 1 - person.traits["temper"]
-            hypothesis = f"{{S}} was {writer.grammar.pick(TRAITS['temper'].poles[pole].adjectives)}."
-        else:
-            trade = person.trade if label == "entailment" else _other_trade(split, person.trade)
-            hypothesis = f"{{S}} worked as a~ {writer.grammar.pick(trade.agents).singular}."
-        premise = " ".join(plain(writer.grammar.fill(template, slots)) for template in text)
-        rows.append((premise, plain(writer.grammar.fill(hypothesis, slots)), label))
-    split.rng.shuffle(rows)
-    return rows
+    label = ("entailment", "not_entailment")[index % 2]
+    writer = split.writer()
+    person = split.person()
+    slots = writer.person_slots(person)
+    text = ["{P} {verbed} {goods} in a~ {place} in {home}.", "{He} used a~ {tool} and was {temper}."]
+    # A quarter of the claims is about the temper, the rest about the trade.
+    if split.rng.random() < 0.25:
+        pole = person.traits["temper"] if label == "entailment" else 1 - person.traits["temper"]
+        hypothesis = f"{{S}} was {writer.grammar.pick(TRAITS['temper'][pole].adjectives)}."
+    else:
+        trade = person.trade if label == "entailment" else _other_trade(split, person.trade)
+        hypothesis = f"{{S}} worked as a~ {writer.grammar.pick(trade.agents).singular}."
+    premise = " ".join(plain(writer.grammar.fill(template, slots)) for template in text)
+    return premise, plain(writer.grammar.fill(hypothesis, slots)), label
 
 
 # A question, the sentences that answer it, and the sentences of the same kind that do not.
@@ -266,35 +314,31 @@ _ANSWERED: tuple[tuple[str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
-def answers(split: Split, count: int) -> list[tuple[str, str, str]]:
+def answer(split: Split, index: int) -> tuple[str, str, str]:
     """QNLI: (question, sentence, entailment or not_entailment).
 
     Half of the sentences without the answer tell another thing about the same person, half tell the thing that was
     asked, but of a person of another trade and temper.
     """
-    rows = []
-    for index in range(count):
-        label = ("entailment", "not_entailment")[index % 2]
-        writer = split.writer()
-        person = split.person()
-        slots = writer.person_slots(person)
-        # The question always asks about `person`; only the sentence may be about another one.
-        question, sentences = split.rng.choice(_ANSWERED)
-        asked = plain(writer.grammar.fill(question, slots))
-        if label == "not_entailment":
-            if split.rng.random() < 0.5:
-                sentences = split.rng.choice([other for _, other in _ANSWERED if other is not sentences])
-            else:
-                # The opposite traits, because two persons may share a trait by chance.
-                other = dataclasses.replace(
-                    split.person(),
-                    trade=_other_trade(split, person.trade),
-                    traits={name: 1 - pole for name, pole in person.traits.items()},
-                )
-                slots = writer.person_slots(other)
-        rows.append((asked, plain(writer.grammar.fill(split.rng.choice(sentences), slots)), label))
-    split.rng.shuffle(rows)
-    return rows
+    label = ("entailment", "not_entailment")[index % 2]
+    writer = split.writer()
+    person = split.person()
+    slots = writer.person_slots(person)
+    # The question always asks about `person`; only the sentence may be about another one.
+    question, sentences = split.rng.choice(_ANSWERED)
+    asked = plain(writer.grammar.fill(question, slots))
+    if label == "not_entailment":
+        if split.rng.random() < 0.5:
+            sentences = split.rng.choice([other for _, other in _ANSWERED if other is not sentences])
+        else:
+            # The opposite traits, because two persons may share a trait by chance.
+            other = dataclasses.replace(
+                split.person(),
+                trade=_other_trade(split, person.trade),
+                traits={name: 1 - pole for name, pole in person.traits.items()},
+            )
+            slots = writer.person_slots(other)
+    return asked, plain(writer.grammar.fill(split.rng.choice(sentences), slots)), label
 
 
 _WINOGRAD: tuple[tuple[str, str], ...] = (
@@ -307,30 +351,25 @@ _WINOGRAD: tuple[tuple[str, str], ...] = (
 )
 
 
-def pronouns(split: Split, count: int) -> list[tuple[str, str, int]]:
+def pronoun(split: Split, index: int) -> tuple[str, str, int]:
     """WNLI: (sentence with a pronoun, the sentence with one of two people in its place, 1 right or 0 wrong).
 
     What is done, and with what, belongs to the trade of one of the two.
     """
-    rows = []
-    for index in range(count):
-        label = index % 2
-        writer = split.writer()
-        trade = split.rng.choice(TRADES)
-        other = _other_trade(split, trade)
-        # Each word is drawn once: both sentences must name the same tools and goods.
-        fixed: dict[str, Callable[[], str]] = {
-            name: functools.partial(str, draw())
-            for prefix, each in (("", trade), ("b_", other))
-            for name, draw in writer.grammar.trade_slots(each, prefix).items()
-        }
-        pronoun = split.rng.choice(("he", "she"))
-        sentence, claim = split.rng.choice(_WINOGRAD)
-        # A claim with a word of the second trade is about the second person.
-        right = "{b_agent}" if "{b_" in claim else "{agent}"
-        wrong = "{agent}" if right == "{b_agent}" else "{b_agent}"
-        slots = fixed | {"he": functools.partial(str, pronoun)}
-        hypothesis = f"The {right if label else wrong} {claim}"
-        rows.append((writer.grammar.fill(sentence, slots), writer.grammar.fill(hypothesis, slots), label))
-    split.rng.shuffle(rows)
-    return rows
+    label = index % 2
+    writer = split.writer()
+    trade = split.rng.choice(TRADES)
+    other = _other_trade(split, trade)
+    # Each word is drawn once: both sentences must name the same tools and goods.
+    slots: dict[str, Callable[[], str]] = {
+        name: functools.partial(str, draw())
+        for prefix, each in (("", trade), ("b_", other))
+        for name, draw in writer.grammar.trade_slots(each, prefix).items()
+    }
+    slots["he"] = functools.partial(str, split.rng.choice(("he", "she")))
+    sentence, claim = split.rng.choice(_WINOGRAD)
+    # A claim with a word of the second trade is about the second person.
+    right = "{b_agent}" if "{b_" in claim else "{agent}"
+    wrong = "{agent}" if right == "{b_agent}" else "{b_agent}"
+    hypothesis = f"The {right if label else wrong} {claim}"
+    return writer.grammar.fill(sentence, slots), writer.grammar.fill(hypothesis, slots), label

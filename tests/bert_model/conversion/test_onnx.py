@@ -1,0 +1,90 @@
+"""Exported models answer in onnxruntime as they do here, for any number of texts and any length."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import tiny_tasks
+
+from bert_model.cli import main
+from bert_model.finetuning.encode import encode_examples
+from bert_model.finetuning.finetune import finetune
+from bert_model.finetuning.task_model import load_task_model
+from bert_model.finetuning.worker_pool import WorkerPool
+
+TASKS = ("sst2", "stsb", "squad1", "swag", "ner")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Folder with a pre-trained model and a fine-tuned one for each form of input and head."""
+    root = tmp_path_factory.mktemp("models")
+    base = tiny_tasks.make_model(root / "pretrained")
+    with WorkerPool(num_workers=0) as pool:
+        for name, task, changes in [
+            *((task, task, {}) for task in TASKS),
+            ("bilstm", "sst2", {"head": "bilstm"}),
+            ("features", "ner_features", {}),
+        ]:
+            config = tiny_tasks.configuration(epochs=[1.0], **changes)
+            finetune(tiny_tasks.task_data(task), base, root / name, config, pool=pool, experiment="")
+    return root
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_onnx_answers_dev_examples_as_the_model_does(models, task, tmp_path, capsys):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    assert main(["export", str(models / task), "--output", str(tmp_path / "model.onnx")]) == 0
+    assert "logits equal within" in capsys.readouterr().out
+    model = load_task_model(models / task)
+    examples = tiny_tasks.task_data(task).dev["dev"]
+    encoded = encode_examples(model.task, examples, model.tokenizer, model.config)
+    padded = encoded.padded(np.arange(encoded.num_units), pad_id=model.tokenizer.pad_id)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    inputs = {item.name: padded[item.name].astype(np.int64) for item in session.get_inputs()}
+    outputs = session.run(None, inputs)
+    if model.task.kind == "span":
+        outputs = [np.stack(outputs, axis=-1)]
+    if model.task.kind in ("span", "tagging"):
+        inside, tokens = encoded.token_indices(np.arange(encoded.num_units))
+        found = np.zeros((len(encoded.input_ids), outputs[0].shape[-1]), dtype=np.float32)
+        found[tokens] = outputs[0][inside]
+    else:
+        (found,) = outputs
+    np.testing.assert_allclose(found, model.logits(encoded), atol=1e-4)
+    assert b"/bert_model/" not in (tmp_path / "model.onnx").read_bytes()  # stack traces
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert metadata["task"] == task
+    assert json.loads(metadata["labels"]) == list(model.task.labels)
+
+
+def test_onnx_of_a_pretrained_model_has_both_heads(models, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    assert main(["export", str(models / "pretrained"), "--output", str(tmp_path / "model.onnx")]) == 0
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    ids = np.full((3, 64), 7)  # the greatest length
+    outputs = session.run(None, {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0})
+    assert [output.shape for output in outputs] == [(3, 64, len(tiny_tasks.TOKENS)), (3, 2)]
+
+
+@pytest.mark.parametrize(("name", "reason"), [("bilstm", "head=bilstm"), ("features", "feature-based tagger")])
+def test_models_that_onnx_does_not_hold_are_refused_by_name(models, name, reason, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    assert main(["export", str(models / name), "--output", str(tmp_path / "model.onnx")]) == 2
+    assert reason in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_export_that_computes_something_else_is_not_written(models, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr("bert_model.conversion.onnx.TOLERANCE", -1.0)
+    assert main(["export", str(models / "sst2"), "--output", str(tmp_path / "model.onnx")]) == 1
+    assert "its logits in ONNX differ by" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_package_is_named_with_its_extra(models, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert main(["export", str(models / "sst2"), "--output", str(tmp_path / "model.onnx")]) == 2
+    assert "package onnx: pip install 'bert-workflow[onnx]'" in capsys.readouterr().err
