@@ -15,7 +15,7 @@ from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.results import SearchLog, results_document
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult, initializations_of, search
 from bert_model.finetuning.task_model import TAGGER_NAME, TaskModel, write_predictions, write_task_model
-from bert_model.finetuning.trial import OUTPUT_SUFFIX, TrialJob
+from bert_model.finetuning.trial import OUTPUT_SUFFIX, TrialJob, read_output
 from bert_model.finetuning.trial_runner import (
     Progress,
     SavedTrial,
@@ -184,9 +184,12 @@ def _analyze(runner: TrialRunner, saved: SavedTrial) -> tuple[dict[str, Any], st
     """Return the analysis of every labeled split for the published model, and the page of its errors on dev."""
     task, page = runner.data.task, ""
     analysis: dict[str, Any] = {}
+    assert saved.job.output is not None
+    output = read_output(saved.job.output)
+    assert output is not None, "the trial is finished"
     for split, evaluation in saved.evaluations.items():
         examples = runner.examples[split]
-        found = decisions(task, examples, runner.encoded[split], saved.logits[split], evaluation)
+        found = decisions(task, examples, runner.encoded[split], output.logits[split], evaluation)
         analysis[split] = analyze(task, examples, evaluation, found)
         if split == runner.main_split:
             page = errors_page(task, split, analysis[split], found)

@@ -199,18 +199,21 @@ class SearchLog:
 
     def report(self, report: TrialProgress) -> None:
         """Log the loss of a running trial from pre-trained weights every ten seconds, and its dev scores."""
-        trial = report.trial
-        if trial.initialization.weights != "pretrained":
+        if report.trial.initialization.weights != "pretrained":
             return
-        if trial not in self._running:
-            self._running[trial] = _RunningTrial(self._child(trial))
-        self._running[trial].add(report, self._scores(report))
+        running = self._running.setdefault(report.trial, _RunningTrial())
+        metrics, scores = running.add(report), self._scores(report)
+        if (metrics or scores) and running.tracker is None:
+            running.tracker = self._child(report.trial)
+        for event, values in (("evaluation", scores), (PROGRESS_EVENT, metrics)):
+            if values and running.tracker is not None:
+                running.tracker.record(event, report.step, values)
 
     def add(self, result: TrialResult) -> None:
         """Log a finished trial, unless it was logged before an interruption."""
         trial, start = result.trial, result.trial.initialization.name
-        if trial in self._running:
-            self._running.pop(trial).tracker.close("FAILED" if result.diverged else "FINISHED", INTERRUPTION_SECONDS)
+        if (running := self._running.pop(trial, None)) is not None and running.tracker is not None:
+            running.tracker.close("FAILED" if result.diverged else "FINISHED", INTERRUPTION_SECONDS)
         if trial.name in self._logged:
             return
         metrics = {f"{start}/{key}": value for key, value in self._scores(result).items()}
@@ -253,9 +256,10 @@ class SearchLog:
         """Close the log as failed, or as killed by an interruption, unless it is finished."""
         interrupted = kind is not None and not issubclass(kind, Exception)
         status: RunStatus = "KILLED" if interrupted else "FAILED"
-        timeout = INTERRUPTION_SECONDS if interrupted else CLOSE_TIMEOUT_SECONDS
+        deadline = time.monotonic() + (INTERRUPTION_SECONDS if interrupted else CLOSE_TIMEOUT_SECONDS)
         for tracker in (*(running.tracker for running in self._running.values()), self.tracker):
-            tracker.close(status, timeout)
+            if tracker is not None:
+                tracker.close(status, max(0.0, deadline - time.monotonic()))
 
     def _child(self, trial: Trial, tags: Mapping[str, str] | None = None) -> Tracker:
         """Open the log of a trial, as a child run if there is a parent; that of an interrupted trial is continued."""
@@ -289,24 +293,24 @@ class SearchLog:
 
 
 class _RunningTrial:
-    """The log of a trial while it runs."""
+    """Losses of a running trial between two lines of its log, which is opened with the first one."""
 
-    def __init__(self, tracker: Tracker) -> None:
-        self.tracker = tracker
-        self._next = time.monotonic()
+    def __init__(self) -> None:
+        self.tracker: Tracker | None = None
+        self._next = time.monotonic() + LOG_INTERVAL_SECONDS
         self._loss_sum, self._num_steps = 0.0, 0
 
-    def add(self, report: TrialProgress, scores: Mapping[str, float]) -> None:
+    def add(self, report: TrialProgress) -> dict[str, float]:
+        """Return the metrics of all steps since the last line if one is due, else {}."""
         self._loss_sum += report.loss * report.num_steps
         self._num_steps += report.num_steps
-        if scores:
-            self.tracker.record("evaluation", report.step, scores)
-        if time.monotonic() >= self._next:
-            metrics = {
-                "train/loss": self._loss_sum / self._num_steps,
-                "train/learning_rate": report.learning_rate,
-                "train/tokens_per_second": report.tokens_per_second,
-            }
-            self.tracker.record(PROGRESS_EVENT, report.step, metrics)
-            self._next = time.monotonic() + LOG_INTERVAL_SECONDS
-            self._loss_sum, self._num_steps = 0.0, 0
+        if time.monotonic() < self._next:
+            return {}
+        loss = self._loss_sum / self._num_steps
+        self._next = time.monotonic() + LOG_INTERVAL_SECONDS
+        self._loss_sum, self._num_steps = 0.0, 0
+        return {
+            "train/loss": loss,
+            "train/learning_rate": report.learning_rate,
+            "train/tokens_per_second": report.tokens_per_second,
+        }

@@ -59,8 +59,8 @@ CHECKPOINT_KIND = "trial_checkpoint"
 CHECKPOINT_INTERVAL_SECONDS = 600.0
 REPORT_INTERVAL_SECONDS = 2.0
 EPOCH_EVALUATION_SECONDS = 10.0
-"""A trial that has trained for less time is not evaluated at the end of an epoch: nobody watches it, and on a small
-training set the evaluations would take as long as the training."""
+"""Least training time before an evaluation at the end of an epoch: on a small training set evaluations would take as
+long as the training, and nobody watches a trial of seconds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -254,8 +254,8 @@ def train_model(
     """Train in place; return the loss of every step, the number of tokens and the seconds, without evaluations.
 
     Stops before the optimizer step at a loss that is not finite, which is then the last of the list. `report` is called
-    every two seconds, and with `dev_logits()` at the end of an epoch. Neither draws random numbers: the training is the
-    same without them.
+    every two seconds, and with `dev_logits()` at the end of an epoch, at most every ten seconds. Neither draws random
+    numbers: the training is the same without them.
     """
     config, setting = job.config, job.trial.setting
     device = next(model.parameters()).device
@@ -276,7 +276,7 @@ def train_model(
     )
     losses, tokens, seconds = _resume(job, model, optimizer)
     start = reported_step = len(losses)
-    reported_at = saved_at = time.perf_counter()
+    reported_at = saved_at = evaluated_at = time.perf_counter()
     started = reported_at - seconds
     model.train()
     for step, batch in zip(range(start, total_steps), itertools.islice(batches, start, None)):
@@ -294,14 +294,14 @@ def train_model(
         # What is due by the clock decides nothing about the training.
         done, now = step + 1, time.perf_counter()
         ends_epoch = done % steps_per_epoch == 0 and done < total_steps
-        evaluates = dev_logits is not None and ends_epoch and now - started >= EPOCH_EVALUATION_SECONDS
+        evaluates = dev_logits is not None and ends_epoch and now - evaluated_at >= EPOCH_EVALUATION_SECONDS
         if report is not None and (evaluates or now - reported_at >= REPORT_INTERVAL_SECONDS):
             logits: dict[str, np.ndarray] = {}
             if evaluates and dev_logits is not None:
                 logits = dev_logits()
                 model.train()
-                evaluated = time.perf_counter()
-                started, now = started + evaluated - now, evaluated
+                evaluated_at = time.perf_counter()
+                started, now = started + evaluated_at - now, evaluated_at
             latest, seconds = losses[reported_step:], max(now - started, 1e-9)
             report(
                 TrialProgress(

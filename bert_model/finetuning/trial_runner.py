@@ -127,8 +127,6 @@ class SavedTrial:
     result: TrialResult
     evaluations: Mapping[str, Evaluation]
     """Dev or labeled test split -> predictions and scores."""
-    logits: Mapping[str, np.ndarray]
-    """The outputs that they were decoded from."""
 
 
 class TrialRunner:
@@ -342,7 +340,7 @@ class TrialRunner:
             null_threshold=main.null_threshold if main is not None else None,
         )
         if job.weights is not None and not result.diverged:
-            self._save_if_best(SavedTrial(job=job, result=result, evaluations=evaluations, logits=output.logits))
+            self._save_if_best(SavedTrial(job=job, result=result, evaluations=evaluations))
         return result
 
     def _evaluate(self, outputs: Mapping[str, np.ndarray]) -> dict[str, Evaluation]:

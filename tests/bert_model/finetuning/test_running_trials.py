@@ -14,9 +14,10 @@ import pytest
 import tiny_tasks
 from safetensors.torch import load_file
 
-from bert_model.finetuning import display, trial
+from bert_model.finetuning import display, results, trial
 from bert_model.finetuning.display import TrialDisplay
 from bert_model.finetuning.finetune import finetune
+from bert_model.finetuning.results import SearchLog
 from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.trial import TrialOutput, TrialProgress
@@ -98,7 +99,7 @@ def test_trial_resumes_from_its_checkpoint_bit_for_bit(name, optimizer, model, t
     total = whole.results["winner"]["steps"]
     steps = StopAt(monkeypatch, total - 3)  # in the second epoch
     with pytest.raises(KeyboardInterrupt):
-        tune(name, model, tmp_path / "out", **settings)
+        tune(name, model, tmp_path / "out", watch=lambda report: None, **settings)  # evaluates its first epoch
     (kept,) = tmp_path.glob(".trials-out-*")
     (checkpoint,) = kept.glob("*.checkpoint")
     assert sorted(path.suffix for path in checkpoint.iterdir()) == [".json", ".json", ".safetensors"]
@@ -330,6 +331,31 @@ def test_signal_to_the_parent_alone_ends_parent_and_workers_within_seconds(numbe
         time.sleep(0.05)
     assert not any(map(is_alive, workers))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt, "KILLED"), (SystemExit, "KILLED"), (OSError, "FAILED")]
+)
+def test_interruption_waits_five_seconds_for_all_logs_together(error, status, tmp_path, monkeypatch):
+    now, closed = 0.0, []
+
+    class Unreachable:
+        """A log whose server does not answer."""
+
+        def close(self, status, timeout_seconds):
+            nonlocal now
+            now += timeout_seconds
+            closed.append(status)
+
+    monkeypatch.setattr(results.time, "monotonic", lambda: now)
+    log = SearchLog(tmp_path / "out", experiment="", task="sst2", identity="0" * 64, tags={}, params={})
+    log.tracker = Unreachable()
+    for seed in (1, 2, 3):
+        log._running[seed] = results._RunningTrial()
+        log._running[seed].tracker = Unreachable()
+    log.fail(error)
+    assert closed == [status] * 4
+    assert now == (5.0 if status == "KILLED" else results.CLOSE_TIMEOUT_SECONDS)
 
 
 def is_child(process, session):
