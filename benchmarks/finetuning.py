@@ -75,6 +75,8 @@ class FinetuningCase:
     epochs: float
     precision: str
     device: str
+    optimizer: str = "bert_adam"
+    """Ours; the Trainer's is AdamW."""
 
     def score(self, logits: np.ndarray) -> float:
         """Return the task's main metric for logits of the dev rows."""
@@ -87,7 +89,7 @@ class OurFinetuning:
 
     def __init__(self, case: FinetuningCase) -> None:
         self.case = case
-        config = FinetuningConfig(precision=case.precision)  # type: ignore[arg-type]
+        config = FinetuningConfig(precision=case.precision, optimizer=case.optimizer)  # type: ignore[arg-type]
         setting = Setting(case.learning_rate, case.batch_size, case.epochs)
         overrides = task_overrides(config, case.task.kind, case.task.labels)
         self.job = TrialJob(
@@ -104,21 +106,27 @@ class OurFinetuning:
 
     def train(self) -> float:
         """Train from the initial weights with the next seed, and score; return examples per second of the training."""
-        seed = 1 + len(self.scores)
+        seconds = self.train_from(1 + len(self.scores))
+        self.scores.append(self.case.score(self.logits()))
+        return self.case.epochs * self.case.train.num_examples / seconds
+
+    def train_from(self, seed: int) -> float:
+        """Train from the initial weights; return the seconds of the loop."""
         job = dataclasses.replace(self.job, trial=dataclasses.replace(self.job.trial, seed=seed))
         torch.manual_seed(seed)
-        self.model = initial_model(job).to(self.case.device)
-        _, _, seconds = train_model(self.model, job, self.case.train, None)
-        self.scores.append(self.case.score(self._logits()))
-        return self.case.epochs * self.case.train.num_examples / seconds
+        is_regression = self.case.task.kind == "regression"
+        mean = float(self.case.train.row_columns["labels"].mean()) if is_regression else 0.0
+        self.model = initial_model(job, label_mean=mean).to(self.case.device)
+        return train_model(self.model, job, self.case.train, None)[2]
 
     def predict(self) -> float:
         """Predict the dev rows; return examples per second."""
         started = time.perf_counter()
-        self._logits()
+        self.logits()
         return self.case.dev.num_examples / (time.perf_counter() - started)
 
-    def _logits(self) -> np.ndarray:
+    def logits(self) -> np.ndarray:
+        """Return the outputs for the dev rows."""
         pad_id = self.case.tokenizer.pad_id
         return predict_logits(self.model, self.case.dev, pad_id=pad_id, precision=self.case.precision)
 
@@ -126,14 +134,14 @@ class OurFinetuning:
 class PeerFinetuning:
     """The Trainer, with batches in random order or of like lengths."""
 
-    def __init__(self, case: FinetuningCase, *, grouped: bool) -> None:
+    def __init__(self, case: FinetuningCase, *, grouped: bool = False) -> None:
         from benchmarks.transformers_peers import EncodedDataset, TransformersFinetuning
 
         self.case = case
         self.data, self.dev = EncodedDataset(case.train), EncodedDataset(case.dev)
         self.peer = TransformersFinetuning(
             case.model,
-            num_labels=len(case.task.labels),
+            num_labels=case.task.num_labels,
             batch_size=case.batch_size,
             learning_rate=case.learning_rate,
             epochs=case.epochs,
@@ -145,9 +153,17 @@ class PeerFinetuning:
 
     def train(self) -> float:
         """Train and score like `OurFinetuning.train`."""
-        seconds = self.peer.train(self.data, seed=1 + len(self.scores))
-        self.scores.append(self.case.score(self.peer.logits(self.dev)))
+        seconds = self.train_from(1 + len(self.scores))
+        self.scores.append(self.case.score(self.logits()))
         return self.case.epochs * len(self.data) / seconds
+
+    def train_from(self, seed: int) -> float:
+        """Train from the initial weights; return the seconds of the loop."""
+        return self.peer.train(self.data, seed=seed)
+
+    def logits(self) -> np.ndarray:
+        """Return the outputs for the dev rows."""
+        return self.peer.logits(self.dev)
 
     def predict(self) -> float:
         """Predict like `OurFinetuning.predict`."""
@@ -170,8 +186,8 @@ def measure(case: FinetuningCase, rounds: int) -> list[Row]:
         for name in peers or ("",):
             note = ""
             if what == "training":
-                note = f"{case.task.main_metric} {_mean_and_deviation(ours.scores)}"
-                note += f", the peer's {_mean_and_deviation(peers[name].scores)}" if peers else ""
+                note = f"{case.task.main_metric} {mean_and_deviation(ours.scores)}"
+                note += f", the peer's {mean_and_deviation(peers[name].scores)}" if peers else ""
             target = TARGETS.get((what, name)) if case.device == "cpu" else None
             peer = f"{PEER}, {name}" if name else PEER
             rows.append(
@@ -181,7 +197,8 @@ def measure(case: FinetuningCase, rounds: int) -> list[Row]:
     return rows
 
 
-def _mean_and_deviation(scores: Sequence[float]) -> str:
+def mean_and_deviation(scores: Sequence[float]) -> str:
+    """Return "mean ± standard deviation", or the only score."""
     deviation = f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""
     return f"{statistics.fmean(scores):.1f}{deviation}"
 
@@ -197,12 +214,9 @@ def encoding_rate(examples: Sequence[Any], tokenizer: Tokenizer, task_name: str)
 def case_of(args: argparse.Namespace, device: str) -> FinetuningCase:
     """Read, sample and encode the examples that the arguments ask for."""
     root = args.data or generated_tasks()
-    model = args.model or fresh_model(args.size)
-    tokenizer = Tokenizer.from_directory(model)
     task = get_task(args.task)
     if task.kind != "classification":
         raise UsageError(f"--task {args.task}: found {task.kind}, expected a classification")
-    config = task_configuration(args.task)
     folders = (root / "glue" / task.folder, root / task.folder)
     folder = next((folder for folder in folders if (folder / "dev.tsv").is_file()), root)
     rng = np.random.default_rng(1)
@@ -210,22 +224,39 @@ def case_of(args: argparse.Namespace, device: str) -> FinetuningCase:
     for name in (task.train_file, next(iter(task.dev_files.values()))):
         examples = read_examples(task, folder / name)
         chosen.append([examples[index] for index in rng.permutation(len(examples))[: args.examples]])
-    train, dev = (encode_examples(task, examples, tokenizer, config) for examples in chosen)
-    shape = BertConfig.from_directory(model)
-    size = f"{shape.num_hidden_layers} layers of {shape.hidden_size}"
+    return encode_case(task, chosen[0], chosen[1], args, device=device)
+
+
+def encode_case(
+    task: Task,
+    train: Sequence[Any],
+    dev: Sequence[Any],
+    args: argparse.Namespace,
+    *,
+    device: str,
+    optimizer: str = "bert_adam",
+) -> FinetuningCase:
+    """Encode the examples of a task for the model that the arguments name."""
+    model = args.model or fresh_model(args.size)
+    tokenizer, config, shape = (
+        Tokenizer.from_directory(model),
+        task_configuration(task.name),
+        BertConfig.from_directory(model),
+    )
     return FinetuningCase(
-        title=f"{task.title}, {size}, {args.precision}",
+        title=f"{task.title}, {shape.num_hidden_layers} layers of {shape.hidden_size}, {args.precision}",
         task=task,
         model=model,
         tokenizer=tokenizer,
-        train=train,
-        dev=dev,
-        dev_examples=chosen[1],
+        train=encode_examples(task, train, tokenizer, config),
+        dev=encode_examples(task, dev, tokenizer, config),
+        dev_examples=dev,
         batch_size=args.batch_size,
         learning_rate=args.learning_rate,
         epochs=args.epochs,
         precision=args.precision,
         device=device,
+        optimizer=optimizer,
     )
 
 

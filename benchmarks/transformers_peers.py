@@ -4,7 +4,7 @@ Pre-training: scaled-dot-product attention, fused AdamW, padding to the longest 
 or of like lengths (`group_by_length`). The data, masks, batch sizes, precision, dropout and clipping are those of our
 side: our reader and collator feed it, and only the labels are rearranged for its loss.
 
-Fine-tuning: its Trainer on a sequence classification, with its own padding, sampler, optimizer and loop.
+Fine-tuning: its Trainer on a sequence classification or regression, with its own padding, sampler, optimizer and loop.
 """
 
 import os
@@ -132,7 +132,7 @@ class EncodedDataset(torch.utils.data.Dataset[dict[str, Any]]):
                     "input_ids": ids,
                     "token_type_ids": types,
                     "attention_mask": [1] * len(ids),
-                    "labels": int(encoded.row_columns["labels"][row]),
+                    "labels": encoded.row_columns["labels"][row].item(),
                 }
             )
 
