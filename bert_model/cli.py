@@ -427,8 +427,8 @@ def run_adapt(arguments: argparse.Namespace) -> int:
 
     counts = adapt_model(resolve_model(arguments.model), arguments.vocab, arguments.output, arguments.corpus).counts
     print(
-        f"{arguments.output}: {counts['vocab_size']} tokens: {counts['kept_rows']} keep their rows, "
-        f"{counts['mean_rows']} start from the mean of their pieces, {counts['random_rows']} at random"
+        f"{arguments.output}: {counts['vocab_size']:,} tokens: {counts['kept_rows']:,} keep their rows, "
+        f"{counts['mean_rows']:,} start from the mean of their pieces, {counts['random_rows']:,} at random"
     )
     if arguments.corpus is not None:
         old, new = counts["old_quality"], counts["quality"]
