@@ -83,6 +83,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
             return
 
         # The alias may move while this runs: the version is fixed now, and part of the inputs.
+        described = home.task(task)
         version = get_version(config.model or f"models:/{launchpad_preset().model_name}-{task}@champion")
         uri = f"models:/{version.name}/{version.version}"
         context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
@@ -98,7 +99,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
             inputs=inputs,
             log=context.log.info,
         )
-        sample = sample_answers(manifest, files, home.task(task))
+        sample = sample_answers(manifest, files, described)
     context.log.info(f"{manifest.counts['answers']:,} answers in {manifest.path}")
     if rejected := manifest.counts.get("rejected", 0):
         context.log.warning(f"{rejected:,} rows are not answered; see the *.rejected.jsonl files in {manifest.path}")
