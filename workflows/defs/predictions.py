@@ -14,6 +14,7 @@ from pydantic import Field
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
+from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.pretraining import OWNERS
 from workflows.defs.promotion import REGISTRY_RETRIES, registered_task_model, version_link
 from workflows.lib.launchpad import launchpad_preset
@@ -82,6 +83,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
             return
 
         # The alias may move while this runs: the version is fixed now, and part of the inputs.
+        described = home.task(task)
         version = get_version(config.model or f"models:/{launchpad_preset().model_name}-{task}@champion")
         uri = f"models:/{version.name}/{version.version}"
         context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
@@ -97,7 +99,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
             inputs=inputs,
             log=context.log.info,
         )
-        sample = sample_answers(manifest, files)
+        sample = sample_answers(manifest, files, described)
     context.log.info(f"{manifest.counts['answers']:,} answers in {manifest.path}")
     if rejected := manifest.counts.get("rejected", 0):
         context.log.warning(f"{rejected:,} rows are not answered; see the *.rejected.jsonl files in {manifest.path}")
@@ -159,18 +161,19 @@ def answers_name(path: Path) -> str:
     return f"{path.name}.jsonl"
 
 
-def sample_answers(manifest: Manifest, files: Sequence[Path]) -> list[dict[str, Any]]:
+def sample_answers(manifest: Manifest, files: Sequence[Path], task: Task) -> list[dict[str, Any]]:
     """Return the first inputs with their answers as table rows."""
     from bert_model.inference.inputs import open_rows
-    from bert_pipeline.tasks.task import get_task
 
     def cell(value: Any) -> str:
         return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 240)
 
     rows: list[dict[str, Any]] = []
-    form, task = manifest.configuration["form"], get_task(manifest.configuration["task"])
     for path in files:
-        with open_rows(str(path), form, task) as inputs, open(manifest.path / answers_name(path)) as lines:
+        with (
+            open_rows(str(path), manifest.configuration["form"], task) as inputs,
+            open(manifest.path / answers_name(path)) as lines,
+        ):
             items = {str(row.item["id"]): row.item for row in itertools.islice(inputs, NUM_CANDIDATE_ROWS)}
             for answer in map(json.loads, itertools.islice(lines, NUM_CANDIDATE_ROWS)):
                 item = items.get(str(answer["id"]))
