@@ -105,7 +105,7 @@ def test_dev_examples_in_training_data_are_refused(home, tmp_path):
     files = task_copy(home, "sst2", tmp_path)
     shutil.copy(files / "SST-2" / "train.tsv", files / "SST-2" / "dev.tsv")
     directory = home.task_data(DUMP, "sst2")
-    _publish_task_data(directory, "sst2", files, 0.0, load_task_data("sst2", files))
+    _publish_task_data(directory, files, 0.0, load_task_data("sst2", files))
     refused(model_checks.task_splits_disjoint(home, SST2), "are in the training set too")
 
 
