@@ -177,7 +177,7 @@ def commands() -> list[Command]:
             [
                 Argument("directory", type=Path, metavar="DIR", help="output of finetune, or model/ below pretrain's"),
                 Argument("--name", metavar="NAME", help="default: bert-<size>, or bert-<size>-<task>"),
-                Argument("--licence", default="", metavar="ID", help="of the weights, such as apache-2.0; a gate"),
+                Argument("--license", default="", metavar="ID", help="of the weights, such as apache-2.0; a gate"),
             ],
         ),
         Command("models", run_models, "List the registered models with their versions, scores and aliases."),
@@ -456,10 +456,10 @@ def run_register(arguments: argparse.Namespace) -> int:
     from bert_model.registry.operations import default_name, register
 
     name = arguments.name or default_name(arguments.directory)
-    version = register(arguments.directory, name, tags={"licence": arguments.licence} if arguments.licence else {})
+    version = register(arguments.directory, name, tags={"licence": arguments.license} if arguments.license else {})
     print(f"{version.name} version {version.version} is {', '.join(version.aliases)}")
     if not version.licence:
-        print(f"{version.name} names no licence, without which it is not promoted: give --licence", file=sys.stderr)
+        print(f"{version.name} names no license, without which it is not promoted: give --license", file=sys.stderr)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Model card in Markdown: scores, data, limits, licence, training curves, configuration.
+"""Model card in Markdown: scores, data, limits, license, training curves, configuration.
 
 It describes a registered version, and as README.md with the hub's YAML header a model directory.
 """
@@ -72,7 +72,7 @@ HUB_METRICS = {
 }
 """Metrics that have another name on the hub."""
 UNKNOWN_LICENCE = "unknown"
-"""The hub's name for a licence that is not stated."""
+"""The hub's name for a license that is not stated."""
 WIKI = re.compile(r"(?P<language>[a-z]{2,3}|simple|sample)wiki-.*")
 """Name of a dump that tells its language."""
 
@@ -206,7 +206,7 @@ def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
 
 
 def with_licence(card: str, licence: str) -> str:
-    """Return the card of a version that was registered without a licence with one in it."""
+    """Return the card of a version that was registered without a license with one in it."""
     return _with_section(card, "Licence", _licence({"licence": licence}))
 
 

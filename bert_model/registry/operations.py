@@ -93,7 +93,7 @@ def register(
 
     The files are checked and uploaded with a model card, which shows `curves`, a PNG, if given. Tags carry score, data,
     lineage and reference outputs; `tags` adds to them ("licence" is required for promotion). Content that is already
-    registered under the name keeps its version, and gets a licence if it had none. ArtifactError if the directory is
+    registered under the name keeps its version, and gets a license if it had none. ArtifactError if the directory is
     not a model or is damaged.
     """
     check_name(name)

@@ -1,4 +1,4 @@
-"""Lineage: where a dump and a model come from, as tags, licence and registered name."""
+"""Lineage: where a dump and a model come from, as tags, license and registered name."""
 
 import functools
 import json
@@ -92,7 +92,7 @@ def code_commit() -> str:
 
 
 def text_licence(directory: Path, dump: str) -> str:
-    """Return the licence of the text of a materialized dump; "" for the user's own files, whose licence is unknown."""
+    """Return the license of the text of a materialized dump; "" for the user's own files, whose license is unknown."""
     if sample_seed(dump) is not None:
         return SAMPLE_LICENCE
     sources = dump_sources(directory)

@@ -139,9 +139,9 @@ def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, ca
     assert main(["register", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr()
     assert printed.out == "bert-tiny-sst2 version 1 is candidate\n"
-    assert "names no licence" in printed.err
+    assert "names no license" in printed.err
     assert main(["promote", "bert-tiny-sst2", "--dry-run"]) == 1
-    assert main(["register", str(tmp_path / "out"), "--licence", "apache-2.0"]) == 0  # the same version, licensed
+    assert main(["register", str(tmp_path / "out"), "--license", "apache-2.0"]) == 0  # the same version, licensed
     (version,) = operations.list_models("bert-tiny-sst2")
     assert version.licence == "apache-2.0"
     assert "Weights: apache-2.0." in stored_beside(home, version, "model_card.md").read_text()
