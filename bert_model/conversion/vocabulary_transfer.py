@@ -29,8 +29,9 @@ from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.instances.masking import MaskingConfig
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
+from bert_pipeline.vocabulary.quality import quality
 from bert_pipeline.vocabulary.tokenizer import CONTINUATION_PREFIX, Tokenizer, normalizer
-from bert_pipeline.vocabulary.wordpiece import WordCounter, quality
+from bert_pipeline.vocabulary.wordpiece import WordCounter
 
 KIND = "adapted_model"
 WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"

@@ -29,6 +29,7 @@ from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import Manifest, atomic_write, check_shard, file_sha256, input_of, load_manifest, publishing
+from bert_pipeline.vocabulary.quality import quality
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary
 from bert_pipeline.vocabulary.wordpiece import (
     VocabularyConfig,
@@ -36,7 +37,6 @@ from bert_pipeline.vocabulary.wordpiece import (
     characters_of,
     extend,
     min_training_count,
-    quality,
     train,
 )
 

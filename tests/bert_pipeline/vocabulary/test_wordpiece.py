@@ -17,7 +17,6 @@ from bert_pipeline.vocabulary.wordpiece import (
     extend,
     layout,
     min_training_count,
-    quality,
     train,
 )
 
@@ -170,16 +169,3 @@ def test_extending_fills_unused_slots_with_the_words_that_save_most_pieces():
     assert added == 2
     assert extended[1:3] == ("aaaa", "bb")
     assert extended[3:] == tuple(tokens[3:])
-
-
-def test_quality_counts_unknown_and_whole_words():
-    tokenizer = Tokenizer.from_tokens([*SPECIAL_TOKENS, "the", "un", "##able"], do_lower_case=True)
-    report = quality(tokenizer, {"the": 6, "unable": 3, "xyz": 1})
-    assert report == {
-        "words": 10,
-        "tokens_per_word": 1.3,
-        "unk_share": round(1 / 13, 6),
-        "characters_lost_share": round(3 / (18 + 18 + 3), 6),
-        "whole_words_share": 0.6,
-        "longest_pieces": ["##able", "the", "un"],
-    }
