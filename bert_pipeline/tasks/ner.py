@@ -84,6 +84,8 @@ def _column_sentences(task: Task, path: Path, reading: Reading, _: dict[str, str
     num_columns, is_bad = 0, False
     words: list[str] = []
     tags: list[str] = []
+
+    # The appended blank line ends the last sentence.
     for number, line in itertools.chain(read_lines(path), [(0, "")]):
         fields = [field for field in COLUMN_SEPARATOR.split(line) if field]
         if not fields or fields[0] == DOCUMENT_MARK:
@@ -95,6 +97,7 @@ def _column_sentences(task: Task, path: Path, reading: Reading, _: dict[str, str
             continue
         if is_bad:  # the rest of a sentence that is set aside
             continue
+        # The first line of the file decides the number of columns.
         num_columns = num_columns or len(fields)
         words.append(fields[0])
         try:
@@ -116,6 +119,8 @@ def _column_sentences(task: Task, path: Path, reading: Reading, _: dict[str, str
 def _table_sentences(task: Task, path: Path, reading: Reading, seen: dict[str, str]) -> Iterator[Sentence | None]:
     """Yield the sentences of a table, and None for each row that is a document mark."""
     table = open_table(path, reading, columns=Columns())
+
+    # The first known name that the table has; without any the hub's, which the error then names.
     word_column, tag_column = (
         next((name for name in names if name in table.columns), names[0]) for names in (WORD_COLUMNS, TAG_COLUMNS)
     )
@@ -128,9 +133,11 @@ def _table_sentences(task: Task, path: Path, reading: Reading, seen: dict[str, s
             words = _list_of(row, word_column, where)
             if not all(isinstance(word, str) for word in words):
                 raise InputError(f"{where}: {word_column} is {words!r:.80}, expected a list of texts")
+            # As in CoNLL's files: this row only ends a document.
             if list(words) == [DOCUMENT_MARK]:
                 yield None
                 continue
+            # Tags are names, or integers of classes whose names the table's metadata has.
             tags = None
             if reading.labeled or (reading.labeled is None and row.get(tag_column) is not None):
                 values = _list_of(row, tag_column, where)
@@ -174,6 +181,7 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
     previous = "O"
     for tag in tags:
         prefix, separator, entity = tag.partition("-")
+        # IOB1 has B- only between adjacent entities of one type; IOB2 has it on every first word.
         if separator:
             starts = prefix == "B" or previous.partition("-")[2] != entity
             tag = f"{'B' if starts else 'I'}-{entity}"

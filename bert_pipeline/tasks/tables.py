@@ -86,6 +86,8 @@ class Table:
         layouts = list(layouts)
         fitting = [layout for layout in layouts if self.fits(layout)]
         found = ", ".join(name[:40] for name in self.columns[:14])
+
+        # The message depends on what is missing: the first text, as in another task's file, or one column only.
         if not fitting:
             first = layouts[0]
             missing = next(name for name in _required(first) if not self.has(name))
@@ -209,6 +211,8 @@ def table_format(path: Path, default: Format = "tsv") -> Format:
     """Return the format by the name of a file, or else by its first line."""
     if path.is_dir():
         return "arrow"
+
+    # The suffix decides where there is a known one; the content only for official files such as `eng.train`.
     if path.suffix.lower() in SUFFIXES:
         return SUFFIXES[path.suffix.lower()]
     if path.suffix.lower() == ".json":
@@ -245,6 +249,7 @@ def open_table(path: Path, reading: Reading, *, columns: Columns, default: Forma
 
     InputError if the file cannot be read, is empty or names a column twice.
     """
+    # Columns come from a header or a schema, for JSON lines from the first row, which is then put back.
     kind = table_format(path, default)
     names: dict[str, tuple[str, ...]] = {}
     rows: Iterator[tuple[int, Row]]
@@ -259,6 +264,8 @@ def open_table(path: Path, reading: Reading, *, columns: Columns, default: Forma
         header, rows = _open_csv(path, reading)
     else:
         header, rows = _open_tsv(path, reading, columns)
+
+    # Of two columns with one name, rows would silently keep the last.
     repeated = next((name for position, name in enumerate(header) if name and name in header[:position]), None)
     if repeated is not None:
         raise InputError(f"{path}: the column {repeated!r} occurs twice, expected each once; rename one of them")
@@ -338,6 +345,7 @@ def _csv_rows(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
             text = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="")
             reader = csv.reader(text, strict=True)
             while True:
+                # A quoted field may span lines: the row is named by its first one.
                 line = reader.line_num + 1
                 try:
                     row = next(reader)
@@ -385,6 +393,7 @@ def _open_arrow(path: Path, kind: Format) -> tuple[list[str], dict[str, tuple[st
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    # The schema is read now, so that a damaged file is an error of opening it; the rows only when they are asked for.
     files = saved_files(path) if path.is_dir() else [path]
     try:
         if kind == "parquet":
