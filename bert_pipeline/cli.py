@@ -78,6 +78,8 @@ def _run_download(arguments: argparse.Namespace) -> int:
             if getattr(arguments, option) is not None:
                 raise UsageError(f"--{option} is about Wikipedia dumps; leave it out for {arguments.what}")
         manifest = download_tasks(arguments.what, arguments.output, sources=arguments.sources)
+
+    # Paths alone, one a line, so that a shell can pass them on.
     for path in manifest.file_paths():
         print(path)
     return 0
@@ -113,6 +115,8 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--output DIR is missing: give a directory for the corpus (or --show TITLE to print an article)"
         )
+
+    # Imported late: Beam takes seconds to import, and a wrong option should not wait for it.
     from bert_pipeline.corpus.job import build_corpus
     from bert_pipeline.corpus.quality import describe_corpus
     from bert_pipeline.corpus.steps import CorpusConfig

@@ -69,9 +69,11 @@ def decisions(
             gold = " / ".join(dict.fromkeys(answer.text for answer in example.answers))
             found.append(Decision(example, gold, predicted, float(confidence[0]), is_correct))
         elif task.kind == "multilabel":
+            # Right only if the whole set of labels is.
             gold, chosen = ", ".join(example.label), ", ".join(predicted)
             found.append(Decision(example, gold, chosen, float(confidence[0]), set(example.label) == set(predicted)))
         elif task.kind == "regression":
+            # No prediction of a number is simply right: all are ranked by their distance.
             error = abs(float(example.label) - predicted)
             found.append(Decision(example, f"{example.label:g}", f"{predicted:.3g}", error, False))
         else:
@@ -139,6 +141,7 @@ def results_table(results: Mapping[str, Any]) -> str:
         if "calibration_error" in analysis:
             line += f"; expected calibration error {analysis['calibration_error']:.1f}"
         parts += [f"## {split}, published model", f"{line}."]
+        # Tables of what the kind of task has.
         if "classes" in analysis:
             keys = ("label", "n", "predicted", "precision", "recall", "f1")
             classes = [[_cell(entry[key]) for key in keys] for entry in analysis["classes"]]
@@ -232,6 +235,7 @@ def _text(decision: Decision) -> Iterator[str]:
         yield f"<b>{html.escape(example.question)}</b>\n{html.escape(example.context)}"
     elif isinstance(example, ChoiceExample):
         yield html.escape(example.context)
+        # The page lists wrong predictions, so the marked ending is a wrong one.
         for number, ending in enumerate(example.endings):
             text = f"{number}: {html.escape(ending)}"
             yield f"\n<mark>{text}</mark>" if str(number) == decision.predicted else f"\n{text}"

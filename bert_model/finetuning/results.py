@@ -124,6 +124,7 @@ def _feature_inputs(data: TaskData, search: SearchResult) -> list[dict[str, Any]
                 **(summarize(values) if values else {}),
                 "collapsed_runs": sum(result.collapsed for result in results),
                 "diverged_runs": sum(result.diverged for result in results),
+                # The paper's Table 7 has dev scores of each input.
                 "paper": task.paper.get(f"{PAPER_FEATURE_INPUTS[feature_input]}/{split}/{task.main_metric}"),
             }
         )

@@ -317,6 +317,7 @@ def train_model(
                 evaluated_at = time.perf_counter()
                 # The time of the evaluation is taken out of the rates.
                 started, now = started + evaluated_at - now, evaluated_at
+            # The loss since the last report, the rates over the whole trial.
             latest, seconds = losses[reported_step:], max(now - started, 1e-9)
             report(
                 TrialProgress(
@@ -335,7 +336,7 @@ def train_model(
         if job.checkpoint is not None and now - saved_at >= CHECKPOINT_INTERVAL_SECONDS and done < total_steps:
             _save_checkpoint(job.checkpoint, job, model, optimizer, losses, tokens, now - started)
             saved_at = time.perf_counter()
-            started += saved_at - now
+            started += saved_at - now  # the rates leave out the time of a checkpoint
     return losses, tokens, time.perf_counter() - started
 
 
@@ -442,6 +443,7 @@ def _summed_loss(kind: str, outputs: Tensor, tensors: dict[str, Tensor], class_w
         )
     if kind == "regression":
         return functional.mse_loss(outputs.squeeze(-1), tensors["labels"], reduction="sum")
+    # Positions outside of the window do not occur: such answers are encoded as [CLS].
     if kind == "span":
         start = functional.cross_entropy(outputs[..., 0], tensors["start_positions"], reduction="sum")
         end = functional.cross_entropy(outputs[..., 1], tensors["end_positions"], reduction="sum")

@@ -317,6 +317,7 @@ class TrialRunner:
         """Compute the activations that feature-based trials read and that are missing, for all inputs at once."""
         # All configured inputs share one forward pass; trials of one initialization share its directory.
         states = tuple(states_of(self.config.feature_inputs, self.model_config.num_hidden_layers + 1))
+        # One job for each missing directory, not for each trial that reads it.
         trials = {job.activations: job.trial for job in jobs if job.activations is not None}
         feature_jobs = [
             FeatureJob(

@@ -137,11 +137,13 @@ class _Check:
         parts = name.split("/")
         if not name or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or DRIVE.match(name):
             self.refuse(name, "would leave the directory it is unpacked into")
+        # Directories may be repeated; a file twice would overwrite what was checked.
         normal = posixpath.normpath(name)
         if not is_directory:
             if normal in self.seen or normal == ".":
                 self.refuse(name, "is repeated or is not a file name")
             self.seen.add(normal)
+        # Announced sizes, which `_write` holds the members to.
         self.total += size
         self.members += 1
         if self.total > self.allowed:

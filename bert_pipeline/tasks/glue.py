@@ -38,6 +38,7 @@ def read_text_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
         has_labels = reading.labeled is not False and table.has(layout.label)
         for number, row in table.examples(layout, reading):
             where = table.where(number)
+            # A row with an error is set aside whole. Pairs without a gold label are a known defect and only counted.
             try:
                 value = value_at(row, layout.label) if has_labels else None
                 if value == NO_CONSENSUS and task.labels and NO_CONSENSUS not in task.labels:
@@ -104,6 +105,7 @@ def class_label(value: Any, labels: Sequence[str], integers: Sequence[str], name
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int):
+        # The file's own class names come first: other files number the same classes differently.
         if 0 <= value < len(names) and names[value].casefold() in spelled:
             return spelled[names[value].casefold()]
         if str(value) in labels:

@@ -40,6 +40,7 @@ def read_tagged_examples(task: Task, paths: Sequence[Path], reading: Reading) ->
                 document, document_has_sentences = document + document_has_sentences, False
                 continue
             example_id, words, tags = sentence
+            # Sentences without an id are numbered over all files, those set aside included.
             example_id = str(len(seen) + reading.rows_set_aside) if example_id is None else example_id
             seen.setdefault(example_id, "")
             document_has_sentences = True
@@ -89,6 +90,7 @@ def _column_sentences(task: Task, path: Path, reading: Reading, _: dict[str, str
     for number, line in itertools.chain(read_lines(path), [(0, "")]):
         fields = [field for field in COLUMN_SEPARATOR.split(line) if field]
         if not fields or fields[0] == DOCUMENT_MARK:
+            # End of a sentence; a document mark ends the document as well.
             if words and not is_bad:
                 yield None, words, tags if num_columns > 1 else None
             words, tags, is_bad = [], [], False

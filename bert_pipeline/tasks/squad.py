@@ -43,6 +43,7 @@ def read_span_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
                 continue
             seen.add(example.example_id)
             impossible += example.is_impossible
+            # Counted, not refused: a few such questions do not spoil a file.
             if reading.labeled and not (example.answers or (task.has_impossible and example.is_impossible)):
                 reading.count(WITHOUT_ANSWER)
                 continue
@@ -154,6 +155,7 @@ def _example(place: tuple[str, str], question: Any, title: str, context: str, re
         if not isinstance(start, int) or isinstance(start, bool):
             raise InputError(f"{path}: {where}, answers[{number}]: answer_start is {start!r}, expected a whole number")
         if start < 0 or context[start : start + len(text)] != text or not text:
+            # A text that occurs once can only be meant there.
             moved = bool(text) and context.count(text) == 1
             reading.count(MOVED if moved else MISPLACED)
             if not moved and reading.for_training:

@@ -71,6 +71,7 @@ def write_submission(
                     f"{file}: no predictions, filled with {task.submission_default!r}; its score means nothing"
                 )
                 values = dict.fromkeys(map(str, range(OFFICIAL_ROWS[file])), task.submission_default)
+            # Only a note: a set of another size, such as the sample's, still makes a zip.
             if len(values) != OFFICIAL_ROWS[file]:
                 notes.append(
                     f"{file}: {len(values)} rows, the benchmark expects {OFFICIAL_ROWS[file]} and will refuse it"

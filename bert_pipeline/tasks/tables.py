@@ -99,6 +99,8 @@ class Table:
                     "is this another task's file?"
                 )
             raise InputError(f"{self.where(1)}: no column {missing!r} (found: {found}); is this another task's file?")
+
+        # A layout without labels serves a file that has none.
         with_labels = [layout for layout in fitting if self.has(layout.label)]
         if labeled and not with_labels:
             raise InputError(
@@ -317,6 +319,7 @@ def read_lines(path: Path, reading: Reading | None = None) -> Iterator[tuple[int
         with open(path, "rb") as stream:
             for number, raw in enumerate(stream, start=1):
                 line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+                # Blank lines are held back until one with text follows: those at the end are dropped.
                 if not line.strip(b"\r\n"):
                     blank += 1
                     continue
@@ -351,6 +354,7 @@ def _csv_rows(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
                     row = next(reader)
                 except StopIteration:
                     return
+                # After an error the reader starts over at the next line.
                 except csv.Error as error:
                     reading.refuse(InputError(f"{path}:{line}: not valid CSV ({error})"))
                     continue

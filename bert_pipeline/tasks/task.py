@@ -299,6 +299,7 @@ def is_task_file(task: Task, file: Path | str) -> bool:
         head = tables.read_head(file)
         if b'"data"' in head and head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
             return True
+    # A table, by its columns; a file without a header by a label where one belongs.
     layouts, default = _layouts(task)
     table = tables.open_table(file, Reading(on_error=lambda _: None), columns=layouts[0], default=default)
     if table.format == "tsv" and len(table.columns) == 1:
@@ -367,6 +368,7 @@ def _find_files(task: Task, path: Path, dev_fraction: float) -> _Files:
     splits = [files.train] if files.train else list(files.dev.values())[:1]
     splits = splits or [(file,) for file in _other_files(task, folder)]
     missing = folder / (task.train_file if not files.train else task.dev_files[first_dev])
+    # More than one candidate would be a guess.
     if len(splits) != 1:
         found_names = ", ".join(paths[0].name for paths in splits[:8]) or "none"
         raise InputError(

@@ -38,6 +38,7 @@ def convert_triviaqa(questions: Path, evidence: Path, output: Path, *, max_token
             stream.write(json.dumps(article, ensure_ascii=False))
             counts["pairs"] += 1
         stream.write("\n]}\n")
+        # Raised within the block, so that no empty file replaces an earlier one.
         if not counts["pairs"]:
             found = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "no questions"
             raise InputError(
