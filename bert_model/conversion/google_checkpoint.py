@@ -56,6 +56,8 @@ def convert_checkpoint(checkpoint: Path, output: Path, *, cased: bool | None = N
             f"{directory / VOCABULARY_NAME}: {tokenizer.vocab_size} tokens, but {GOOGLE_CONFIG_NAME} has vocab_size "
             f"{config.vocab_size}; give the vocabulary of this checkpoint"
         )
+
+    # The checkpoint is checked against the model before anything is written.
     weights = name_weights(_read_variables(prefix), str(prefix))
     _, report = fill_model(BertForPreTraining, config, weights)  # raises for every misfit
     files = [directory / f"{prefix.name}.index", *sorted(directory.glob(f"{prefix.name}.data-*"))]
