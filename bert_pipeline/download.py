@@ -258,6 +258,7 @@ def _split_mrpc(train_file: Path, test_file: Path, dev_ids_file: Path, folder: P
 
     The pairs of `dev_ids_file` become the dev set; the labels of the test file are left out and its rows numbered.
     """
+    # A row of the file is a pair of sentence ids, which the training file has in columns 1 and 2.
     dev_ids = {tuple(row.split("\t")) for row in dev_ids_file.read_text(encoding="utf-8").splitlines()}
     header, *rows = train_file.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
     sides: dict[str, list[str]] = {"train": [header], "dev": [header]}
@@ -299,6 +300,7 @@ def _latest_files(client: "_Client", wiki: str) -> tuple[str, dict[str, dict[str
     """Return the newest date with finished articles, and its files."""
     listing = client.read(f"/{wiki}/").decode("utf-8", errors="replace")
     dates = sorted(set(re.findall(r'href="(\d{8})/"', listing)), reverse=True)
+    # The newest dump is often still running, so the eight newest are tried.
     for date in dates[:8]:
         try:
             return date, _finished_files(client, wiki, date)

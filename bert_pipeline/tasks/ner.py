@@ -65,6 +65,7 @@ def is_column_file(path: Path, labels: Sequence[str]) -> bool:
     The first lines decide; a file of words alone is recognized by its document marks.
     """
     num_columns = 0
+    # The same number of columns in every line and a known tag in the last: prose does not look like that.
     for _, line in itertools.islice(read_lines(path), SNIFFED_LINES):
         fields = [field for field in COLUMN_SEPARATOR.split(line) if field]
         if fields and fields[0] == DOCUMENT_MARK:

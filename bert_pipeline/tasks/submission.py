@@ -112,6 +112,7 @@ def _prediction(task: Task, file: str, index: str, value: Any) -> str:
             number = math.nan
         if not math.isfinite(number):
             raise InputError(f"{file}: index {index}: prediction {value!r}, expected a number")
+        # A regression may predict a little outside of the range.
         low, high = task.label_range
         return f"{min(max(number, low), high):.3f}"
     if value not in task.labels:

@@ -140,6 +140,7 @@ def fields_of(name: str) -> list[str]:
 def value_at(row: Mapping[str, Any], name: str) -> Any:
     """Return the value of a column, or of a field in it ("answers.text"); None if absent."""
     value: Any = row
+    # A column whose own name has a dot is not a path.
     for part in (name,) if name in row else name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
@@ -191,6 +192,8 @@ def id_at(row: Mapping[str, Any], name: str | None, where: str, seen: dict[str, 
         if not isinstance(value, str | int):
             raise InputError(f"{where}: {name} is {value!r}, expected a number or a text")
         example_id = str(value)
+
+    # Predictions are matched by id, so an id must tell one example.
     if example_id in seen:
         raise InputError(f"{where}: the index {example_id!r} is in {seen[example_id]} already; expected each once")
     seen[example_id] = place

@@ -66,6 +66,7 @@ def split_by_group(
             key = parents[key]
         return key
 
+    # All keys of an example are joined, so that examples that share one end up in one group.
     for example in examples:
         first, *others = map(root, group_keys(example))
         for other in others:
@@ -222,6 +223,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
 
 def _is_generated(file: Path) -> bool:
     """Return whether a task file is part of a generated sample, by the manifest of the sample's folder."""
+    # The manifest is at the sample's root, at most a suite and a task above the file.
     for folder in file.resolve().parents[:3]:
         if (folder / MANIFEST_NAME).is_file():
             with contextlib.suppress(ArtifactError):
