@@ -134,7 +134,7 @@ def _example(model: _Plain, *, batch_size: int, length: int) -> dict[str, Tensor
     generator = torch.Generator().manual_seed(0)
     shape = (batch_size, 3, length) if model.kind == "choice" else (batch_size, length)
     mask = torch.ones(shape, dtype=torch.long)
-    mask[0, ..., -length // 3 :] = 0
+    mask[0, ..., -length // 3 :] = 0  # its last third, rounded up
     segments = (torch.arange(length) >= length // 2).long().expand(shape).contiguous()
     ids = torch.randint(model.config.vocab_size, shape, generator=generator)
     return dict(zip(INPUTS, (ids, mask, segments), strict=True))

@@ -139,6 +139,7 @@ def finetune(
                 experiment=experiment,
                 task=task.name,
                 identity=content_sha256({"configuration": configuration, "inputs": inputs}),
+                # The last value of either form of identity is its hash.
                 tags={"input.model": next(reversed(identity.values())), "own_split": str(data.own_split).lower()},
                 params=configuration,
                 resumed=any(scratch.glob(f"*{OUTPUT_SUFFIX}")),

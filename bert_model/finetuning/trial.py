@@ -475,6 +475,7 @@ def _mean_losses(losses: list[float]) -> tuple[float, ...]:
 
 def task_overrides(config: FinetuningConfig, kind: str, labels: tuple[str, ...]) -> dict[str, Any]:
     """Return the keys of the model's configuration that fine-tuning sets."""
+    # The other keys are those of the pre-trained model.
     overrides: dict[str, Any] = {
         "classifier_dropout": config.classifier_dropout,
         "head": config.head,
@@ -502,6 +503,7 @@ def write_output(path: Path, output: TrialOutput) -> None:
     """Write a trial's output to one file, atomically."""
     facts = {field.name: getattr(output, field.name) for field in dataclasses.fields(output) if field.name != "logits"}
     arrays = {f"logits/{split}": logits for split, logits in output.logits.items()}
+    # All in one file, so that one rename makes it complete; JSON keeps its bytes as an array.
     arrays[FACTS] = np.frombuffer(json.dumps(facts).encode("utf-8"), dtype=np.uint8)
     with atomic_write(path) as temporary, open(temporary, "wb") as stream:
         np.savez(stream, **arrays)  # type: ignore[arg-type]

@@ -349,6 +349,8 @@ class PretrainingPredictor:
         self.data_task: Task | None = None
         self.tokenizer = Tokenizer.from_directory(directory)
         self.model, report = load_model(BertForPreTraining, directory)
+
+        # A head of random weights would answer without any error.
         head = "cls.predictions." if task == "mlm" else "cls.seq_relationship."
         if any(name.startswith(head) for name in report.created):
             raise UsageError(
@@ -449,6 +451,7 @@ def _entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]
     inside = ""
     for index, tag in enumerate(tags):
         prefix, _, name = tag.partition("-")
+        # `end_word` is one past the last word, and moves as long as the type stays.
         if prefix == "B" or (prefix == "I" and name != inside):
             entities.append({"type": name, "start_word": index, "end_word": index + 1})
         elif prefix == "I":

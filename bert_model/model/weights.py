@@ -318,7 +318,7 @@ def _canonical(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
     if broken:
         raise InputError(f"{where}: weights that are not finite: {_first(broken, ', ')}; the model is damaged")
 
-    # A file may hold only the copy of a tied pair, which then becomes the original.
+    # Equal copies are dropped. A file may hold only the copy: `setdefault` then makes it the original.
     for copy, original in TIED.items():
         if copy in renamed and torch.equal(renamed[copy], renamed.setdefault(original, renamed[copy])):
             del renamed[copy]
