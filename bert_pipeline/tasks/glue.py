@@ -75,7 +75,7 @@ def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required
             return None
         return class_label(value, task.labels, integers, names, where)
 
-    # Regression: NaN stands for whatever is no number, and is in no range.
+    # Regression: what is no number becomes NaN, which is in no range.
     low, high = task.label_range
     try:
         target = math.nan if isinstance(value, bool) else float(value)
