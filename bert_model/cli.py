@@ -205,6 +205,7 @@ def commands() -> list[Command]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    # Beam's options are cut off before argparse sees them.
     words, beam_options = split_beam_options(sys.argv[1:] if argv is None else list(argv))
     parser = build_parser()
     arguments = parse(parser, words)
@@ -212,6 +213,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.beam_options = beam_options
     elif beam_options:
         parser.error(f"bert {arguments.command} takes no Beam options after '--'")
+
+    # Expected failures end in one line and their exit code; anything else is a bug and keeps its traceback.
     log_to_stderr()
     try:
         return arguments.run(arguments) or 0
@@ -237,6 +240,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     pipeline_cli.add_commands(subparsers)
+
     # The arguments of pre-training are shared with `torchrun -m bert_model.pretraining`.
     pretraining = add_command(
         subparsers,
@@ -270,6 +274,8 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
         if word == "--layers":  # argparse takes -1,-2 for an option unless it is joined
             words[index : index + 2] = [f"{word}={words[index + 1]}"]
             break
+
+    # Words that argparse could not place are assignments, if the command takes any.
     arguments, rest = parser.parse_known_args(words)
     assignments = [word for word in rest if "=" in word and not word.startswith("-")]
     if hasattr(arguments, "assignments"):
@@ -306,6 +312,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     from bert_model.registry.model_card import write_readme
     from bert_model.registry.resolve import resolve_model
 
+    # Settings and data are checked before a model is fetched and workers start.
     config = task_configuration(arguments.task, override({}, arguments.assignments))
     data = load_task_data(arguments.task, arguments.data, arguments.dev_fraction)
     for note in data.notes():
@@ -321,6 +328,8 @@ def run_finetune(arguments: argparse.Namespace) -> int:
             progress=shown.finished,
             watch=shown.running,
         )
+
+    # Metrics go to standard output, as JSON lines for programs; all else to standard error.
     write_readme(result.path)
     for key, entry in result.metrics.items():
         print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
@@ -372,11 +381,13 @@ def run_submission(arguments: argparse.Namespace) -> int:
     from bert_pipeline.tasks.submission import write_submission
     from bert_pipeline.tasks.task import get_task
 
+    # Each directory contributes the test splits that its fine-tuning predicted.
     predictions: dict[str, dict[str, Any]] = {}
     for directory in arguments.directories:
         manifest = load_manifest(directory, kind="finetuned_model")
         task = get_task(manifest.configuration["task"])
         for split in task.submission_files:
+            # A split without its file was not there at fine-tuning; the submission fills in a constant.
             if f"predictions/{split}.jsonl" in manifest.files:
                 key = f"{task.name}/{split}"
                 if key in predictions:
@@ -430,6 +441,8 @@ def run_adapt(arguments: argparse.Namespace) -> int:
         f"{arguments.output}: {counts['vocab_size']:,} tokens: {counts['kept_rows']:,} keep their rows, "
         f"{counts['mean_rows']:,} start from the mean of their pieces, {counts['random_rows']:,} at random"
     )
+
+    # Lower numbers of pieces and [UNK] are what the new vocabulary is for.
     if arguments.corpus is not None:
         old, new = counts["old_quality"], counts["quality"]
         print(

@@ -64,6 +64,7 @@ def _run_download(arguments: argparse.Namespace) -> int:
     from bert_pipeline.download import SITES, download_tasks, download_wikipedia
 
     if arguments.what == "wikipedia":
+        # An option that would be ignored is refused.
         if folders := [source for source in arguments.sources if "://" not in source]:
             raise UsageError(f"--from {folders[0]}: expected the address of a mirror; a dump on disk needs no download")
         manifest = download_wikipedia(
@@ -77,6 +78,8 @@ def _run_download(arguments: argparse.Namespace) -> int:
             if getattr(arguments, option) is not None:
                 raise UsageError(f"--{option} is about Wikipedia dumps; leave it out for {arguments.what}")
         manifest = download_tasks(arguments.what, arguments.output, sources=arguments.sources)
+
+    # Paths alone, one a line, so that a shell can pass them on.
     for path in manifest.file_paths():
         print(path)
     return 0
@@ -112,6 +115,8 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--output DIR is missing: give a directory for the corpus (or --show TITLE to print an article)"
         )
+
+    # Imported late: Beam takes seconds to import, and a wrong option should not wait for it.
     from bert_pipeline.corpus.job import build_corpus
     from bert_pipeline.corpus.quality import describe_corpus
     from bert_pipeline.corpus.steps import CorpusConfig
@@ -174,6 +179,8 @@ def _run_vocab(arguments: argparse.Namespace) -> int:
             progress=progress,
         )
     _report(manifest, "vocab_size", "words", "distinct_words", "added_words")
+
+    # Both are measured on the same documents.
     for title, name in (("this vocabulary", "quality"), ("the reference", "reference_quality")):
         if name in manifest.counts:
             quality = manifest.counts[name]
@@ -226,6 +233,8 @@ def _run_instances(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments, InstancesConfig)
     if arguments.masking_mix is not None:
         settings |= _parse_mix(arguments.masking_mix)
+
+    # `--show` alone reads an existing directory, and needs no vocabulary.
     if arguments.show is not None and arguments.output is None and arguments.vocab is None:
         if settings or arguments.beam_options:
             raise UsageError(f"--show alone only prints, so {', '.join(settings) or 'Beam options'} would be ignored")
@@ -233,6 +242,8 @@ def _run_instances(arguments: argparse.Namespace) -> int:
     if arguments.vocab is None or arguments.output is None:
         missing = "--vocab DIR" if arguments.vocab is None else "--output DIR"
         raise UsageError(f"{missing} is missing: instances need a corpus, a vocabulary and an output directory")
+
+    # Whether masks are static follows from the format too, so the other settings are resolved first.
     mask_settings = {field.name for field in dataclasses.fields(MaskingConfig)}
     others = InstancesConfig(**{name: value for name, value in settings.items() if name not in mask_settings})
     if not others.has_static_masks:

@@ -128,9 +128,13 @@ def download_wikipedia(
     output = Path(output)
     client = _Client(sites, attempts, retry_seconds)
     date, files = _latest_files(client, wiki) if date == "latest" else (date, _finished_files(client, wiki, date))
+
+    # The date is part of the name: a later call for "latest" must not continue the files of an older dump.
     parts = output.parent / f".{output.name}.download-{wiki}-{date}"
     parts.mkdir(parents=True, exist_ok=True)
     _check_space(parts, sum(int(entry["size"]) for entry in files.values()))
+
+    # One file after the other, as Wikimedia asks.
     done = 0
     for name, entry in files.items():
         remote = urllib.parse.urlsplit(entry["url"]).path
@@ -139,6 +143,8 @@ def download_wikipedia(
             client, parts / name, remote, int(entry["size"]), expected, functools.partial(_advance, progress, done)
         )
         done += int(entry["size"])
+
+    # Moved, not copied: a dump fills the disk once.
     inputs = {name: {"name": name, "sha1": entry["sha1"]} for name, entry in files.items()}
     with publishing(output, kind="dump", configuration={"wiki": wiki, "date": date}, inputs=inputs) as draft:
         for name in files:
@@ -168,6 +174,8 @@ def download_tasks(
         raise UsageError(f"unknown task files {suite!r}{suggest(suite, TASK_FILES)}")
     output = Path(output)
     site, files = TASK_FILES[suite]
+
+    # Local folders first, then mirrors, then the official site.
     folders = [Path(source) for source in sources if "://" not in source]
     for folder in folders:
         if not folder.is_dir():
@@ -175,6 +183,8 @@ def download_tasks(
     client = _Client([*(source for source in sources if "://" in source), site], attempts, retry_seconds)
     parts = output.parent / f".{output.name}.download-{suite}"
     parts.mkdir(parents=True, exist_ok=True)
+
+    # Space is needed for what no folder has.
     found = {file.name: _local_copy(file, folders) for file in files}
     _check_space(parts, sum(file.size for file in files if found[file.name] is None))
     done = 0
@@ -187,6 +197,8 @@ def download_tasks(
             _fetch_file(client, path, f"/{file.path}", file.size, ("sha256", file.sha256), advance)
         paths[file.name] = path
         done += file.size
+
+    # Local files are copied, and never moved out of their folder.
     inputs = {file.name: {"name": file.name, "sha256": file.sha256} for file in files}
     with publishing(output, kind="task_files", configuration={"suite": suite}, inputs=inputs) as draft:
         if suite == "glue":
@@ -219,6 +231,8 @@ def _unpack_glue(paths: dict[str, Path], output: Path, scratch: Path) -> None:
         if task.suite == "glue"
         for file in (task.train_file, *task.dev_files.values(), *task.test_files.values())
     }
+
+    # These are not in the archives: MRPC is split below, and the diagnostics are a file of their own.
     expected -= {f"MRPC/{name}.tsv" for name in ("train", "dev", "test")} | {"MNLI/diagnostic.tsv"}
     for path in paths.values():
         if path.suffix == ".zip":
@@ -230,6 +244,8 @@ def _unpack_glue(paths: dict[str, Path], output: Path, scratch: Path) -> None:
         raise InputError(f"the archives hold no {', '.join(missing)}; expected the files of GLUE's official archives")
     (output / "AX").mkdir()
     shutil.copyfile(paths["AX.tsv"], output / "AX" / "diagnostic.tsv")
+
+    # Of MRPC GLUE offers only the ids of the dev pairs, so the split is made here.
     train, test, dev_ids = (paths[name] for name in _MRPC_FILES)
     _split_mrpc(train, test, dev_ids, output / "MRPC")
 
@@ -242,11 +258,14 @@ def _split_mrpc(train_file: Path, test_file: Path, dev_ids_file: Path, folder: P
 
     The pairs of `dev_ids_file` become the dev set; the labels of the test file are left out and its rows numbered.
     """
+    # A row of the file is a pair of sentence ids, which the training file has in columns 1 and 2.
     dev_ids = {tuple(row.split("\t")) for row in dev_ids_file.read_text(encoding="utf-8").splitlines()}
     header, *rows = train_file.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
     sides: dict[str, list[str]] = {"train": [header], "dev": [header]}
     for row in rows:
         sides["dev" if tuple(row.split("\t")[1:3]) in dev_ids else "train"].append(row)
+
+    # The header counts as row -1, so that the first pair has the index 0.
     header, *rows = test_file.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
     without_labels = [row.partition("\t")[2] for row in (header, *rows)]
     sides["test"] = [f"{'index' if number < 0 else number}\t{row}" for number, row in enumerate(without_labels, -1)]
@@ -281,6 +300,7 @@ def _latest_files(client: "_Client", wiki: str) -> tuple[str, dict[str, dict[str
     """Return the newest date with finished articles, and its files."""
     listing = client.read(f"/{wiki}/").decode("utf-8", errors="replace")
     dates = sorted(set(re.findall(r'href="(\d{8})/"', listing)), reverse=True)
+    # The newest dump is often still running, so the eight newest are tried.
     for date in dates[:8]:
         try:
             return date, _finished_files(client, wiki, date)
@@ -298,12 +318,15 @@ def _finished_files(client: "_Client", wiki: str, date: str) -> dict[str, dict[s
             raise TypeError("its jobs are no objects")
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{where}: not a dump status ({error}); give another date") from None
+
+    # The first job that is done wins; multistream and plain files have the same articles.
     statuses = []
     for job in _JOBS:
         status = jobs.get(job, {}).get("status", "missing")
         statuses.append(f"{job} is {status}")
         if status != "done":
             continue
+        # Whole article files only, without their indexes, in the order of the parts.
         files = {
             name: entry
             for name, entry in sorted(jobs[job].get("files", {}).items(), key=lambda item: _part_number(item[0]))
@@ -378,6 +401,7 @@ class _Client:
             except urllib.error.HTTPError as error:
                 reasons.append(f"{url}: {error.code} {error.reason}")
                 retry_after = _retry_after(error)
+                # A missing file is final once every site was asked; any other failure may pass.
                 if error.code == 404 and attempt + 1 >= len(self._sites):
                     break
             except (OSError, http.client.HTTPException) as error:
@@ -412,6 +436,8 @@ class _Client:
                 failures = 0 if arrived > start else failures + 1
                 site += 1
                 self._wait(failures, retry_after)
+
+        # A part of another version may be longer; the checksum decides afterwards.
         if target.stat().st_size > size:
             os.truncate(target, size)
         progress(size)

@@ -56,8 +56,11 @@ def convert_checkpoint(checkpoint: Path, output: Path, *, cased: bool | None = N
             f"{directory / VOCABULARY_NAME}: {tokenizer.vocab_size} tokens, but {GOOGLE_CONFIG_NAME} has vocab_size "
             f"{config.vocab_size}; give the vocabulary of this checkpoint"
         )
+
+    # The checkpoint is checked against the model before anything is written.
     weights = name_weights(_read_variables(prefix), str(prefix))
     _, report = fill_model(BertForPreTraining, config, weights)  # raises for every misfit
+    # Inputs are named by their suffixes: "index", "data-00000-of-00001".
     files = [directory / f"{prefix.name}.index", *sorted(directory.glob(f"{prefix.name}.data-*"))]
     inputs = {path.suffix[1:]: foreign_input(path) for path in files}
     with publishing(output, kind=KIND, configuration={"do_lower_case": do_lower_case}, inputs=inputs) as draft:

@@ -67,11 +67,14 @@ def export_onnx(directory: Path, output: Path) -> float:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise UsageError(f"ONNX needs the package {error.name}: pip install 'bert-workflow[onnx]'") from error
+
+    # A model of this project tells its task; of another author's the head does.
     facts = read_task_facts(directory) or {}
     model = _task_model(directory, facts) if facts else _foreign_model(directory)
     inputs = _example(model, batch_size=2, length=EXAMPLE_LENGTH)
     with atomic_write(output) as temporary:
         with cpu_settings(onednn=()), _silence_exporter():
+            # Plain kernels: custom operators have no counterpart in ONNX.
             program = torch.onnx.export(
                 model,
                 tuple(inputs.values()),
@@ -113,6 +116,8 @@ def _foreign_model(directory: Path) -> _Plain:
         if model_class.__name__ == architecture:
             task_model, _ = load_model(model_class, directory)
             return _Plain(task_model, kind, SPAN_OUTPUTS if kind == "span" else ("logits",))
+
+    # No task's head: the pre-training heads that the directory has, and not those that would be random.
     pretrained, report = load_model(BertForPreTraining, directory)
     outputs = [
         name
@@ -129,7 +134,7 @@ def _example(model: _Plain, *, batch_size: int, length: int) -> dict[str, Tensor
     generator = torch.Generator().manual_seed(0)
     shape = (batch_size, 3, length) if model.kind == "choice" else (batch_size, length)
     mask = torch.ones(shape, dtype=torch.long)
-    mask[0, ..., -length // 3 :] = 0
+    mask[0, ..., -length // 3 :] = 0  # its last third, rounded up
     segments = (torch.arange(length) >= length // 2).long().expand(shape).contiguous()
     ids = torch.randint(model.config.vocab_size, shape, generator=generator)
     return dict(zip(INPUTS, (ids, mask, segments), strict=True))
@@ -154,6 +159,8 @@ def _metadata(directory: Path, model: _Plain, facts: Mapping[str, Any]) -> dict[
 def _difference(session: Any, model: _Plain) -> float:
     """Return the largest difference of a logit, over shapes other than the one of the export."""
     gaps = []
+
+    # A length that the exporter fixed by mistake would fail here.
     for batch_size, length in ((1, 5), (3, min(19, model.config.max_position_embeddings))):
         inputs = _example(model, batch_size=batch_size, length=length)
         found = session.run(list(model.outputs), {name: tensor.numpy() for name, tensor in inputs.items()})

@@ -51,6 +51,7 @@ def adapt_model(model: Path, vocabulary: Path, output: Path, corpus: Path | None
     measured: both vocabularies on their words, and the masked-LM loss of the moved model before any training, next to
     that of random new rows, which `seed` decides. UsageError if both vocabularies are the same.
     """
+    # What does not fit together is found before the output is begun.
     old, new = Tokenizer.from_directory(model), Tokenizer.from_directory(vocabulary)
     if old.sha256 == new.sha256:
         raise UsageError(f"{vocabulary}: is the vocabulary of {model} already; give another one")
@@ -75,6 +76,8 @@ def adapt_model(model: Path, vocabulary: Path, output: Path, corpus: Path | None
         "mean_rows": num_spelled - num_shared,
         "random_rows": new.vocab_size - num_spelled,
     }
+
+    # Measured before it is written, on passages that the model was not trained on where there are any.
     inputs: dict[str, Any] = {"model": model_identity(model), "vocabulary": {"sha256": new.sha256}}
     if source is not None:
         inputs["corpus"] = input_of(source)
@@ -99,11 +102,14 @@ def pieces_of(token: str, vocabulary: Tokenizer) -> list[int]:
     own = vocabulary.token_to_id(token)
     if own is not None:
         return [own]
+
+    # The word is normalized as the old vocabulary's texts were, so that a cased token finds its lower-case pieces.
     word = token.removeprefix(CONTINUATION_PREFIX)
     prefix = token.removesuffix(word)
     rest = normalizer(vocabulary.do_lower_case).normalize_str(word).strip()
     ids: list[int] = []
     while rest:
+        # The longest piece first; if not even one character is known, the token cannot be spelled.
         for end in range(len(rest), 0, -1):
             piece = vocabulary.token_to_id(prefix + rest[:end])
             if piece is not None:
@@ -117,11 +123,14 @@ def pieces_of(token: str, vocabulary: Tokenizer) -> list[int]:
 
 def move_rows(weights: Weights, pieces: Sequence[Sequence[int]], initializer_range: float, seed: int) -> Weights:
     """Return weights whose row of each new token is the mean of its old rows, or random if it has none."""
+    # One bag of old rows for each new token; an empty bag gives zeros, replaced below.
     flat = torch.tensor([index for ids in pieces for index in ids], dtype=torch.long)
     lengths = torch.tensor([len(ids) for ids in pieces])
     starts = lengths.cumsum(0) - lengths
     tensors = {name: tensor for name, tensor in weights.tensors.items() if name != POSITION_IDS}
     rows = functional.embedding_bag(flat, tensors[WORD_EMBEDDINGS].float(), starts, mode="mean")  # (V, H)
+
+    # Random rows are drawn as in a new model.
     empty = (lengths == 0).nonzero().squeeze(1)
     generator = torch.Generator().manual_seed(seed)
     rows[empty] = torch.randn(len(empty), rows.shape[1], generator=generator) * initializer_range

@@ -55,6 +55,7 @@ def decisions(
     task: Task, examples: Sequence[Any], encoded: EncodedSet, logits: np.ndarray, evaluation: Evaluation
 ) -> list[Decision]:
     """Return every prediction for labeled examples with its confidence."""
+    # A decision is right by the task's own metric: equal labels, or for spans the official exact match.
     probabilities = confidences(task, examples, encoded, logits, evaluation)
     found: list[Decision] = []
     for example in examples:
@@ -68,9 +69,11 @@ def decisions(
             gold = " / ".join(dict.fromkeys(answer.text for answer in example.answers))
             found.append(Decision(example, gold, predicted, float(confidence[0]), is_correct))
         elif task.kind == "multilabel":
+            # Right only if the whole set of labels is.
             gold, chosen = ", ".join(example.label), ", ".join(predicted)
             found.append(Decision(example, gold, chosen, float(confidence[0]), set(example.label) == set(predicted)))
         elif task.kind == "regression":
+            # No prediction of a number is simply right: all are ranked by their distance.
             error = abs(float(example.label) - predicted)
             found.append(Decision(example, f"{example.label:g}", f"{predicted:.3g}", error, False))
         else:
@@ -89,9 +92,13 @@ def analyze(task: Task, examples: Sequence[Any], evaluation: Evaluation, found: 
         "confidence": CONFIDENCE,
         "resamples": RESAMPLES,
     }
+
+    # A regression has no probabilities, so nothing to calibrate.
     if task.kind != "regression":
         error = calibration_error([d.confidence for d in found], [d.is_correct for d in found])
         document["calibration_error"] = round(error, 4)
+
+    # Classes and confusion: by label, by answered or not (SQuAD 2.0), or by type of entity.
     gold, predicted = [d.gold for d in found], [d.predicted for d in found]
     labels = list(task.labels)
     if task.kind == "multilabel":
@@ -103,6 +110,8 @@ def analyze(task: Task, examples: Sequence[Any], evaluation: Evaluation, found: 
         labels = [ANSWER, NO_ANSWER]
     elif task.kind not in ("classification", "tagging"):
         return document
+
+    # Tagging counts words in the confusion but entities in the classes, as conlleval does.
     confusion = confusion_matrix(gold, predicted, labels)
     if task.kind == "tagging":
         tags: list[Any] = [evaluation.predictions[example.example_id] for example in examples]
@@ -123,6 +132,8 @@ def results_table(results: Mapping[str, Any]) -> str:
         baseline = "" if entry["majority"] is None else f"{entry['majority']:.1f}"
         mean = f"{entry['mean']:.1f} ± {entry['sd']:.1f}"
         rows.append([key, f"{entry['n']:,}", mean, f"{entry['best']:.1f}", str(len(entry["values"])), baseline])
+
+    # After the means over seeds, the details of the one published model.
     parts = [f"# {results['title']}", _markdown(rows), f"Baseline: {results['baseline']}."]
     for split, analysis in results["analysis"].items():
         low, high = analysis["interval"]
@@ -130,6 +141,7 @@ def results_table(results: Mapping[str, Any]) -> str:
         if "calibration_error" in analysis:
             line += f"; expected calibration error {analysis['calibration_error']:.1f}"
         parts += [f"## {split}, published model", f"{line}."]
+        # Tables of what the kind of task has.
         if "classes" in analysis:
             keys = ("label", "n", "predicted", "precision", "recall", "f1")
             classes = [[_cell(entry[key]) for key in keys] for entry in analysis["classes"]]
@@ -212,6 +224,7 @@ def _row(decision: Decision) -> str:
 
 def _text(decision: Decision) -> Iterator[str]:
     """Yield the example as escaped HTML, with the wrong word or ending marked."""
+    # Only the example is marked up; gold and prediction have columns of their own.
     example = decision.example
     if isinstance(example, TaggedExample):
         words = [html.escape(word) for word in example.words]
@@ -222,6 +235,7 @@ def _text(decision: Decision) -> Iterator[str]:
         yield f"<b>{html.escape(example.question)}</b>\n{html.escape(example.context)}"
     elif isinstance(example, ChoiceExample):
         yield html.escape(example.context)
+        # The page lists wrong predictions, so the marked ending is a wrong one.
         for number, ending in enumerate(example.endings):
             text = f"{number}: {html.escape(ending)}"
             yield f"\n<mark>{text}</mark>" if str(number) == decision.predicted else f"\n{text}"

@@ -201,6 +201,7 @@ def training_batches(lengths: np.ndarray, batch_size: int, *, seed: int, epoch: 
     pool = POOL_BATCHES * batch_size
     batches = []
     for start in range(0, len(order), pool):
+        # Sorted within the pool only, by a stable sort, so that equal lengths keep their random order.
         members = order[start : start + pool]
         full = len(members) - len(members) % batch_size
         whole, rest = members[:full], members[full:]

@@ -74,6 +74,7 @@ class TrialDisplay(contextlib.AbstractContextManager["TrialDisplay"]):
             return
         from tqdm import tqdm
 
+        # The first report of a trial opens its bar, at the step where a resumed one continues.
         if report.trial not in self._bars and not ends:
             self._bars[report.trial] = tqdm(
                 desc=name_of(report.trial),
@@ -83,6 +84,8 @@ class TrialDisplay(contextlib.AbstractContextManager["TrialDisplay"]):
                 leave=False,
                 dynamic_ncols=True,
             )
+
+        # Scores of an epoch stay on the screen as a line above the bars.
         if report.scores:
             self._print(describe(report))
         bar = self._bars.get(report.trial)

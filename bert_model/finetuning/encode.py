@@ -106,6 +106,7 @@ def _encode_pairs(
             segment_b_start = keep_a + 2
             row = [cls, *a[:keep_a], sep, *b[:keep_b], sep]
             num_tokens = len(a) + len(b) + 3
+        # Several rows may belong to one example, whose index they share.
         collector.add(row, segment_b_start, index // rows_per_example)
         if num_tokens > len(row):
             collector.note_truncated(index // rows_per_example)

@@ -103,6 +103,8 @@ def finetune(
     configuration = {"task": task.name, **recorded_configuration(config)}
     identity = model_identity(model)
     inputs = {"model": identity, "data": {name: {"sha256": h} for name, h in sorted(data.sha256.items())}}
+
+    # Hashes leave out file names: the same examples from another folder, or in another format, are the same data.
     hashes = {
         "data_sha256": examples_sha256({"train": data.train, **data.dev}),
         "dev_sha256": examples_sha256(data.dev),
@@ -110,7 +112,8 @@ def finetune(
         "model_sha256": identity.get("content_sha256") or identity["sha256"],
     }
     with contextlib.ExitStack() as stack:
-        # Resume from the trials of an interrupted search only on a machine that computes alike.
+        # Resume from the trials of an interrupted search only on a machine that computes alike: device, threads and
+        # kernels decide the bits of a result.
         pool = pool or stack.enter_context(WorkerPool())
         device = pool.devices[0].partition(":")[0]
         onednn = onednn_choice(model_config, device=device)
@@ -128,6 +131,7 @@ def finetune(
             }
         )
         scratch = stack.enter_context(trial_directory(Path(output), trials_identity))
+        # The log continues that of an interrupted search, and is closed as failed if this block raises.
         log: SearchLog | None = None
         if experiment:
             log = SearchLog(
@@ -135,6 +139,7 @@ def finetune(
                 experiment=experiment,
                 task=task.name,
                 identity=content_sha256({"configuration": configuration, "inputs": inputs}),
+                # The last value of either form of identity is its hash.
                 tags={"input.model": next(reversed(identity.values())), "own_split": str(data.own_split).lower()},
                 params=configuration,
                 resumed=any(scratch.glob(f"*{OUTPUT_SUFFIX}")),
@@ -160,6 +165,7 @@ def finetune(
             searches = search(
                 config, initializations_of(config), runner.learning_rates, runner.run_trials, runner.feature_inputs
             )
+            # The first search is that of the pre-trained weights: the only one whose model is published.
             saved = runner.best_of(searches[0].setting)
             analysis, page = _analyze(runner, saved)
             results = results_document(data, config, searches, hashes=hashes, analysis=analysis)
@@ -169,6 +175,7 @@ def finetune(
             (draft.path / "results.md").write_text(results_table(results), encoding="utf-8")
             if log is not None:
                 draft.provenance["mlflow_run_id"] = log.run_id
+        # Only now, as the weights and the page belong to this manifest and a failure above must leave neither.
         manifest = load_manifest(output, kind=KIND)
         runner.record_weights(manifest, files)
         with atomic_write(errors_path(Path(output))) as temporary:
@@ -204,6 +211,8 @@ def _write(
     With `keep=all`, also the models of the other seeds. Returns trial -> file of its weights.
     """
     data, config, pool = runner.data, runner.config, runner.pool
+
+    # The threshold of the main dev split also applies to test splits, on which nothing is tuned.
     task, best = data.task, searches[0].best
     null_threshold = saved.evaluations[runner.main_split].null_threshold
     weights_name = TAGGER_NAME if task.feature_based else WEIGHTS_NAME
@@ -225,6 +234,7 @@ def _write(
         }
         return write_task_model(directory, job=job, task=task, tokenizer=runner.tokenizer, facts=own_facts)
 
+    # The model of each seed is a whole model directory of its own, as ensembles of `bert predict` take them.
     files = {best.trial: weights_name}
     if config.keep == "all":
         chosen = {result.trial: result for result in searches[0].chosen}
@@ -248,6 +258,7 @@ def _write(
         evaluation = evaluate(task, examples, encoded, logits, config, null_threshold=null_threshold, labeled=False)
         draft.rows |= write_predictions(draft.path, split, examples, evaluation)
 
+    # Counts are part of the content's hash; times and the machine's choices are not, so they are provenance.
     results = [result for search in searches for result in search.trials]
     draft.counts |= {
         "train_examples": len(data.train),
@@ -284,6 +295,8 @@ def check_fit(
             f"max_seq_length: found {config.max_seq_length}, expected at most the model's "
             f"{model_config.max_position_embeddings} positions"
         )
+
+    # Data that training would accept, but learn nothing from.
     for name, examples in (("training", data.train), *data.dev.items()):
         if not examples:
             raise UsageError(f"{task.name}: no {name} examples; check the files, or give a larger dev_fraction")

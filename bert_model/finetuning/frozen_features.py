@@ -125,6 +125,7 @@ class FeatureJob:
     def run(self, *, device: str, num_threads: int, report: Callable[[Any], None] | None = None) -> None:
         """Compute and store the activations; nothing is reported."""
         with cpu_settings(onednn=self.onednn, num_threads=num_threads):
+            # One encoder for all sets: loading it costs more than the activations of a small one.
             encoder = initial_encoder(self.model, self.model_config, self.weights, self.seed).to(torch.device(device))
             for name in self.sets:
                 compute_activations(

@@ -31,10 +31,13 @@ def predict_logits(
 
     Returns float32 (units, labels) or (T, labels).
     """
+    # A GPU needs larger batches to be busy.
     device = next(model.parameters()).device
     if device.type != "cpu":
         tokens_per_batch *= 16
     model.eval()
+
+    # The limit is on tokens: a unit of multiple choice has all its rows in the batch.
     result: np.ndarray | None = None
     per_token = encoded.kind in ("span", "tagging")
     for units in prediction_batches(encoded.unit_lengths() * encoded.rows_per_example, tokens_per_batch):

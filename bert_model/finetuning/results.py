@@ -53,6 +53,7 @@ def results_document(
 
     `analysis` maps a split to what `analyze` returned for the published model.
     """
+    # The keys are read by the registry, the model card and the report: they are a format, not names of this module.
     task = data.task
     main_split = next(iter(data.dev))
     return {
@@ -90,6 +91,7 @@ def _metrics(data: TaskData, searches: Sequence[SearchResult]) -> dict[str, dict
                 "seeds": [result.trial.seed for result in reported.chosen if not result.diverged],
                 **summarize(reported.values(split, metric)),
             }
+            # Scores of random weights are named by their initialization, such as "random_x4_sd".
             for search in compared:
                 name, summary = search.initialization.name, summarize(search.values(split, metric))
                 entry[name] = summary["mean"]
@@ -109,6 +111,7 @@ def _feature_inputs(data: TaskData, search: SearchResult) -> list[dict[str, Any]
     split = next(iter(data.dev))
     rows = []
     for feature_input, results in search.by_feature_input.items():
+        # A diverged run has no score; the counts below tell how many were left out.
         converged = [result for result in results if not result.diverged]
         values = [result.scores[split][task.main_metric] for result in converged]
         rows.append(
@@ -121,6 +124,7 @@ def _feature_inputs(data: TaskData, search: SearchResult) -> list[dict[str, Any]
                 **(summarize(values) if values else {}),
                 "collapsed_runs": sum(result.collapsed for result in results),
                 "diverged_runs": sum(result.diverged for result in results),
+                # The paper's Table 7 has dev scores of each input.
                 "paper": task.paper.get(f"{PAPER_FEATURE_INPUTS[feature_input]}/{split}/{task.main_metric}"),
             }
         )
@@ -202,6 +206,8 @@ class SearchLog:
         if report.trial.initialization.weights != "pretrained":
             return
         running = self._running.setdefault(report.trial, _RunningTrial())
+
+        # A child run is opened with its first line, so that trials of seconds do not open one here.
         metrics, scores = running.add(report), self._scores(report)
         if (metrics or scores) and running.tracker is None:
             running.tracker = self._child(report.trial)
@@ -216,6 +222,8 @@ class SearchLog:
             running.tracker.close("FAILED" if result.diverged else "FINISHED", INTERRUPTION_SECONDS)
         if trial.name in self._logged:
             return
+
+        # The steps of the search's log are its trials, in the order in which they finish.
         metrics = {f"{start}/{key}": value for key, value in self._scores(result).items()}
         metrics[f"{start}/learning_rate"] = trial.setting.learning_rate
         if result.losses:
@@ -236,6 +244,7 @@ class SearchLog:
         self, searches: Sequence[SearchResult], results: Mapping[str, Any], output: Path, pages: Sequence[Path]
     ) -> None:
         """Log the results of a published model with its pages, and its trials as child runs."""
+        # MLflow takes numbers only: each entry becomes one metric for each of its numbers.
         metrics: dict[str, float] = {}
         for key, entry in results["metrics"].items():
             metrics[key] = entry["mean"]
@@ -243,6 +252,8 @@ class SearchLog:
                 is_comparison = name.startswith("random") and not name.endswith("_values")
                 if (is_comparison or name in ("sd", "best", "median", "majority")) and value is not None:
                     metrics[f"{key}/{name}"] = value
+
+        # Children are written last, in one go: trials of seconds would otherwise wait for the server one by one.
         self.tracker.record("end", len(self._logged), metrics, degenerate=results["degenerate"])
         self.tracker.set_tags({"output": str(output), "degenerate": str(results["degenerate"]).lower()})
         for path in (output / "results.json", output / "results.md", *pages):
@@ -256,6 +267,8 @@ class SearchLog:
         """Close the log as failed, or as killed by an interruption, unless it is finished."""
         interrupted = kind is not None and not issubclass(kind, Exception)
         status: RunStatus = "KILLED" if interrupted else "FAILED"
+
+        # All logs share one deadline, so that many running trials do not delay the exit.
         deadline = time.monotonic() + (INTERRUPTION_SECONDS if interrupted else CLOSE_TIMEOUT_SECONDS)
         for tracker in (*(running.tracker for running in self._running.values()), self.tracker):
             if tracker is not None:
@@ -278,6 +291,8 @@ class SearchLog:
         trial = result.trial
         was_watched = any(line.get("event") == PROGRESS_EVENT for line in read_lines(self.directory / trial.key))
         child = self._child(trial, {"winner": str(is_winner).lower(), "collapsed": str(result.collapsed).lower()})
+
+        # A trial that was too short to be watched has only the mean losses of its stretches.
         if not was_watched:
             for index, loss in enumerate(result.losses, start=1):
                 child.record("train", round(result.steps * index / len(result.losses)), {"train/loss": loss})

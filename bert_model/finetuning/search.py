@@ -155,6 +155,7 @@ def search(
     searched: it runs the setting chosen for its weights with every seed. Each feature input is searched by itself, and
     the best of their chosen settings is reported. TrainingError if every trial of a chosen setting diverged.
     """
+    # Random weights are searched once; their longer training reuses the setting chosen here.
     # Train the grid.
     first_seeds = config.seeds if config.search == "grid" else config.seeds[:1]
     results = run_trials(
@@ -217,6 +218,8 @@ def _search_result(
         setting.feature_input: tuple(result for result in own if result.trial.setting == setting)
         for setting in settings
     }
+
+    # Chosen twice: within each feature input, and here among the chosen ones.
     setting = choose_setting([result for trials in by_feature_input.values() for result in trials])
     chosen = by_feature_input[setting.feature_input]
     best = max(chosen, key=lambda result: (result.usable, not result.diverged, result.main_score))

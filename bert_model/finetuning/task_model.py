@@ -89,6 +89,8 @@ def write_task_model(
 ) -> TaskModel:
     """Write the model whose weights a trial saved, with its tokenizer and task.json, and return it."""
     assert job.weights is not None, "the trial saved its weights"
+
+    # The trial ran in another process, which left its weights in a file.
     tensors = load_file(job.weights)
     feature_input = job.trial.setting.feature_input
     encoder: BertModel | None = None

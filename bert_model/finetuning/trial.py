@@ -190,6 +190,7 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
         model = initial_model(job, label_mean=mean)
     model = model.to(device)
 
+    # Reads the model's current weights: used at the ends of epochs and once more at the end.
     def predict(splits: tuple[str, ...]) -> dict[str, np.ndarray]:
         return {
             split: predict_logits(
@@ -206,6 +207,8 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
         report=report,
         dev_logits=(lambda: predict(job.dev_splits)) if job.evaluates_epochs else None,
     )
+
+    # A diverged training has no predictions and no weights, but its losses are reported.
     diverged = not math.isfinite(losses[-1])
     logits = {}
     if not diverged:
@@ -234,6 +237,8 @@ def initial_model(job: TrialJob, *, label_mean: float = 0.0) -> nn.Module:
         # A short training would otherwise spend its steps on finding the mean.
         with torch.no_grad():
             model.get_submodule("classifier").get_parameter("bias").fill_(label_mean)
+
+    # The head keeps its random weights; the encoder's are replaced.
     if pretrained:
         encoder, _ = load_model(BertModel, job.model, seed=seed, config=job.model_config, log=False)
         weights = encoder.state_dict()
@@ -259,27 +264,36 @@ def train_model(
     """
     config, setting = job.config, job.trial.setting
     device = next(model.parameters()).device
+
+    # Batches sort units by their longest row; tokens are counted over all rows of a unit.
     lengths = train.unit_lengths()
     num_tokens = train.lengths().reshape(train.num_units, -1).sum(axis=1)
     total_steps = num_training_steps(train.num_units, setting.batch_size, setting.epochs)
     steps_per_epoch = num_training_steps(train.num_units, setting.batch_size, 1)
     warmup_steps = int(total_steps * config.warmup_share)
+
+    # The optimizer is built before resuming, which fills its state in place.
     optimizer_config = OptimizerConfig(
         name=config.optimizer, weight_decay=config.weight_decay, max_gradient_norm=config.max_gradient_norm
     )
     optimizer = build_optimizer(model, optimizer_config, setting.learning_rate)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    # Endless epochs: `epochs` need not be whole, so the steps decide when to stop.
     batches = (
         batch
         for epoch in itertools.count()
         for batch in training_batches(lengths, setting.batch_size, seed=job.trial.seed, epoch=epoch)
     )
+
+    # A resumed training skips the batches of its finished steps; `started` is moved back by the seconds they took.
     losses, tokens, seconds = _resume(job, model, optimizer)
     start = reported_step = len(losses)
     reported_at = saved_at = evaluated_at = time.perf_counter()
     started = reported_at - seconds
     model.train()
     for step, batch in zip(range(start, total_steps), itertools.islice(batches, start, None)):
+        # One optimizer step. A loss that is not finite stops before it can reach the weights.
         rate = learning_rate_at(step, peak=setting.learning_rate, total_steps=total_steps, warmup_steps=warmup_steps)
         set_learning_rate(optimizer, rate)
         loss = _backward(model, job, train, features, batch, device)
@@ -301,7 +315,9 @@ def train_model(
                 logits = dev_logits()
                 model.train()
                 evaluated_at = time.perf_counter()
+                # The time of the evaluation is taken out of the rates.
                 started, now = started + evaluated_at - now, evaluated_at
+            # The loss since the last report, the rates over the whole trial.
             latest, seconds = losses[reported_step:], max(now - started, 1e-9)
             report(
                 TrialProgress(
@@ -320,7 +336,7 @@ def train_model(
         if job.checkpoint is not None and now - saved_at >= CHECKPOINT_INTERVAL_SECONDS and done < total_steps:
             _save_checkpoint(job.checkpoint, job, model, optimizer, losses, tokens, now - started)
             saved_at = time.perf_counter()
-            started += saved_at - now
+            started += saved_at - now  # the rates leave out the time of a checkpoint
     return losses, tokens, time.perf_counter() - started
 
 
@@ -339,7 +355,11 @@ def _save_checkpoint(
     tensors |= {"random.cpu": torch.get_rng_state(), "losses": torch.tensor(losses, dtype=torch.float64)}
     if (device := next(model.parameters()).device).type == "cuda":
         tensors["random.cuda"] = torch.cuda.get_rng_state(device)
+
+    # Copies on the CPU: their size is what the warning names if the disk is full.
     held = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+
+    # A checkpoint only saves time, so the training continues without it.
     try:
         with publishing(directory, kind=CHECKPOINT_KIND, configuration={"trial": job.trial.name}, inputs={}) as draft:
             save_file(held, draft.path / "state.safetensors")
@@ -369,6 +389,8 @@ def _resume(job: TrialJob, model: nn.Module, optimizer: Optimizer) -> tuple[list
     except ArtifactError as error:
         logger.warning("%s; the trial starts over", error)
         return [], 0, 0.0
+
+    # Everything that the next step depends on: weights, optimizer state, and dropout's random state.
     tensors = load_file(job.checkpoint / "state.safetensors")
     facts = json.loads((job.checkpoint / "state.json").read_text(encoding="utf-8"))
     with torch.no_grad():
@@ -396,6 +418,8 @@ def _backward(
     micro_batches = np.array_split(batch, min(job.config.gradient_accumulation, len(batch)))
     padded = [to_tensors(train, units, job.pad_id, device, features) for units in micro_batches]
     class_weights = torch.tensor(job.class_weights, device=device) if job.class_weights else None
+
+    # The whole batch's weight, so that micro-batches of unequal size add up to the gradient of one large batch.
     weight = sum(_loss_weight(job.kind, tensors, class_weights) for tensors in padded) or 1
     total = 0.0
     for tensors in padded:
@@ -419,6 +443,7 @@ def _summed_loss(kind: str, outputs: Tensor, tensors: dict[str, Tensor], class_w
         )
     if kind == "regression":
         return functional.mse_loss(outputs.squeeze(-1), tensors["labels"], reduction="sum")
+    # Positions outside of the window do not occur: such answers are encoded as [CLS].
     if kind == "span":
         start = functional.cross_entropy(outputs[..., 0], tensors["start_positions"], reduction="sum")
         end = functional.cross_entropy(outputs[..., 1], tensors["end_positions"], reduction="sum")
@@ -450,6 +475,7 @@ def _mean_losses(losses: list[float]) -> tuple[float, ...]:
 
 def task_overrides(config: FinetuningConfig, kind: str, labels: tuple[str, ...]) -> dict[str, Any]:
     """Return the keys of the model's configuration that fine-tuning sets."""
+    # The other keys are those of the pre-trained model.
     overrides: dict[str, Any] = {
         "classifier_dropout": config.classifier_dropout,
         "head": config.head,
@@ -477,6 +503,7 @@ def write_output(path: Path, output: TrialOutput) -> None:
     """Write a trial's output to one file, atomically."""
     facts = {field.name: getattr(output, field.name) for field in dataclasses.fields(output) if field.name != "logits"}
     arrays = {f"logits/{split}": logits for split, logits in output.logits.items()}
+    # All in one file, so that one rename makes it complete; JSON keeps its bytes as an array.
     arrays[FACTS] = np.frombuffer(json.dumps(facts).encode("utf-8"), dtype=np.uint8)
     with atomic_write(path) as temporary, open(temporary, "wb") as stream:
         np.savez(stream, **arrays)  # type: ignore[arg-type]

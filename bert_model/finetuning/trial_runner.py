@@ -68,10 +68,14 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
     prefix = f".trials-{output.name}-"
     directory = output.parent / f"{prefix}{identity[:16]}"
     output.parent.mkdir(parents=True, exist_ok=True)
+
+    # Trials of other data, code or machines cannot be reused. A directory with a lock belongs to a running search.
     for other in output.parent.glob(f"{prefix}{'[0-9a-f]' * 16}"):
         if other != directory:
             with contextlib.suppress(Timeout), _lock(other):
                 shutil.rmtree(other, ignore_errors=True)
+
+    # The lock is held until the end of the block, and released by the system if this process is killed.
     directory.mkdir(exist_ok=True)
     try:
         lock = _lock(directory).acquire()
@@ -82,6 +86,7 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
         try:
             yield directory
         except BaseException as error:
+            # An error of this project comes again with the same trials; anything else, a crash say, may not.
             if isinstance(error, BertError) and not isinstance(error, WorkerDiedError):
                 _remove_all_but(directory, earlier)
             elif not _finished_trials(directory) and not any(directory.glob(f"*{CHECKPOINT_SUFFIX}")):
@@ -208,6 +213,7 @@ class TrialRunner:
             if self.progress is not None:
                 self.progress(len(results), len(trials), _one_line(self.data.task, result))
 
+        # Finished trials are scored from their stored outputs, since scores are not stored with them.
         waiting = []
         for job in map(self._job, trials):
             output = read_output(job.output) if job.output is not None else None
@@ -216,6 +222,8 @@ class TrialRunner:
             else:
                 self.resumed_trials += 1
                 finish(job, output)
+
+        # The longest first. Frozen activations must exist before the trials that read them start.
         waiting.sort(key=lambda job: -job.trial.setting.epochs)
         self._compute_features(waiting)
         if len(waiting) < len(trials):
@@ -251,6 +259,8 @@ class TrialRunner:
             manifest = load_manifest(published, verify="sha256")
         except (FileNotFoundError, ValueError, ArtifactError):
             return
+
+        # Another search may have published there since: then its weights are those of other trials.
         if record["sha256"] == manifest.sha256:
             for name, file in record["weights"].items():
                 shutil.copyfile(published / file, self.scratch / f"{name}.safetensors")
@@ -279,6 +289,8 @@ class TrialRunner:
             # Pre-trained weights are the same whatever the seed.
             seed = "" if initialization.weights == "pretrained" else f"-{trial.seed}"
             activations = self.scratch / "activations" / f"{initialization.weights}{seed}"
+
+        # Models from random weights are compared, never published.
         saves_weights = initialization.weights == "pretrained"
         return TrialJob(
             trial=trial,
@@ -303,7 +315,9 @@ class TrialRunner:
 
     def _compute_features(self, jobs: Sequence[TrialJob]) -> None:
         """Compute the activations that feature-based trials read and that are missing, for all inputs at once."""
+        # All configured inputs share one forward pass; trials of one initialization share its directory.
         states = tuple(states_of(self.config.feature_inputs, self.model_config.num_hidden_layers + 1))
+        # One job for each missing directory, not for each trial that reads it.
         trials = {job.activations: job.trial for job in jobs if job.activations is not None}
         feature_jobs = [
             FeatureJob(
@@ -325,6 +339,8 @@ class TrialRunner:
 
     def _score(self, job: TrialJob, output: TrialOutput) -> TrialResult:
         task = self.data.task
+
+        # Resumed trials count as well: these are the costs of the search, not of this process.
         self.training_seconds += output.training_seconds
         self.training_tokens += output.training_tokens
         evaluations = self._evaluate(output.logits)
@@ -364,6 +380,8 @@ class TrialRunner:
         best = self.saved.setdefault(setting, new)
         if best is new:
             return
+
+        # Trials finish in any order, so a tie goes by the seeds' order, not by who came first.
         better, worse = (new, best) if merit(new) > merit(best) else (best, new)
         self.saved[setting] = better
         if worse.job.weights is not None and self.config.keep == "best":
@@ -373,6 +391,8 @@ class TrialRunner:
         """Remove weights of settings that will not be chosen: another one has a better mean over the same seeds."""
         seeds = set(self.config.seeds if self.config.search == "grid" else self.config.seeds[:1])
         trials = [result for result in self._results.values() if result.trial.initialization.weights == "pretrained"]
+
+        # Means over different seeds do not compare: only settings that have all seeds of the search take part.
         complete = [
             result
             for result in trials

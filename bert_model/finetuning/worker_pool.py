@@ -73,9 +73,12 @@ class WorkerPool:
             for job in jobs:
                 yield job.run(device=self.devices[0], num_threads=self.threads_per_worker, report=hand_on)
             return
+
+        # Reports of an earlier run that was broken off concern none of these jobs.
         self._reports.clear()
         futures: list[Future[Result]] = [self.workers().submit(_run_in_worker, job) for job in jobs]
         try:
+            # Results are awaited in order; meanwhile the reports of all running jobs are passed to the caller.
             for future in futures:
                 is_done = False
                 while not is_done:
@@ -90,6 +93,7 @@ class WorkerPool:
                 "workers or a smaller batch"
             ) from error
         finally:
+            # After an error or an interruption: jobs that are not yet started are dropped, running ones killed.
             for future in futures:
                 future.cancel()
             if not all(future.done() for future in futures):
@@ -100,9 +104,11 @@ class WorkerPool:
         if self._executor is None:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(["bert_model.finetuning.trial"])
+            # Each worker takes one device from the queue when it starts.
             devices = context.SimpleQueue()
             for number in range(self.num_workers):
                 devices.put(self.devices[number % len(self.devices)])
+            # Closing this end of the pipe, in `kill` or by the end of this process, wakes `_exit_with` in all workers.
             stopped, self._stop = context.Pipe(duplex=False)
             # A thread reads reports at once: a worker must not wait for a parent that is busy scoring.
             reader, writer = context.Pipe(duplex=False)
@@ -155,12 +161,14 @@ _worker: dict[str, Any] = {}
 
 
 def _start_worker(devices: Any, num_threads: int, stopped: Connection, writer: Connection, lock: Any) -> None:
+    # Workers outlive neither the parent nor a closed pool.
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker is started by a pool"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the parent ends the workers
     threading.Thread(target=_exit_with, args=(parent.sentinel, stopped), daemon=True).start()
     keep_freed_memory()
 
+    # All workers write to one pipe: the lock keeps their messages apart.
     def report(message: Any) -> None:
         with lock:
             writer.send(message)

@@ -55,9 +55,13 @@ def attention_weights(
     for name, text in (("TEXT_A", text_a), ("TEXT_B", text_b)):
         if text is not None and not tokenizer.encode(text):
             raise InputError(f"{name}: {text[:60]!r} has no token, expected a text")
+
+    # Encoded without a limit, so that too long a text is an error and never cut.
     encoded = encode_texts([(text_a, text_b)], tokenizer, 1 << 20)
     if (count := len(encoded.input_ids)) > limit:
         raise InputError(f"the texts have {count} tokens with [CLS] and [SEP], expected at most {limit}; shorten them")
+
+    # One row has no padding to mask.
     batch = {
         name: torch.from_numpy(array)
         for name, array in encoded.padded(np.arange(1), pad_id=tokenizer.pad_id).items()

@@ -33,11 +33,14 @@ def write_features(
     vector for each token. Layers count from 0 for the embeddings, or from -1 for the top block. ConfigurationError
     for a layer that the model does not have.
     """
+    # Layers are checked before the first text is read.
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
     encoder.to(prediction_device())
     onednn = onednn_choice(encoder.config, device=prediction_device())
     numbers = layer_numbers(layers, encoder.config.num_hidden_layers)
+
+    # In chunks, so that memory holds the hidden states of a few texts; a failure leaves no file.
     output = Path(output_path)
     output.parent.mkdir(parents=True, exist_ok=True)
     count = 0
@@ -48,6 +51,7 @@ def write_features(
     ):
         inputs = read_texts(lines, where)
         while chunk := list(itertools.islice(inputs, CHUNK)):
+            # Texts are cut at the model's last position.
             pairs = [(item["text"], item.get("text_b")) for item in chunk]
             encoded = encode_texts(pairs, tokenizer, encoder.config.max_position_embeddings)
             with cpu_settings(onednn=onednn):
@@ -96,6 +100,7 @@ def _table(
     numbers: Sequence[int],
     tokenizer: Tokenizer,
 ) -> pa.Table:
+    # Arrow's lists share the set's flat arrays: a row's tokens by `offsets`, a token's vector by `inner`.
     offsets = pa.array(encoded.offsets, pa.int32())
     inner = pa.array(np.arange(len(encoded.input_ids) + 1) * activations.shape[1], pa.int32())
     columns = [

@@ -92,13 +92,16 @@ def open_rows(path: str, form: str, task: Task | None = None) -> Iterator[Iterat
         yield _task_rows(task, Path(path), form)
         return
     with reading(path) as (lines, where), contextlib.ExitStack() as stack:
+        # The first lines decide what the file is, also of standard input, which can be read only once.
         head = list(itertools.islice(lines, HEAD_LINES))
         if head:
             head[0] = head[0].removeprefix("\ufeff")
+        # JSON lines with the fields of an input are plain input, even where they are a table of the task as well.
         is_json = _is_json_lines(head)
         if task is not None and not (is_json and _has_fields(head, form)):
             file = Path(path) if path != "-" else stack.enter_context(_saved(head))
             if _is_task_file(task, file) or (form == "tagging" and _is_columns(head)):
+                # Recognized by its head; the readers of task files need the rest on disk too.
                 if path == "-":
                     with open(file, "a", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
                         stream.writelines(lines)
@@ -146,6 +149,7 @@ def _refused_rows(refused: list[InputError], file: Path) -> Iterator[Row]:
 def _plain_rows(lines: Iterable[str], form: str, where: str, is_json: bool) -> Iterator[Row]:
     for number, line in enumerate(lines):
         text = line.removesuffix("\n").removesuffix("\r")
+        # Ids count from 0 and blank lines too, places from 1, as editors count.
         key, place = {"id": str(number)}, f"{where}:{number + 1}"
         if not text.strip():
             yield Row(key, place, is_blank=True)
@@ -208,10 +212,13 @@ def _has_fields(head: Sequence[str], form: str) -> bool:
 
 def _refuse_data_file(head: Sequence[str], form: str, where: str) -> None:
     """Raise InputError if the first lines are those of a data file, whose parts would be taken for plain texts."""
+    # Binary data first: the other tests read the lines as text.
     expected = f"expected {' and '.join(FIELDS[form])}, one input a line"
     first = head[0].rstrip("\r\n") if head else ""
     if 2 * sum(map(_is_binary, head)) > len(head):
         raise InputError(f"{where}:1: not UTF-8 text, as most of the first lines; convert or unpack the file")
+
+    # A header of known columns: two of them, none with a space, are no sentence.
     for separator in ("\t", ","):
         cells = [cell.strip('"') for cell in first.split(separator)]
         is_header = sum(cell in KNOWN_COLUMNS for cell in cells) > 1 and not any(" " in cell for cell in cells)
@@ -220,6 +227,8 @@ def _refuse_data_file(head: Sequence[str], form: str, where: str) -> None:
                 f"{where}:1: found the columns {', '.join(cell[:40] for cell in cells[:12])}, {expected}, or a file of "
                 "the task; is this another task's file?"
             )
+
+    # Lines of the wrong form for this task, which would be answered as texts.
     if _is_columns(head):
         raise InputError(f"{where}:1: found CoNLL's columns, {expected}; is this another task's file?")
     if form == "tagging" and _is_words(head):
@@ -290,6 +299,8 @@ def _read_line(line: str, form: str, where: str, is_json: bool) -> PredictionInp
         if not isinstance(document, dict):
             raise InputError(f"{where}: found a JSON {type(document).__name__}, expected an object")
         return check_input(document, form, where)
+
+    # Plain text: the fields of the form between tabs.
     names, values = FIELDS[form], line.split("\t")
     if form == "choice":
         if len(values) < 3:
@@ -303,21 +314,29 @@ def _read_line(line: str, form: str, where: str, is_json: bool) -> PredictionInp
 def check_input(fields: Mapping[str, Any], form: str, where: str) -> PredictionInput:
     """Return the fields that a form has, and the id; InputError names one that is missing or of the wrong type."""
     checked: PredictionInput = {}
+
+    # Ids are copied into the answers, so they must be what JSON and TSV can hold.
     example_id = fields.get("id", fields.get("idx"))
     if example_id is not None:
         if isinstance(example_id, bool) or not isinstance(example_id, str | int):
             raise InputError(f"{where}: id is {example_id!r}, expected a text or a whole number")
         checked["id"] = example_id
+
+    # Lone surrogates, which JSON escapes may spell, can be neither tokenized nor written.
     for name in ("id", "words", *FIELDS[form]):
         value = fields.get(name)
         for text in value if isinstance(value, list | tuple) else (value,):
             if isinstance(text, str) and not _is_unicode(text):
                 raise InputError(f"{where}: {name} has half of a surrogate pair, expected Unicode text")
+
+    # Words of a tagged file are kept as they are; a text is split later, by `split_words`.
     if form == "tagging" and "words" in fields:
         words = fields["words"]
         if not isinstance(words, Sequence) or isinstance(words, str) or not all(isinstance(w, str) for w in words):
             raise InputError(f'{where}: "words" is {words!r}, expected a list of texts')
         return {**checked, "words": tuple(words), "document": fields.get("document")}
+
+    # All other forms: every field is there, and is a text or a list of endings.
     names = FIELDS[form]
     missing = [name for name in names if fields.get(name) is None]
     if missing:

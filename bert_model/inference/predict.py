@@ -117,6 +117,7 @@ def answer_file(predictor: Predictor, input_path: str, output_path: str) -> Pred
         rejecting(output_path) as reject,
     ):
         for chunk in _chunks(rows):
+            # One answer for each readable or blank row, in order; the others go to `reject`.
             for row, answer in _answer_rows(predictor, chunk):
                 if isinstance(answer, InputError):
                     first_error = first_error or str(answer)
@@ -128,6 +129,7 @@ def answer_file(predictor: Predictor, input_path: str, output_path: str) -> Pred
                 counts.truncated += answer.get("truncated", False)
                 output.write(json.dumps(answer, ensure_ascii=False) + "\n")
             output.flush()
+            # Not one answer yet: the input is something else, and the rest would be rejected as well.
             if counts.rejected and not counts.answers:
                 more = f" (none of the first {counts.rejected} rows can be answered)" if counts.rejected > 1 else ""
                 raise InputError(first_error + more)
@@ -205,10 +207,14 @@ class TaskPredictor:
         kind = self.task.kind
         self.form: str = kind if kind in ("span", "choice", "tagging") else "pair" if self.task.pair else "text"
         self.null_threshold: float | None = None
+
+        # Models of other authors have no tuned threshold.
         if self.task.has_impossible:
             thresholds = [model.facts.get("null_threshold") for model in models]
             known = [NULL_LOGIT_DIFFERENCE if threshold is None else threshold for threshold in thresholds]
             self.null_threshold = float(np.mean(known))
+
+        # Means over models need the same outputs, for spans also the same rows of tokens.
         for model in models[1:]:
             if model.task != first.task:
                 raise UsageError(f"an ensemble of {first.task.name} and {model.task.name}: give models of one task")
@@ -220,10 +226,13 @@ class TaskPredictor:
 
     def answer(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
         """Answer inputs; probabilities are means over the models. Answers to texts that were cut have "truncated"."""
+        # The ids are fixed first: each input becomes a batch of its own, in which its number would be 0.
         if self.form == "choice" and len({len(item["endings"]) for item in inputs}) > 1:
             inputs = [{"id": str(number), **item} for number, item in enumerate(inputs)]
             return [self.answer([item])[0] for item in inputs]  # a batch has one number of endings
         examples = to_examples(inputs, self.form)
+
+        # Each model encodes by its own tokenizer. Sentences without words have no row to encode.
         has_text = self.form != "tagging" or any(example.words for example in examples)
         outputs = [self._encode_and_run(model, examples) for model in self.models] if has_text else []
         truncated = {int(index) for encoded, _ in outputs for index in encoded.truncated}
@@ -237,6 +246,8 @@ class TaskPredictor:
         if self.task.kind == "regression":
             scores = np.mean([logits for _, logits in outputs], axis=0)[:, 0]
             return [{"prediction": _rounded(value), "score": _rounded(value)} for value in scores]
+
+        # Multilabel: each label by itself. Otherwise the classes share one probability.
         labels = self.task.labels
         if self.task.kind == "multilabel":
             probabilities = np.mean([sigmoid(logits) for _, logits in outputs], axis=0)
@@ -279,11 +290,14 @@ class TaskPredictor:
         config = self.models[0].config
         # The models share vocabulary and windows, so their start and end logits are averaged token by token.
         encoded, logits = outputs[0][0], np.mean([output for _, output in outputs], axis=0)
+
+        # The threshold is the mean of the models', as the logits are.
         found = span_answers(
             examples, encoded, logits, n_best_size=config.n_best_size, max_answer_length=config.max_answer_length
         )
         texts = choose_answers(found, self.null_threshold)
         answers = []
+        # Keys of `bert predict` for SQuAD; `prediction` is what `bert score` reads.
         for example in examples:
             answer = found[example.example_id]
             candidates = n_best(answer)
@@ -308,6 +322,8 @@ class TaskPredictor:
             probabilities = softmax(logits)
             for position, index, word in scored_words(encoded):
                 means[index][word] += probabilities[position] / len(self.models)
+
+        # The tag of the highest mean probability, word by word.
         answers = []
         for example, rows in zip(examples, means):
             tags = [labels[index] for index in rows.argmax(axis=1)]
@@ -333,6 +349,8 @@ class PretrainingPredictor:
         self.data_task: Task | None = None
         self.tokenizer = Tokenizer.from_directory(directory)
         self.model, report = load_model(BertForPreTraining, directory)
+
+        # A head of random weights would answer without any error.
         head = "cls.predictions." if task == "mlm" else "cls.seq_relationship."
         if any(name.startswith(head) for name in report.created):
             raise UsageError(
@@ -348,6 +366,7 @@ class PretrainingPredictor:
 
     @torch.inference_mode()
     def _fill(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
+        # One text at a time, since each has its own number of masks.
         answers = []
         for item in inputs:
             ids, positions = self._masked_ids(item["text"])
@@ -357,6 +376,7 @@ class PretrainingPredictor:
             )
             text = item["text"]
             masks = []
+            # Each mask is filled with its best token, from left to right.
             for row in softmax(output.prediction_logits[0].float().cpu().numpy()):
                 best = np.argsort(-row, kind="stable")[:NUM_CANDIDATES]
                 masks.append([{"token": self.tokenizer.tokens[i], "probability": _rounded(row[i])} for i in best])
@@ -386,6 +406,8 @@ class PretrainingPredictor:
     def _classify_pairs(self, inputs: Sequence[PredictionInput]) -> list[dict[str, Any]]:
         pairs = [(item["text"], item["text_b"]) for item in inputs]
         encoded = encode_texts(pairs, self.tokenizer, self.max_seq_length)
+
+        # Batches go by length; the results return to the order of the inputs.
         probabilities = np.zeros((len(pairs), 2))
         for units in prediction_batches(encoded.unit_lengths(), NEXT_SENTENCE_TOKENS):
             batch = {
@@ -429,6 +451,7 @@ def _entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]
     inside = ""
     for index, tag in enumerate(tags):
         prefix, _, name = tag.partition("-")
+        # `end_word` is one past the last word, and moves as long as the type stays.
         if prefix == "B" or (prefix == "I" and name != inside):
             entities.append({"type": name, "start_word": index, "end_word": index + 1})
         elif prefix == "I":

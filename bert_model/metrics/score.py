@@ -284,6 +284,7 @@ def _read_object(path: Path, check: Callable[[str, Any], Any]) -> dict[str, Any]
 
 
 def _is_json(path: Path) -> bool:
+    # No table and no columns begin with a brace.
     first = next(read_lines(path), (1, ""))[1]
     return first.lstrip().startswith("{")
 

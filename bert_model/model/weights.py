@@ -134,6 +134,7 @@ def fill_model(
     Heads that only one side has are created (from `seed`) or dropped, and so is a task's head with `new_task_head`.
     Any other missing or unexpected tensor, or a wrong shape, raises InputError with the tensor's name.
     """
+    # Names in the files begin with `bert.`, which a bare BertModel's parameters lack.
     tensors, source, target = weights.tensors, weights.architecture, model_class.__name__
     if target not in HEADS:
         raise UsageError(f"{target}: not a model class that weights are loaded into (known: {', '.join(HEADS)})")
@@ -148,6 +149,8 @@ def fill_model(
     created = {name for name in parameters if _starts(name, target_heads - kept)}
     dropped = {name for name in tensors if _starts(name, source_heads - kept) or name == POSITION_IDS}
     expected, found = set(parameters) - created, set(tensors) - dropped
+
+    # All problems in one error: one at a time would take as many runs.
     problems = [f"missing {name}" for name in sorted(expected - found)]
     problems += [
         f"{name} differs from {TIED[name]}, to which this model ties it" if name in TIED else f"unexpected {name}"
@@ -162,10 +165,11 @@ def fill_model(
         found_in = f"{weights.where}: its tensors do not fit a {target} (from a {source})"
         raise InputError(f"{found_in}: {_first(problems, '; ')}")
 
-    # In sorted order, so that the new heads are a function of the seed.
     with torch.no_grad():
         for name in expected:
             parameters[name].copy_(tensors[name])
+
+    # In sorted order, so that the new heads are a function of the seed.
     generator = torch.Generator().manual_seed(seed)
     for head in sorted(target_heads - kept):
         name = head.rstrip(".").removeprefix(prefix)
@@ -197,6 +201,7 @@ def name_weights(tensors: Mapping[str, Tensor], where: str, architectures: Seque
 
 
 def _architecture(tensors: Iterable[str], where: str, architectures: Sequence[str]) -> str:
+    # Only heads of tasks must be known in this combination; shared heads may be there or not.
     found = _heads_of(tensors) - {BILSTM}
     fitting = [name for name, heads in HEADS.items() if found & TASK_HEADS == set(heads) & TASK_HEADS]
     if not fitting:
@@ -250,6 +255,7 @@ def write_weights(
 
 def weight_files(directory: Path) -> list[Path]:
     """Return the weight files of a directory: safetensors, else `.bin`, each a single file or in shards."""
+    # Safetensors first: they cannot carry code, and load faster.
     for name in (WEIGHTS_NAME, PICKLED_NAME):
         if (directory / name).is_file():
             return [directory / name]
@@ -299,6 +305,8 @@ def _canonical(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
     """Return the tensors under the current names, without copies that equal what they are tied to."""
     renamed: dict[str, Tensor] = {}
     broken = []
+
+    # Old and new names may meet: two tensors of one name would leave it to chance which is used.
     for stored_name, tensor in tensors.items():
         name = _current_name(stored_name)
         if name in renamed or not isinstance(tensor, Tensor):
@@ -309,6 +317,8 @@ def _canonical(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
             broken.append(stored_name)
     if broken:
         raise InputError(f"{where}: weights that are not finite: {_first(broken, ', ')}; the model is damaged")
+
+    # Equal copies are dropped. A file may hold only the copy: `setdefault` then makes it the original.
     for copy, original in TIED.items():
         if copy in renamed and torch.equal(renamed[copy], renamed.setdefault(original, renamed[copy])):
             del renamed[copy]

@@ -96,6 +96,8 @@ def write_readme(directory: Path, tags: Mapping[str, str] | None = None) -> None
     manifest = load_manifest(directory)
     facts = {**tags_of(manifest), **(tags or {})}
     events = list(read_lines(directory.parent)) if (directory.parent / METRICS_NAME).is_file() else []
+
+    # The model card with a section on its use after the title, below the hub's header.
     title, _, sections = model_card(directory.name, manifest, facts, events=events, curves=False).partition("\n\n")
     header = hub_metadata(manifest, facts)
     use = f"In this project: `bert predict {facts.get('task', 'mlm')} --model {directory.name}`."
@@ -119,6 +121,8 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
     generated = tags.get("generated_sample") == "true"
     finetuned = manifest.kind == FINETUNED
     facts = json.loads((manifest.path / "task.json").read_text(encoding="utf-8")) if finetuned else {}
+
+    # The language is known for the paper's tasks and the sample; otherwise the dump's name tells it.
     header: dict[str, Any] = {}
     dump = WIKI.fullmatch(tags.get("dump", ""))
     if facts.get("task") in TASKS or generated:
@@ -126,6 +130,8 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
     elif dump is not None:
         header["language"] = {"simple": "en", "sample": "en"}.get(dump["language"], dump["language"])
     header["license"] = tags.get("licence", UNKNOWN_LICENCE).lower()
+
+    # A BiLSTM head has a model type of its own, which transformers cannot load.
     if config["model_type"] == "bert":
         header["library_name"] = "transformers"
         pipeline = PIPELINES[facts["kind"]] if finetuned else "fill-mask"
@@ -133,14 +139,18 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
     header["tags"] = ["bert"]
     if not finetuned:
         return header
+
+    # Scores, as the hub lists them: the data set by its name on the hub, the means over seeds.
     results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
     task = TASKS.get(facts["task"])
     glue = task is not None and task.suite == "glue"
+    # A generated task shares only its name with the hub's data set.
     dataset = None if generated else GLUE_DATASET if glue else HUB_DATASETS.get(facts["task"])
     if dataset is not None:
         header["datasets"] = [dataset]
     names = {key: key.rpartition("/")[2] for key in results["metrics"]}
     header["metrics"] = list(dict.fromkeys(HUB_METRICS.get(name, name) for name in names.values()))
+    # One result with a row for each metric; "config" selects the task in GLUE's data set.
     measured = {"name": results["title"], "type": dataset or facts["task"], "split": "validation"}
     header["model-index"] = [
         {
@@ -173,6 +183,7 @@ def model_card(
     `tags` are the version's, `events` the lines of a pre-training's metrics.jsonl; with `curves` the card shows the
     picture CURVES_NAME.
     """
+    # The order is that of SECTIONS: what comes first survives the registry's limit on a description.
     finetuned = manifest.kind == FINETUNED
     results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8")) if finetuned else {}
     title = f"{name}: BERT fine-tuned for {results['title']}" if finetuned else f"{name}: a pre-trained BERT"
@@ -259,6 +270,8 @@ def _is_start(key: str) -> bool:
 
 def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
     lines = [f"- {words}: `{tags[key]}`" for key, words in LINEAGE if tags.get(key)]
+
+    # Nested counts, such as a report of defects, would not fit a line.
     counts = {key: value for key, value in manifest.counts.items() if isinstance(value, int)}
     lines += [f"- {key.replace('_', ' ')}: {value:,}" for key, value in counts.items()]
     if tags.get("generated_sample") == "true":

@@ -101,6 +101,8 @@ def register(
     if manifest.kind not in KINDS:
         raise ArtifactError(f"{directory}: is a {manifest.kind}, expected a {' or a '.join(KINDS)}; give another path")
     refuse_unsafe_files(manifest)
+
+    # Content is registered once. A version without reference outputs is of an earlier revision and gets a successor.
     with registry_lock(name), registry_client() as client:
         create_name(client, name)
         version = next((v for v in find_versions(client, name) if v.content_sha256 == manifest.sha256), None)
@@ -161,6 +163,7 @@ def promote(
             chosen = _update_card(client, chosen)
         inspection = inspect(client, chosen)  # downloads the version: too long to hold the lock
         with registry_lock(name):
+            # Read again under the lock, as tags and aliases may have changed during the download.
             chosen = resolve_version(client, name, chosen.version)
             champion_number = aliases_of(client, name).get(CHAMPION)
             champion = read_version(client, name, champion_number) if champion_number is not None else None
@@ -172,6 +175,7 @@ def promote(
             )
             if dry_run:
                 return decision
+            # The alias moves before the decision is stored: a stored decision never claims a move that failed.
             if decision.passed:
                 _move_champion(client, name, expected=champion_number, chosen=chosen.version)
                 decision = dataclasses.replace(decision, promoted=True)
@@ -222,9 +226,11 @@ def rollback(name: str) -> RegisteredVersion:
         champion, previous = aliases.get(CHAMPION), aliases.get(PREVIOUS)
         if previous is None:
             raise PromotionError(f"{name}: has no previous champion to go back to; nothing was changed")
+        # The previous champion may have been damaged since: serving must not switch to it.
         damage = inspect(client, read_version(client, name, previous)).damage
         if damage is not None:
             raise PromotionError(f"{name}: version {previous} is damaged ({damage}); nothing was changed")
+        # The one rolled back loses its tag when it becomes champion again.
         client.set_registered_model_alias(name, CHAMPION, str(previous))
         client.set_model_version_tag(name, str(previous), "rolled_back", "false")
         if champion is not None:

@@ -47,6 +47,8 @@ def extract_archive(archive: Path | str, output: Path | str, *, max_bytes: int =
         is_zip = zipfile.is_zipfile(archive)
     except OSError as error:
         raise InputError(f"{archive}: cannot be read ({error.strerror}); check the path") from error
+
+    # Small archives may unpack to 16 MB whatever their ratio.
     allowed = min(max_bytes, max(RATIO_FLOOR_BYTES, MAX_RATIO * size))
     try:
         with atomic_directory(output) as temporary:
@@ -71,6 +73,7 @@ def _extract_zip(archive: Path, target: Path, allowed: int) -> list[str]:
             check.member(member.orig_filename, member.file_size, is_directory=member.is_dir())
             if not member.is_dir():
                 members.append(member)
+        # Only now, after every member was checked, is anything written.
         for member in members:
             with container.open(member) as source:
                 _write(source, target / member.filename, member.file_size, check)
@@ -82,6 +85,7 @@ def _extract_tar(archive: Path, target: Path, allowed: int) -> list[str]:
     for writing in (False, True):  # first every member is checked, then the files are written
         check = _Check(archive, allowed)
         for container, member in _tar_members(archive, check):
+            # A sparse file may claim any size; links and devices may lead out of the directory.
             if member.issparse() or not (member.isfile() or member.isdir()):
                 check.refuse(member.name, "is a link, a device or a sparse file")
             check.member(member.name, member.size, is_directory=member.isdir())
@@ -133,11 +137,13 @@ class _Check:
         parts = name.split("/")
         if not name or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or DRIVE.match(name):
             self.refuse(name, "would leave the directory it is unpacked into")
+        # Directories may be repeated; a file twice would overwrite what was checked.
         normal = posixpath.normpath(name)
         if not is_directory:
             if normal in self.seen or normal == ".":
                 self.refuse(name, "is repeated or is not a file name")
             self.seen.add(normal)
+        # Announced sizes, which `_write` holds the members to.
         self.total += size
         self.members += 1
         if self.total > self.allowed:

@@ -129,10 +129,13 @@ class Task:
     """Source of the published figures."""
 
     def __post_init__(self) -> None:
+        # Names become parts of metric keys, file names and MLflow tags.
         if not NAME_PATTERN.fullmatch(self.name):
             raise ConfigurationError(
                 f"name: found {self.name!r}, expected small letters, digits and underscores, at most 40"
             )
+
+        # Metrics of the kind only: any other would fail after the training, in scoring.
         for key in ("metrics", "main_metric"):
             value = getattr(self, key)
             for metric in (value,) if key == "main_metric" else value:
@@ -142,6 +145,8 @@ class Task:
                     )
         if self.main_metric not in self.metrics:
             raise ConfigurationError(f"main_metric: {self.main_metric!r} is not one of metrics {self.metrics}")
+
+        # Labels are the head's outputs, so every key of another field must be one of them.
         if self.kind in CLASS_KINDS and len(set(self.labels)) < max(2, len(self.labels)):
             raise ConfigurationError(f"labels: found {self.labels}, expected two or more different labels")
         for label in self.class_weights:
@@ -149,6 +154,8 @@ class Task:
                 raise ConfigurationError(f"class_weights: {label!r} is none of the labels{suggest(label, self.labels)}")
         if self.hub_labels and set(self.hub_labels) != set(self.labels):
             raise ConfigurationError(f"hub_labels: found {self.hub_labels}, expected the labels in another order")
+
+        # A field that the reader of this kind would ignore is refused.
         if self.reader != READERS[self.kind]:
             raise ConfigurationError(f"reader: found {self.reader!r}, expected {READERS[self.kind]!r} for {self.kind}")
         if self.columns.endings and self.kind != "choice":

@@ -38,6 +38,7 @@ def read_text_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
         has_labels = reading.labeled is not False and table.has(layout.label)
         for number, row in table.examples(layout, reading):
             where = table.where(number)
+            # A row with an error is set aside whole. Pairs without a gold label are a known defect and only counted.
             try:
                 value = value_at(row, layout.label) if has_labels else None
                 if value == NO_CONSENSUS and task.labels and NO_CONSENSUS not in task.labels:
@@ -58,6 +59,8 @@ def read_text_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
 
 def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required: bool) -> Label:
     integers = task.hub_labels or task.labels
+
+    # Labels may be a list (typed tables) or separated by commas; their order becomes the task's.
     if task.kind == "multilabel":
         if value in (None, -1, "-1") and not required:
             return None
@@ -65,10 +68,14 @@ def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required
         values = [item.strip() if isinstance(item, str) else item for item in values]
         found = {class_label(item, task.labels, integers, names, where) for item in values if item != ""}
         return tuple(label for label in task.labels if label in found)
+
+    # Without a label: allowed unless required. A task may have a label "-1" of its own.
     if task.labels:
         if value in UNLABELED and not required and value not in task.labels:
             return None
         return class_label(value, task.labels, integers, names, where)
+
+    # Regression: what is no number becomes NaN, which is in no range.
     low, high = task.label_range
     try:
         target = math.nan if isinstance(value, bool) else float(value)
@@ -90,12 +97,15 @@ def class_label(value: Any, labels: Sequence[str], integers: Sequence[str], name
     """
     if isinstance(value, str) and value in labels:
         return value
+
+    # Booleans and class names are compared without case: True for "true", "Entailment" for "entailment".
     spelled = {label.casefold(): label for label in labels}
     if isinstance(value, bool) and str(value).casefold() in spelled:
         return spelled[str(value).casefold()]
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int):
+        # The file's own class names come first: other files number the same classes differently.
         if 0 <= value < len(names) and names[value].casefold() in spelled:
             return spelled[names[value].casefold()]
         if str(value) in labels:

@@ -40,6 +40,7 @@ def read_tagged_examples(task: Task, paths: Sequence[Path], reading: Reading) ->
                 document, document_has_sentences = document + document_has_sentences, False
                 continue
             example_id, words, tags = sentence
+            # Sentences without an id are numbered over all files, those set aside included.
             example_id = str(len(seen) + reading.rows_set_aside) if example_id is None else example_id
             seen.setdefault(example_id, "")
             document_has_sentences = True
@@ -64,6 +65,7 @@ def is_column_file(path: Path, labels: Sequence[str]) -> bool:
     The first lines decide; a file of words alone is recognized by its document marks.
     """
     num_columns = 0
+    # The same number of columns in every line and a known tag in the last: prose does not look like that.
     for _, line in itertools.islice(read_lines(path), SNIFFED_LINES):
         fields = [field for field in COLUMN_SEPARATOR.split(line) if field]
         if fields and fields[0] == DOCUMENT_MARK:
@@ -84,9 +86,12 @@ def _column_sentences(task: Task, path: Path, reading: Reading, _: dict[str, str
     num_columns, is_bad = 0, False
     words: list[str] = []
     tags: list[str] = []
+
+    # The appended blank line ends the last sentence.
     for number, line in itertools.chain(read_lines(path), [(0, "")]):
         fields = [field for field in COLUMN_SEPARATOR.split(line) if field]
         if not fields or fields[0] == DOCUMENT_MARK:
+            # End of a sentence; a document mark ends the document as well.
             if words and not is_bad:
                 yield None, words, tags if num_columns > 1 else None
             words, tags, is_bad = [], [], False
@@ -95,6 +100,7 @@ def _column_sentences(task: Task, path: Path, reading: Reading, _: dict[str, str
             continue
         if is_bad:  # the rest of a sentence that is set aside
             continue
+        # The first line of the file decides the number of columns.
         num_columns = num_columns or len(fields)
         words.append(fields[0])
         try:
@@ -116,6 +122,8 @@ def _column_sentences(task: Task, path: Path, reading: Reading, _: dict[str, str
 def _table_sentences(task: Task, path: Path, reading: Reading, seen: dict[str, str]) -> Iterator[Sentence | None]:
     """Yield the sentences of a table, and None for each row that is a document mark."""
     table = open_table(path, reading, columns=Columns())
+
+    # The first known name that the table has; without any the hub's, which the error then names.
     word_column, tag_column = (
         next((name for name in names if name in table.columns), names[0]) for names in (WORD_COLUMNS, TAG_COLUMNS)
     )
@@ -128,9 +136,11 @@ def _table_sentences(task: Task, path: Path, reading: Reading, seen: dict[str, s
             words = _list_of(row, word_column, where)
             if not all(isinstance(word, str) for word in words):
                 raise InputError(f"{where}: {word_column} is {words!r:.80}, expected a list of texts")
+            # As in CoNLL's files: this row only ends a document.
             if list(words) == [DOCUMENT_MARK]:
                 yield None
                 continue
+            # Tags are names, or integers of classes whose names the table's metadata has.
             tags = None
             if reading.labeled or (reading.labeled is None and row.get(tag_column) is not None):
                 values = _list_of(row, tag_column, where)
@@ -174,6 +184,7 @@ def to_iob2(tags: Sequence[str]) -> list[str]:
     previous = "O"
     for tag in tags:
         prefix, separator, entity = tag.partition("-")
+        # IOB1 has B- only between adjacent entities of one type; IOB2 has it on every first word.
         if separator:
             starts = prefix == "B" or previous.partition("-")[2] != entity
             tag = f"{'B' if starts else 'I'}-{entity}"

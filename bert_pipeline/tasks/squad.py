@@ -32,6 +32,7 @@ def read_span_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
         is_table = not is_squad_json(path)
         questions = _table_questions(path, reading, seen) if is_table else _json_questions(path, task, reading)
         impossible = 0
+        # Ids are compared over all files of the split.
         for where, question, title, context in questions:
             try:
                 example = _example(where, question, title, context, reading)
@@ -42,10 +43,12 @@ def read_span_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
                 continue
             seen.add(example.example_id)
             impossible += example.is_impossible
+            # Counted, not refused: a few such questions do not spoil a file.
             if reading.labeled and not (example.answers or (task.has_impossible and example.is_impossible)):
                 reading.count(WITHOUT_ANSWER)
                 continue
             yield example
+        # A table has no version, so the answers decide once all are read.
         if is_table and reading.labeled and impossible and not task.has_impossible:
             raise InputError(f"{path}: {impossible} questions have no answer, expected SQuAD 1.1; use squad2")
         if is_table and reading.for_training and not impossible and task.has_impossible:
@@ -68,6 +71,8 @@ Question = tuple[tuple[str, str], Any, str, str]
 def _json_questions(path: Path, task: Task, reading: Reading) -> Iterator[Question]:
     document = _load(path)
     found_version = _has_impossible(document)
+
+    # Without labels, as for predictions, a file of either version is fine.
     if found_version and not task.has_impossible and reading.labeled is not False:
         raise InputError(f"{path}: is SQuAD 2.0 (it has unanswerable questions), expected SQuAD 1.1; use squad2")
     if task.has_impossible and not found_version and reading.labeled is not False:
@@ -140,6 +145,8 @@ def _example(place: tuple[str, str], question: Any, title: str, context: str, re
     impossible = question.get("is_impossible", False)
     if not isinstance(impossible, bool):
         raise InputError(f"{path}: {where}: is_impossible is {impossible!r}, expected true or false")
+
+    # The offset is trusted only if the answer's text is there.
     answers: list[Answer] = []
     given = _list(path, question, "answers", where) if "answers" in question and reading.labeled is not False else []
     for number, answer in enumerate(given):
@@ -148,14 +155,17 @@ def _example(place: tuple[str, str], question: Any, title: str, context: str, re
         if not isinstance(start, int) or isinstance(start, bool):
             raise InputError(f"{path}: {where}, answers[{number}]: answer_start is {start!r}, expected a whole number")
         if start < 0 or context[start : start + len(text)] != text or not text:
+            # A text that occurs once can only be meant there.
             moved = bool(text) and context.count(text) == 1
             reading.count(MOVED if moved else MISPLACED)
             if not moved and reading.for_training:
                 continue
             start = context.index(text) if moved else NO_OFFSET
         answers.append(Answer(text, start))
+
     if impossible and answers:
         raise InputError(f"{path}: {where}: is_impossible is true but it has answers, expected none")
+    # Without labels nobody may know that a question has no answer.
     if reading.labeled is False:
         impossible = False
     elif question.get("answers") == []:

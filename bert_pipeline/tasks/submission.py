@@ -53,9 +53,13 @@ def write_submission(
     InputError for a label that the task does not have, or an index that is not a whole number or is missing.
     """
     output = Path(output)
+
+    # By file of the submission, as one task (MNLI) fills several.
     given = {submission_file(*_parts(key)): (_parts(key)[0], values) for key, values in predictions.items()}
     notes: list[str] = []
     contents: dict[str, str] = {}
+
+    # Every official file is written: predictions, WNLI's majority class, or a constant.
     for task in TASKS.values():
         for file in task.submission_files.values():
             values = given[file][1] if file in given else None
@@ -67,11 +71,14 @@ def write_submission(
                     f"{file}: no predictions, filled with {task.submission_default!r}; its score means nothing"
                 )
                 values = dict.fromkeys(map(str, range(OFFICIAL_ROWS[file])), task.submission_default)
+            # Only a note: a set of another size, such as the sample's, still makes a zip.
             if len(values) != OFFICIAL_ROWS[file]:
                 notes.append(
                     f"{file}: {len(values)} rows, the benchmark expects {OFFICIAL_ROWS[file]} and will refuse it"
                 )
             contents[file] = _table(task, file, values)
+
+    # A fixed date and order, so that the same predictions give the same bytes.
     output.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(output) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as container:
         for file in OFFICIAL_ROWS:
@@ -105,6 +112,7 @@ def _prediction(task: Task, file: str, index: str, value: Any) -> str:
             number = math.nan
         if not math.isfinite(number):
             raise InputError(f"{file}: index {index}: prediction {value!r}, expected a number")
+        # A regression may predict a little outside of the range.
         low, high = task.label_range
         return f"{min(max(number, low), high):.3f}"
     if value not in task.labels:

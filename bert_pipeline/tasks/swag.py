@@ -39,6 +39,7 @@ def read_choice_examples(task: Task, paths: Sequence[Path], reading: Reading) ->
         id_column = table.id_column(layout)
         for number, row in table.examples(layout, reading):
             where = table.where(number)
+            # Nothing of the row is kept unless all of it can be read.
             try:
                 context = text_at(row, layout.text_a, where)
                 endings = _endings(row, layout, where)

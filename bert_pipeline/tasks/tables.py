@@ -86,6 +86,8 @@ class Table:
         layouts = list(layouts)
         fitting = [layout for layout in layouts if self.fits(layout)]
         found = ", ".join(name[:40] for name in self.columns[:14])
+
+        # The message depends on what is missing: the first text, as in another task's file, or one column only.
         if not fitting:
             first = layouts[0]
             missing = next(name for name in _required(first) if not self.has(name))
@@ -97,6 +99,8 @@ class Table:
                     "is this another task's file?"
                 )
             raise InputError(f"{self.where(1)}: no column {missing!r} (found: {found}); is this another task's file?")
+
+        # A layout without labels serves a file that has none.
         with_labels = [layout for layout in fitting if self.has(layout.label)]
         if labeled and not with_labels:
             raise InputError(
@@ -136,6 +140,7 @@ def fields_of(name: str) -> list[str]:
 def value_at(row: Mapping[str, Any], name: str) -> Any:
     """Return the value of a column, or of a field in it ("answers.text"); None if absent."""
     value: Any = row
+    # A column whose own name has a dot is not a path.
     for part in (name,) if name in row else name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
@@ -187,6 +192,8 @@ def id_at(row: Mapping[str, Any], name: str | None, where: str, seen: dict[str, 
         if not isinstance(value, str | int):
             raise InputError(f"{where}: {name} is {value!r}, expected a number or a text")
         example_id = str(value)
+
+    # Predictions are matched by id, so an id must tell one example.
     if example_id in seen:
         raise InputError(f"{where}: the index {example_id!r} is in {seen[example_id]} already; expected each once")
     seen[example_id] = place
@@ -209,6 +216,8 @@ def table_format(path: Path, default: Format = "tsv") -> Format:
     """Return the format by the name of a file, or else by its first line."""
     if path.is_dir():
         return "arrow"
+
+    # The suffix decides where there is a known one; the content only for official files such as `eng.train`.
     if path.suffix.lower() in SUFFIXES:
         return SUFFIXES[path.suffix.lower()]
     if path.suffix.lower() == ".json":
@@ -245,6 +254,7 @@ def open_table(path: Path, reading: Reading, *, columns: Columns, default: Forma
 
     InputError if the file cannot be read, is empty or names a column twice.
     """
+    # Columns come from a header or a schema, for JSON lines from the first row, which is then put back.
     kind = table_format(path, default)
     names: dict[str, tuple[str, ...]] = {}
     rows: Iterator[tuple[int, Row]]
@@ -259,6 +269,8 @@ def open_table(path: Path, reading: Reading, *, columns: Columns, default: Forma
         header, rows = _open_csv(path, reading)
     else:
         header, rows = _open_tsv(path, reading, columns)
+
+    # Of two columns with one name, rows would silently keep the last.
     repeated = next((name for position, name in enumerate(header) if name and name in header[:position]), None)
     if repeated is not None:
         raise InputError(f"{path}: the column {repeated!r} occurs twice, expected each once; rename one of them")
@@ -310,6 +322,7 @@ def read_lines(path: Path, reading: Reading | None = None) -> Iterator[tuple[int
         with open(path, "rb") as stream:
             for number, raw in enumerate(stream, start=1):
                 line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+                # Blank lines are held back until one with text follows: those at the end are dropped.
                 if not line.strip(b"\r\n"):
                     blank += 1
                     continue
@@ -338,11 +351,13 @@ def _csv_rows(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
             text = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="")
             reader = csv.reader(text, strict=True)
             while True:
+                # A quoted field may span lines: the row is named by its first one.
                 line = reader.line_num + 1
                 try:
                     row = next(reader)
                 except StopIteration:
                     return
+                # After an error the reader starts over at the next line.
                 except csv.Error as error:
                     reading.refuse(InputError(f"{path}:{line}: not valid CSV ({error})"))
                     continue
@@ -385,6 +400,7 @@ def _open_arrow(path: Path, kind: Format) -> tuple[list[str], dict[str, tuple[st
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    # The schema is read now, so that a damaged file is an error of opening it; the rows only when they are asked for.
     files = saved_files(path) if path.is_dir() else [path]
     try:
         if kind == "parquet":

@@ -66,11 +66,14 @@ def split_by_group(
             key = parents[key]
         return key
 
+    # All keys of an example are joined, so that examples that share one end up in one group.
     for example in examples:
         first, *others = map(root, group_keys(example))
         for other in others:
             low, high = sorted((first, root(other)))
             parents[high] = first = low
+
+    # Sizes of the groups, which decide what fits into dev.
     groups: dict[str, int] = {}
     for example in examples:
         group = root(group_keys(example)[0])
@@ -91,6 +94,8 @@ def split_by_group(
         if dev_size + groups[group] <= max(2 * target, 1):
             dev_groups.add(group)
             dev_size += groups[group]
+
+    # Every group was too large: the smallest is taken, so that neither side is empty.
     if not dev_groups:
         dev_groups = {min(groups, key=lambda group: (groups[group], _group_order(group)))}
     sides: tuple[list[AnyExample], list[AnyExample]] = ([], [])
@@ -188,6 +193,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         counts.update({f"{name}: {what}": count for what, count in reading.counts.items()})
         return examples
 
+    # One file may have to serve for training and for the first dev split; other dev files are read as they are.
     if files.to_split:
         split_name = next(iter(files.dev))
         source = ", ".join(map(str, files.to_split))
@@ -197,6 +203,8 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         train, dev = read(files.train, for_training=True), {}
     dev |= {split: read(paths) for split, paths in files.dev.items() if split not in dev}
     test = {split: read(paths, labeled=None) for split, paths in files.test.items()}
+
+    # Repeated texts are reported, not removed: the official files have some.
     seen = {_content(documents) for documents in _scored_alone(train)}
     repeated = {split: sum(_content(d) in seen for d in _scored_alone(examples)) for split, examples in dev.items()}
     return TaskData(
@@ -215,6 +223,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
 
 def _is_generated(file: Path) -> bool:
     """Return whether a task file is part of a generated sample, by the manifest of the sample's folder."""
+    # The manifest is at the sample's root, at most a suite and a task above the file.
     for folder in file.resolve().parents[:3]:
         if (folder / MANIFEST_NAME).is_file():
             with contextlib.suppress(ArtifactError):
@@ -292,6 +301,7 @@ def is_task_file(task: Task, file: Path | str) -> bool:
         head = tables.read_head(file)
         if b'"data"' in head and head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
             return True
+    # A table, by its columns; a file without a header by a label where one belongs.
     layouts, default = _layouts(task)
     table = tables.open_table(file, Reading(on_error=lambda _: None), columns=layouts[0], default=default)
     if table.format == "tsv" and len(table.columns) == 1:
@@ -340,6 +350,8 @@ def _find_files(task: Task, path: Path, dev_fraction: float) -> _Files:
         raise UsageError(f"dev_fraction: found {dev_fraction}, expected a number from 0 up to but not including 1")
     if not path.exists():
         raise InputError(f"{path}: not found; give the folder with the files of {task.title}")
+
+    # Models are chosen on the first dev split, so that is the one a single file is split into.
     first_dev = next(iter(task.dev_files))
     if path.is_file() or (path / tables.STATE_NAME).is_file():
         return _single_file(task, (path,), first_dev, dev_fraction, f"{path}: is one file, {task.title} needs two")
@@ -358,6 +370,7 @@ def _find_files(task: Task, path: Path, dev_fraction: float) -> _Files:
     splits = [files.train] if files.train else list(files.dev.values())[:1]
     splits = splits or [(file,) for file in _other_files(task, folder)]
     missing = folder / (task.train_file if not files.train else task.dev_files[first_dev])
+    # More than one candidate would be a guess.
     if len(splits) != 1:
         found_names = ", ".join(paths[0].name for paths in splits[:8]) or "none"
         raise InputError(
@@ -383,6 +396,8 @@ def _official_files(task: Task, folder: Path) -> _Files:
         found = next((place for place in alternatives if place.is_file()), None)
         if found is not None:
             test[split] = (found,)
+
+    # The training file is not among the absent ones: without it there is an error, or a split of another file.
     expected = {**task.dev_files, **task.test_files}
     absent = tuple(file for split, file in expected.items() if split not in dev and split not in test)
     return _Files(train=(train,) if train.is_file() else (), dev=dev, test=test, absent=absent)
@@ -445,13 +460,19 @@ def _hub_split(task: Task, folder: Path, stem: str) -> tuple[Path, ...]:
         return ()
     if (folder / stem / tables.STATE_NAME).is_file():
         return (folder / stem,)
+
+    # Such as "train.jsonl", "mrpc-train.tsv" or "train-00000-of-00003-<hash>.parquet".
     prefix = f"(?:{re.escape(task.name)}[._-])?"
     pattern = re.compile(rf"{prefix}{stem}(?:-(\d+)-of-(\d+)(?:-\w+)?)?\.({'|'.join(HUB_SUFFIXES)})")
     matches = {file: match for file in sorted(folder.iterdir()) if (match := pattern.fullmatch(file.name))}
     if not matches and (folder / stem).is_dir():
         return tuple(sorted((folder / stem).glob("*.parquet")))
+
+    # One format only, the richest: a folder may hold the same split in several.
     suffix = min((match[3] for match in matches.values()), key=HUB_SUFFIXES.index, default="")
     files = {file: match for file, match in matches.items() if match[3] == suffix}
+
+    # All shards of the split, or else a single file.
     for file, match in files.items():
         if match[2] and len(files) != int(match[2]):
             raise InputError(f"{file}: {len(files)} of its {int(match[2])} shards are there, expected all; fetch them")

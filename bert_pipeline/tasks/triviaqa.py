@@ -28,6 +28,8 @@ def convert_triviaqa(questions: Path, evidence: Path, output: Path, *, max_token
     question--document. InputError if a file is not TriviaQA's or no pair is left; then nothing is written.
     """
     counts = {"pairs": 0, "without an answer in the context": 0, "documents missing": 0}
+
+    # Written as a stream, one article after the other: the whole set has gigabytes of text.
     output.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(output) as temporary, open(temporary, "w", encoding="utf-8") as stream:
         stream.write('{"version": "1.1", "data": [\n')
@@ -36,6 +38,7 @@ def convert_triviaqa(questions: Path, evidence: Path, output: Path, *, max_token
             stream.write(json.dumps(article, ensure_ascii=False))
             counts["pairs"] += 1
         stream.write("\n]}\n")
+        # Raised within the block, so that no empty file replaces an earlier one.
         if not counts["pairs"]:
             found = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "no questions"
             raise InputError(
@@ -57,6 +60,7 @@ def _articles(questions: Path, evidence: Path, max_tokens: int, counts: dict[str
             pattern = _any_of(aliases)
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{questions}: Data[{number}]: not a question of TriviaQA-Wiki ({error!r})") from error
+        # One paragraph for each document, if one of the answers occurs in its first tokens.
         for name, title in pages:
             text = _read(root, name)
             if text is None:
@@ -69,6 +73,7 @@ def _articles(questions: Path, evidence: Path, max_tokens: int, counts: dict[str
             if not starts:
                 counts["without an answer in the context"] += 1
                 continue
+            # All spellings that occur are accepted; training uses the first, the leftmost.
             answers = [{"text": text, "answer_start": start} for text, start in starts.items()]
             qas = [{"id": f"{question_id}--{name}", "question": question, "answers": answers}]
             yield {"title": title, "paragraphs": [{"context": context, "qas": qas}]}
