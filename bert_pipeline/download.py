@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_pipeline.errors import InputError, UsageError, suggest
-from bert_pipeline.manifest import Manifest, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, load_manifest, publishing, refuse_foreign_directory
 from bert_pipeline.tasks.archive import extract_archive
 from bert_pipeline.tasks.catalogue import TASKS
 
@@ -126,6 +126,7 @@ def download_wikipedia(
     if not re.fullmatch(r"\d{8}|latest", date):
         raise UsageError(f"date: found {date!r}, expected YYYYMMDD or latest")
     output = Path(output)
+    refuse_foreign_directory(output)
     client = _Client(sites, attempts, retry_seconds)
     date, files = _latest_files(client, wiki) if date == "latest" else (date, _finished_files(client, wiki, date))
 
@@ -144,11 +145,15 @@ def download_wikipedia(
         )
         done += int(entry["size"])
 
-    # Moved, not copied: a dump fills the disk once.
+    # Linked, not copied: a dump fills the disk once. The parts stay until the directory is published, so that an
+    # interruption while files are hashed loses none of them.
     inputs = {name: {"name": name, "sha1": entry["sha1"]} for name, entry in files.items()}
     with publishing(output, kind="dump", configuration={"wiki": wiki, "date": date}, inputs=inputs) as draft:
         for name in files:
-            os.replace(parts / name, draft.path / name)
+            try:
+                os.link(parts / name, draft.path / name)
+            except OSError:  # a file system without links
+                os.replace(parts / name, draft.path / name)
         draft.counts = {"files": len(files), "bytes": done}
         draft.provenance = {"sites": list(sites)}
     shutil.rmtree(parts, ignore_errors=True)
@@ -173,6 +178,7 @@ def download_tasks(
     if suite not in TASK_FILES:
         raise UsageError(f"unknown task files {suite!r}{suggest(suite, TASK_FILES)}")
     output = Path(output)
+    refuse_foreign_directory(output)
     site, files = TASK_FILES[suite]
 
     # Local folders first, then mirrors, then the official site.

@@ -76,8 +76,9 @@ class WorkerPool:
 
         # Reports of an earlier run that was broken off concern none of these jobs.
         self._reports.clear()
-        futures: list[Future[Result]] = [self.workers().submit(_run_in_worker, job) for job in jobs]
+        futures: list[Future[Result]] = []
         try:
+            futures += [self.workers().submit(_run_in_worker, job) for job in jobs]
             # Results are awaited in order; meanwhile the reports of all running jobs are passed to the caller.
             for future in futures:
                 is_done = False

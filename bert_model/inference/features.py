@@ -1,6 +1,7 @@
 """Hidden states of chosen layers for every token of plain text, as Parquet (feature-based use of BERT, paper 5.3)."""
 
 import itertools
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from bert_model.model.weights import load_model
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.manifest import atomic_write
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 CHUNK = 256
 """Number of texts in a row group."""
@@ -43,7 +46,7 @@ def write_features(
     # In chunks, so that memory holds the hidden states of a few texts; a failure leaves no file.
     output = Path(output_path)
     output.parent.mkdir(parents=True, exist_ok=True)
-    count = 0
+    count = num_truncated = 0
     with (
         reading(input_path) as (lines, where),
         atomic_write(output) as temporary,
@@ -54,6 +57,7 @@ def write_features(
             # Texts are cut at the model's last position.
             pairs = [(item["text"], item.get("text_b")) for item in chunk]
             encoded = encode_texts(pairs, tokenizer, encoder.config.max_position_embeddings)
+            num_truncated += len(encoded.truncated)
             with cpu_settings(onednn=onednn):
                 activations = compute_activations(
                     encoder, encoded, pad_id=tokenizer.pad_id, states=numbers, dtype=np.float32
@@ -62,6 +66,13 @@ def write_features(
             count += len(chunk)
         if not count:
             raise InputError(f"{where}: no text in it, so there are no features to write")
+    if num_truncated:
+        logger.warning(
+            "%s: %d texts were cut to the model's %d positions",
+            where,
+            num_truncated,
+            encoder.config.max_position_embeddings,
+        )
     return count
 
 

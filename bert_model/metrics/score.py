@@ -13,7 +13,6 @@ from bert_pipeline.manifest import content_sha256, file_sha256
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.example import TaggedExample
 from bert_pipeline.tasks.ner import COLUMN_SEPARATOR, DOCUMENT_MARK, to_iob2
-from bert_pipeline.tasks.swag import SWAG_COLUMNS
 from bert_pipeline.tasks.tables import read_lines
 from bert_pipeline.tasks.task import file_hashes, get_task, read_examples
 
@@ -92,6 +91,11 @@ def _prediction(task: Task, example: Any, predictions: Mapping[str, Any], total:
     if task.kind == "tagging" and (isinstance(value, str) or len(value) != len(example.words)):
         raise InputError(
             f"{task.name}: example {key!r} has {len(value)} predicted tags, expected {len(example.words)}, one a word"
+        )
+    if task.kind == "choice" and not 0 <= value < len(example.endings):
+        raise InputError(
+            f"{task.name}: example {key!r} has the prediction {value}, expected the index of an ending, 0 to "
+            f"{len(example.endings) - 1}"
         )
     return value
 
@@ -226,7 +230,7 @@ def _checked(task: Task, where: str, value: Any) -> Any:
     if task.kind == "regression":
         return _number(where, value)
     if task.kind == "choice":
-        return _ending(where, value, len((task.columns if task.columns.endings else SWAG_COLUMNS).endings))
+        return _ending(where, value)
     if task.kind == "tagging":
         return _tags(where, value)
     if task.kind == "multilabel":
@@ -242,7 +246,12 @@ def _read_null_odds(path: Path) -> dict[str, float]:
     """Read null odds by question: the official script's JSON object, or the answers of `bert predict`."""
     if not _is_json_lines(path):
         return _read_object(path, _number)
-    return {key: _number(f"{path}:{number}", record.get("null_odds")) for number, key, record in _read_json_lines(path)}
+    odds = {}
+    for number, key, record in _read_json_lines(path):
+        if "null_odds" not in record:
+            raise InputError(f"{path}:{number}: no null_odds; give answers of a model for SQuAD 2.0")
+        odds[key] = _number(f"{path}:{number}", record["null_odds"])
+    return odds
 
 
 def _read_json_lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
@@ -314,9 +323,9 @@ def _number(where: str, value: Any) -> float:
     return number
 
 
-def _ending(where: str, value: Any, count: int) -> int:
-    if str(value) not in map(str, range(count)):
-        raise InputError(f"{where}: prediction {value!r}, expected the index of an ending, 0 to {count - 1}")
+def _ending(where: str, value: Any) -> int:
+    if not str(value).isdecimal():
+        raise InputError(f"{where}: prediction {value!r}, expected the index of an ending, from 0")
     return int(value)
 
 

@@ -110,12 +110,7 @@ class BertConfig:
     @classmethod
     def from_file(cls, path: Path, **overrides: Any) -> "BertConfig":
         """Read a configuration as `from_directory`, from a file of any name."""
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror}); give a model directory") from error
-        except ValueError as error:
-            raise InputError(f"{path}: not valid JSON ({error}); give a Hugging Face model directory") from error
+        document = read_document(path)
         _refuse_other_models(document, path)
 
         # Other keys are ignored: Hugging Face stores many that do not change what an encoder computes.
@@ -150,6 +145,19 @@ class BertConfig:
 def stored_architectures(document: Mapping[str, Any]) -> list[str]:
     """Return the architectures that a config.json names; those with a BiLSTM without the prefix that tells so."""
     return [name.replace(BILSTM_PREFIX, "Bert", 1) for name in document.get("architectures") or []]
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a `config.json`; InputError if it cannot be read."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); give a model directory") from error
+    except ValueError as error:
+        raise InputError(f"{path}: not valid JSON ({error}); give a Hugging Face model directory") from error
+    if not isinstance(document, dict):
+        raise InputError(f"{path}: a JSON {type(document).__name__}, expected an object; give a model directory")
+    return document
 
 
 def _refuse_other_models(document: Any, path: Path) -> None:

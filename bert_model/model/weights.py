@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bert_model.model.bert import empty_model, initialize_weights
-from bert_model.model.config import BILSTM_PREFIX, CONFIG_NAME, BertConfig, stored_architectures
+from bert_model.model.config import BILSTM_PREFIX, CONFIG_NAME, BertConfig, read_document, stored_architectures
 from bert_pipeline.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def fill_model(
 
 def read_weights(directory: Path) -> Weights:
     """Read the weights of a directory; InputError for values that are not finite and for an unknown mix of heads."""
-    document = json.loads((directory / CONFIG_NAME).read_text(encoding="utf-8"))
+    document = read_document(directory / CONFIG_NAME)
     return name_weights(read_tensors(directory), str(directory), stored_architectures(document))
 
 

@@ -1,5 +1,6 @@
 """The `bert` command: parsing, and errors as one sentence with an exit code."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("predict sst3 --model absent", 2, "unknown task 'sst3'"),
         ("score sst2 --data absent.tsv --predictions absent.json", 1, "absent"),
         ("promote ../etc", 2, "../etc"),
+        ("export . --output out/model.onnx", 1, "config.json: cannot be read"),
     ],
 )
 def test_bad_usage_and_input_are_one_sentence_and_write_nothing(workplace, capfd, command, exit_code, message):
@@ -45,6 +47,17 @@ def test_bad_usage_and_input_are_one_sentence_and_write_nothing(workplace, capfd
     assert "\n" not in error
     assert "Traceback" not in error
     assert list((workplace / "out").iterdir()) == []
+
+
+def test_error_of_the_operating_system_is_one_sentence(workplace, capfd, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "out/features.parquet")
+
+    monkeypatch.setattr("bert_model.inference.features.write_features", fail)
+    tiny_tasks.make_model(workplace / "model")
+    assert main(["features", "--model", "model", "--input", "in.txt", "--output", "out/features.parquet"]) == 1
+    error = capfd.readouterr().err.strip().splitlines()[-1]
+    assert error == "bert features: out/features.parquet: No space left on device"
 
 
 def test_finetune_says_which_questions_cannot_be_trained_on(workplace, capfd, monkeypatch):

@@ -16,7 +16,7 @@ from loopback import Handler, serving
 
 from bert_pipeline import cli
 from bert_pipeline.download import TASK_FILES, USER_AGENT, RemoteFile, download_tasks, download_wikipedia
-from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.errors import ArtifactError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
 from bert_pipeline.tasks.tables import read_lines
@@ -137,6 +137,30 @@ def test_later_call_resumes_failed_download(site: Site, tmp_path: Path) -> None:
     download(site, tmp_path / "dump")
     assert (tmp_path / "dump" / NAME).read_bytes() == DATA
     assert site.requests[-1][1] == "bytes=500000-"
+
+
+def test_interruption_while_files_are_hashed_loses_no_transfer(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(path: Path) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_pipeline.manifest.file_sha256", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            download(site, tmp_path / "dump")
+    site.requests.clear()
+    download(site, tmp_path / "dump")
+    assert (tmp_path / "dump" / NAME).read_bytes() == DATA
+    assert not any(path.endswith(NAME) for path, _, _ in site.requests)
+
+
+def test_directory_of_other_files_is_refused_before_the_transfer(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "dump").mkdir()
+    (tmp_path / "dump" / "thesis.txt").write_text("years of work")
+    with pytest.raises(ArtifactError, match="not ours"):
+        download(site, tmp_path / "dump")
+    assert not site.requests
 
 
 def test_server_without_ranges_is_read_from_the_beginning(site: Site, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,16 @@ def test_workers_get_the_devices_in_turn(tmp_path, monkeypatch):
 def test_dead_worker_raises_and_pool_can_be_reused(tmp_path):
     with WorkerPool(num_workers=1) as pool:
         with pytest.raises(WorkerDiedError, match="exited unexpectedly, most likely out of memory"):
+            list(pool.run([Deadly()]))
+        assert pool.workers().submit(device_of_this_worker, tmp_path, 1).result(timeout=240) == ("cpu", 1)
+
+
+def test_worker_that_died_while_idle_is_reported_and_replaced(tmp_path):
+    with WorkerPool(num_workers=1) as pool:
+        executor = pool.workers()
+        with pytest.raises(BrokenProcessPool):
+            executor.submit(os._exit, 9).result(timeout=240)
+        with pytest.raises(WorkerDiedError):
             list(pool.run([Deadly()]))
         assert pool.workers().submit(device_of_this_worker, tmp_path, 1).result(timeout=240) == ("cpu", 1)
 

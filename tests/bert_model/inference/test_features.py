@@ -35,6 +35,12 @@ def test_parquet_has_the_hidden_states_that_transformers_computes(model, tmp_pat
             np.testing.assert_allclose(np.array(row[f"layer_{layer}"]), states[layer][0].numpy(), atol=1e-5)
 
 
+def test_texts_that_are_cut_are_counted(model, tmp_path, caplog):
+    (tmp_path / "in.txt").write_text("the film\n" + "the film was fine . " * 100 + "\n")
+    assert write_features(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1,)) == 2
+    assert "1 texts were cut to the model's" in caplog.text
+
+
 def test_layer_that_the_model_does_not_have_is_named(model, tmp_path):
     (tmp_path / "in.txt").write_text("the film\n")
     with pytest.raises(ConfigurationError, match="layers: found -5, expected -4 to 3"):

@@ -91,6 +91,8 @@ def test_score_reports_the_metrics_of_the_task_over_exactly_the_examples():
     )
     endings = [ChoiceExample(str(n), "c", ("a", "b", "c", "d"), n % 4) for n in range(8)]
     assert score("swag", endings, {str(n): 0 for n in range(8)}) == {"accuracy": 25.0}
+    five = [ChoiceExample("0", "c", ("a", "b", "c", "d", "e"), 4)]
+    assert score("swag", five, {"0": 4}) == {"accuracy": 100.0}
 
 
 def test_missing_prediction_missing_label_and_empty_set_are_refused():
@@ -193,7 +195,7 @@ def test_numbers_and_endings_are_read_from_tables(tmp_path):
     (tmp_path / "p").write_text("index\tprediction\n4\t2\n", encoding="utf-8")
     assert score_files("swag", swag, tmp_path / "p")["accuracy"] == 100.0
     (tmp_path / "p").write_text("index\tprediction\n4\t4\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"p:2: prediction '4', expected the index of an ending"):
+    with pytest.raises(InputError, match=r"example '4' has the prediction 4, expected the index of an ending, 0 to 3"):
         score_files("swag", swag, tmp_path / "p")
 
 
