@@ -54,8 +54,8 @@ def commands() -> list[Command]:
             "learning rates and seeds.",
             [
                 Argument("task", metavar="TASK", help=" ".join([*TASKS, *TASK_FILES]) + ", or a YAML file"),
-                Argument("assignments", nargs="*", metavar="key=value", help="override, such as epochs=3"),
-                Argument("--data", required=True, type=Path, metavar="PATH", help="task files in the official layout"),
+                Argument("assignments", nargs="*", metavar="key=value", help="override, such as epochs=[3]"),
+                Argument("--data", required=True, type=Path, metavar="PATH", help="official or hub files"),
                 Argument("--model", required=True, metavar="MODEL", help=MODEL_HELP),
                 Argument("--output", required=True, type=Path, metavar="DIR"),
                 Argument("--dev-fraction", type=float, default=0.0, metavar="SHARE", help=DEV_FRACTION_HELP),

@@ -178,7 +178,7 @@ def _explain(error: ValidationError, config_class: Any, where: str = "") -> str:
 
 _KINDS = {"int_type": "an integer", "float_type": "a number", "string_type": "text", "bool_type": "true or false"}
 _KINDS |= {
-    "tuple_type": "a list",
+    "tuple_type": "a list, such as [1]",
     "dict_type": "a mapping of keys to values",
     "dataclass_type": "a mapping of keys to values",
 }

@@ -72,6 +72,7 @@ def export_onnx(directory: Path, output: Path) -> float:
     facts = read_task_facts(directory) or {}
     model = _task_model(directory, facts) if facts else _foreign_model(directory)
     inputs = _example(model, batch_size=2, length=EXAMPLE_LENGTH)
+    output.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(output) as temporary:
         with cpu_settings(onednn=()), _silence_exporter():
             # Plain kernels: custom operators have no counterpart in ONNX.

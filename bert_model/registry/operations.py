@@ -6,7 +6,7 @@ file against its manifest, and loads nothing but safetensors, JSON and text.
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,7 +80,7 @@ def default_name(directory: Path | str) -> str:
         layers, hidden, heads = shape
         raise UsageError(
             f"{directory}: {layers} layers of width {hidden} with {heads} heads are none of the sizes "
-            f"{', '.join(PRESET_SIZES)}; give a --name such as bert-mine"
+            f"{', '.join(PRESET_SIZES)}; give a --name such as bert-mine-rte"
         )
     task = read_task_facts(Path(directory)) if manifest.kind == FINETUNED else None
     return model_name(preset if preset in PRESET_SIZES else sizes[shape], task["task"] if task else None)
@@ -105,13 +105,26 @@ def register(
     # Content is registered once. A version without reference outputs is of an earlier revision and gets a successor.
     with registry_lock(name), registry_client() as client:
         create_name(client, name)
-        version = next((v for v in find_versions(client, name) if v.content_sha256 == manifest.sha256), None)
+        versions = find_versions(client, name)
+        _refuse_other_task(versions, manifest, name)
+        version = next((v for v in versions if v.content_sha256 == manifest.sha256), None)
         if version is None or "reference_logits" not in version.tags:
             version = _create_version(client, manifest, name, tags or {}, curves)
         elif not version.licence and (tags or {}).get("licence"):
             _add_licence(client, version, (tags or {})["licence"])
         client.set_registered_model_alias(name, CANDIDATE, str(version.version))
         return read_version(client, name, version.version)
+
+
+def _refuse_other_task(versions: Sequence[RegisteredVersion], manifest: Manifest, name: str) -> None:
+    """Raise UsageError if a name has versions of another task, with which the gates would compare."""
+    task = tags_of(manifest).get("task", "")
+    others = sorted({version.tags.get("task", "") for version in versions} - {task})
+    if others:
+        raise UsageError(
+            f"{name}: its versions are of {others[0] or 'pre-training'}, found a model of {task or 'pre-training'}; "
+            "give another name"
+        )
 
 
 def _add_licence(client: "MlflowClient", version: RegisteredVersion, licence: str) -> None:

@@ -101,6 +101,8 @@ class Task:
     """Which column holds what in the task's data set on the Hugging Face hub, if the names differ."""
     hub_labels: Labels = ()
     """The classes in the order of the integers of files without class names, if that is not the order of `labels`."""
+    hub_names: Labels = ()
+    """The names that the task's data set on the hub gives the classes, in the order of `labels`, if they differ."""
     label_range: tuple[float, float] = (0.0, 0.0)
     """The least and the greatest number a regression target may be."""
     incomplete_rows: int = 0
@@ -152,6 +154,8 @@ class Task:
         for label in self.class_weights:
             if self.kind not in CLASS_KINDS or label not in self.labels:
                 raise ConfigurationError(f"class_weights: {label!r} is none of the labels{suggest(label, self.labels)}")
+        if self.hub_names and len(set(self.hub_names)) != len(self.labels):
+            raise ConfigurationError(f"hub_names: found {self.hub_names}, expected a name for each of {self.labels}")
         if self.hub_labels and set(self.hub_labels) != set(self.labels):
             raise ConfigurationError(f"hub_labels: found {self.hub_labels}, expected the labels in another order")
 
@@ -193,6 +197,7 @@ _TASKS = (
         description="Is the sentence grammatical English?",
         kind="classification",
         labels=("0", "1"),
+        hub_names=("unacceptable", "acceptable"),
         metrics=("matthews", "accuracy"),
         main_metric="matthews",
         columns=Columns(text_a="sentence", headerless=("source", "label", "star", "sentence")),
@@ -210,6 +215,7 @@ _TASKS = (
         description="Is the sentence of a film review positive?",
         kind="classification",
         labels=("0", "1"),
+        hub_names=("negative", "positive"),
         metrics=("accuracy",),
         main_metric="accuracy",
         columns=Columns(text_a="sentence"),
@@ -232,6 +238,7 @@ _TASKS = (
         description="Do the two sentences from the news mean the same?",
         kind="classification",
         labels=("0", "1"),
+        hub_names=("not_equivalent", "equivalent"),
         metrics=("f1", "accuracy"),
         main_metric="f1",
         pair=True,
@@ -270,6 +277,7 @@ _TASKS = (
         description="Do the two questions ask the same?",
         kind="classification",
         labels=("0", "1"),
+        hub_names=("not_duplicate", "duplicate"),
         metrics=("f1", "accuracy"),
         main_metric="f1",
         pair=True,
@@ -358,6 +366,7 @@ _TASKS = (
         description="Does the sentence with its pronoun resolved follow from the text?",
         kind="classification",
         labels=("0", "1"),
+        hub_names=("not_entailment", "entailment"),
         metrics=("accuracy",),
         main_metric="accuracy",
         pair=True,

@@ -58,7 +58,6 @@ def read_text_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
 
 
 def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required: bool) -> Label:
-    integers = task.hub_labels or task.labels
 
     # Labels may be a list (typed tables) or separated by commas; their order becomes the task's.
     if task.kind == "multilabel":
@@ -66,14 +65,14 @@ def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required
             return None
         values = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
         values = [item.strip() if isinstance(item, str) else item for item in values]
-        found = {class_label(item, task.labels, integers, names, where) for item in values if item != ""}
+        found = {class_label(task, item, names, where) for item in values if item != ""}
         return tuple(label for label in task.labels if label in found)
 
     # Without a label: allowed unless required. A task may have a label "-1" of its own.
     if task.labels:
         if value in UNLABELED and not required and value not in task.labels:
             return None
-        return class_label(value, task.labels, integers, names, where)
+        return class_label(task, value, names, where)
 
     # Regression: what is no number becomes NaN, which is in no range.
     low, high = task.label_range
@@ -88,18 +87,19 @@ def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required
     raise InputError(f"{where}: label {_shown(value)}, expected a number from {low:g} to {high:g}")
 
 
-def class_label(value: Any, labels: Sequence[str], integers: Sequence[str], names: Sequence[str], where: str) -> str:
-    """Return the task's label of a value: the label itself, or the integer of a class.
+def class_label(task: Task, value: Any, names: Sequence[str], where: str) -> str:
+    """Return the task's label of a value: the label itself, its name on the hub, or the integer of a class.
 
-    An integer is looked up in `names`, the class names that the file itself carries. If its name is not one of the
-    labels, it is the label of that text ("1"), or without `names` the position in `integers`. InputError names the
-    value and the labels.
+    An integer is looked up in `names`, the class names that the file itself carries. Without them it is the label of
+    that text ("1"), or the position in `task.hub_labels`; so it is with names that the task does not know, unless the
+    task has `hub_names`. InputError names the value and the labels.
     """
-    if isinstance(value, str) and value in labels:
-        return value
+    named = {**dict(zip(task.hub_names, task.labels)), **{label: label for label in task.labels}}
+    if isinstance(value, str) and value in named:
+        return named[value]
 
     # Booleans and class names are compared without case: True for "true", "Entailment" for "entailment".
-    spelled = {label.casefold(): label for label in labels}
+    spelled = {name.casefold(): label for name, label in named.items()}
     if isinstance(value, bool) and str(value).casefold() in spelled:
         return spelled[str(value).casefold()]
     if isinstance(value, float) and value.is_integer():
@@ -108,12 +108,13 @@ def class_label(value: Any, labels: Sequence[str], integers: Sequence[str], name
         # The file's own class names come first: other files number the same classes differently.
         if 0 <= value < len(names) and names[value].casefold() in spelled:
             return spelled[names[value].casefold()]
-        if str(value) in labels:
+        is_known = not (names and task.hub_names)
+        if is_known and str(value) in task.labels:
             return str(value)
-        if not names and 0 <= value < len(integers):
-            return integers[value]
+        if not names and 0 <= value < len(task.labels):
+            return (task.hub_labels or task.labels)[value]
     also = f" (the file's own classes: {', '.join(names)})" if names else ""
-    raise InputError(f"{where}: label {_shown(value)}, expected one of {', '.join(labels)}{also}")
+    raise InputError(f"{where}: label {_shown(value)}, expected one of {', '.join(task.labels)}{also}")
 
 
 def _shown(value: Any) -> str:

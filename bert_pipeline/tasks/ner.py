@@ -163,7 +163,7 @@ def _list_of(row: Mapping[str, Any], name: str, where: str) -> list[Any]:
 
 def _tag(value: Any, task: Task, class_names: Sequence[str], where: str) -> str:
     if not isinstance(value, str):
-        return class_label(value, task.labels, task.hub_labels or task.labels, class_names, where)
+        return class_label(task, value, class_names, where)
     _check_tag(value, task.labels, where)
     return value
 

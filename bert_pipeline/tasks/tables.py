@@ -432,7 +432,8 @@ def saved_files(folder: Path) -> list[Path]:
         files = [folder / Path(entry["filename"]).name for entry in state["_data_files"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{folder}: not a folder of datasets' save_to_disk ({error}); give the folder of one split, with state.json"
+            f"{folder}: not a folder of datasets' save_to_disk ({error}); give a file, or the folder of one split, "
+            "with state.json"
         ) from error
     if not files:
         raise InputError(f"{folder}: its state.json names no data files, expected at least one")

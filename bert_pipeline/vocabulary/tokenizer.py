@@ -69,7 +69,7 @@ class Tokenizer:
         elif fast:
             tokens, where = _tokens_of_fast(fast, directory / "tokenizer.json"), str(directory / "tokenizer.json")
         else:
-            raise InputError(f"{directory}: no {VOCABULARY_NAME} here; give a directory that `bert vocab` made")
+            raise InputError(f"{directory}: no {VOCABULARY_NAME}; give the directory of a vocabulary or of a model")
 
         # The case is never guessed: a wrong one gives other ids without any error.
         do_lower_case = configuration.get("do_lower_case", (fast.get("normalizer") or {}).get("lowercase"))

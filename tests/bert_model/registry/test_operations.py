@@ -194,6 +194,16 @@ def test_score_on_a_generated_sample_has_no_figure_of_the_paper(home, trained, b
     assert "paper" not in version.tags
 
 
+def test_name_of_another_task_is_refused(home, trained, monkeypatch):
+    name = "bert-tiny-taken"
+    register(trained / "weak", name)
+    own = operations.tags_of
+    monkeypatch.setattr(operations, "tags_of", lambda manifest: own(manifest) | {"task": "rte"})
+    with pytest.raises(UsageError, match="bert-tiny-taken: its versions are of stsb, found a model of rte"):
+        register(trained / "strong", name)
+    assert aliases_of(name) == {"candidate": 1}
+
+
 def test_same_content_is_registered_once(home, trained):
     name = "bert-tiny-once"
     first = register(trained / "weak", name)

@@ -121,6 +121,17 @@ def test_glue_of_the_hub_is_read(tmp_path, task, names, label, expected):
         read_examples(TASKS[task], tmp_path / task / "test-00000-of-00001.parquet")
 
 
+def test_names_of_numbered_classes_decide_and_others_are_refused(tmp_path):
+    rows = [{"sentence1": "a", "sentence2": "b", "label": value, "idx": value} for value in (0, 1)]
+    swapped = write(tmp_path / "a.parquet", rows, {"label": class_label("equivalent", "not_equivalent")})
+    assert [example.label for example in read_examples(TASKS["mrpc"], swapped)] == ["1", "0"]
+    rte = write(tmp_path / "b.parquet", rows, {"label": class_label("entailment", "not_entailment")})
+    with pytest.raises(InputError, match=r"row 1: label 0, expected one of 0, 1 \(the file's own classes: entailment"):
+        read_examples(TASKS["mrpc"], rte)
+    named = write(tmp_path / "c.jsonl", [{**row, "label": "equivalent"} for row in rows])
+    assert [example.label for example in read_examples(TASKS["mrpc"], named)] == ["1", "1"]
+
+
 def test_mnli_of_the_hub_has_both_dev_sets_and_the_diagnostics(tmp_path):
     rows = [{"premise": "a", "hypothesis": "b", "label": 2, "idx": 0}]
     for name in ("train", "validation_matched", "validation_mismatched", "test_matched"):
