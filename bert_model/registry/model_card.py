@@ -163,8 +163,8 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
                         {
                             "type": HUB_METRICS.get(name, name),
                             "value": round(results["metrics"][key]["mean"], 2),
-                            "name": f"{key.partition('/')[2]}, mean of {len(results['metrics'][key]['values'])} seeds "
-                            f"(± {results['metrics'][key]['sd']:.1f}), of 100",
+                            "name": f"{key.partition('/')[2]} of 100, by seed: "
+                            + ", ".join(f"{value:.1f}" for value in results["metrics"][key]["values"]),
                         }
                         for key, name in names.items()
                     ],
@@ -261,7 +261,8 @@ def _result_rows(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
         rows.append([key, str(entry["n"]), count, score, *others, _figure(entry.get("majority")), _figure(paper)])
     of_weights = float(tags.get("score_of_weights", tags["score"]))
     best = f"The weights are those of the best seed: {tags['metric']} {of_weights:.1f}."
-    return f"{_table(rows)}\n\n{best} `random` is the same search from random weights."
+    compared = " `random` is the same search from random weights." if starts else ""
+    return f"{_table(rows)}\n\n{best}{compared}"
 
 
 def _is_start(key: str) -> bool:
@@ -280,7 +281,9 @@ def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
 
 
 def _limits(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
-    lines = ["It has read the text passages named above and nothing else, with their errors, gaps and prejudices."]
+    # The text is known only of a model that was pre-trained here.
+    known = "the text passages named above and nothing else" if tags.get("dump") else "texts that are not known here"
+    lines = [f"It has read {known}, with their errors, gaps and prejudices."]
     if tags.get("generated_sample") == "true":
         lines.append(
             "Trained on generated text: its scores say that the machinery works, and nothing about a language."
