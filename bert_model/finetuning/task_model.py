@@ -129,7 +129,7 @@ def prediction_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def load_task_model(directory: Path | str, task_name: str | None = None) -> TaskModel:
+def load_task_model(directory: Path | str, task_name: str | None = None, *, log: bool = True) -> TaskModel:
     """Load a directory that `write_task_model` wrote, or any Hugging Face directory whose head fits the task.
 
     UsageError if the model was fine-tuned for another task, InputError if its files do not fit together.
@@ -158,7 +158,7 @@ def load_task_model(directory: Path | str, task_name: str | None = None) -> Task
     # A feature-based model is a frozen encoder with a tagger in a file of its own.
     tokenizer = Tokenizer.from_directory(directory)
     if feature_input := facts.get("feature_input"):
-        encoder, _ = load_model(BertModel, directory)
+        encoder, _ = load_model(BertModel, directory, log=log)
         tensors = load_file(directory / TAGGER_NAME)
         model: nn.Module = _tagger(tensors, feature_input, config, len(task.labels), encoder)
         return TaskModel(
@@ -168,7 +168,7 @@ def load_task_model(directory: Path | str, task_name: str | None = None) -> Task
     # Everything else is an encoder with a head; a head of random weights would answer at chance, without any error.
     if task.kind in CLASS_KINDS and not facts:
         task = dataclasses.replace(task, labels=_labels_of_head(directory, task))
-    model, report = load_model(HEAD_CLASSES[task.kind], directory)
+    model, report = load_model(HEAD_CLASSES[task.kind], directory, log=log)
     head = [name for name in report.created if not name.startswith("bert.pooler")]
     if head:
         raise UsageError(

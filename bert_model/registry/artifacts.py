@@ -203,7 +203,7 @@ def reference_logits(directory: Path) -> list[float]:
 
 
 def _task_logits(directory: Path) -> npt.NDArray[np.float64]:
-    model = load_task_model(directory)
+    model = load_task_model(directory, log=False)  # often a copy in a temporary directory
     kind = model.task.kind
     form = kind if kind in EXAMPLE_INPUTS else "pair" if model.task.pair else "text"
     examples = to_examples([check_input(EXAMPLE_INPUTS[form], form, "reference input")], form)
@@ -217,7 +217,7 @@ def _task_logits(directory: Path) -> npt.NDArray[np.float64]:
 def _pretrained_logits(directory: Path) -> npt.NDArray[np.float64]:
     # A pair of texts, so that both segments and both heads have a part in the outputs.
     tokenizer = Tokenizer.from_directory(directory)
-    model, _ = load_model(BertForPreTraining, directory)
+    model, _ = load_model(BertForPreTraining, directory, log=False)
     with limited_threads(1):
         a, b = tokenizer.encode_batch(list(EXAMPLE_INPUTS["pair"].values()))
         max_length = (model.config.max_position_embeddings - 3) // 2  # of each text, next to [CLS] and two [SEP]
