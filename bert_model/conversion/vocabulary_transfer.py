@@ -23,7 +23,7 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import POSITION_IDS, Weights, fill_model, read_weights, write_weights
 from bert_model.pretraining.data import Samples, collate, rank_slice, split_micro_batches
-from bert_model.pretraining.evaluation import EVALUATION_SEED
+from bert_model.pretraining.evaluation import EVALUATION_SEED, batch_totals
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.instances.columns import InstanceColumns
@@ -162,17 +162,7 @@ def masked_lm_loss(weights: Weights, config: BertConfig, texts: Sequence[str], t
     total, num_predictions = 0.0, 0
     for part in split_micro_batches(rank_slice(samples, rank=0, world_size=1), MICRO_BATCH_SIZE):
         batch = collate(part, vocabulary=tokenizer, masking=MaskingConfig(), seed=EVALUATION_SEED).to(device)
-        masked_lm, _ = model.loss_sums(
-            batch.input_ids,
-            batch.attention_mask,
-            batch.token_type_ids,
-            token_indices=batch.token_indices,
-            masked_lm_positions=batch.masked_lm_positions,
-            prediction_indices=batch.prediction_indices,
-            labels=batch.labels,
-            next_sentence_label=batch.next_sentence_label,
-        )
-        total += float(masked_lm)
+        total += float(batch_totals(model, batch, "float32")[0])
         num_predictions += batch.num_predictions
     return total / num_predictions
 

@@ -60,7 +60,7 @@ def evaluate(
         ordered = rank_slice(samples, rank=0, world_size=1)  # by length: little padding
         for part in split_micro_batches(ordered, config.micro_batch_size):
             batch = make_batch(part, phase.masking, vocabulary, seed=EVALUATION_SEED, device=group.device)
-            totals += _batch_totals(model, batch.to(group.device), config.precision)
+            totals += batch_totals(model, batch.to(group.device), config.precision)
             after_batch()
 
     # Sums over all ranks become means.
@@ -84,8 +84,8 @@ def evaluate(
     return metrics | {"held_out/instances": instances}
 
 
-def _batch_totals(model: BertForPreTraining, batch: Batch, precision: str) -> Tensor:
-    """Return the sums over a micro-batch that the metrics are computed from, (7,) float64."""
+def batch_totals(model: BertForPreTraining, batch: Batch, precision: str) -> Tensor:
+    """Return the sums over a micro-batch that the metrics are computed from, (7,) float64, the MLM loss first."""
     with autocast(batch.input_ids.device, precision):
         output = model(
             batch.input_ids,

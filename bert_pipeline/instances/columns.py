@@ -1,5 +1,6 @@
 """Instances as columns: flat arrays with offsets, returned by all readers and accepted by all writers."""
 
+import abc
 import dataclasses
 from typing import Self
 
@@ -44,12 +45,12 @@ class InstanceColumns:
         return self.masked_lm_positions is not None
 
 
-class Closing:
+class Closing(abc.ABC):
     """Base of the readers and writers of shards: they are closed at the end of a `with` block."""
 
+    @abc.abstractmethod
     def close(self) -> None:
         """Close the file."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
