@@ -101,7 +101,7 @@ def _start_time(process_id: int) -> float | None:
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(process_id)
         if process.status() != psutil.STATUS_ZOMBIE:
-            return process.create_time()
+            return float(process.create_time())
     return None
 
 
