@@ -3,8 +3,8 @@
 import pytest
 from template_cases import Case, read_cases, render_call
 
-from bert_pipeline.wikipedia.dump import read_site
 from bert_pipeline.wikipedia.extract import extract
+from bert_pipeline.wikipedia.site import read_site
 from bert_pipeline.wikipedia.templates.local.numbers import write_number
 from bert_pipeline.wikipedia.templates.local.templates import QUOTATIONS, follow_pattern
 from bert_pipeline.wikipedia.templates.registry import LOCAL, Arguments
