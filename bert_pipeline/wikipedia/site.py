@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.wikipedia.templates.registry import normalize_name
+from bert_pipeline.wikipedia.templates import normalize_name
 
 MEDIA_NAMESPACE = -2
 FILE_NAMESPACE = 6
