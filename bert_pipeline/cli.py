@@ -104,11 +104,18 @@ def _add_corpus(subparsers: Subparsers) -> None:
     parser.add_argument("--language", metavar="CODE", help="language of the sources (default: en)")
     parser.add_argument("--name", help="first part of document ids (default: the dump's database name)")
     parser.add_argument("--strict", action="store_true", help="fail if the dump is truncated")
+    parser.add_argument(
+        "--near-duplicates",
+        choices=("keep", "drop", "drop-passages"),
+        help="keep and count near-duplicate documents; drop all but the first of each group; or drop near-duplicate "
+        "passages too (default: keep)",
+    )
     parser.set_defaults(run=_run_corpus, beam_options=[])
 
 
 def _run_corpus(arguments: argparse.Namespace) -> int:
-    given = {name: getattr(arguments, name) for name in ("language", "name") if getattr(arguments, name) is not None}
+    settings = ("language", "name", "near_duplicates")
+    given = {name: getattr(arguments, name) for name in settings if getattr(arguments, name) is not None}
     if arguments.show is not None:
         return _show_article(arguments, given)
     if arguments.output is None:
