@@ -211,7 +211,7 @@ def _update_card(client: "MlflowClient", version: RegisteredVersion) -> Register
 def _move_champion(client: "MlflowClient", name: str, *, expected: int | None, chosen: int) -> None:
     """Move the alias if the champion is still the expected one, and check that the move prevailed."""
     if aliases_of(client, name).get(CHAMPION) != expected:
-        raise PromotionError(f"{name}: the champion changed while version {chosen} was judged; try again")
+        raise PromotionError(f"{name}: the champion changed while version {chosen} was inspected; try again")
     if expected is not None and expected != chosen:
         client.set_registered_model_alias(name, PREVIOUS, str(expected))
     client.set_registered_model_alias(name, CHAMPION, str(chosen))
@@ -243,11 +243,10 @@ def rollback(name: str) -> RegisteredVersion:
         damage = inspect(client, read_version(client, name, previous)).damage
         if damage is not None:
             raise PromotionError(f"{name}: version {previous} is damaged ({damage}); nothing was changed")
+        _move_champion(client, name, expected=champion, chosen=previous)
         # The one rolled back loses its tag when it becomes champion again.
-        client.set_registered_model_alias(name, CHAMPION, str(previous))
         client.set_model_version_tag(name, str(previous), "rolled_back", "false")
         if champion is not None:
-            client.set_registered_model_alias(name, PREVIOUS, str(champion))
             client.set_model_version_tag(name, str(champion), "rolled_back", "true")
         return read_version(client, name, previous)
 

@@ -25,10 +25,13 @@ def resolve_model(reference: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    # Configuration, vocabulary and weights of PyTorch; many repositories hold other frameworks' as well.
-    patterns = ["config.json", "*.safetensors", "pytorch_model*.bin", "vocab.txt", "*.json"]
+    # Configuration, vocabulary and one set of weights; many repositories hold the same weights in several forms.
+    patterns = ["*.json", "vocab.txt", "*.safetensors"]
     try:
-        return Path(snapshot_download(reference, allow_patterns=patterns))
+        directory = Path(snapshot_download(reference, allow_patterns=patterns))
+        if not any(directory.glob("*.safetensors")):
+            directory = Path(snapshot_download(reference, allow_patterns=[*patterns, "pytorch_model*.bin"]))
+        return directory
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise UsageError(
             f"{reference}: no such directory, and the Hugging Face hub did not return it "

@@ -392,8 +392,26 @@ def test_champion_moved_by_another_client_is_an_error(home, trained, monkeypatch
         return judge(*facts, **rest)
 
     monkeypatch.setattr(operations, "decide", judge_while_another_promotes)
-    with pytest.raises(PromotionError, match="the champion changed while version 2 was judged"):
+    with pytest.raises(PromotionError, match="the champion changed while version 2 was inspected"):
         operations.promote(name, 2)
+
+
+def test_rollback_that_another_client_overtakes_is_an_error(home, trained, monkeypatch):
+    name = "bert-tiny-overtaken"
+    for model in ("weak", "strong"):
+        register(trained / model, name)
+        operations.promote(name).require()
+    inspect = operations.inspect
+
+    def inspect_while_another_promotes(*facts):
+        with operations.registry_client() as client:
+            client.set_registered_model_alias(name, "champion", "1")
+        return inspect(*facts)
+
+    monkeypatch.setattr(operations, "inspect", inspect_while_another_promotes)
+    with pytest.raises(PromotionError, match="the champion changed while version 1 was inspected"):
+        operations.rollback(name)
+    assert aliases_of(name) == {"candidate": 2, "champion": 1, "previous": 1}
 
 
 def _promote_in_process(home, name, version, queue):

@@ -1,5 +1,6 @@
 """References to models."""
 
+import fnmatch
 from pathlib import Path
 
 import pytest
@@ -12,3 +13,21 @@ def test_reference_is_a_directory_or_an_error_lists_the_forms(tmp_path: Path) ->
     assert resolve_model(str(tmp_path)) == tmp_path
     with pytest.raises(UsageError, match="no such model directory"):
         resolve_model("./no/such/place")
+
+
+@pytest.mark.parametrize(
+    ("repository", "downloaded"),
+    [
+        ({"model.safetensors", "pytorch_model.bin"}, {"model.safetensors"}),
+        ({"pytorch_model.bin"}, {"pytorch_model.bin"}),
+    ],
+)
+def test_one_set_of_weights_is_downloaded(tmp_path, monkeypatch, repository, downloaded):
+    def snapshot_download(reference, allow_patterns):
+        for file in repository:
+            if any(fnmatch.fnmatch(file, pattern) for pattern in allow_patterns):
+                (tmp_path / file).touch()
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    assert {path.name for path in resolve_model("someone/model").iterdir()} == downloaded
