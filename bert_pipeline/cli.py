@@ -104,6 +104,9 @@ def _add_corpus(subparsers: Subparsers) -> None:
     parser.add_argument("--language", metavar="CODE", help="language of the sources (default: en)")
     parser.add_argument("--name", help="first part of document ids (default: the dump's database name)")
     parser.add_argument("--strict", action="store_true", help="fail if the dump is truncated")
+    parser.add_argument(
+        "--templates", metavar="FILE", help="what templates of another wiki show, as docs/templates.md describes"
+    )
     parser.set_defaults(run=_run_corpus, beam_options=[])
 
 
@@ -121,7 +124,7 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
     from bert_pipeline.corpus.quality import describe_corpus
     from bert_pipeline.corpus.steps import CorpusConfig
 
-    config = CorpusConfig(**given, strict=arguments.strict)
+    config = CorpusConfig(**given, strict=arguments.strict, templates=arguments.templates or "")
     with _shown("pages") as progress:
         manifest = build_corpus(arguments.sources, arguments.output, config, arguments.beam_options, progress)
     _report(manifest, "documents", "passages", "sentences", "characters_out")
@@ -136,7 +139,8 @@ def _show_article(arguments: argparse.Namespace, given: dict[str, str]) -> int:
         raise UsageError("--show prints one article of a dump; the other options would be ignored")
     if len(arguments.sources) != 1:
         raise UsageError(f"--show needs one dump, found {len(arguments.sources)}")
-    print(preview_article(arguments.show, arguments.sources[0].removeprefix("wikipedia:")))
+    dump = arguments.sources[0].removeprefix("wikipedia:")
+    print(preview_article(arguments.show, dump, templates=arguments.templates or ""))
     return 0
 
 

@@ -48,6 +48,8 @@ class CorpusConfig:
     """What document ids start with where a dump has no <dbname>, and in other sources; "" takes the file's name."""
     strict: bool = False
     """Refuse a dump that breaks off, instead of keeping its whole pages and counting the loss."""
+    templates: str = ""
+    """Template file of a wiki that the project has none for, or whose entries it should replace (docs/templates.md)."""
     held_out_per_mille: Annotated[int, Field(ge=0, le=500)] = 5
     """Share of the documents that pre-training never sees, in thousandths; at least one document in any case."""
     shard_bytes: PositiveInt = 64 << 20
@@ -164,7 +166,7 @@ def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> I
         else:
             # Markup included, but of articles only: the share that becomes text measures the extraction.
             writer.counts["characters_in"] += len(page.text)
-            extraction = extract_article(page, dump.site)
+            extraction = extract_article(page, dump.site, templates=config.templates)
             writer.dropped_elements.update(extraction.dropped)
             document = make_document(
                 document_id=f"{name}:{page.page_id}",

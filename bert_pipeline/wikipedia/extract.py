@@ -33,7 +33,7 @@ class Extraction:
     dropped: Counter[str]
     """Kind of element, as in the manifest of a corpus -> number of dropped elements."""
     templates: Counter[str]
-    """Names of dropped templates, if requested."""
+    """Names of templates that are in no template file, if requested."""
 
 
 def drop_reason(page: Page, site: Site) -> str:
@@ -52,19 +52,21 @@ def drop_reason(page: Page, site: Site) -> str:
     return ""
 
 
-def extract_article(page: Page, site: Site, *, count_templates: bool = False) -> Extraction:
+def extract_article(page: Page, site: Site, *, count_templates: bool = False, templates: str = "") -> Extraction:
     """Extract the passages of one article; none if all of them only lead to lists ("Foo may be:")."""
-    extraction = extract(page.text, site, page.title, count_templates=count_templates)
+    extraction = extract(page.text, site, page.title, count_templates=count_templates, templates=templates)
     if all(passage.endswith(OPEN_ENDS) for passage in extraction.passages):
         extraction.dropped["fragment"] += len(extraction.passages)
         extraction.passages.clear()
     return extraction
 
 
-def extract(text: str, site: Site, title: str = "", *, count_templates: bool = False) -> Extraction:
-    """Extract the passages of prose from wikitext."""
+def extract(
+    text: str, site: Site, title: str = "", *, count_templates: bool = False, templates: str = ""
+) -> Extraction:
+    """Extract the passages of prose from wikitext; `templates` is a template file of one's own, "" for none."""
     dropped: Counter[str] = Counter()
-    templates: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
 
     # Remove private-use characters that are not ours, unify line ends
     text = remove_private_use(text)
@@ -80,7 +82,7 @@ def extract(text: str, site: Site, title: str = "", *, count_templates: bool = F
         text = separate_emphasis(text)
     text = replace_plain_links(text)
     if "{{" in text or "[[" in text:
-        text = expand_templates(text, site, title, dropped, templates if count_templates else None)
+        text = expand_templates(text, site, title, dropped, unknown if count_templates else None, templates)
 
     # Blocks, which templates may have opened or closed
     text = drop_tables(text, dropped)
@@ -99,7 +101,7 @@ def extract(text: str, site: Site, title: str = "", *, count_templates: bool = F
 
     # Lines to paragraphs; those that are prose lose their emphasis and placeholders there
     passages = PassageReader(site.language, dropped).read(text)
-    return Extraction(passages=passages, dropped=dropped, templates=templates)
+    return Extraction(passages=passages, dropped=dropped, templates=unknown)
 
 
 # -{text}-, -{zh-hans:…; zh-hant:…}- (https://www.mediawiki.org/wiki/Writing_systems/Syntax)

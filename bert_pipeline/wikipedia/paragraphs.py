@@ -19,6 +19,7 @@ class PassageReader:
 
     def __init__(self, language: str, dropped: Counter[str]) -> None:
         self._hatnote = _hatnote_pattern(language)
+        self._language = language
         self._dropped = dropped
         self._passages: list[str] = []
         self._paragraph: list[str] = []
@@ -114,7 +115,7 @@ class PassageReader:
             return "heading"
         if self._is_hatnote(raw):
             return "pointer"
-        passage = _finish_passage(raw, self._dropped)
+        passage = _finish_passage(raw, self._dropped, self._language)
         if not passage:
             return ""
         if self._reference_level and _is_bibliography_entry(passage):
@@ -247,7 +248,7 @@ _ODD_SPACE = re.compile(r"[\t-\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029
 _LOOSE_SPACE = re.compile(r"(?<=[^\s.]) (?=[,.](?:[\s)\"”»]|$))(?!\. ?\.)")
 
 
-def _finish_passage(text: str, dropped: Counter[str]) -> str:
+def _finish_passage(text: str, dropped: Counter[str], language: str) -> str:
     """Remove emphasis, placeholders and superfluous white space from a paragraph."""
     if "'" in text and "''" in text:
         text = remove_emphasis(text)
@@ -256,7 +257,7 @@ def _finish_passage(text: str, dropped: Counter[str]) -> str:
     text = text.strip()
     # Sentences before punctuation: what is removed from them leaves DROPPED, whose gap is closed next.
     if FORMULA in text or UNKNOWN_VALUE in text:
-        text = repair_sentences(text, dropped)
+        text = repair_sentences(text, dropped, language)
     text = repair_punctuation(text).strip()
 
     # Placeholders are not ASCII, so most English passages skip this.

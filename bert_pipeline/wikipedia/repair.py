@@ -16,14 +16,19 @@ _MISSING_WORD = f"[{UNKNOWN_VALUE}{FORMULA}]"
 _BLANKS = f" {DROPPED}"
 
 
-def repair_sentences(text: str, dropped: Counter[str]) -> str:
+def repair_sentences(text: str, dropped: Counter[str], language: str = "") -> str:
     """Replace formulas and unknown values in a paragraph by DROPPED, and remove what depends on them.
 
-    Removed sentences are counted in `dropped`, as "sentence without its formula" or "sentence without its value".
+    Which words depend on a value is known for English; in other languages the sentence is removed. Removed sentences
+    are counted in `dropped`, as "sentence without its formula" or "sentence without its value".
     """
     text = _drop_brackets(text)
     if UNKNOWN_VALUE not in text and FORMULA not in text:
         return text
+    if UNKNOWN_VALUE in text and language.partition("-")[0] not in ("", "en", "simple"):
+        sentences = _split_sentences(text)
+        dropped["sentence without its value"] += sum(UNKNOWN_VALUE in sentence for sentence in sentences)
+        text = "".join(DROPPED if UNKNOWN_VALUE in sentence else sentence for sentence in sentences)
     return "".join(_repair_sentence(sentence, dropped) for sentence in _split_sentences(text))
 
 

@@ -202,6 +202,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
         # Document ids begin with the wiki where the dump does not name it.
         if not settings.name and source.kind != "sample":
             settings = dataclasses.replace(settings, name=name.partition("-")[0])
+        templates = {"templates": file_sha256(Path(settings.templates))} if settings.templates else {}
         sources = dump_sources(home.dump(name))
         context.log.info(f"reading {', '.join(sources)}")
         manifest = build_or_reuse(
@@ -210,7 +211,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
             lambda: build_corpus(sources, home.corpus(name), settings, tuple(config.beam_options)),
             code_version=CORPUS_CODE,
             settings=to_mapping(settings),
-            inputs={"dump": source.sha256},
+            inputs={"dump": source.sha256} | templates,
             log=context.log.info,
         )
     counts = manifest.counts

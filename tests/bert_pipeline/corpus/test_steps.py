@@ -17,7 +17,7 @@ from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.corpus.quality import describe_corpus
 from bert_pipeline.corpus.steps import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
-from bert_pipeline.manifest import Manifest, load_manifest
+from bert_pipeline.manifest import Manifest, file_sha256, load_manifest
 from bert_pipeline.wikipedia.preview import preview_article
 
 ONE = ("--workers", "1")
@@ -393,3 +393,21 @@ def test_english_dump_gives_clean_corpus(real_data: Path, output: Path) -> None:
     assert manifest.counts["documents"] >= 95
     assert manifest.counts["residue_per_million_characters"] < 20
     assert manifest.counts["scars_per_million_characters"] < 50
+
+
+def test_template_file_is_applied_and_recorded(output: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('[templates]\n"people" = "some {1} people"\n')
+    text = "In the town of Foo live {{people|12345}} today. " + "It is as it is. " * 20
+    manifest = build(output, make_page(1, text), make_page(2, article(2)), templates=str(own))
+    assert documents_of(output)[0].sentences[0] == "In the town of Foo live some 12345 people today."
+    assert manifest.inputs["templates"] == {"name": "own.toml", "sha256": file_sha256(own)}
+    assert manifest.configuration["templates"] == str(own)
+
+
+def test_bad_template_file_leaves_nothing_behind(output: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('[templates]\n"people" = "{1"\n')
+    with pytest.raises(InputError, match=r"own\.toml, line 2: .* has an open brace"):
+        build(output, make_page(1, article(1)), templates=str(own))
+    assert not output.exists()
