@@ -80,7 +80,7 @@ def _cut(text: str, positions: Iterable[int]) -> list[str]:
 
 _CLOSING = one_of(CLOSERS, "\"'")
 _OWN_ENDS = {
-    language: re.compile(rf"(?:{marks}){_CLOSING}*+\s*+")
+    language: re.compile(rf"(?:{marks}|[।۔؟](?=\s)){_CLOSING}*+\s*+")  # Hindi and Urdu may be quoted
     for languages, marks in {
         "am ti tig": r"[።፧፨]|፡፡|[!?](?=\s)|(?<=[\u1200-\u135a]{4})\.(?=\s)",
         "bo dz": r"།[ ]?།|།(?=\s)",
