@@ -7,7 +7,7 @@ from collections import Counter
 from bert_pipeline.wikipedia.dump import CATEGORY_NAMESPACE, FILE_NAMESPACE, Site
 from bert_pipeline.wikipedia.languages import WIKIPEDIA_CODES
 from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE, protect
-from bert_pipeline.wikipedia.templates import Arguments, Wiki, load_wiki, normalize_name
+from bert_pipeline.wikipedia.templates import Arguments, Wiki, load_wiki, normalize_name, show_nothing
 
 # A link without brackets inside, with at most one pipe and no colon before it, which is nine in ten of all links:
 # [[word]], [[page|word]]. A "=" in its label would be read as the name of an argument where it is in a template
@@ -97,9 +97,9 @@ class _Expansion:
         written = self._read_name(start, end)
         name = normalize_name(written)
         renderer, is_function = self.wiki.find_call(name)
-        if renderer is None:
+        if renderer is None or renderer is show_nothing:  # most templates: their arguments are not expanded
             self.dropped["template"] += 1
-            if self.unknown is not None:
+            if renderer is None and self.unknown is not None:
                 self.unknown[name] += 1
             return DROPPED
         parts = self._expand_arguments(start, end, index, depth)

@@ -222,13 +222,6 @@ def _fraction(arguments: Arguments) -> str | None:
     return f"{joint}{line.join(values if len(values) == 2 else ['1', *values])}"
 
 
-@function("root")
-def _root(arguments: Arguments) -> str | None:
-    index = arguments.get(2)
-    sign = {"": "√", "2": "√", "3": "∛", "4": "∜"}.get(index) or f"{raise_figures(index)}√"
-    return sign + arguments.get(1) if arguments.get(1) else None
-
-
 @function("significant figures")
 def _significant_figures(arguments: Arguments) -> str | None:
     number, figures = parse_number(arguments.get(1)), arguments.get(2)

@@ -2,7 +2,7 @@
 
 import re
 
-from bert_pipeline.wikipedia.placeholders import DROPPED, PARAGRAPH_BREAK
+from bert_pipeline.wikipedia.placeholders import DROPPED
 from bert_pipeline.wikipedia.templates.registry import Arguments, function
 
 # Words of other languages
@@ -173,13 +173,6 @@ def _recording(arguments: Arguments) -> str | None:
 # Quotations, marks and names
 
 
-@function("verses")
-def _verses(arguments: Arguments) -> str | None:
-    """Side by side: the verses of one language, then those of another."""
-    verses = PARAGRAPH_BREAK.join(arguments.given())
-    return f"{PARAGRAPH_BREAK}{verses}{PARAGRAPH_BREAK}" if verses else None
-
-
 @function("sic")
 def _sic(arguments: Arguments) -> str:
     """https://en.wikipedia.org/wiki/Template:Sic"""
@@ -194,12 +187,6 @@ def _sic(arguments: Arguments) -> str:
 @function("page name")
 def _page_name(arguments: Arguments) -> str | None:
     return arguments.title or None
-
-
-@function("god")
-def _name_of_god(arguments: Arguments) -> str | None:
-    """In small capitals as {{LORD}}; at the beginning of a line {{God}} is a sidebar."""
-    return "God" if arguments.before.strip() else None
 
 
 @function("ship")
@@ -260,13 +247,6 @@ def _patent(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:US_patent: a second argument is shown in place of the number."""
     number = arguments.get(1)
     return arguments.get(2) or (f"U.S. Patent {int(number):,}" if number.isdecimal() else None)
-
-
-@function("thin space")
-def _thin_space(arguments: Arguments) -> str:
-    """https://en.wikipedia.org/wiki/Template:Thin_space: between its arguments, around a single one."""
-    parts = arguments.positional()
-    return " ".join(parts) if len(parts) > 1 else f" {parts[0]} " if parts else " "
 
 
 @function("address")
