@@ -4,9 +4,9 @@ import bisect
 import re
 from collections import Counter
 
-from bert_pipeline.wikipedia.dump import CATEGORY_NAMESPACE, FILE_NAMESPACE, Site
 from bert_pipeline.wikipedia.languages import WIKIPEDIA_CODES
 from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE, protect
+from bert_pipeline.wikipedia.site import CATEGORY_NAMESPACE, FILE_NAMESPACE, MEDIA_NAMESPACE, Site
 from bert_pipeline.wikipedia.templates import Arguments, Wiki, load_wiki, normalize_name, show_nothing
 
 # A link without brackets inside, with at most one pipe and no colon before it, which is nine in ten of all links:
@@ -195,7 +195,7 @@ def _dropped_link_kind(target: str, site: Site) -> str:
         return ""
     prefix = " ".join(prefix.replace("_", " ").split()).lower()
     namespace = site.namespaces.get(prefix)
-    if namespace == FILE_NAMESPACE or prefix == "media" and namespace == -2:
+    if namespace in (FILE_NAMESPACE, MEDIA_NAMESPACE):
         return "file"
     if namespace == CATEGORY_NAMESPACE:
         return "category"

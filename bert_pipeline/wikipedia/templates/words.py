@@ -189,6 +189,12 @@ def _page_name(arguments: Arguments) -> str | None:
     return arguments.title or None
 
 
+@function("god")
+def _name_of_god(arguments: Arguments) -> str | None:
+    """In small capitals as {{LORD}}; at the beginning of a line {{God}} is a sidebar."""
+    return "God" if arguments.before.strip() else None
+
+
 @function("ship")
 def _ship(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:Ship: display 1 is the number alone, 2 the name, 5 lacks the name, …"""

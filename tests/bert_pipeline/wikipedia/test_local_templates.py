@@ -5,8 +5,8 @@ import tomllib
 import pytest
 from template_cases import Case, read_cases, render_call
 
-from bert_pipeline.wikipedia.dump import read_site
 from bert_pipeline.wikipedia.extract import extract
+from bert_pipeline.wikipedia.site import read_site
 from bert_pipeline.wikipedia.templates import load_wiki
 from bert_pipeline.wikipedia.templates.files import DATA, GENERAL
 from bert_pipeline.wikipedia.templates.numbers import write_number

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.wikipedia.dump import read_site
 from bert_pipeline.wikipedia.extract import extract
+from bert_pipeline.wikipedia.site import read_site
 from bert_pipeline.wikipedia.templates import Arguments, Wiki, load_wiki, normalize_name
 from bert_pipeline.wikipedia.templates.files import DATA, compile_pattern
 
