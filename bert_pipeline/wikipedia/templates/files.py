@@ -29,7 +29,7 @@ GENERAL = "en"
 """The file that holds on every wiki."""
 
 _SIGNS = {"UNKNOWN": UNKNOWN_VALUE, "FORMULA": FORMULA, "PARAGRAPH": PARAGRAPH_BREAK, "PIPE": PIPE}
-_SECTIONS = {"wiki", "templates", "functions", "tables", "words", "formats"}
+_SECTIONS = {"wiki", "indented_prose", "templates", "functions", "tables", "words", "formats"}
 _FORMATS = {"date", "language", "number"}
 _Error = Callable[[str], Exception]
 
@@ -58,6 +58,7 @@ def load_wiki(language: str, file: str = "") -> Wiki:
 def _add_file(wiki: Wiki, path: Path, *, is_general: bool = False) -> None:
     """Add a file: its names replace those of the files before. Raise InputError with the line that is wrong."""
     file = _File(path)
+    wiki.keeps_indented_prose = file.flag("indented_prose", wiki.keeps_indented_prose)
     tables = file.tables("tables")
     wiki.tables |= tables
     words = file.tables("words")
@@ -113,6 +114,13 @@ class _File:
         lines = (number for number, line in enumerate(self.text.splitlines(), 1) if begins.match(line))
         place = f", line {number}" if (number := next(lines, 0)) else ""
         return InputError(f"{self.path}{place}: {problem}; docs/templates.md describes the file")
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return a setting that is true or false."""
+        value = self.content.get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, f"found {key} = {value!r}, expected true or false")
+        return value
 
     def tables(self, section: str) -> dict[str, dict[str, str]]:
         """Return the tables of a section by name; words in a text are numbered from 1, those in a list are alike."""

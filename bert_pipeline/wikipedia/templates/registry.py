@@ -113,6 +113,8 @@ class Wiki:
         """Lower-case name before the colon of {{lc:Text}} -> renderer; the text is its first argument."""
         self.tables: dict[str, dict[str, str]] = {}
         self.is_english = True
+        self.keeps_indented_prose = False
+        """Sentences in lines indented by ":" are kept, because the wiki's writers indent running text so."""
         self.number = "1,234.5"
         """An example of how numbers are written: "12 345,6" leaves four digits together."""
         self.formats: dict[str, Renderer] = {}
