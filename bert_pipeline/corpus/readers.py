@@ -105,14 +105,11 @@ def detect_format(path: Path, language: str) -> Literal["lines", "book"]:
         return "lines"
     lines = lines[:: -(-len(lines) // _SAMPLED_LINES)]
 
-    # A sentence may also end between the sentences of one line.
-    bare = [line.rstrip(_CLOSERS) for line in lines]
-    is_ended = [line[-1:] in SENTENCE_ENDS for line in bare]
-    num_ended = sum(is_ended) / len(lines)
+    num_ended = sum(line.rstrip(_CLOSERS)[-1:] in SENTENCE_ENDS for line in lines) / len(lines)
     num_inside = sum(len(split_sentences(line, language)) - 1 for line in lines) / len(lines)
     at_line_ends = num_ended / (num_ended + num_inside) if num_ended + num_inside >= 0.1 else None
-    # Hard line ends: a line continues the one before, in lower case where a script has it.
-    num_continued = sum(not ended and line[0].islower() for ended, line in zip(is_ended, lines[1:])) / len(lines)
+    # After hard line ends, a line begins in lower case where a script has it.
+    num_continued = sum(line[0].islower() for line in lines) / len(lines)
     if at_line_ends is not None:
         if at_line_ends < 0.65 or num_ended < 0.6 and num_continued >= 0.3:
             return "book"

@@ -1,5 +1,6 @@
 """Readers of text, JSON-lines, pair and Parquet sources, and the decision between the two formats of text."""
 
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -253,6 +254,17 @@ def test_damaged_parquet_is_refused_by_row_group(tmp_path: Path) -> None:
     path.write_bytes(data[:-20])
     with pytest.raises(InputError, match=r"a\.parquet: not a Parquet file of documents"):
         list(read_parquet_documents(path, "own", "en"))
+
+
+def test_row_group_is_not_held_whole(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    rows = [{"text": rng.randbytes(500).hex()} for _ in range(20_000)]  # 20 MB in pages of 1 MB
+    path = write_table(tmp_path / "a.parquet", rows)
+    before = pa.total_allocated_bytes()
+    documents = read_parquet_documents(path, "own", "en")
+    next(documents)
+    assert pa.total_allocated_bytes() - before < 8e6
+    documents.close()
 
 
 def test_text_of_parquet_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
