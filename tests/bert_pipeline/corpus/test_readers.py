@@ -127,9 +127,10 @@ def test_format_of_text_is_decided_in_every_script(tmp_path: Path, text: str, ex
     "text",
     [
         "ผมชื่อเอ\nผมอยู่ที่กรุงเทพ\n\nวันนี้ฝนตก\nพรุ่งนี้ฝนไม่ตก\n" * 9,
+        "เขาเกิดเมื่อปี ค.ศ. 1990 ที่กรุงเทพ\nพ.ศ. 2533 เป็นปีที่ฝนตก\n" * 9,
         "A title\nA second title\nA sentence is here.\n" * 9,
     ],
-    ids=["Thai without marks", "titles"],
+    ids=["Thai without marks", "Thai with abbreviations", "titles"],
 )
 def test_undecided_format_is_refused_with_a_remedy(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError, match="cannot tell .* name it lines: or book: instead of text:"):
