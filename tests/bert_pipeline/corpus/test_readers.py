@@ -1,6 +1,7 @@
 """Readers of text, JSON-lines, pair and Parquet sources, and the decision between the two formats of text."""
 
 import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -188,8 +189,8 @@ ROWS = [
 ]
 
 
-def write_table(path: Path, rows: list[dict[str, object]], **options: int) -> Path:
-    pq.write_table(pa.Table.from_pylist(rows), path, **options)
+def write_table(path: Path, rows: Sequence[Mapping[str, object]], **options: int) -> Path:
+    pq.write_table(pa.Table.from_pylist(list(rows)), path, **options)
     return path
 
 
@@ -265,7 +266,7 @@ def test_row_group_is_not_held_whole(tmp_path: Path) -> None:
     documents = read_parquet_documents(path, "own", "en")
     next(documents)
     assert pa.total_allocated_bytes() - before < 8e6
-    documents.close()
+    del documents
 
 
 def test_text_of_parquet_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
