@@ -9,6 +9,7 @@ BRACKETS = dict(
     zip("([{（［｛﹙「『｢〈《⟨⟪【〔〖〘〚\ufd3f༺༼᚛", ")]}）］｝﹚」』｣〉》⟩⟫】〕〗〙〛\ufd3e༻༽᚜", strict=True)
 )
 """Opening bracket -> its closing one (categories Ps and Pe). CJK quotes with corner brackets are among them."""
+PARENTHESES = {opener: BRACKETS[opener] for opener in "(（﹙"}
 QUOTATIONS = ("“”", "‘’", "«»", "‹›", "„“", "„”", "‚‘", "‚’", "»«", "›‹", "””", "’’", "〝〟", "〝〞", '""', "''")
 """Pairs of quotation marks, as the languages write them: the closing mark of one is the opening mark of another."""
 APOSTROPHES = frozenset("'’‘ʼ＇")
@@ -45,6 +46,11 @@ PAUSES = frozenset(
 """Commas, semicolons and colons: other marks of Unicode's Terminal_Punctuation, and the Armenian comma."""
 COLONS = frozenset(":：﹕፥፦៖᠄꛴")
 """Those of them that lead to something."""
+CLOSE_UP = frozenset(",.،۔、。，．﹐﹑")
+"""Commas and full stops that follow a word without a space in every language that writes them. French puts a space
+before ";", Hindi before "।", Khmer before "។"."""
+FULL_STOPS = frozenset(".։۔।॥။។።。｡．")
+"""Marks that end a statement, of the scripts that today's languages are written in."""
 SEPARATORS = PAUSES | frozenset(" \u3000/·・–—-")
 """Marks that separate words, and are nothing without one on each side."""
 
