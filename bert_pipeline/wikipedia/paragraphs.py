@@ -6,7 +6,13 @@ from collections import Counter
 
 from bert_pipeline.wikipedia.markup import remove_emphasis
 from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE, unprotect
-from bert_pipeline.wikipedia.repair import count_unspaced_words, repair_punctuation, repair_sentences
+from bert_pipeline.wikipedia.punctuation import CLOSERS, COMMAS, PAUSES, QUOTATION_MARKS, SENTENCE_ENDS
+from bert_pipeline.wikipedia.repair import (
+    count_unspaced_words,
+    remove_loose_spaces,
+    repair_punctuation,
+    repair_sentences,
+)
 
 _BLANKS = " \t\xa0" + DROPPED + FORMULA
 _LINE_KINDS = {"=": "heading", "*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table"}
@@ -243,8 +249,6 @@ _INVISIBLE = dict.fromkeys([0xAD, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F)
 """Soft hyphens, direction marks and the like. Joiners (U+200C, U+200D) stay: they spell words in several scripts."""
 # White space other than " "
 _ODD_SPACE = re.compile(r"[\t-\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
-# A space that a writer left before a comma or full stop: "a word , and", not those of ". . ."
-_LOOSE_SPACE = re.compile(r"(?<=[^\s.]) (?=[,.](?:[\s)\"”»]|$))(?!\. ?\.)")
 
 
 def _finish_passage(text: str, dropped: Counter[str]) -> str:
@@ -265,14 +269,11 @@ def _finish_passage(text: str, dropped: Counter[str]) -> str:
         if _HAS_INVISIBLE.search(text):
             text = text.translate(_INVISIBLE)
         text = " ".join(text.split()) if "  " in text else text.strip()
-    if " ." in text or " ," in text:
-        text = _LOOSE_SPACE.sub("", text)
-    return text
+    return remove_loose_spaces(text)
 
 
-_CLOSERS = "\"'”’)]»›）」』】 "
-_SENTENCE_ENDS = frozenset(".!?…。！？।॥։؟۔")
-OPEN_ENDS = (",", ":", ";", "،", "：")
+_CLOSERS = "".join(CLOSERS | QUOTATION_MARKS | {" "})
+OPEN_ENDS = tuple(PAUSES)
 """Ends of a passage that leads to a quotation, a list or a formula: "The signers were:"."""
 _VERBS_OF_SPEECH = ("ed:", "said:", "says:", "wrote:", "writes:", "states:", "replies:")
 """Ends of two words that lead to a quotation: "Aldrin added:"; unlike "Early life:"."""
@@ -285,12 +286,12 @@ def _is_prose(passage: str) -> bool:
     if passage.startswith(("* ", "† ", "‡ ")):  # the legend of a table
         return False
     end = passage.rstrip(_CLOSERS)[-1:]
-    if end in _SENTENCE_ENDS:
+    if end in SENTENCE_ENDS:
         return True
     # No full stop: only the length can tell a sentence from a label.
     num_spaces = passage.count(" ")
     if not num_spaces or not passage.isascii() and num_spaces < 8:
         num_spaces += count_unspaced_words(passage)
-    if end in OPEN_ENDS:
-        return num_spaces >= (1 if end == "," or passage.endswith(_VERBS_OF_SPEECH) else 2)
+    if end in PAUSES:
+        return num_spaces >= (1 if end in COMMAS or passage.endswith(_VERBS_OF_SPEECH) else 2)
     return len(passage) >= 80 or num_spaces >= 8 and not _LABEL.match(passage)

@@ -44,13 +44,16 @@ PAUSES = frozenset(
     "、，；：､﹐﹑﹔﹕"  # Chinese and Japanese
 )
 """Commas, semicolons and colons: other marks of Unicode's Terminal_Punctuation, and the Armenian comma."""
+COMMAS = frozenset(",՝،߸၊፣᠂᠈꓾꘍꛵⹁、，､﹐﹑")
 COLONS = frozenset(":：﹕፥፦៖᠄꛴")
-"""Those of them that lead to something."""
-CLOSE_UP = frozenset(",.،۔、。，．﹐﹑")
+"""Pauses that lead to something."""
+FULL_STOPS = frozenset(".։۔।॥။។።。｡．")
+"""Marks that end a statement, in the scripts of today."""
+UNSPACED_ENDS = frozenset("。！？｡")
+"""Sentence ends without a space after them."""
+CLOSE_UP = frozenset(",.،۔、。，")
 """Commas and full stops that follow a word without a space in every language that writes them. French puts a space
 before ";", Hindi before "।", Khmer before "។"."""
-FULL_STOPS = frozenset(".։۔।॥။។።。｡．")
-"""Marks that end a statement, of the scripts that today's languages are written in."""
 SEPARATORS = PAUSES | frozenset(" \u3000/·・–—-")
 """Marks that separate words, and are nothing without one on each side."""
 

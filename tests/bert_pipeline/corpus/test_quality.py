@@ -14,7 +14,8 @@ MARKUP = [
     "x -->", "&nbsp;", "a &mdash; b", "&#160;", "&#xa0;", "__TOC__", "__NOTOC__", "[http://x y]", "[//x.org y]",
     "= H =", "== H ==", "* item", "# item", "! head", ": indented", "; term", "\ue000", 'style = "x"', "colspan=2",
     "x|thumb|y",
-    "злева|Карта", "miniatur|hochkant", "ملف:Berlin.jpg", "ファイル:Tokyo.svg", "Foo.jpg|thumb", "x|200px", "File:Foo.jpg", "~~~~", "-{zh", "}-",
+    "злева|Карта", "miniatur|hochkant", "ملف:Berlin.jpg", "ファイル:Tokyo.svg", "Foo.jpg|thumb",
+    "x|200px", "File:Foo.jpg", "~~~~", "-{zh", "}-",
 ]  # fmt: skip
 BROKEN_TEXT = [
     "a ( ) b", "a () b", "a (; x)", "a (, x)", "( , x)", "[ ]", "a ( x)", "(x )", "a , b", "a ,, b", "a, ) b", "(x;)",
@@ -45,6 +46,7 @@ def test_broken_text_is_counted(text: str) -> None:
     [
         'Prose (in brackets) with x < y, "quotes" and a list[0].',
         "Ada (born 1815), who was here. And so on . . . It ended.",
+        "2 < 3 & 5 > 4; f(x) = x == y; [sic] {a}; P(A|B).",
         "AT&T and R&D; fish & chips; 5 | 6; a = b; f(x) = |x|; the time 12:30; Q.E.D.",
         "He said: 'It's the dogs' bowl.' It cost $5 (or £3.50), i.e. 10 €; the '90s.",
         "Sie fing damit an, 's avonds in 2016 ; la ville compte 3 milliárd €, az éves növekedés.",
