@@ -6,8 +6,8 @@
 import sys
 import time
 
-from bert_pipeline.wikipedia.dump import read_site
 from bert_pipeline.wikipedia.extract import extract
+from bert_pipeline.wikipedia.site import read_site
 
 UNITS = {
     "open templates": "{{a|",

@@ -14,10 +14,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from bert_pipeline.errors import BertError
-from bert_pipeline.wikipedia import templates
 from bert_pipeline.wikipedia.dump import open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason
-from bert_pipeline.wikipedia.templates.registry import find_renderer, normalize_name
+from bert_pipeline.wikipedia.templates import load_wiki, normalize_name
 
 CASES = Path(__file__).resolve().parent.parent / "tests" / "data" / "wikitext"
 CASE_FILES = ("templates.txt", "convert.txt")
@@ -82,7 +81,7 @@ def count_calls(paths: Iterable[str], blocks: Mapping[str, str]) -> tuple[Counte
 
 def is_inline(title: str) -> bool:
     """Return True if a template shows text in its sentence."""
-    return title in _FAMILIES.values() or find_renderer(title) is not None
+    return title in _FAMILIES.values() or load_wiki("en").find(title) is not None
 
 
 def rank(calls: Mapping[str, int], pages: Mapping[str, int]) -> list[tuple[int, int, str]]:
@@ -95,7 +94,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dumps", nargs="+", metavar="DUMP")
     options = parser.parse_args(arguments)
-    assert templates  # registers the renderers
     try:
         calls, pages = count_calls(options.dumps, read_blocks(CASES / name for name in CASE_FILES))
     except BertError as error:

@@ -89,26 +89,40 @@ def _add_corpus(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "corpus",
-        f"Turn dumps and texts into documents: the text passages of articles, nothing else. {_AFTER_DASHES}",
+        "Turn dumps and texts into documents: the text passages of articles, nothing else. Text, JSON lines and pairs "
+        f"may be compressed (.gz, .bz2, .xz, .zst); docs/corpus.md describes every source. {_AFTER_DASHES}",
     )
     parser.add_argument(
         "sources",
         nargs="+",
-        metavar="[wikipedia:|text:|jsonl:|pairs:]PATH",
-        help="a MediaWiki dump (no prefix), plain text, JSON lines with a text each, or pairs of sentences",
+        metavar="[KIND:]PATH",
+        help="a file, a directory or a pattern; KIND is wikipedia (a MediaWiki dump, the default), parquet (columns "
+        "text, id, title, language), jsonl (an object with a text per line), lines (a sentence per line, a blank line "
+        "between documents), book (running text), text (lines or book, decided by the text), or pairs (two sentences "
+        "per line)",
     )
     parser.add_argument("--output", type=Path, metavar="DIR", help="the corpus directory to write")
     parser.add_argument(
         "--show", metavar="TITLE", help="print the passages of one article instead of building a corpus"
     )
-    parser.add_argument("--language", metavar="CODE", help="language of the sources (default: en)")
+    parser.add_argument("--language", metavar="CODE", help="language of sources that do not say it (default: en)")
     parser.add_argument("--name", help="first part of document ids (default: the dump's database name)")
+    parser.add_argument(
+        "--held-out-per-mille",
+        type=int,
+        metavar="N",
+        help="documents in a thousand that pre-training never sees, at least one (default: 5)",
+    )
     parser.add_argument("--strict", action="store_true", help="fail if the dump is truncated")
+    parser.add_argument(
+        "--templates", metavar="FILE", help="what templates of another wiki show, as docs/templates.md describes"
+    )
     parser.set_defaults(run=_run_corpus, beam_options=[])
 
 
 def _run_corpus(arguments: argparse.Namespace) -> int:
-    given = {name: getattr(arguments, name) for name in ("language", "name") if getattr(arguments, name) is not None}
+    names = ("language", "name", "held_out_per_mille")
+    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     if arguments.show is not None:
         return _show_article(arguments, given)
     if arguments.output is None:
@@ -121,7 +135,7 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
     from bert_pipeline.corpus.quality import describe_corpus
     from bert_pipeline.corpus.steps import CorpusConfig
 
-    config = CorpusConfig(**given, strict=arguments.strict)
+    config = CorpusConfig(**given, strict=arguments.strict, templates=arguments.templates or "")
     with _shown("pages") as progress:
         manifest = build_corpus(arguments.sources, arguments.output, config, arguments.beam_options, progress)
     _report(manifest, "documents", "passages", "sentences", "characters_out")
@@ -129,14 +143,15 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _show_article(arguments: argparse.Namespace, given: dict[str, str]) -> int:
+def _show_article(arguments: argparse.Namespace, given: dict[str, Any]) -> int:
     from bert_pipeline.wikipedia.preview import preview_article
 
     if arguments.output is not None or arguments.strict or given or arguments.beam_options:
         raise UsageError("--show prints one article of a dump; the other options would be ignored")
     if len(arguments.sources) != 1:
         raise UsageError(f"--show needs one dump, found {len(arguments.sources)}")
-    print(preview_article(arguments.show, arguments.sources[0].removeprefix("wikipedia:")))
+    dump = arguments.sources[0].removeprefix("wikipedia:")
+    print(preview_article(arguments.show, dump, templates=arguments.templates or ""))
     return 0
 
 

@@ -9,10 +9,13 @@ import pyarrow.parquet as pq
 from bert_pipeline.errors import ArtifactError, InputError
 
 
-def open_parquet(path: Path | str, schema: pa.Schema, what: str) -> pq.ParquetFile:
-    """Open a Parquet file. InputError if it is not `what`: unreadable, or without the columns of `schema`."""
+def open_parquet(path: Path | str, schema: pa.Schema, what: str, *, buffer_size: int = 0) -> pq.ParquetFile:
+    """Open a Parquet file. InputError if it is not `what`: unreadable, or without the columns of `schema`.
+
+    With a `buffer_size` in bytes, a row group can be read in batches without holding all of it.
+    """
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(path, buffer_size=buffer_size)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: not {what}: {error}") from error
     # Further columns are allowed. The caller gets no file to close on an error, so it is closed here.
@@ -37,7 +40,9 @@ def read_row_group(file: pq.ParquetFile, index: int, path: Path | str, columns: 
 
 
 def _same_type(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Compare types, ignoring the names that writers give to list elements."""
+    """Compare types, ignoring the names that writers give to list elements and how they store the offsets of text."""
+    if pa.types.is_large_string(found):
+        found = pa.string()
     if pa.types.is_list(found) and pa.types.is_list(expected):
         return bool(found.value_type == expected.value_type)
     return bool(found == expected)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bert_pipeline.errors import ArtifactError, BertError, UsageError
 from bert_pipeline.manifest import Manifest, atomic_directory, load_manifest, publishing
-from workflows.lib.instance import dagster_directory
+from workflows.lib.instance import dagster_directory, end_abandoned_runs, fail_runs, open_instance, unfinished_runs
 from workflows.lib.resources import BertHome
 
 BACKUP_KIND = "backup"
@@ -94,6 +94,11 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
             shutil.copy2(directory / name, temporary / name)
         if (temporary / MLFLOW).is_file():
             relocate(temporary / MLFLOW, Path(manifest.provenance["home"]), target)
+
+    # Runs that were going on when the backup was made have no process here.
+    with open_instance(home) as instance:
+        fail_runs(instance, unfinished_runs(instance), "this home was restored from a backup made during the run")
+        end_abandoned_runs(instance)
     return manifest
 
 

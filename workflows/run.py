@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_model.presets import RunPreset, load_preset
+from bert_pipeline.corpus.sources import parse_source
 from bert_pipeline.errors import BertError, InputError, UsageError
 from workflows.lib.launchpad import asset_configs
 from workflows.lib.resources import (
@@ -75,7 +76,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m workflows.run", description=(__doc__ or "").partition("\n\n")[2])
     parser.add_argument("--preset", default="demo", metavar="NAME|FILE", help="what to run (default: %(default)s)")
     parser.add_argument("--dump", default=DEFAULT_DUMP, metavar="NAME", help="the partition (default: %(default)s)")
-    parser.add_argument("--dump-file", action="append", default=[], metavar="PATH", help="the dump's own file(s)")
+    parser.add_argument(
+        "--dump-file", action="append", default=[], metavar="[KIND:]PATH", help="files as for `bert corpus`"
+    )
     for suite, what in SUITES.items():
         parser.add_argument(f"--{suite}", default="", metavar="DIR", help=f"folder with {what}")
     parser.add_argument(
@@ -110,13 +113,11 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         raise UsageError(
             f"--dump {dump} names a generated sample; give --dump-file another name, such as --dump enwiki-1"
         )
-    # Sources may have a prefix (text:PATH). Paths become absolute: the UI's runs have another directory.
+    # Paths become absolute: the UI's runs have another directory.
     sources = []
     for source in arguments.dump_file:
-        prefix, separator, path = source.rpartition(":")
-        if not Path(path).is_file():
-            raise InputError(f"--dump-file {path}: no such file")
-        sources.append(f"{prefix}{separator}{Path(path).resolve()}")
+        kind, files = parse_source(source)
+        sources += [f"{kind}:{Path(path).resolve()}" for path in files]
     suites = {}
     for suite in SUITES:
         folder = getattr(arguments, suite)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from workflows.lib.instance import fail_runs, open_instance, unfinished_runs_of
+from workflows.lib.instance import end_abandoned_runs, fail_runs, open_instance, unfinished_runs_of
 from workflows.lib.resources import MLFLOW_ADDRESS_VARIABLE, BertHome
 from workflows.lib.torchrun import ending_with_parent
 
@@ -57,7 +57,8 @@ def serve_ui(arguments: argparse.Namespace) -> int:
     With MLFLOW_TRACKING_URI set to a server, start Dagster's alone.
     """
     home = BertHome()
-    open_instance(home).dispose()
+    with open_instance(home) as instance:
+        end_abandoned_runs(instance)
     home.apply_environment()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     # A shell's background job ignores SIGINT and its children inherit that: Dagster could not be stopped then.

@@ -38,6 +38,7 @@ from bert_pipeline.corpus.steps import (
 )
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, atomic_write, foreign_input, load_manifest, publishing
+from bert_pipeline.wikipedia.templates import load_wiki
 
 DROPPED_NAME = "dropped.tsv"
 """File next to the shards that lists every article without output, with the reason."""
@@ -61,6 +62,8 @@ def build_corpus(
     """
     config = config or CorpusConfig()
     options = pipeline_options(beam_options)
+    if config.templates:
+        load_wiki("", config.templates)  # a file that is not understood is refused before the work begins
     splits = plan_splits(sources, config)
     inputs: dict[str, dict[str, str]] = {}
     with (
@@ -72,8 +75,9 @@ def build_corpus(
         scratch.mkdir()
         # Workers may run in another directory.
         absolute = [dataclasses.replace(split, path=os.path.abspath(split.path)) for split in splits]
+        job = dataclasses.replace(config, templates=os.path.abspath(config.templates) if config.templates else "")
         with raise_failure(scratch), _report_pages(scratch, progress):
-            _run(absolute, config, draft.path.absolute(), scratch.absolute(), options)
+            _run(absolute, job, draft.path.absolute(), scratch.absolute(), options)
 
         # Collect what the workers left in the scratch directory.
         totals = json.loads((scratch / _TOTALS).read_text(encoding="utf-8"))
@@ -92,6 +96,8 @@ def build_corpus(
             draft.rows[shard["name"]] = shard["rows"]
             draft.known_sha256[shard["name"]] = shard["sha256"]
         inputs |= {f"source-{i}": file for i, file in enumerate(hashed)}
+        if config.templates:
+            inputs["templates"] = foreign_input(config.templates)
         written = [(draft.path / shard["name"], shard["rows"], shard["sha256"]) for shard in shards]
         draft.counts = {**counts, "passages_sample": sample_passages(written)}
         draft.provenance = {"sources": list(sources), "workers": num_workers(options)}

@@ -2,26 +2,31 @@
 
 import glob
 import os
-from typing import Literal
+from typing import Literal, get_args
 
-from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.corpus.text_files import COMPRESSED_SUFFIXES
+from bert_pipeline.errors import InputError, UsageError, suggest
 
-SourceKind = Literal["wikipedia", "text", "jsonl", "pairs"]
-SOURCE_KINDS: tuple[SourceKind, ...] = ("wikipedia", "text", "jsonl", "pairs")
+SourceKind = Literal["wikipedia", "text", "lines", "book", "jsonl", "parquet", "pairs"]
+SOURCE_KINDS: tuple[SourceKind, ...] = get_args(SourceKind)
 
 _SUFFIXES: dict[SourceKind, tuple[str, ...]] = {
     "wikipedia": (".xml", ".xml.bz2", ".xml.gz", ".bz2", ".gz"),
     "text": (".txt",),
-    "jsonl": (".jsonl", ".json"),
+    "lines": (".txt",),
+    "book": (".txt",),
+    "jsonl": (".jsonl", ".json", ".ndjson"),
+    "parquet": (".parquet",),
     "pairs": (".tsv", ".txt"),
 }
 """Suffixes of the files taken from a directory; a file given by name may have any suffix."""
+_COMPRESSIBLE: tuple[SourceKind, ...] = ("text", "lines", "book", "jsonl", "pairs")
 
 
 def parse_source(source: str) -> tuple[SourceKind, list[str]]:
-    """Resolve "wikipedia:PATH", "text:PATH", "jsonl:PATH", "pairs:PATH" or a bare PATH to its kind and files.
+    """Resolve KIND:PATH, such as "jsonl:PATH", or a bare PATH of a dump, to its kind and files.
 
-    PATH is a file, a glob or a directory. InputError if it matches no file.
+    PATH is a file, a glob or a directory. InputError if it matches no file, UsageError for another KIND.
     """
     prefix, colon, rest = source.partition(":")
     kind: SourceKind = "wikipedia"
@@ -36,9 +41,13 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
     # A directory gives the files of the kind's suffixes, sorted: their order is part of the corpus.
     if os.path.isdir(path):
         names = sorted(entry.path for entry in os.scandir(path) if entry.is_file() and not entry.name.startswith("."))
-        files = [name for name in names if name.lower().endswith(_SUFFIXES[kind])]
+        ends = _SUFFIXES[kind]
+        if kind in _COMPRESSIBLE:
+            ends += tuple(end + packed for end in ends for packed in COMPRESSED_SUFFIXES)
+        files = [name for name in names if name.lower().endswith(ends)]
         if not files:
-            raise InputError(f"{path}: holds no {kind} files ({', '.join(_SUFFIXES[kind])}); give another path")
+            packed = f", plain or compressed ({', '.join(COMPRESSED_SUFFIXES)})" if kind in _COMPRESSIBLE else ""
+            raise InputError(f"{path}: holds no {kind} files ({', '.join(_SUFFIXES[kind])}){packed}; give another path")
         return kind, files
 
     # A file whose name contains brackets or a "*" is taken literally.
@@ -48,5 +57,7 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
             raise InputError(f"{path}: the pattern matches no file; check the path")
         return kind, files
     if not os.path.isfile(path):
+        if colon and path == source and prefix.isalpha():
+            raise UsageError(f"{source}: no such file, and no kind of source {prefix!r}{suggest(prefix, SOURCE_KINDS)}")
         raise InputError(f"{path}: no such file; check the path")
     return kind, [path]

@@ -1,13 +1,14 @@
 """Sources to corpus shards, as pure steps for any runner: plan, read batches, resolve duplicates, write shards.
 
-A *split* is what one worker reads at a time: a byte range of a dump, or a file. It yields *page batches*, whose
-documents go to one file each. Batches are a function of the input and the configuration, never of the runner. Only
-statistics leave a batch (hashes, lengths, counts); once those of all batches are known, each shard copies the documents
-of its batches without the duplicates.
+A *split* is what one worker reads at a time: a byte range of a file, or some row groups of Parquet. It yields *page
+batches*, whose documents go to one file each. Batches are a function of the input and the configuration, never of the
+runner. Only statistics leave a batch (hashes, lengths, counts); once those of all batches are known, each shard copies
+the documents of its batches without the duplicates.
 """
 
 import dataclasses
 import functools
+import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -29,13 +30,26 @@ from bert_pipeline.corpus.batches import (
     read_statistics,
     read_tables,
 )
-from bert_pipeline.corpus.documents import make_document, read_json_documents, read_pair_documents, read_text_documents
+from bert_pipeline.corpus.documents import make_document
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
+from bert_pipeline.corpus.readers import (
+    Reader,
+    detect_format,
+    plan_row_groups,
+    read_book_documents,
+    read_json_documents,
+    read_line_documents,
+    read_pair_documents,
+    read_parquet_documents,
+)
 from bert_pipeline.corpus.sources import SourceKind, parse_source
+from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import atomic_write, file_sha256
 from bert_pipeline.wikipedia.dump import Dump, ReadReport, ends_with_end_tag, is_truncated_bzip2, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
+
+logger = logging.getLogger(__name__)
 
 
 @configuration
@@ -48,15 +62,19 @@ class CorpusConfig:
     """What document ids start with where a dump has no <dbname>, and in other sources; "" takes the file's name."""
     strict: bool = False
     """Refuse a dump that breaks off, instead of keeping its whole pages and counting the loss."""
+    templates: str = ""
+    """Template file of a wiki that the project has none for, or whose entries it should replace (docs/templates.md)."""
     held_out_per_mille: Annotated[int, Field(ge=0, le=500)] = 5
     """Share of the documents that pre-training never sees, in thousandths; at least one document in any case."""
     shard_bytes: PositiveInt = 64 << 20
     """Least text in a shard, in bytes; a smaller corpus is one shard."""
     unit_bytes: PositiveInt = 4 << 20
-    """Bytes of a dump in a unit of work, plain or .bz2: little, so that no worker is left alone with the last one, and
-    much beside the block of .bz2 that a unit reads beyond its end to finish its last page."""
+    """Bytes of a dump (plain or .bz2), of a text file or of the texts of Parquet in a unit of work: little, so that no
+    worker is left alone with the last one, and much beside the block of .bz2 that a unit reads beyond its end to finish
+    its last page."""
     pages_per_unit: PositiveInt = 2000
-    """Documents in a unit of work, for files that can only be read from the front (.gz, UTF-16, text)."""
+    """Documents in a unit of work, in files that can only be read from the front (.gz, UTF-16);
+    in other sources than dumps, at most."""
 
     def __post_init__(self) -> None:
         if not self.language or not self.language.replace("-", "").isalnum():
@@ -67,13 +85,16 @@ class CorpusConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """The bytes [start, stop) of a file, or all of it, as read by one worker."""
+    """What one worker reads: a span of a file, in bytes, or in row groups of Parquet."""
 
     index: int
     kind: SourceKind
+    """"lines" or "book" for a "text" source."""
     path: str
     start: int = 0
     stop: int | None = None
+    first: int = 0
+    """Number of records before it in the file."""
 
 
 _CODES = ("same text", "train", "held_out", "same id")
@@ -96,23 +117,49 @@ class Shard:
 def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
     """Split the sources for the workers, in order. InputError for the first file that does not match its kind."""
     if not sources:
-        raise UsageError("no source given; name a dump, or text:, jsonl: or pairs: files")
+        raise UsageError("no source given; name a dump, or files with their kind, such as jsonl:PATH")
     splits: list[Split] = []
     for source in sources:
-        kind, files = parse_source(source)
+        given, files = parse_source(source)
+        formats: dict[SourceKind, list[str]] = {}
         for path in files:
-            ranges: list[tuple[int, int | None]] = [(0, None)]
-            if kind == "wikipedia":
-                dump = _open_dump(path)
-                # Bounds ignore pages: a page belongs to the range that its first byte is in.
-                if dump.is_splittable:
-                    step = config.unit_bytes
-                    ranges = [(start, min(start + step, dump.size)) for start in range(0, dump.size, step)]
-            elif not os.access(path, os.R_OK):
-                raise InputError(f"{path}: cannot be read; check its permissions")
-            for start, stop in ranges:
-                splits.append(Split(index=len(splits), kind=kind, path=path, start=start, stop=stop))
+            kind = given
+            if kind != "wikipedia":
+                _check_text_file(path)
+            if kind == "text":
+                kind = detect_format(Path(path), config.language)
+                formats.setdefault(kind, []).append(os.path.basename(path))
+            for span in _plan_spans(path, kind, config):
+                where = dataclasses.asdict(span)
+                splits.append(Split(index=len(splits), kind=kind, path=path, **where))
+        for kind, names in formats.items():
+            some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            logger.info("%s: read as %s (%s): %s", source, kind, _FORMATS[kind], some)
     return splits
+
+
+_FORMATS = {"lines": "one sentence per line", "book": "running text"}
+
+
+def _check_text_file(path: str) -> None:
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{path}: cannot be read; check its permissions")
+    if not os.path.getsize(path):
+        raise InputError(f"{path}: the file is empty; fetch or make it again, or leave it out")
+
+
+def _plan_spans(path: str, kind: SourceKind, config: CorpusConfig) -> Iterable[Span]:
+    step = config.unit_bytes
+    if kind == "wikipedia":
+        dump = _open_dump(path)
+        if not dump.is_splittable:
+            return [WHOLE]
+        # Bounds ignore pages: a page belongs to the range that its first byte is in.
+        return [Span(start, min(start + step, dump.size)) for start in range(0, dump.size, step)]
+    if kind == "parquet":
+        return plan_row_groups(path, step)
+    assert kind != "text"
+    return plan_spans(path, kind, step)
 
 
 def _open_dump(path: str) -> Dump:
@@ -134,17 +181,30 @@ def read_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterato
     if split.kind == "wikipedia":
         yield from _read_dump_batches(split, config, directory)
         return
-    readers = {"text": read_text_documents, "jsonl": read_json_documents, "pairs": read_pair_documents}
     name = config.name or _default_name(split.path)
     writer = PageBatchWriter(split.index, directory)
+    span = Span(split.start, split.stop, split.first)
     # These sources have no revisions: with 0 for all, the first document of an id is kept.
-    for document in readers[split.kind](Path(split.path), name, config.language):
+    for document in _READERS[split.kind](Path(split.path), name, config.language, span):
         writer.counts["pages_read"] += 1
+        if document is None:
+            writer.drop("empty", "", "")
+            continue
         writer.counts["characters_in"] += sum(map(len, document.sentences))
         writer.add(document, revision=0)
-        if writer.num_pages >= config.pages_per_unit:
+        # A worker holds one batch: a compressed file may have any length, and a document may be a book.
+        if writer.num_pages >= config.pages_per_unit or writer.counts["characters_in"] >= config.unit_bytes:
             yield writer.finish()
     yield writer.finish()
+
+
+_READERS: dict[SourceKind, Reader] = {
+    "lines": read_line_documents,
+    "book": read_book_documents,
+    "jsonl": read_json_documents,
+    "parquet": read_parquet_documents,
+    "pairs": read_pair_documents,
+}
 
 
 def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
@@ -164,7 +224,7 @@ def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> I
         else:
             # Markup included, but of articles only: the share that becomes text measures the extraction.
             writer.counts["characters_in"] += len(page.text)
-            extraction = extract_article(page, dump.site)
+            extraction = extract_article(page, dump.site, templates=config.templates)
             writer.dropped_elements.update(extraction.dropped)
             document = make_document(
                 document_id=f"{name}:{page.page_id}",

@@ -122,7 +122,27 @@ def build_instances(
         if not counts["train"]["instances"]:
             raise InputError(f"{corpus}: its training documents yield no pair of sentences; give a larger corpus")
         draft.provenance["workers"] = num_workers(options)
+        for split in SPLITS:
+            _warn_of_one_label(split, counts[split])
     return load_manifest(output, kind="instances")
+
+
+def _warn_of_one_label(split: str, counts: collections.Counter[str]) -> None:
+    """Warn if the next sentence is random in no pair of a split, or in all of them."""
+    if counts["instances"] and not counts["random_next"]:
+        remedy = "hold out more (bert corpus --held-out-per-mille)" if split == "held_out" else "give more"
+        log.warning(
+            "none of the %s pairs of the %s split has a random next sentence, because it comes from another document "
+            "of the shard and there is only one (documents in all: %s): %s, or separate the documents of a text file "
+            "by blank lines and name it lines:",
+            f"{counts['instances']:,}", split, f"{counts['documents']:,}", remedy,
+        )  # fmt: skip
+    elif counts["instances"] and counts["random_next"] == counts["instances"]:
+        log.warning(
+            "all %s pairs of the %s split have a random next sentence, because each document is a single sentence: "
+            "were paragraphs read as documents? Running text is named book:",
+            f"{counts['instances']:,}", split,
+        )  # fmt: skip
 
 
 def _remove_abandoned(directory: Path, finished: set[str]) -> None:

@@ -3,7 +3,6 @@
 import codecs
 import dataclasses
 import gzip
-import html
 import re
 import xml.parsers.expat
 import zlib
@@ -13,6 +12,7 @@ from typing import Literal
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.wikipedia.bzip2 import DamagedError, ends_cleanly, read_blocks
+from bert_pipeline.wikipedia.site import Site, read_site
 
 _CHUNK_BYTES = 1 << 20
 _TAIL_BYTES = 4 << 20
@@ -21,25 +21,6 @@ _HEADER_BYTES = 1 << 18
 _MAX_PAGE_BYTES = 256 << 20
 _MAX_GAP_BYTES = 1 << 16
 """Longest text between two pages that is checked as a whole."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Site:
-    """One wiki, as described in the header of its export."""
-
-    dbname: str
-    """"enwiki"; empty if the export has none (schema versions before 0.8, hand-made files)."""
-    language: str
-    """"en"; empty if the export has none."""
-    namespaces: dict[str, int]
-    """Lower-case local, canonical and old names of namespaces (without the main one) -> number."""
-
-    def namespace_of(self, title: str) -> int:
-        """Return the namespace of a title's prefix; 0 if it is none ("Alien: Covenant")."""
-        prefix, colon, _ = title.partition(":")
-        if not colon:
-            return 0
-        return self.namespaces.get(prefix.replace("_", " ").strip().lower(), 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,54 +127,6 @@ def _check_is_export(path: Path, header: str) -> None:
     declared = re.match(r'<\?xml[^>]*\bencoding="([^"]+)"', head)
     if declared and declared[1].lower() not in ("utf-8", "utf8", "utf-16", "ascii", "us-ascii"):
         raise InputError(f"{path}: its encoding is {declared[1]}; expected UTF-8, or UTF-16 with a byte-order mark")
-
-
-_CANONICAL = {
-    -2: "media", -1: "special", 1: "talk", 2: "user", 3: "user talk", 4: "project", 5: "project talk", 6: "file",
-    7: "file talk", 8: "mediawiki", 9: "mediawiki talk", 10: "template", 11: "template talk", 12: "help",
-    13: "help talk", 14: "category", 15: "category talk",
-}  # fmt: skip
-"""https://www.mediawiki.org/wiki/Manual:Namespace: canonical names are valid in every language."""
-FILE_NAMESPACE = 6
-CATEGORY_NAMESPACE = 14
-
-_FILE_ALIASES = frozenset(
-    {"image", "media", "bild", "datei", "fichier", "imagen", "archivo", "immagine", "imagem", "ficheiro", "plik",
-     "grafika", "bestand", "afbeelding", "файл", "изображение", "картинка", "зображення", "слика",
-     "датотека", "soubor", "kép", "fájl", "tiedosto", "kuva", "fil", "billede", "dosya", "resim", "αρχείο", "εικόνα",
-     "تصویر", "پرونده", "ملف", "صورة", "קובץ", "תמונה", "ファイル", "画像", "文件", "檔案", "图像", "圖像", "파일",
-     "그림", "tập tin", "hình", "berkas", "gambar"}
-)  # fmt: skip
-"""Names of the File namespace that are still valid in old pages; exports list the current name only."""
-
-_CATEGORY_ALIASES = frozenset(
-    {"kategorie", "catégorie", "categoría", "categoria", "categorie", "kategoria", "kategori", "kategorija",
-     "kategória", "kategorio", "kategooria", "luokka", "thể loại", "категория", "категорія", "категорија", "катэгорыя",
-     "κατηγορία", "تصنيف", "رده", "קטגוריה", "श्रेणी", "หมวดหมู่", "カテゴリ", "分类", "分類", "분류"}
-)  # fmt: skip
-"""Local names of the Category namespace, for exports without a list of namespaces."""
-
-# <namespace key="14" case="first-letter">Kategorie</namespace>
-_NAMESPACE = re.compile(r'<namespace key="(-?\d+)"[^>/]*>([^<]*)</namespace>')
-_DATABASE = re.compile(r"<dbname>([^<]*)</dbname>")
-_LANGUAGE = re.compile(r'<mediawiki\b[^>]*?\bxml:lang="([^"]*)"')
-
-
-def read_site(header: str) -> Site:
-    """Read the header of an export: everything before the first page."""
-    namespaces = {name: key for key, name in _CANONICAL.items()}
-    namespaces.update(dict.fromkeys(_FILE_ALIASES, FILE_NAMESPACE))
-    namespaces.update(dict.fromkeys(_CATEGORY_ALIASES, CATEGORY_NAMESPACE))
-    # Last, so that the names in the header take precedence.
-    for key, name in _NAMESPACE.findall(header):
-        namespaces[html.unescape(name).strip().lower()] = int(key)
-    database = _DATABASE.search(header)
-    language = _LANGUAGE.search(header)
-    return Site(
-        dbname=html.unescape(database[1]).strip() if database else "",
-        language=language[1].strip() if language else "",
-        namespaces=namespaces,
-    )
 
 
 # Reading pages
@@ -374,9 +307,6 @@ _NS = re.compile(r"<ns>(-?\d+)</ns>")
 _ID = re.compile(r"<id>(\d+)</id>")
 _REVISION_ID = re.compile(rb"<revision>\s*<id>(\d+)</id>")
 _MODEL = re.compile(rb"<model>([^<]*)</model>")
-# A redirect in exports before schema 0.4, which have no <redirect>: "#REDIRECT [[", "#WEITERLEITUNG [[", "#เปลี่ยนทาง [["
-_REDIRECT_WORD = r"(?![\d_])\w[^\s\d\[\]{}<>#*:;|'\".,_]*+"  # vowel signs are not in \w
-_REDIRECT = re.compile(rf"\s*#{_REDIRECT_WORD}(?:[ _]{_REDIRECT_WORD})?\s*:?\s*\[\[")
 
 
 def _parse_plain(blob: bytes, site: Site, path: str, after: str) -> Page | None:
@@ -424,7 +354,7 @@ def _parse_plain(blob: bytes, site: Site, path: str, after: str) -> Page | None:
         page_id=int(id_match[1]),
         namespace=int(namespace[1]) if namespace else site.namespace_of(title),
         revision_id=int(revision_match[1]) if revision_match else 0,
-        is_redirect="<redirect" in head or _REDIRECT.match(text) is not None,
+        is_redirect="<redirect" in head or site.redirect.match(text) is not None,
         model=model[1].decode() if model else "wikitext",
         text=text,
     )
@@ -498,7 +428,7 @@ def _parse_with_expat(blob: bytes, site: Site, path: str, after: str) -> Page:
         page_id=int(page_id),
         namespace=int(namespace) if namespace else site.namespace_of(name),
         revision_id=int(revision_id) if revision_id.isdigit() else 0,
-        is_redirect=redirect or _REDIRECT.match(text) is not None,
+        is_redirect=redirect or site.redirect.match(text) is not None,
         model=fields.get((*revision, "model"), "wikitext") or "wikitext",
         text=text,
     )

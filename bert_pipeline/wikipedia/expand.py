@@ -4,18 +4,10 @@ import bisect
 import re
 from collections import Counter
 
-from bert_pipeline.wikipedia.dump import CATEGORY_NAMESPACE, FILE_NAMESPACE, Site
 from bert_pipeline.wikipedia.languages import WIKIPEDIA_CODES
 from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE, protect
-from bert_pipeline.wikipedia.templates.registry import (
-    IN_CONTEXT,
-    LOCAL,
-    PARSER_FUNCTIONS,
-    Arguments,
-    Renderer,
-    find_renderer,
-    normalize_name,
-)
+from bert_pipeline.wikipedia.site import CATEGORY_NAMESPACE, FILE_NAMESPACE, MEDIA_NAMESPACE, Site
+from bert_pipeline.wikipedia.templates import Arguments, Renderer, Wiki, load_wiki, normalize_name
 
 # A link without brackets inside, with at most one pipe and no colon before it, which is nine in ten of all links:
 # [[word]], [[page|word]]. A "=" in its label would be read as the name of an argument where it is in a template
@@ -28,13 +20,14 @@ def replace_plain_links(text: str) -> str:
 
 
 def expand_templates(
-    text: str, site: Site, title: str, dropped: Counter[str], unknown: Counter[str] | None = None
+    text: str, site: Site, title: str, dropped: Counter[str], unknown: Counter[str] | None = None, templates: str = ""
 ) -> str:
     """Replace templates by what they render or DROPPED, and links by their labels.
 
-    Elements without text are counted in `dropped` by kind, templates without a renderer also in `unknown` by name.
+    Elements without text are counted in `dropped` by kind, templates that are in no file also in `unknown` by name.
+    `templates` is a template file that is added to those of the wiki (docs/templates.md).
     """
-    return _Expansion(text, site, title, dropped, unknown).expand()
+    return _Expansion(text, site, load_wiki(site.language, templates), title, dropped, unknown).expand()
 
 
 MAX_DEPTH = 40
@@ -52,10 +45,12 @@ class _Expansion:
     index in `spans` of the first span that may be in the range.
     """
 
-    def __init__(self, text: str, site: Site, title: str, dropped: Counter[str], unknown: Counter[str] | None) -> None:
+    def __init__(
+        self, text: str, site: Site, wiki: Wiki, title: str, dropped: Counter[str], unknown: Counter[str] | None
+    ) -> None:
         self.text = text
         self.site = site
-        self.local = LOCAL.get(site.language.partition("-")[0], {})
+        self.wiki = wiki
         self.title = title
         self.dropped = dropped
         self.unknown = unknown
@@ -99,22 +94,20 @@ class _Expansion:
         return _link_label(parts[0], parts[1] if len(parts) > 1 else None)
 
     def _expand_template(self, start: int, end: int, index: int, depth: int) -> str:
-        name = normalize_name(self._read_name(start, end))
+        written = self._read_name(start, end)
+        name = normalize_name(written)
         renderer, is_function = self._find_renderer(name)
         if renderer is None:
             self.dropped["template"] += 1
             if self.unknown is not None:
                 self.unknown[name] += 1
             return DROPPED
-        # Render, with the text around the call for the few templates that depend on it
         parts = self._expand_arguments(start, end, index, depth)
         if is_function:  # {{lc:Text}}: the first argument is behind the colon
             parts.insert(1, parts[0].partition(":")[2])
-        before = after = ""
-        if name in IN_CONTEXT or name[:4] in IN_CONTEXT:
-            before, after = self._line_before(start - 2), self.text[end + 2 : end + 12]
+        arguments = Arguments(written.strip(), parts[1:], self.wiki, self.title, self.text, (start - 2, end + 2), name)
         try:
-            rendered = renderer(Arguments(name, parts[1:], self.title, self.site.language, before, after))
+            rendered = renderer(arguments)
         except (ValueError, ArithmeticError):  # unforeseen arguments lose one template, not the job
             rendered = None
         # What is computed from an unknown value is unknown
@@ -127,20 +120,15 @@ class _Expansion:
 
     def _find_renderer(self, name: str) -> tuple[Renderer | None, bool]:
         """Return the renderer of a template or parser function, if there is one, and True if it is a function."""
-        renderer = self.local.get(name) or find_renderer(name)
+        renderer = self.wiki.find(name)
         if renderer is None and ":" in name:
-            renderer = PARSER_FUNCTIONS.get(name.partition(":")[0])
+            renderer = self.wiki.functions.get(name.partition(":")[0])
             return renderer, renderer is not None
         return renderer, False
 
     def _read_name(self, start: int, end: int) -> str:
         match = _NAME.match(self.text, start, end)
         return match[0] if match else ""
-
-    def _line_before(self, position: int) -> str:
-        """Return the line up to a position, its last 300 characters at most."""
-        first = max(0, position - 300)
-        return self.text[self.text.rfind("\n", first, position) + 1 or first : position]
 
     def _expand_arguments(self, start: int, end: int, index: int, depth: int, maxsplit: int = -1) -> list[str]:
         """Split a range at the "|" of this level; what is expanded in it has neither "|" nor "=" of this level."""
@@ -215,7 +203,7 @@ def _dropped_link_kind(target: str, site: Site) -> str:
         return ""
     prefix = " ".join(prefix.replace("_", " ").split()).lower()
     namespace = site.namespaces.get(prefix)
-    if namespace == FILE_NAMESPACE or prefix == "media" and namespace == -2:
+    if namespace in (FILE_NAMESPACE, MEDIA_NAMESPACE):
         return "file"
     if namespace == CATEGORY_NAMESPACE:
         return "category"

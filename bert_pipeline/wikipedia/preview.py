@@ -9,8 +9,10 @@ from bert_pipeline.wikipedia.dump import open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 
 
-def preview_article(title: str, path: Path | str, *, width: int = 160) -> str:
+def preview_article(title: str, path: Path | str, *, width: int = 160, templates: str = "") -> str:
     """Format the wikitext of an article, and each passage to the right of the line that it begins in.
+
+    `templates` is a template file of one's own.
 
     Raise InputError if the dump has no page with this title.
     """
@@ -25,7 +27,7 @@ def preview_article(title: str, path: Path | str, *, width: int = 160) -> str:
         raise InputError(f"{path}: no page is called {title!r}{suggest(title, titles) if len(titles) < 50_000 else ''}")
     # A page that the corpus drops is shown as well, with the reason.
     reason = drop_reason(page, dump.site)
-    extraction = extract_article(page, dump.site, count_templates=True)
+    extraction = extract_article(page, dump.site, count_templates=True, templates=templates)
     dropped = ", ".join(f"{count} {kind}" for kind, count in extraction.dropped.most_common())
     templates = ", ".join(f"{name} ({count})" for name, count in extraction.templates.most_common(40))
     head = [

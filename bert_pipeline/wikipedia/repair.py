@@ -35,9 +35,8 @@ _QUOTE = one_of(QUOTATION_MARKS)
 # Sentences without their formula or value
 
 _MISSING = f"[{UNKNOWN_VALUE}{FORMULA}]"
-_ANY_MISSING = re.compile(_MISSING)
-_MIN_WORDS = {FORMULA: 4, UNKNOWN_VALUE: 5}
-"""With fewer words per missing one, a sentence is removed: "it may mean"; a bracket, with less than twice as many."""
+_MIN_WORDS_PER_FORMULA = 4
+"""With fewer, a sentence is removed: "it may mean"; a bracket, with less than twice as many."""
 
 # An innermost bracket of at most 300 characters: "(read x bar)"
 _BRACKET = re.compile(rf"{_OPEN}(?:(?!{_OPEN}|{_CLOSE}).){{0,300}}{_CLOSE}")
@@ -53,10 +52,9 @@ _COMMA_MISSING = rf"[ {DROPPED}]*+{_PAUSE}[ {DROPPED}]*+{_MISSING}"
 _ROW = re.compile(
     rf"({_MISSING})(?:(?:{_COMMA_MISSING})++(?:(?:[ {DROPPED}]*+{_PAUSE})?{_AND_MISSING})?|(?:{_AND_MISSING})++)"
 )
-# What belongs to a missing word: "US$ VALUE", "VALUE%", "FORMULA = 5", "FORMULA-th", "FORMULA's", "FORMULA-dimensional"
+# What belongs to a missing word: "FORMULA = 5", "FORMULA-th", "FORMULA's", the hyphen of "FORMULA-dimensional"
 _ATTACHED = re.compile(
-    rf"(?:\b[A-Z]{{1,3}} ?)?[$£¥\u20a0-\u20cf] ?(?={UNKNOWN_VALUE})| ?[=<>≤≥≈+] ?(?={_MISSING})"
-    rf"|(?<={_MISSING})(?: ?[=<>≤≥≈+%‰\u20a0-\u20cf]|['’-]?[^\W\d_]{{1,2}}\b|['’-](?=\w))"
+    rf" ?[=<>≤≥≈+] ?(?={_MISSING})|(?<={_MISSING})(?: ?[=<>≤≥≈+]|['’-]?[^\W\d_]{{1,2}}\b|['’-](?=\w))"
 )
 # A clause of up to three words that ends with its missing one: ", such as FORMULA"
 _CLAUSE_END = rf"(?=(?:{_QUOTE}|[{DROPPED} ])*+(?:{one_of(PAUSES, SENTENCE_ENDS, PARENTHESES.values(), '–—')}|$))"
@@ -76,37 +74,32 @@ def repair_sentences(text: str, dropped: Counter[str]) -> str:
 
     Removed sentences are counted in `dropped`, as "sentence without its formula" or "sentence without its value".
     """
-    text = _BRACKET.sub(
-        lambda bracket: DROPPED if count_words(bracket[0]) < 2 * _min_words(bracket[0]) else bracket[0], text
-    )
+    text = _BRACKET.sub(_repair_bracket, text)
     ends = [0, *(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]
     return "".join(_repair_sentence(text[start:end], dropped) for start, end in zip(ends, ends[1:]))
 
 
 def _repair_bracket(bracket: re.Match[str]) -> str:
-    return DROPPED if count_words(bracket[0]) < 2 * _min_words(bracket[0]) else bracket[0]
+    min_words = 2 * _MIN_WORDS_PER_FORMULA * bracket[0].count(FORMULA)
+    return DROPPED if UNKNOWN_VALUE in bracket[0] or count_words(bracket[0]) < min_words else bracket[0]
 
 
 def _repair_sentence(sentence: str, dropped: Counter[str]) -> str:
-    """Return a sentence with DROPPED in place of its missing words, or DROPPED alone if too few words are left."""
+    """Return a sentence with DROPPED in place of its missing words, or DROPPED alone if it says little without them."""
     if UNKNOWN_VALUE not in sentence and FORMULA not in sentence:
         return sentence
     kind = "value" if UNKNOWN_VALUE in sentence else "formula"
     sentence = _ATTACHED.sub("", _ROW.sub(r"\1", sentence))
-    min_words = _min_words(sentence)
+    min_words = _MIN_WORDS_PER_FORMULA * sentence.count(FORMULA)
+    # Clauses first, so that "As of VALUE, the town is old" has no value left
     sentence = _FIRST_WORDS.sub(lambda words: words[1] + words[2].upper(), sentence)
-    for dependent in (_SHORT_CLAUSE, _LAST_WORD, _ANY_MISSING):
-        sentence = dependent.sub(DROPPED, sentence)
+    sentence = _LAST_WORD.sub(DROPPED, _SHORT_CLAUSE.sub(DROPPED, sentence))
     num_words = count_words(sentence)
-    if num_words >= min_words:
-        return sentence
+    if num_words >= min_words and UNKNOWN_VALUE not in sentence:
+        return sentence.replace(FORMULA, DROPPED)
     if num_words:
         dropped[f"sentence without its {kind}"] += 1
     return DROPPED
-
-
-def _min_words(text: str) -> int:
-    return sum(num * text.count(missing) for missing, num in _MIN_WORDS.items())
 
 
 # Punctuation around dropped elements

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from bert_pipeline.wikipedia.dump import read_site
 from bert_pipeline.wikipedia.extract import extract
+from bert_pipeline.wikipedia.site import read_site
 
 DATA = Path(__file__).parent.parent / "data" / "wikitext"
 

@@ -32,6 +32,19 @@ def vocabulary(tmp_path_factory):
     return make_vocabulary(tmp_path_factory.mktemp("vocabulary") / "vocabulary")
 
 
+def test_share_of_held_out_documents_is_an_option(tmp_path):
+    text = tmp_path / "made.txt"
+    text.write_text("\n\n".join("\n".join(document.sentences) for document in make_documents(129)))
+    held_out = []
+    for index, option in enumerate([[], ["--held-out-per-mille", "100"]]):
+        assert bert("corpus", f"lines:{text}", *option, "--output", tmp_path / f"corpus-{index}") == 0
+        held_out.append(load_manifest(tmp_path / f"corpus-{index}").counts["documents_held_out"])
+    assert held_out[0] == 1
+    assert 6 <= held_out[1] <= 20
+    with pytest.raises(ConfigurationError, match="held_out_per_mille"):
+        bert("corpus", f"lines:{text}", "--held-out-per-mille", "600", "--output", tmp_path / "corpus")
+
+
 def test_commands_load_no_heavy_library():
     code = (
         "import sys, argparse; from bert_pipeline.cli import add_commands;"

@@ -24,6 +24,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run 
 MODEL = "bert-tiny-sst2"
 
 
+@dg.op
+def nothing() -> None: ...
+
+
+@dg.job
+def empty_job() -> None:
+    nothing()
+
+
 @pytest.fixture
 def first(finished_home: BertHome, clean_environment: Path, tmp_path: Path, monkeypatch) -> BertHome:
     """A copy of the finished run's home that the test may change."""
@@ -38,6 +47,9 @@ def test_restored_home_has_runs_versions_aliases_and_artifacts(first, tmp_path, 
     with operations.registry_client() as client:
         client.set_registered_model_alias(MODEL, operations.CHAMPION, "1")
     versions = operations.list_models()
+    with open_instance(first) as instance:
+        underway = instance.create_run_for_job(empty_job, status=dg.DagsterRunStatus.STARTED).run_id
+    monkeypatch.delenv("DAGSTER_HOME")
     with contextlib.closing(sqlite3.connect(first.path / "mlflow.db")) as writer:
         writer.execute("insert into experiments (name, lifecycle_stage) values ('half-written', 'active')")
         manifest = create_backup(first, tmp_path / "backup")  # while another process is in a transaction
@@ -67,6 +79,7 @@ def test_restored_home_has_runs_versions_aliases_and_artifacts(first, tmp_path, 
         assert len(instance.get_runs()) >= 3 + len(miniature.TASKS)
         assert instance.get_latest_materialization_event(dg.AssetKey("corpus")) is not None
         assert instance.get_dynamic_partitions("dump") == [miniature.DUMP]
+        assert instance.get_run_by_id(underway).status == dg.DagsterRunStatus.FAILURE
 
 
 def texts_of(database: Path) -> list[str]:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,8 @@ from processes import Server, free_port
 from training_processes import ranks_of, training_processes, wait_until
 
 from bert_pipeline.manifest import load_manifest
-from workflows.lib.instance import open_instance
+from workflows.defs.pretraining import TRAINING_POOL
+from workflows.lib.instance import PROCESS_TAG, open_instance, process_mark
 from workflows.lib.resources import ASSETS, BertHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -89,6 +91,31 @@ def test_ui_serves_the_graph_and_runs_with_default_configuration(server, home, m
     shown = server.ask(STALE, **asked)  # what depends on an input that has changed
     assert shown["staleStatus"] == "STALE"
     assert "data version" in shown["staleCauses"][0]["reason"]
+
+
+def test_run_of_a_killed_process_frees_its_slot_while_the_ui_is_open(server, home, monkeypatch):
+    monkeypatch.setenv("BERT_HOME", str(home.path))
+    monkeypatch.setenv("DAGSTER_HOME", str(home.path / "dagster"))
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    with open_instance(home) as instance:
+        run = instance.create_run_for_job(
+            empty_job, tags={PROCESS_TAG: process_mark(process.pid)}, status=dg.DagsterRunStatus.STARTED
+        )
+        instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 1)
+        instance.event_log_storage.claim_concurrency_slot(TRAINING_POOL, run.run_id, "step")
+        process.kill()
+        process.wait()
+        wait_until(lambda: server.run(run.run_id)["status"] == "FAILURE")
+        wait_until(lambda: run.run_id not in instance.event_log_storage.get_concurrency_run_ids())
+
+
+@dg.op
+def nothing() -> None: ...
+
+
+@dg.job
+def empty_job() -> None:
+    nothing()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")

@@ -1,7 +1,7 @@
 """When assets are materialized without being asked: conditions, jobs, schedule, sensors.
 
-Schedule and sensors are off until switched on in the UI. The environment configures retraining: which wiki, from which
-sites, from which weights.
+Schedule and sensors are off until switched on in the UI, except the one that ends abandoned runs. The environment
+configures retraining: which wiki, from which sites, from which weights.
 """
 
 import datetime
@@ -19,6 +19,7 @@ from bert_model.training.metrics_log import without_password
 from bert_pipeline.errors import ConfigurationError, InputError
 from workflows.defs.data import dump_sites
 from workflows.lib.console import failure_sentence
+from workflows.lib.instance import end_abandoned_runs
 from workflows.lib.launchpad import asset_configs, launchpad_preset
 from workflows.lib.resources import DUMP_ASSETS, JOBS, BertHome, dump_partitions, read_own_tasks, task_partitions
 
@@ -278,7 +279,24 @@ tasks_after_pretraining = dg.AutomationConditionSensorDefinition(
 )
 
 
-# --- failed runs ---
+# --- failed and abandoned runs ---
+
+ABANDONED_SENSOR = "abandoned_runs"
+
+
+@dg.sensor(
+    name=ABANDONED_SENSOR,
+    minimum_interval_seconds=60,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Marks runs whose process was killed as failed, which frees their place in the queue and in the pools. "
+    "It is always on.",
+)
+def abandoned_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    ended = end_abandoned_runs(context.instance)
+    for run_id in ended:
+        context.log.warning(f"run {run_id} had lost its process: marked as failed")
+    return dg.SkipReason(f"{len(ended)} runs had lost their process")
+
 
 FAILURE_SENSOR = "failed_runs"
 WEBHOOK_VARIABLE = "BERT_FAILURE_WEBHOOK"

@@ -15,8 +15,9 @@ from pydantic import Field
 
 from bert_model.presets import SampleConfig
 from bert_pipeline.configuration import to_mapping
+from bert_pipeline.corpus.sources import parse_source
 from bert_pipeline.corpus.steps import CorpusConfig
-from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.errors import UsageError
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import (
     Manifest,
@@ -59,7 +60,7 @@ DumpLaunchpad: Any = config_class(
             Field(
                 default=[],
                 description="Local files in place of a download: PATH or wikipedia:PATH for a MediaWiki export, "
-                "text:PATH, jsonl:PATH, pairs:PATH.",
+                "parquet:PATH, jsonl:PATH, lines:PATH, book:PATH, text:PATH, pairs:PATH. PATH may be a directory.",
             ),
         )
     },
@@ -104,14 +105,9 @@ def _publish_sources(sources: list[str], directory: Path) -> Manifest:
     """Publish paths and hashes of local files."""
     entries: list[dict[str, Any]] = []
     for source in sources:
-        # A path may contain a colon: only the known prefixes are prefixes.
-        prefix, separator, rest = source.partition(":")
-        if not separator or prefix not in ("wikipedia", "text", "jsonl", "pairs"):
-            prefix, rest = "wikipedia", source
-        path = Path(rest)
-        if not path.is_file():
-            raise InputError(f"{path}: no such file; give the dump's path")
-        entries.append({"format": prefix, "path": str(path.resolve()), "bytes": path.stat().st_size})
+        kind, files = parse_source(source)
+        for path in map(Path, files):
+            entries.append({"format": kind, "path": str(path.resolve()), "bytes": path.stat().st_size})
     inputs = {f"{index:02d}": foreign_input(entry["path"]) for index, entry in enumerate(entries)}
     with publishing(directory, kind="dump", configuration={}, inputs=inputs) as draft:
         draft.counts = {"sources": len(entries), "source_bytes": sum(entry["bytes"] for entry in entries)}
@@ -202,6 +198,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
         # Document ids begin with the wiki where the dump does not name it.
         if not settings.name and source.kind != "sample":
             settings = dataclasses.replace(settings, name=name.partition("-")[0])
+        templates = {"templates": file_sha256(Path(settings.templates))} if settings.templates else {}
         sources = dump_sources(home.dump(name))
         context.log.info(f"reading {', '.join(sources)}")
         manifest = build_or_reuse(
@@ -210,7 +207,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
             lambda: build_corpus(sources, home.corpus(name), settings, tuple(config.beam_options)),
             code_version=CORPUS_CODE,
             settings=to_mapping(settings),
-            inputs={"dump": source.sha256},
+            inputs={"dump": source.sha256} | templates,
             log=context.log.info,
         )
     counts = manifest.counts

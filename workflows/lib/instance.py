@@ -1,5 +1,6 @@
 """Dagster's instance below BERT_HOME: its settings, its partitions, and runs that lost their process."""
 
+import contextlib
 import json
 import os
 import socket
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import dagster as dg
+import psutil
 
 from workflows.lib.resources import (
     DEFAULT_DUMP,
@@ -90,25 +92,26 @@ def process_mark(process_id: int | None = None) -> str:
     The start time tells it from a later process with the same id.
     """
     process_id = os.getpid() if process_id is None else process_id
-    try:
-        started = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
-    except OSError:
-        started = "0" if process_id == os.getpid() else ""
-    return f"{socket.gethostname()}:{process_id}:{started}" if started else ""
+    started = _start_time(process_id)
+    return f"{socket.gethostname()}:{process_id}:{started:.0f}" if started is not None else ""
+
+
+def _start_time(process_id: int) -> float | None:
+    """Return when a process was started, in seconds since the epoch; None if it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(process_id)
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return float(process.create_time())
+    return None
 
 
 def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Mark runs of `workflows.run` whose process was killed as failed, and free the pool slots of finished runs.
+    """Mark runs of this machine whose process was killed as failed, and free the pool slots of finished runs.
 
-    Without it the next run would wait forever for a slot that is never released. Return the ids of the runs.
+    Without it they would count as running, and the next run would wait for a slot that is never released. A run that
+    has no process yet is left to Dagster's time limit for starts. Return the ids of the runs.
     """
-    abandoned = []
-    for run in instance.get_runs(filters=dg.RunsFilter(statuses=UNFINISHED)):
-        mark = run.tags.get(PROCESS_TAG, "")
-        host, _, rest = mark.partition(":")
-        process_id = rest.partition(":")[0]
-        if host == socket.gethostname() and process_id.isdigit() and process_mark(int(process_id)) != mark:
-            abandoned.append(run.run_id)
+    abandoned = [run.run_id for run in _unfinished(instance) if _has_lost_its_process(instance, run)]
     # A killed process has not released its slots either.
     abandoned = fail_runs(instance, abandoned, "the process that executed this run was killed")
     for run_id in instance.event_log_storage.get_concurrency_run_ids():
@@ -118,6 +121,34 @@ def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
     return abandoned
 
 
+def _has_lost_its_process(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Return True if a run was executed by a process of this machine that has ended."""
+    # Runs of `workflows.run` carry their process in a tag.
+    if mark := run.tags.get(PROCESS_TAG):
+        host, process_id, _ = mark.split(":")
+        return host == socket.gethostname() and process_mark(int(process_id)) != mark
+
+    # Runs of the UI log it. A code server that others reach by its port may be in another container.
+    if "socket" not in json.loads(run.tags.get(GRPC_TAG, "{}")):
+        return False
+    for record in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
+        event = record.dagster_event
+        pid = event.engine_event_data.metadata.get("pid") if event else None
+        if pid is not None:
+            started = _start_time(int(str(pid.value)))
+            return started is None or started > record.timestamp + 1  # another process with the same id
+    return False
+
+
+def unfinished_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Return the ids of all runs that have begun and not ended."""
+    return [run.run_id for run in _unfinished(instance)]
+
+
+def _unfinished(instance: dg.DagsterInstance) -> Sequence[dg.DagsterRun]:
+    return instance.get_runs(filters=dg.RunsFilter(statuses=UNFINISHED))
+
+
 def unfinished_runs_of(instance: dg.DagsterInstance, host: str, port: int) -> list[str]:
     """Return the ids of the unfinished runs of the code server at an address.
 
@@ -125,7 +156,7 @@ def unfinished_runs_of(instance: dg.DagsterInstance, host: str, port: int) -> li
     systemd unit do.
     """
     found = []
-    for run in instance.get_runs(filters=dg.RunsFilter(statuses=UNFINISHED)):
+    for run in _unfinished(instance):
         server = json.loads(run.tags.get(GRPC_TAG, "{}"))
         if (server.get("host"), server.get("port")) == (host, port):
             found.append(run.run_id)

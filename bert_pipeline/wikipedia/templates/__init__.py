@@ -1,25 +1,12 @@
-"""Renderers of inline templates whose text is part of the prose.
+"""Templates whose text is part of the prose, as the files of each wiki in `data` describe them.
 
-A template that is not registered is dropped, which is right for infoboxes, navigation, notices and citations. Nothing
-depends on the date of the run. What each template renders as is taken from its documentation on the English Wikipedia,
-https://en.wikipedia.org/wiki/Template:NAME; those of other Wikipedias are in `local`. Importing this package registers
-them all.
+A template that is in no file is dropped, which is right for infoboxes, navigation, notices and citations. Nothing
+depends on the date of the run. docs/templates.md describes the files; the functions that their entries name are in the
+modules of this package, which importing it registers.
 """
 
-from bert_pipeline.wikipedia.templates import (  # noqa: F401 (they register their renderers)
-    chemistry,
-    coordinates,
-    dates,
-    foreign_words,
-    gauges,
-    mathematics,
-    names,
-    pointers,
-    pronunciation,
-    quantities,
-    reviews,
-    scales,
-    text,
-    values,
-)
-from bert_pipeline.wikipedia.templates.local import templates as _local_templates  # noqa: F401
+from bert_pipeline.wikipedia.templates import chemistry, convert, dates, numbers, words  # noqa: F401 (they register)
+from bert_pipeline.wikipedia.templates.files import load_wiki
+from bert_pipeline.wikipedia.templates.registry import Arguments, Renderer, Wiki, normalize_name
+
+__all__ = ["Arguments", "Renderer", "Wiki", "load_wiki", "normalize_name"]

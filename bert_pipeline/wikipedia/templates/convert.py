@@ -1,425 +1,301 @@
-"""Template:Convert and its family: "{{convert|5|km|mi}}" reads "5 kilometres (3.1 mi)".
+"""Template:Convert: "{{convert|5|km|mi}}" reads "5 kilometres (3.1 mi)".
 
-What is shown follows Module:Convert: its options, its words between values, and its rounding (the precision of the
-input, adjusted by the ratio of the units, with at least two significant figures).
+What is shown follows Module:Convert for the options that articles use: its words between values and its rounding (the
+precision of the input, adjusted by the ratio of the units, with at least two significant figures).
 https://en.wikipedia.org/wiki/Template:Convert/doc, https://en.wikipedia.org/wiki/Module:Convert
 """
 
 import dataclasses
+import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
 
-from bert_pipeline.wikipedia.templates.convert_style import BETWEEN, DASH, Between, Style, read_style
-from bert_pipeline.wikipedia.templates.figures import (
-    Number,
-    format_value,
-    nearest_fraction,
-    parse_number,
-    raise_figures,
-    round_figures,
-    write_fraction,
-    write_rounded,
-)
-from bert_pipeline.wikipedia.templates.number_words import spell_number
-from bert_pipeline.wikipedia.templates.units import UnitOfMeasure, default_target, find_targets, find_unit
+from bert_pipeline.wikipedia.templates.numbers import Number, format_value, parse_number, raise_figures
+from bert_pipeline.wikipedia.templates.registry import Arguments, function
 
+_RANGE = re.compile(r"(.+?)(?: (to|and|or|by|x) |(-|–|x|×|±|/))(.+)")
 _PRECISION = re.compile(r"[-−]?\d{1,2}")
-_WITHOUT_SPACES = re.compile(r"(.+?)(-|–|&ndash;|xx|x|×|\*|±)(.+)")
-_JOINTS = {"or": (" or ", ""), "comma": (", ", ""), "semicolon": ("; ", ""), "sqbr": (" [", "]"), "br": (" ", ""),
-           "br()": (" (", ")")}  # fmt: skip
 
 
-def convert(arguments: Sequence[str], options: Mapping[str, str]) -> str | None:
-    """Render a call: positional arguments, then named ones. None if a value or the unit is not understood.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Unit:
+    """One unit; a value in it times `scale` (plus `offset`, for temperatures) is the value in the base unit."""
 
-    Spaces at the ends of positional arguments matter only behind the units: `disp=x| or about |`.
-    """
-    call = _read_call(arguments, options)
-    return None if call is None else call.render()
+    kind: str
+    scale: float
+    symbol: str
+    name: str
+    plural: str
+    default: str
+    """Codes of the units converted to where the call names none."""
+    offset: float = 0.0
+    is_named: bool = False
+    """Written with its name even where symbols are asked for: "acres"."""
+    is_signed: bool = False
+    """Written with its symbol where nothing is asked for: "°C"."""
+    divisions: tuple["_Unit", ...] = ()
+    """Of "feet and inches" the units."""
 
 
-@dataclasses.dataclass
-class _Call:
-    """One call, read."""
+@functools.cache
+def _table() -> dict[str, _Unit]:
+    """Read the units: "codes; scale; symbol; name[/plural]; default[; offset]"; units.toml describes a row."""
+    content = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
+    units: dict[str, _Unit] = {}
+    for kind, rows in content["units"].items():
+        for row in rows.strip().splitlines():
+            codes, scale, symbol, names, default, *offset = (field.strip() for field in row.split(";"))
+            name, _, plural = (names or symbol.lstrip("~!")).partition("/")
+            head, per, tail = name.partition(" per ")
+            unit = _Unit(
+                kind, float(scale), symbol.lstrip("~!"), name, plural or f"{head}s{per}{tail}", default,
+                float(offset[0]) if offset else 0.0, symbol[0] == "~", symbol[0] == "!",
+            )  # fmt: skip
+            units |= dict.fromkeys((code.replace("_", " ") for code in codes.split()), unit)
+    for code, parts in content["divided"].items():
+        divisions = tuple(units[part] for part in parts.split())
+        units[code] = dataclasses.replace(divisions[0], divisions=divisions)
+    return units
 
-    values: list[Number]
-    between: list[Between]
-    source: UnitOfMeasure
-    compound: list[tuple[Number, UnitOfMeasure]]
-    """Of "5 ft 11 in" the parts; else empty."""
-    targets: list[UnitOfMeasure]
-    style: Style
-    precision: int | None = None
-    middle: str = ""
-    """Behind the unit of an adjective: "10-metre-long"."""
-    before_units: tuple[str, str] = ("", "")
-    joints: tuple[str, str] = (" (", ")")
-    """Around what is converted to."""
 
-    def render(self) -> str:
-        style = self.style
-        shown = self._show_input()
-        if style.display in ("unit", "unit or text"):
-            return _name_of(self.source, self.values[-1], style, source=True)
-        outputs = [self._show_output(target, as_input=style.output_first and not index)
-                   for index, target in enumerate(self.targets)]  # fmt: skip
-        if style.display == "unit2":
-            return _name_of(self.targets[0], self.values[-1], style, source=False) if outputs else shown
-        if style.display in ("out", "output only", "number", "output number only"):
-            return "; ".join(outputs)
+_PREFIXES = {"T": (12, "tera"), "G": (9, "giga"), "M": (6, "mega"), "k": (3, "kilo"), "h": (2, "hecto"),
+             "d": (-1, "deci"), "c": (-2, "centi"), "m": (-3, "milli"), "μ": (-6, "micro"), "µ": (-6, "micro"),
+             "u": (-6, "micro"), "n": (-9, "nano"), "p": (-12, "pico")}  # fmt: skip
+_PREFIXABLE = {"m": 1, "m2": 2, "m3": 3, "g": 1, "L": 1, "l": 1, "W": 1, "Pa": 1, "J": 1, "N": 1, "Hz": 1, "s": 1,
+               "eV": 1, "pc": 1, "ly": 1, "Wh": 1, "cal": 1, "bar": 1, "t": 1}  # fmt: skip
+"""Units that take any prefix -> the power to which the prefix is raised."""
+_POWERS = {"e3": (1e3, "thousand"), "e6": (1e6, "million"), "e9": (1e9, "billion"), "e12": (1e12, "trillion")}
 
-        # order=out shows the first target in place of the input; order=flip swaps input and outputs.
-        if style.output_first and len(outputs) > 1:
-            shown = outputs.pop(0)
-        joined = (" or " if style.display in ("or", "(or)") else "; ").join(outputs)
-        if style.flipped and outputs:
-            shown, joined = joined, shown
-        if outputs:
-            shown = f"{shown}{self.joints[0]}{joined}{self.joints[1]}"
-        return shown[:1].upper() + shown[1:] if style.capitalizes else shown
 
-    def _show_input(self) -> str:
-        style = self.style
-        # "5 ft 11 in": a number and a unit for each part.
-        if self.compound:
-            parts = []
-            for number, unit in self.compound:
-                word = style.spells_input and spell_number(number, american=style.american)
-                parts.append((word or style.separate(number.text), unit, number.is_singular))
-            return _join_compound(parts, style, source=True) + ("" if style.flipped else self.middle)
-
-        # One value, or a range: `_join` adds the words between the numbers, and their unit.
-        texts = []
-        for number in self.values:
-            text = number.text
-            if style.decimals_of_input is not None:
-                text = format_value(number.value, style.decimals_of_input)
-            word = style.spells_input and spell_number(number, american=style.american)
-            texts.append(word or style.separate(text))
-        return self._join(texts, self.values, self.source, source=True)
-
-    def _show_output(self, target: UnitOfMeasure, *, as_input: bool) -> str:
-        if target.divisions:
-            return self._show_divisions(target)
-        if target.code == self.source.code and as_input:
-            texts = [self.style.separate(value.text) for value in self.values]
-            return self._join(texts, self.values, target, source=True)
-        # All values of a range get the decimals of the most exact one.
-        results = [self._convert(value, target, index) for index, value in enumerate(self.values)]
-        precisions = [self._precision(value, result, target) for value, result in zip(self.values, results)]
-        numbers = [self._round(value, result, max(precisions)) for value, result in zip(self.values, results)]
-        if target.code == "hand":
-            numbers = [_in_hands(result) for result in results]
-        texts = []
-        for number in numbers:
-            word = self.style.spells_output and spell_number(number, american=self.style.american)
-            texts.append(word or self.style.separate(number.text))
-        return self._join(texts, numbers, target, source=as_input)
-
-    def _show_divisions(self, target: UnitOfMeasure) -> str:
-        """ "5 ft 11 in": the value in the smallest unit, divided up."""
-        smallest = target.divisions[-1]
-        style = self.style
-        results = [self._convert(value, smallest, index) for index, value in enumerate(self.values)]
-        precision = max(self._precision(value, result, smallest) for value, result in zip(self.values, results))
-        shown = []
-        # Round in the smallest unit first, then carry upwards: "5 ft 12 in" cannot result.
-        for result in results:
-            rest, numerator, denominator = abs(result), 0, 1
-            if style.denominator:
-                whole, numerator, denominator = nearest_fraction(abs(result), style.denominator)
-                rest = float(whole)
-            decimals = 0 if style.denominator else max(0, precision)
-            rest = math.floor(rest * 10**decimals + 0.5 + 2e-14) / 10**decimals
-            parts: list[tuple[str, UnitOfMeasure, bool]] = []
-            # From the smallest unit up: the remainder is in this unit, the quotient in the next.
-            for larger, unit in zip((*reversed(target.divisions[:-1]), None), reversed(target.divisions)):
-                ratio = round(larger.scale / unit.scale) if larger is not None else 0
-                rest, count = divmod(rest, ratio) if ratio else (0.0, rest)
-                text = style.separate(format_value(count, decimals))
-                if numerator:
-                    text = write_fraction(str(int(count)) if count else "", numerator, denominator)
-                number = Number(count, text, 0, text)
-                word = style.spells_output and not numerator and spell_number(number, american=style.american)
-                parts.append((word or text, unit, count == 1 and not numerator))
-                # Only the smallest unit has decimals or a fraction; larger ones are shown while something is left.
-                decimals = numerator = 0
-                if not rest:
-                    break
-            sign = "−" if result < 0 else ""
-            shown.append(sign + _join_compound(parts[::-1], style, source=False))
-
-        # A dash between values of several words has spaces around it.
-        joined = shown[0]
-        for between, text in zip(self.between, shown[1:]):
-            joined += (" – " if between is DASH else self._word(between, named=False, source=False)) + text
-        return joined + (self.middle if style.flipped else "")
-
-    def _join(self, texts: Sequence[str], numbers: Sequence[Number], unit: UnitOfMeasure, *, source: bool) -> str:
-        """Return values with the text between them, and their unit."""
-        style = self.style
-        named = style.uses_name(unit, source=source) and not style.only_values
-        if unit.code == "Mach":
-            return self._join_words([f"Mach {text}" for text in texts], source=source, named=named)
-
-        # A power of ten is a word after the last number, "5 to 6 million", or a factor of each, "×10⁶".
-        prefix, power, last_power = unit.currency, "", ""
-        if unit.power:
-            if named or style.names_power:
-                last_power = f"{'-' if style.adjective and named else ' '}{unit.word_of_power}"
-            else:
-                power = last_power = f"×10{raise_figures(unit.power)}"
-        name = "" if style.only_values else _name_of(unit, numbers[-1], style, source=source)
-        gap = "" if not name or name[0] == "/" else " "
-        middle = self.middle if source != style.flipped else ""
-        before = self.before_units[not source]
-        is_number_only = style.display in ("number", "output number only") and not source
-
-        # "5 m × 10 m": some words between values repeat the symbol before them.
-        repeats = any(
-            (between.repeats_symbol and not named or between.repeats_output and source == style.flipped
-             or style.abbreviation == "mos" and source) for between in self.between
+@functools.lru_cache(maxsize=1024)
+def _find_unit(code: str) -> _Unit | None:
+    """Return the unit with this code; prefixes ("MW"), ratios ("kg/ha") and powers of ten ("e6km2") are understood."""
+    code = code.replace("_", " ").replace("\u00a0", " ")
+    unit = _table().get(code)
+    if unit is not None:
+        return unit
+    prefix, base = code[:1], code[1:]
+    root = _table().get(base)
+    if root is not None and prefix in _PREFIXES and base in _PREFIXABLE:
+        exponent, word = _PREFIXES[prefix]
+        place = root.name.find("metre") if base in ("m2", "m3") else 0  # "square kilometre"
+        names = [name[:place] + word + name[place:] for name in (root.name, root.plural)]
+        scale = root.scale * 10.0 ** (exponent * _PREFIXABLE[base])
+        return dataclasses.replace(
+            root, scale=scale, symbol=prefix.replace("u", "μ") + root.symbol, name=names[0], plural=names[1]
+        )
+    if match := re.fullmatch(r"(e\d+)(.+)", code):
+        unit, power = _find_unit(match[2]), _POWERS.get(match[1])
+        if unit is None or power is None or unit.divisions:
+            return None
+        default = "" if " " in unit.default or not unit.default else match[1] + unit.default
+        return dataclasses.replace(
+            unit, scale=unit.scale * power[0], symbol=f"{power[1]} {unit.symbol}", name=f"{power[1]} {unit.plural}",
+            plural=f"{power[1]} {unit.plural}", default=default,
         )  # fmt: skip
-        # Each number with its currency and power, then the words between them and the unit.
-        shown = []
-        for index, text in enumerate(texts):
-            is_last = index == len(texts) - 1
-            text = prefix + text + (last_power if is_last else power)
-            if repeats and not is_last and not (named and style.adjective) and not is_number_only:
-                text += gap + name
-            shown.append(text)
-        joined = self._join_words(shown, source=source, named=named)
-        if is_number_only:
-            return joined
-        if named and style.adjective:
-            return f"{joined}{before or '-'}{_hyphenated(name)}{middle}"
-        symbol = f" [{unit.symbol}]" if style.repeats_symbol and source and self.targets else ""
-        return f"{joined}{before or gap}{name}{middle}{symbol}"
-
-    def _join_words(self, shown: Sequence[str], *, source: bool, named: bool) -> str:
-        joined = shown[0]
-        for between, text in zip(self.between, shown[1:]):
-            word = self._word(between, named=named, source=source)
-            joined += (" – " if word == "–" and text.startswith("−") else word) + text
-        return joined
-
-    def _word(self, between: Between, *, named: bool, source: bool) -> str:
-        style = self.style
-        first = (source != style.flipped) if between.shows_by_side else named
-        word = between.named if first else between.symbol
-        hyphenates = named or between.hyphenates_symbols and style.abbreviation == "on"
-        return word.replace(" ", "-") if style.adjective and hyphenates and not between.is_change else word
-
-    def _convert(self, value: Number, target: UnitOfMeasure, index: int) -> float:
-        source, amount = self.source, value.value
-        if source.code == "hand":
-            whole = math.trunc(amount)
-            amount = whole + 2.5 * (amount - whole)  # 15.2 hands are 15 hands and 2 inches
-        if source.is_inverse != target.is_inverse:
-            return 1 / (amount * source.scale * target.scale) if amount else 0.0
-        if index and self.between[index - 1].is_change:
-            return amount * source.scale / target.scale
-        if source.offset or target.offset:
-            return (amount * source.scale + source.offset - target.offset) / target.scale
-        return amount * (source.scale / target.scale)
-
-    def _precision(self, value: Number, output: float, target: UnitOfMeasure) -> int:
-        """Return the decimals of an output: the requested ones, or default_precision of Module:Convert."""
-        if self.precision is not None:
-            return self.precision
-        source, amount, decimals = self.source, value.value, value.precision
-        magnitude = math.floor(math.log10(abs(output)) + 1e-14) if output else 0
-        # Scales with an offset have no ratio: keep at least three significant figures of the kelvins.
-        if source.kind == "temperature":
-            kelvin = abs(amount * source.scale + source.offset)
-            minimum = 2 if kelvin < 1e-8 else 2 - math.floor(math.log10(kelvin) + 1e-14)
-            return max(math.floor(decimals), minimum)
-        if not amount or not output:
-            return 0
-        if source.code == "hand":
-            whole = math.trunc(amount)
-            inches = 4 * whole + round(10 * (amount - whole))
-            num_zeros = len(str(inches)) - len(str(inches).rstrip("0"))
-            return max(math.floor(math.log10(2 * inches / output)) - num_zeros, 0)
-        # As many decimals as the ratio of the units allows (log10(2) favors one more); at least two figures.
-        if target.code in ("ft", "lb") and amount == math.floor(amount):
-            adjust = -math.log10(source.scale)
-        elif self.compound and source.code == "in":
-            adjust = math.log10(target.scale) + 2
-        else:
-            adjust = math.log10(abs(amount / output))
-        return max(math.floor(decimals + adjust + math.log10(2)), 1 - magnitude)
-
-    def _round(self, value: Number, result: float, precision: int) -> Number:
-        style = self.style
-        if style.denominator:
-            whole, numerator, denominator = nearest_fraction(abs(result), style.denominator)
-            sign = "−" if result < 0 else ""
-            if not numerator:
-                return Number(result, sign + format_value(whole, 0), 0, str(whole))
-            text = write_fraction(str(whole) if whole else "", numerator, denominator)
-            return Number(result, sign + text, 1, str(whole) if whole else "", (numerator, denominator))
-        if self.precision is None and style.figures:
-            precision, result = round_figures(result, style.figures)
-        elif self.precision is None and style.round_to:
-            result = math.floor(result / style.round_to + 0.5) * style.round_to
-            precision = 1 if result != math.floor(result) else 0
-
-        # Keep the value that is shown: it decides between "mile" and "miles", and is spelled in words.
-        text = write_rounded(result, precision, scientific=value.is_scientific)
-        digits = text.replace(",", "").lstrip("−")
-        rounded = float(format_value(abs(result), max(-300, min(precision, 12))).replace(",", ""))
-        return Number(-rounded if text.startswith("−") else rounded, text, precision, digits, is_scientific="×" in text)
-
-
-def _in_hands(result: float) -> Number:
-    """15 hands and 2 inches are written "15.2"."""
-    hands, inches = divmod(math.floor(abs(result) * 4 + 0.5), 4)
-    text = f"{hands}.{inches}" if inches else str(hands)
-    return Number(float(text), text, 1, text)
-
-
-def _name_of(unit: UnitOfMeasure, number: Number, style: Style, *, source: bool) -> str:
-    """Return the symbol of the unit, or its name, singular or plural as the value requires."""
-    if not style.uses_name(unit, source=source):
-        return unit.symbol
-    return unit.name if style.adjective or number.is_singular and not unit.power else unit.plural
-
-
-def _join_compound(parts: Sequence[tuple[str, UnitOfMeasure, bool]], style: Style, *, source: bool) -> str:
-    named = style.uses_name(parts[0][1], source=source)
-    if not named:
-        return " ".join(f"{text} {unit.symbol}" for text, unit, _ in parts)
-    if style.adjective:
-        return "-".join(f"{text}-{_hyphenated(unit.name)}" for text, unit, _ in parts)
-    return " ".join(f"{text} {unit.name if singular else unit.plural}" for text, unit, singular in parts)
-
-
-def _hyphenated(name: str) -> str:
-    """ "square kilometre" -> "square-kilometre"; text in brackets keeps its spaces."""
-    if name.endswith(")"):
-        before, bracket, inside = name.partition(" (")
-        return before.replace(" ", "-") + bracket + inside
-    return name.replace(" ", "-")
-
-
-def _read_call(arguments: Sequence[str], options: Mapping[str, str]) -> _Call | None:
-    style = read_style(tuple(options.items()))
-    parts = _split_ranges([argument.strip() for argument in arguments])
-    shift = len(parts) - len(arguments)
-    values: list[Number] = []
-    between: list[Between] = []
-    index = 0
-    # Numbers and the words between them, up to the unit: "2", "by", "3", "by", "4".
-    while index < len(parts) and (number := parse_number(parts[index])) is not None:
-        values.append(number)
-        index += 1
-        if index + 1 < len(parts) and parts[index] in BETWEEN and parse_number(parts[index + 1]) is not None:
-            between.append(BETWEEN[parts[index]])
-            index += 1
-        else:
-            break
-    source = find_unit(parts[index]) if values and index < len(parts) else None
-    if source is None or source.divisions:
+    above, slash, below = code.rpartition("/")
+    upper, lower = _find_unit(above) if above else None, _find_unit(below) if slash else None
+    if upper is None or lower is None or lower.divisions:
         return None
+    default = f"{upper.default.split()[0]}/{lower.default.split()[0]}" if upper.default and lower.default else ""
+    return _Unit(
+        f"{upper.kind}/{lower.kind}", upper.scale / lower.scale, f"{upper.symbol}/{lower.symbol}",
+        f"{upper.name} per {lower.name}", f"{upper.plural} per {lower.name}", default,
+    )  # fmt: skip
+
+
+class _Style:
+    """How the numbers and units of a call are written."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.display = arguments.get("disp")
+        self.abbreviation = arguments.get("abbr")
+        if arguments.name in ("cvt", "cnv") or not arguments.wiki.is_english:  # the units' names are English ones
+            self.abbreviation = "on"
+        self.is_adjective = arguments.get("adj") in ("on", "mid", "1") or arguments.get("sing") == "on"
+        self.is_american = arguments.get("sp").lower() == "us"
+        self.is_flipped = "flip" in (arguments.get("order"), self.display)
+        self.figures = int(arguments.get("sigfig")) if re.fullmatch("[1-9]", arguments.get("sigfig")) else 0
+        self.round_to = int(arguments.get("round")) if arguments.get("round") in ("5", "10", "25", "50") else 0
+
+    def name_of(self, unit: _Unit, number: Number, *, is_first: bool) -> str:
+        """Return the symbol of a unit, or its name, singular or plural as the value requires."""
+        is_long = self.abbreviation in ("off", "none", "no", "in" if not is_first else "out")
+        if self.abbreviation not in ("on", "off", "none", "no", "in", "out"):
+            is_long = not unit.is_signed and (is_first or self.display in ("or", "br"))
+        if not is_long and not unit.is_named:
+            return unit.symbol.replace("US", "U.S.") if self.is_american else unit.symbol
+        is_singular = abs(number.value) == 1 or number.is_fraction and abs(number.value) < 1
+        name = unit.name if self.is_adjective or is_singular else unit.plural
+        if self.is_american:
+            name = name.replace("metre", "meter").replace("litre", "liter").replace("tonne", "metric ton")
+        return name.replace("US", "U.S.") if self.is_american else name
+
+    def join(
+        self, texts: Sequence[str], numbers: Sequence[Number], between: str, unit: _Unit, *, is_first: bool
+    ) -> str:
+        """Return the values with the word between them, and the unit after them."""
+        name = self.name_of(unit, numbers[-1], is_first=is_first)
+        is_long = unit.is_named or name not in (unit.symbol, unit.symbol.replace("US", "U.S."))
+        if self.display == "output number only":
+            name = ""
+        if between == " × " and not is_long:
+            return between.join(f"{text} {name}" for text in texts)
+        joined = (" by " if between == " × " else between).join(texts)
+        if is_long and self.is_adjective:
+            return f"{joined}-{name}".replace(" ", "-")
+        return f"{joined}{'' if name[:1] == '/' else ' '}{name}".strip()
+
+
+_BETWEEN = {
+    "-": "–", "–": "–", "&ndash;": "–", "to": " to ", "and": " and ", "or": " or ", "by": " by ", "x": " × ",
+    "×": " × ", "±": " ± ", "+/-": " ± ", ",": ", ", "to(-)": " to ", "and(-)": " and ", "/": "/", "by(x)": " × ",
+}  # fmt: skip
+_JOINTS = {"or": (" or ", ""), "comma": (", ", ""), "semicolon": ("; ", ""), "sqbr": (" [", "]"), "br": (" ", "")}
+
+
+@function("convert")
+def convert(arguments: Arguments) -> str | None:
+    """Render a call; a unit that is not known is shown as written, without a conversion."""
+    parts = _split_range(arguments.positional())
+    style = _Style(arguments)
+    middle = parts.pop() if arguments.get("adj") == "mid" and len(parts) > 2 else ""  # "10-metre-long"
+    numbers, between, index = _read_values(parts)
+    unit = _find_unit(parts[index]) if numbers and index < len(parts) else None
+    if unit is None or unit.divisions:
+        return f"{between.join(number.text for number in numbers)} {' '.join(parts[index : index + 1])}".strip() or None
     index += 1
-    compound = [(values[0], source)]
-    while len(values) == 1 and index + 1 < len(parts):  # 5 ft 11 in
-        number, unit = parse_number(parts[index]), find_unit(parts[index + 1])
-        if number is None or unit is None or unit.kind != source.kind or unit.scale >= compound[-1][1].scale:
+
+    # 5 ft 11 in: one value, in its smallest unit
+    is_first = not style.is_flipped
+    shown = style.join([number.text for number in numbers], numbers, between, unit, is_first=is_first)
+    total, source = numbers, unit
+    while len(numbers) == 1 and index + 1 < len(parts):
+        number, smaller = parse_number(parts[index]), _find_unit(parts[index + 1])
+        if number is None or smaller is None or smaller.kind != source.kind or smaller.scale >= source.scale:
             break
-        compound.append((number, unit))
+        value = (total[0].value * source.scale + number.value * smaller.scale) / smaller.scale
+        total = [Number(value, "", max(0, number.precision), number.is_fraction)]
+        joint = "-" if style.is_adjective and style.abbreviation != "on" else " "
+        shown += joint + style.join([number.text], [number], "", smaller, is_first=is_first)
+        source = smaller
         index += 2
-    is_altitude = source.code == "Mach" and index < len(parts) and parse_number(parts[index]) is not None
-    if is_altitude:  # the speed of sound there is not known here
-        index += 1
 
-    # "5 ft 11 in" is converted as one value, in its smallest unit.
-    if len(compound) > 1:
-        source = compound[-1][1]
-        total = sum(number.value * unit.scale for number, unit in compound) / source.scale
-        last = compound[-1][0]
-        values = [Number(total, "", max(0, last.precision), fraction=last.fraction)]
+    shown += f"{'' if middle[:1] in ('', '-') else ' '}{middle}"
 
-    # The target, then the precision: either may be missing.
+    # The targets and the precision: either may be missing
+    short = "–" if any(part.endswith("(-)") for part in parts[:2]) else between
     code, precision = "", None
-    if index < len(parts) and not _is_precision(parts[index]):
-        code = parts[index]
-        index += 1
-    if index < len(parts) and _is_precision(parts[index]):
-        precision = int(parts[index].replace("−", "-"))
-        index += 1
+    for part in parts[index : index + 2]:
+        if _PRECISION.fullmatch(part):
+            precision = int(part.replace("−", "-"))
+        elif not code:
+            code = part
     if not code:
-        code = _default_code(source, values[0].value, compound)
-    targets = [] if is_altitude or not code else find_targets(code, source) or []
-    if not style.abbreviation:  # hands, and inches that come from hands, are written with their names
-        names = ("hand", "in") if source.code == "hand" else ("hand",)
-        targets = [dataclasses.replace(unit, is_named=True) if unit.code in names else unit for unit in targets]
-    if style.american:
-        source = source.in_american()
-        compound = [(number, unit.in_american()) for number, unit in compound]
-        targets = [target.in_american() for target in targets]
-
-    # The remaining arguments are words whose spaces matter; splitting a range has shifted their positions.
-    call = _Call(values, between, source, compound if len(compound) > 1 else [], targets, style, precision)
-    _read_words(call, parts, [*[""] * max(0, shift), *arguments], index)
-    return call
-
-
-def _default_code(source: UnitOfMeasure, value: float, compound: Sequence[tuple[Number, UnitOfMeasure]]) -> str:
-    if len(compound) > 1:
-        return {"ft": "m", "yd": "m", "lb": "kg", "mi": "km", "st": "kg", "LT": "t"}.get(compound[0][1].code, "")
-    return default_target(source, value)
+        code = "ftin" if unit is _table()["m"] and 0 < total[0].value < 3 else unit.default
+    whole = _find_unit(code)
+    targets = [whole] if whole else [_find_unit(part) for part in re.split(r"[ +]", code) if part]
+    converted = [
+        _convert_values(total, short, source, target, precision, style)
+        for target in targets if target is not None and target.kind == source.kind
+    ]  # fmt: skip
+    if style.display in ("out", "output only", "number", "output number only"):
+        return "; ".join(converted) or shown
+    outputs = "; ".join(converted)
+    if style.is_flipped and outputs:
+        shown, outputs = outputs, shown
+    opening, closing = _JOINTS.get(style.display, (" (", ")"))
+    return f"{shown}{opening}{outputs}{closing}" if outputs else shown
 
 
-def _read_words(call: _Call, parts: Sequence[str], unstripped: Sequence[str], index: int) -> None:
-    """The words behind the units: of an adjective, before the units, and around what is converted to."""
-    style = call.style
-
-    def word(offset: int) -> str:
-        return unstripped[index + offset] if index + offset < len(unstripped) else ""
-
-    call.joints = _JOINTS.get(style.display, (" (", ")"))
-    # adj=mid and adj=pre take one argument each, before those of disp=x and disp=preunit.
-    if style.has_middle and word(0):
-        call.middle = parts[index] if parts[index].startswith("-") else f" {parts[index]}"
-        index += 1
-    if style.has_word_before_unit:
-        before = _spaced(word(0), end=True)
-        call.before_units = ("", before) if style.flipped else (before, "")
-        index += 1
-    if style.display == "x":
-        call.joints = (word(0), word(1)) if word(0).strip() else (" [ ", " ]")
-    elif style.display == "preunit":
-        first = _spaced(word(0), end=False)
-        call.before_units = (first, "" if "&#32;" in word(1) else _spaced(word(1), end=False) or first)
-
-
-def _spaced(text: str, *, end: bool) -> str:
-    """A word before a unit, with a space before it, and one behind it where `end`; "+" is close to its number."""
-    if text.strip() == "+":
-        return "+ "
-    if not text.strip():
-        return ""
-    text = text if text[0] in " -" else f" {text}"
-    return f"{text} " if end and text[-1] not in " -" else text
-
-
-def _is_precision(text: str) -> bool:
-    return _PRECISION.fullmatch(text) is not None
-
-
-def _split_ranges(parts: list[str]) -> list[str]:
+def _split_range(parts: list[str]) -> list[str]:
     """ "5 to 10" and "5-10" in one argument are three."""
     first = parts[0] if parts else ""
-    if parse_number(first) is not None:
-        return parts
-    words = first.split()
-    if len(words) == 3 and words[1] in BETWEEN:
-        return [*words, *parts[1:]]
-    # "5-10", but not "5-1/2", which is a number.
-    match = _WITHOUT_SPACES.fullmatch(first) if len(first) < 40 else None
-    if match and parse_number(match[1]) is not None and parse_number(match[3]) is not None and "/" not in first:
-        return [match[1], match[2], match[3], *parts[1:]]
+    match = _RANGE.fullmatch(first) if len(first) < 40 and parse_number(first) is None else None
+    if match and parse_number(match[1]) is not None and parse_number(match[4]) is not None:
+        return [match[1], match[2] or match[3], match[4], *parts[1:]]
     return parts
+
+
+def _read_values(parts: Sequence[str]) -> tuple[list[Number], str, int]:
+    """Return the numbers, the text between them, and the index of the unit: "2", "by", "3", "by", "4", "m"."""
+    numbers: list[Number] = []
+    between, index = "", 0
+    while index < len(parts) and (number := parse_number(parts[index])) is not None:
+        numbers.append(number)
+        index += 1
+        is_followed = index + 1 < len(parts) and parse_number(parts[index + 1]) is not None
+        if not is_followed or parts[index] not in _BETWEEN:
+            break
+        between = _BETWEEN[parts[index]]
+        index += 1
+    return numbers, between, index
+
+
+def _convert_values(
+    numbers: Sequence[Number], between: str, source: _Unit, target: _Unit, precision: int | None, style: _Style
+) -> str:
+    unit = target.divisions[-1] if target.divisions else target
+    results = [(number.value * source.scale + source.offset - unit.offset) / unit.scale for number in numbers]
+    if between == " ± ":
+        results[1:] = [number.value * source.scale / unit.scale for number in numbers[1:]]
+    # All values of a range get the decimals of the most exact one.
+    places = max(_precision(number, result, source, unit) for number, result in zip(numbers, results))
+    places = places if precision is None else precision
+    if target.divisions:
+        texts = [_divide(result, target.divisions, max(0, places), style) for result in results]
+        return (" – " if between == "–" else between).join(texts)
+    shown = []
+    for result in results:
+        if style.figures and precision is None and result:
+            places = style.figures - 1 - math.floor(math.log10(abs(float(f"{result:.{style.figures - 1}e}"))) + 1e-14)
+        elif style.round_to and precision is None:
+            result, places = math.floor(result / style.round_to + 0.5) * style.round_to, 0
+        shown.append(_write(result, max(-15, min(places, 14))))
+    rounded = [parse_number(text) or Number(0, text, 0) for text in shown]
+    return style.join(shown, rounded, between, unit, is_first=style.is_flipped)
+
+
+def _precision(number: Number, result: float, source: _Unit, target: _Unit) -> int:
+    """Return the decimals of an output, as default_precision of Module:Convert does."""
+    magnitude = math.floor(math.log10(abs(result)) + 1e-14) if result else 0
+    # Scales with an offset have no ratio: keep at least three significant figures of the kelvins.
+    if source.kind == "temperature":
+        kelvin = abs(number.value * source.scale + source.offset)
+        return max(math.floor(number.precision), 2 if kelvin < 1e-8 else 2 - math.floor(math.log10(kelvin) + 1e-14))
+    if not number.value or not result:
+        return 0
+    # As many decimals as the ratio of the units allows (log10(2) favors one more); at least two figures.
+    adjust = math.log10(abs(number.value / result))
+    if target.symbol in ("ft", "lb") and number.value == math.floor(number.value):
+        adjust = -math.log10(source.scale)
+    elif not number.text and source.symbol == "in":  # the sum of "5 ft 11 in"
+        adjust = math.log10(target.scale) + 2
+    return max(math.floor(number.precision + adjust + math.log10(2)), 1 - magnitude)
+
+
+def _divide(result: float, divisions: Sequence[_Unit], decimals: int, style: _Style) -> str:
+    """ "5 ft 11 in": round in the smallest unit, then carry upwards, so that "5 ft 12 in" cannot result."""
+    rest = math.floor(abs(result) * 10**decimals + 0.5 + 2e-14) / 10**decimals
+    shown: list[str] = []
+    for larger, unit in zip((*reversed(divisions[:-1]), None), reversed(divisions)):
+        ratio = round(larger.scale / unit.scale) if larger is not None else 0
+        rest, count = divmod(rest, ratio) if ratio else (0.0, rest)
+        name = style.name_of(unit, Number(count, "", 0), is_first=style.is_flipped)
+        shown.append(f"{format_value(count, decimals)} {name}")
+        decimals = 0
+        if not rest:
+            break
+    return "−" * (result < 0) + " ".join(reversed(shown))
+
+
+def _write(value: float, precision: int) -> str:
+    """Write a value; from 10⁹ on and below 10⁻⁴ with a power of ten."""
+    if abs(value) < 1e-4 and round(value, precision) or abs(value) >= 1e9:
+        magnitude = math.floor(math.log10(abs(value)) + 1e-14)
+        significand, _, power = f"{value:.{min(max(0, precision + magnitude), 14)}e}".partition("e")
+        return f"{significand}×10{raise_figures(str(int(power)))}".replace("-", "−")
+    return format_value(value, precision)

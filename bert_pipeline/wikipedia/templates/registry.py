@@ -1,5 +1,6 @@
-"""Registry of the templates that render as text, by name, and the arguments of a call."""
+"""Templates of a wiki by name, the arguments of a call, and the functions that an entry of a template file can name."""
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 
@@ -7,24 +8,27 @@ from collections.abc import Callable, Sequence
 class Arguments:
     """Arguments of one template call: positional ones by number from 1, named ones by name; all stripped."""
 
-    __slots__ = ("after", "before", "language", "name", "parts", "title", "values")
+    __slots__ = ("_span", "_text", "called", "name", "parts", "title", "values", "wiki")
 
     def __init__(
         self,
-        name: str,
+        called: str,
         parts: Sequence[str],
+        wiki: "Wiki",
         title: str = "",
-        language: str = "",
-        before: str = "",
-        after: str = "",
+        text: str = "",
+        span: tuple[int, int] = (0, 0),
+        name: str = "",
     ) -> None:
-        self.name = name
+        self.called = called
+        """The name as written; `name` is the normalized one."""
+        self.name = name or called.lower()
         self.parts = parts
-        self.language = language
-        self.before = before
-        self.after = after
+        self.wiki = wiki
         self.title = title
-        self.values: dict[str, str] = {}
+        self._text = text
+        self._span = span
+        self.values: dict[str, str] = {"0": called}
         number = 0
         # A "=" after a tag or link belongs to the text: "<span style=…>", "[[a|b=c]]".
         for part in parts:
@@ -36,9 +40,15 @@ class Arguments:
                 self.values[str(number)] = part.strip()
 
     @property
-    def is_english(self) -> bool:
-        """True if the page is of a wiki in English, or of one whose language is unknown."""
-        return self.language.partition("-")[0] in ("", "en", "simple")
+    def before(self) -> str:
+        """The line up to the call, its last 300 characters at most."""
+        first = max(0, self._span[0] - 300)
+        return self._text[self._text.rfind("\n", first, self._span[0]) + 1 or first : self._span[0]]
+
+    @property
+    def after(self) -> str:
+        """The ten characters after the call."""
+        return self._text[self._span[1] : self._span[1] + 10]
 
     def get(self, *keys: str | int) -> str:
         """Return the first of `keys` that is not empty; "" if all are."""
@@ -48,6 +58,10 @@ class Arguments:
                 return value
         return ""
 
+    def says(self, key: str) -> bool:
+        """Return True if an option is on: "yes", "y", "on", "1"."""
+        return self.get(key).lower() in ("y", "yes", "on", "1", "true")
+
     def positional(self) -> list[str]:
         """Return the positional arguments in order, up to the first one missing."""
         found: list[str] = []
@@ -55,78 +69,83 @@ class Arguments:
             found.append(value)
         return found
 
-    def unstripped(self) -> list[str]:
-        """Return the positional arguments without explicit numbers, with the spaces around them."""
-        return [part for part in self.parts if "=" not in part]
-
-    def named(self) -> dict[str, str]:
-        """Return the arguments with names."""
-        return {key: value for key, value in self.values.items() if not key.isdigit()}
+    def given(self) -> list[str]:
+        """Return the positional arguments that are not empty."""
+        return [value for value in self.positional() if value]
 
 
 Renderer = Callable[[Arguments], "str | None"]
 """Return the text of a call; None if it has none, which is dropped and counted."""
 
-RENDERERS: dict[str, Renderer] = {}
-"""Name as `normalize_name` returns it -> renderer."""
+FUNCTIONS: dict[str, Renderer] = {}
+"""Name after the "=" of an entry -> what it renders."""
 
-LOCAL: dict[str, dict[str, Renderer]] = {}
-"""Language of a wiki -> its own names, which take precedence, -> renderer."""
+FILTERS: dict[str, Callable[[str, "Wiki"], str]] = {}
+"""Name after the ":" of a place in a pattern -> what it makes of the argument."""
 
-IN_CONTEXT: set[str] = set()
-"""Names, or their first four characters, whose text depends on that around the call: they get the line up to it as
-`Arguments.before`, and the few characters after it as `Arguments.after`."""
 
-_PREFIXES: dict[str, Renderer] = {}
-_PREFIX_STARTS: set[str] = set()  # first four characters, to look up most names once
+def function(name: str) -> Callable[[Renderer], Renderer]:
+    """Register a function under the name by which entries refer to it."""
 
-PARSER_FUNCTIONS: dict[str, Renderer] = {}
-"""Lower-case name before the colon of {{lc:Text}} -> renderer; the text is its first argument."""
+    def add(renderer: Renderer) -> Renderer:
+        FUNCTIONS[name] = renderer
+        return renderer
+
+    return add
+
+
+PREFIX_LENGTH = 4
+"""Least characters of a prefix, which spare most names a second look-up."""
+
+
+class Wiki:
+    """What the templates and parser functions of one wiki render."""
+
+    def __init__(self) -> None:
+        self.renderers: dict[str, Renderer] = {}
+        """Name as `normalize_name` returns it -> renderer."""
+        self.functions: dict[str, Renderer] = {}
+        """Lower-case name before the colon of {{lc:Text}} -> renderer; the text is its first argument."""
+        self.tables: dict[str, dict[str, str]] = {}
+        self.is_english = True
+        self.number = "1,234.5"
+        """An example of how numbers are written: "12 345,6" leaves four digits together."""
+        self.formats: dict[str, Renderer] = {}
+        """How a date is written, from `year`, `month` and `day`, and a foreign word, from `name` and `text`."""
+        self.pages: dict[str, str] = {}
+        """Name -> address of the page that documents it."""
+        self.prefixes: dict[str, Renderer] = {}
+        """Beginning of names that have no renderer of their own -> renderer."""
+
+    def find(self, name: str) -> Renderer | None:
+        """Return the renderer of a normalized name, by the whole of it or its longest prefix; None if there is none."""
+        renderer = self.renderers.get(name)
+        if renderer is None and name[:PREFIX_LENGTH] in self._prefix_starts:
+            return next((self.prefixes[prefix] for prefix in self._by_length if name.startswith(prefix)), None)
+        return renderer
+
+    def write(self, form: str, **values: str) -> str:
+        """Return values in one of the formats; without the format, the last value alone."""
+        renderer = self.formats.get(form)
+        if renderer is None:
+            return [*values.values()][-1]
+        return renderer(Arguments("", [f"{key}={value}" for key, value in values.items()], self)) or ""
+
+    @functools.cached_property
+    def _prefix_starts(self) -> frozenset[str]:
+        return frozenset(prefix[:PREFIX_LENGTH] for prefix in self.prefixes)
+
+    @functools.cached_property
+    def _by_length(self) -> list[str]:
+        return sorted(self.prefixes, key=len, reverse=True)
+
 
 _SPACES = re.compile(r"[ _]+")
 
 
 def normalize_name(name: str) -> str:
-    """Return the name that a template is registered under: lower case, no underscores, no "Template:"."""
+    """Return the name that a template is found under: lower case, no underscores, no "Template:"."""
     name = name.strip().lower()
     if "_" in name or "  " in name:
         name = _SPACES.sub(" ", name)
     return name.removeprefix("template:").removeprefix("subst:").strip()
-
-
-def find_renderer(name: str) -> Renderer | None:
-    """Return the renderer of a normalized name, by the whole of it or its prefix; None if there is none."""
-    renderer = RENDERERS.get(name)
-    if renderer is None and name[:4] in _PREFIX_STARTS:
-        return next((_PREFIXES[prefix] for prefix in _PREFIXES if name.startswith(prefix)), None)
-    return renderer
-
-
-def register(names: str, *, in_context: bool = False) -> Callable[[Renderer], Renderer]:
-    """Register a renderer under names separated by commas."""
-
-    def add(renderer: Renderer) -> Renderer:
-        found = [" ".join(name.split()) for name in names.split(",")]
-        assert not RENDERERS.keys() & set(found), found
-        RENDERERS.update(dict.fromkeys(found, renderer))
-        if in_context:
-            IN_CONTEXT.update(found)
-        return renderer
-
-    return add
-
-
-def register_prefix(prefix: str) -> Callable[[Renderer], Renderer]:
-    """Register a renderer for all names with a prefix of at least four characters that have none of their own."""
-
-    def add(renderer: Renderer) -> Renderer:
-        _PREFIXES[prefix] = renderer
-        _PREFIX_STARTS.add(prefix[:4])
-        return renderer
-
-    return add
-
-
-def shows(names: str, text: str) -> None:
-    """Register templates that always render as the same text."""
-    register(names)(lambda arguments: text)

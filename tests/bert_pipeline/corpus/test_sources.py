@@ -10,7 +10,13 @@ from bert_pipeline.errors import BertError
 
 @pytest.mark.parametrize(
     ("source", "message"),
-    [("/none/at/all.xml", "no such file"), ("text:/none/*.txt", "matches no file"), ("jsonl:", "expected a path")],
+    [
+        ("/none/at/all.xml", "no such file"),
+        ("text:/none/*.txt", "matches no file"),
+        ("jsonl:", "expected a path"),
+        ("line:a.txt", "no kind of source 'line' .did you mean 'lines'"),
+        ("csv:a.txt", "no kind of source 'csv' .known: book, jsonl, lines, pairs, parquet, text, wikipedia"),
+    ],
 )
 def test_source_without_files_raises(source: str, message: str) -> None:
     with pytest.raises(BertError, match=message):
@@ -26,15 +32,32 @@ def test_globs_and_directories_are_sorted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefix", "suffix"), [("text:", ".txt"), ("jsonl:", ".jsonl"), ("pairs:", ".tsv"), ("wikipedia:", ".xml.bz2")]
+    ("prefix", "suffix"),
+    [
+        ("text:", ".txt"),
+        ("lines:", ".txt.zst"),
+        ("book:", ".txt"),
+        ("jsonl:", ".jsonl"),
+        ("jsonl:", ".jsonl.gz"),
+        ("parquet:", ".parquet"),
+        ("pairs:", ".tsv"),
+        ("pairs:", ".tsv.xz"),
+        ("wikipedia:", ".xml.bz2"),
+    ],
 )
 def test_each_kind_takes_its_own_files_from_a_directory(tmp_path: Path, prefix: str, suffix: str) -> None:
-    for end in (".txt", ".jsonl", ".tsv", ".xml.bz2", ".png"):
+    for end in (suffix, ".txt", ".jsonl", ".tsv", ".xml.bz2", ".png"):
         (tmp_path / f"a{end}").write_text("x")
     kind, files = parse_source(f"{prefix}{tmp_path}")
     assert kind == prefix.removesuffix(":")
     assert str(tmp_path / f"a{suffix}") in files
     assert str(tmp_path / "a.png") not in files
+
+
+def test_known_file_may_have_a_name_with_a_colon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "line:a.txt").write_text("x")
+    assert parse_source("line:a.txt") == ("wikipedia", ["line:a.txt"])
 
 
 def test_file_given_by_name_may_have_any_suffix(tmp_path: Path) -> None:
@@ -44,5 +67,5 @@ def test_file_given_by_name_may_have_any_suffix(tmp_path: Path) -> None:
 
 def test_directory_without_files_of_the_kind_raises(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_text("x")
-    with pytest.raises(BertError, match=r"holds no text files \(\.txt\)"):
+    with pytest.raises(BertError, match=r"holds no text files \(\.txt\), plain or compressed \(\.gz, "):
         parse_source(f"text:{tmp_path}")

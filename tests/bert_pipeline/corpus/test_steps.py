@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from small_exports import FOOTER, HEADER, make_export, make_page
@@ -17,7 +18,7 @@ from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.corpus.quality import describe_corpus
 from bert_pipeline.corpus.steps import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
-from bert_pipeline.manifest import Manifest, load_manifest
+from bert_pipeline.manifest import Manifest, file_sha256, load_manifest
 from bert_pipeline.wikipedia.preview import preview_article
 
 ONE = ("--workers", "1")
@@ -269,6 +270,64 @@ def test_several_sources_make_one_corpus(tmp_path: Path, output: Path) -> None:
     assert [entry["name"] for entry in manifest.inputs.values()] == ["a.xml", "b.xml.bz2", "t.txt", "j.jsonl", "p.tsv"]
 
 
+def test_every_kind_gives_the_same_corpus_for_any_units_and_workers(tmp_path: Path) -> None:
+    texts = [f"Document {number} is here. It has two lines.\n\nÜber {number}. End." for number in range(40)]
+    table = pa.table({"id": list(range(40)), "url": ["u"] * 40, "title": ["T"] * 40, "text": texts})
+    pq.write_table(table, tmp_path / "p.parquet", row_group_size=3)
+    sources = [
+        f"parquet:{tmp_path / 'p.parquet'}",
+        "jsonl:" + write(tmp_path / "j.jsonl", "".join(json.dumps({"text": "j" + text}) + "\n" for text in texts)),
+        "jsonl:" + write(tmp_path / "k.jsonl.gz", gzip.compress(json.dumps({"text": "A compressed one."}).encode())),
+        "lines:" + write(tmp_path / "l.txt", "\n\n".join("\n".join(text.split("\n\n")) for text in texts)),
+        "book:" + write(tmp_path / "b.txt", "\n\n".join(texts)),
+        "pairs:" + write(tmp_path / "q.tsv", "".join(f"Pair {number}.\tIts second.\n" for number in range(40))),
+    ]
+    whole = build_corpus(sources, tmp_path / "whole", CorpusConfig(), ONE)
+    assert whole.counts["documents"] == whole.counts["pages_read"] == 40 + 40 + 1 + 40 + 1 + 40
+    one = build_corpus(sources, tmp_path / "one", CorpusConfig(unit_bytes=100, shard_bytes=2000), ONE)
+    four = build_corpus(sources, tmp_path / "four", CorpusConfig(unit_bytes=100, shard_bytes=2000), ("--workers", "4"))
+    assert one.content == four.content
+    assert len(one.file_paths("documents-")) > 1
+    assert documents_of(tmp_path / "one") == documents_of(tmp_path / "whole")
+
+
+def test_batches_of_a_compressed_file_are_flushed_by_size(tmp_path: Path) -> None:
+    text = "\n\n".join(f"A document of one sentence, number {number}." for number in range(100))
+    source = "lines:" + write(tmp_path / "a.txt.gz", gzip.compress(text.encode()))
+    config = CorpusConfig(unit_bytes=1000)
+    (split,) = plan_splits([source], config)
+    assert [batch.counts["pages_read"] for batch in read_batches(split, config, tmp_path)] == [27, 27, 27, 19]
+
+
+def test_records_without_text_are_counted(tmp_path: Path, output: Path) -> None:
+    lines = [{"text": "A text is here."}, {"text": " "}, {"text": "Another."}]
+    source = "jsonl:" + write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
+    manifest = build_corpus([source], output, CorpusConfig(), ONE)
+    assert (manifest.counts["pages_read"], manifest.counts["documents"]) == (3, 2)
+    assert manifest.counts["dropped"] == {"empty": 1}
+
+
+def test_decision_on_text_is_logged_and_is_that_of_the_named_kind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    hindi = "\n\n".join(f"यह वाक्य {number} है।\nदूसरा वाक्य {number} है।" for number in range(40))
+    write(tmp_path / "h.txt", hindi)
+    write(tmp_path / "novel.txt.gz", gzip.compress(b"It was a dark night and\nthe rain fell. Nobody\nwas abroad."))
+    text = build_corpus([f"text:{tmp_path}"], tmp_path / "text", CorpusConfig(), ONE)
+    named = [f"lines:{tmp_path}/h.txt", f"book:{tmp_path}/novel.txt.gz"]
+    assert build_corpus(named, tmp_path / "named", CorpusConfig(), ONE).sha256 == text.sha256
+    assert text.counts["documents"] == 41
+    assert f"text:{tmp_path}: read as lines (one sentence per line): h.txt" in caplog.text
+    assert f"text:{tmp_path}: read as book (running text): novel.txt.gz" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["text", "lines", "book", "jsonl", "parquet", "pairs"])
+def test_empty_file_is_refused(tmp_path: Path, output: Path, kind: str) -> None:
+    with pytest.raises(InputError, match=r"a\.txt: the file is empty"):
+        build_corpus([f"{kind}:{write(tmp_path / 'a.txt', '')}"], output, CorpusConfig(), ONE)
+
+
 def test_utf16_export_is_read(tmp_path: Path, output: Path) -> None:
     dump = write(tmp_path / "d.xml.bz2", bz2.compress(make_export(*some_pages(3)).encode("utf-16")))
     assert build_corpus([dump], output, CorpusConfig(), ONE).counts["documents"] == 3
@@ -393,3 +452,21 @@ def test_english_dump_gives_clean_corpus(real_data: Path, output: Path) -> None:
     assert manifest.counts["documents"] >= 95
     assert manifest.counts["residue_per_million_characters"] < 20
     assert manifest.counts["scars_per_million_characters"] < 50
+
+
+def test_template_file_is_applied_and_recorded(output: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('[templates]\n"people" = "some {1} people"\n')
+    text = "In the town of Foo live {{people|12345}} today. " + "It is as it is. " * 20
+    manifest = build(output, make_page(1, text), make_page(2, article(2)), templates=str(own))
+    assert documents_of(output)[0].sentences[0] == "In the town of Foo live some 12345 people today."
+    assert manifest.inputs["templates"] == {"name": "own.toml", "sha256": file_sha256(own)}
+    assert manifest.configuration["templates"] == str(own)
+
+
+def test_bad_template_file_leaves_nothing_behind(output: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('[templates]\n"people" = "{1"\n')
+    with pytest.raises(InputError, match=r"own\.toml, line 2: .* has an open brace"):
+        build(output, make_page(1, article(1)), templates=str(own))
+    assert not output.exists()

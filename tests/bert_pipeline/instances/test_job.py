@@ -49,6 +49,28 @@ def leftovers(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
+def test_split_without_or_of_random_pairs_alone_is_a_warning(vocabulary, tmp_path, caplog):
+    config = InstancesConfig(max_seq_length=32, dupe_factor=1)
+    one_held_out = make_corpus(tmp_path / "corpus", [make_documents(20, held_out=[4])])
+    build_instances(one_held_out, vocabulary, tmp_path / "instances", config, ONE_WORKER)
+    (message,) = caplog.messages
+    assert "pairs of the held_out split has a random next sentence" in message
+    assert "--held-out-per-mille" in message
+    caplog.clear()
+    single = [
+        dataclasses.replace(document, sentences=document.sentences[:1], passage_starts=(0,))
+        for document in make_documents(20)
+    ]
+    build_instances(make_corpus(tmp_path / "single", [single]), vocabulary, tmp_path / "random", config, ONE_WORKER)
+    (message,) = caplog.messages
+    assert "pairs of the train split have a random next sentence, because each document is a single" in message
+    caplog.clear()
+    build_instances(
+        make_corpus(tmp_path / "fine", [make_documents(20)]), vocabulary, tmp_path / "balanced", config, ONE_WORKER
+    )
+    assert not caplog.messages
+
+
 @pytest.mark.slow
 def test_content_does_not_depend_on_number_of_workers(vocabulary, tmp_path):
     parts = [make_documents(25, seed=seed, held_out=[seed]) for seed in range(5)]

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_pipeline.corpus.quality import count_broken_text, count_markup
-from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages, read_site
+from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract, extract_article
 from bert_pipeline.wikipedia.repair import repair_punctuation
+from bert_pipeline.wikipedia.site import read_site
 
 CASE_FILES = sorted((Path(__file__).parents[2] / "data" / "wikitext" / "passages").glob("*.txt"))
 SITE = read_site('<mediawiki xml:lang="en"><namespace key="6" case="first-letter">File</namespace>')
@@ -48,13 +49,6 @@ def test_case_file_begins_with_a_description(path: Path) -> None:
 
 def test_carriage_returns_are_line_ends() -> None:
     assert extract("== T ==\r\nOne two.\r\n\r\nThree.\r\n* item\r\n", SITE).passages == ["One two.", "Three."]
-
-
-@pytest.mark.parametrize(
-    "link", ["[[Kategorie:X]]", "[[Категория:X|Y]]", "[[分類:X]]", "[[Fichier:X.jpg|Y]]", "[[ملف:X.jpg]]"]
-)
-def test_local_namespaces_are_known_without_siteinfo(link: str) -> None:
-    assert extract(f"A sentence.{link} Another.", read_site("")).passages == ["A sentence. Another."]
 
 
 def test_article_that_only_leads_to_lists_has_no_passages() -> None:
@@ -98,73 +92,6 @@ Prose.<ref>x</ref><!-- c --> [[File:A.jpg|thumb]] <math>x</math> [http://x.org]
 def test_dropped_templates_are_counted_by_name_on_request() -> None:
     extraction = extract("{{Infobox X|a}} {{infobox_x}} {{nowrap|b}} stands here.", SITE, count_templates=True)
     assert extraction.templates == Counter({"infobox x": 2})
-
-
-@pytest.mark.parametrize(
-    ("text", "title", "reason"),
-    [
-        ("Prose.", "Title", ""),
-        ("Prose.", "Foo (disambiguation)", "disambiguation"),
-        ("Prose.", "Foo (Doorverwijspagina)", "disambiguation"),
-        ("文。", "題 (曖昧さ回避)", "disambiguation"),
-        ("Prose.", "Foo (song)", ""),
-        ("'''Foo''' may be:\n* a\n{{disambiguation}}", "Foo", "disambiguation"),
-        ("{{Disambig}}", "Foo", "disambiguation"),
-        ("{{hndis|name=Foo}}", "Foo", "disambiguation"),
-        ("{{Place name disambiguation}}", "Foo", "disambiguation"),
-        ("{{disambiguation cleanup|date=May 2016}}", "Foo", "disambiguation"),
-        ("{{letter-number combination disambiguation}}", "Foo", "disambiguation"),
-        ("{{DP|Ceres}} is a dwarf planet.", "Foo", ""),
-        ("__DISAMBIG__", "Foo", "disambiguation"),
-        ("{{disambiguation needed}} Prose.", "Foo", ""),
-        ("{{other uses|Foo (disambiguation)}} Prose.", "Foo", ""),
-        ("  \n", "Foo", "empty"),
-    ],
-)
-def test_drop_reason_tells_disambiguation_and_empty_pages(text: str, title: str, reason: str) -> None:
-    page = Page(title, 1, 0, 1, False, "wikitext", text)
-    assert drop_reason(page, SITE) == reason
-
-
-@pytest.mark.parametrize(
-    ("language", "template"),
-    [
-        ("de", "Begriffsklärung"),
-        ("nl", "dp"),
-        ("ru", "неоднозначность"),
-        ("bg", "пояснение"),
-        ("de-AT", "Disambig"),
-        ("fr", "Patronyme"),
-        ("fr", "Homonymie de clubs sportifs"),
-        ("ja", "人名の曖昧さ回避"),
-        ("ca", "Desambiguació"),
-        ("uk", "DisambigG"),
-        ("sr", "Вишезначна одредница"),
-        ("sk", "Rozlišovacia stránka"),
-        ("sv", "Efternamn"),
-        ("be-tarask", "Неадназначнасьць"),
-        ("cs", "Rozcestník - příjmení"),
-        ("zh-yue", "搞清楚"),
-        ("en", "Surname disambiguation"),
-    ],  # fmt: skip
-)
-def test_disambiguation_templates_of_each_language_are_known(language: str, template: str) -> None:
-    site = read_site(f'<mediawiki xml:lang="{language}">')
-    assert drop_reason(Page("T", 1, 0, 1, False, "wikitext", f"{{{{{template}}}}}"), site) == "disambiguation"
-
-
-@pytest.mark.parametrize(
-    ("language", "template"),
-    [
-        ("fr", "Voir homonymes|Foo"),
-        ("fr", "Confusion homonymie|Foo"),
-        ("de", "Begriffsklärungshinweis"),
-        ("en", "Dab needed"),
-    ],
-)
-def test_links_to_disambiguation_pages_do_not_mark_one(language: str, template: str) -> None:
-    site = read_site(f'<mediawiki xml:lang="{language}">')
-    assert drop_reason(Page("T", 1, 0, 1, False, "wikitext", f"{{{{{template}}}}} Prose."), site) == ""
 
 
 def test_redirects_other_namespaces_and_models_are_dropped() -> None:

@@ -7,8 +7,8 @@ import tracemalloc
 import pytest
 
 from benchmarks.pathological import UNITS
-from bert_pipeline.wikipedia.dump import read_site
 from bert_pipeline.wikipedia.extract import extract
+from bert_pipeline.wikipedia.site import read_site
 
 SITE = read_site("")
 

@@ -1,15 +1,24 @@
 """Inline templates of other Wikipedias render as on their wiki, which is in the address of the case."""
 
+import tomllib
+
 import pytest
 from template_cases import Case, read_cases, render_call
 
-from bert_pipeline.wikipedia.dump import read_site
 from bert_pipeline.wikipedia.extract import extract
-from bert_pipeline.wikipedia.templates.local.numbers import write_number
-from bert_pipeline.wikipedia.templates.local.templates import QUOTATIONS, follow_pattern
-from bert_pipeline.wikipedia.templates.registry import LOCAL, Arguments
+from bert_pipeline.wikipedia.site import read_site
+from bert_pipeline.wikipedia.templates import load_wiki
+from bert_pipeline.wikipedia.templates.files import DATA, GENERAL
+from bert_pipeline.wikipedia.templates.numbers import write_number
 
 CASES = read_cases("local_templates.txt")
+ENTRIES = {path.stem: tomllib.loads(path.read_text()).get("templates", {}) for path in DATA.glob("*.toml")}
+ENTRIES.pop(GENERAL)
+QUOTATIONS = {
+    language: [name for names, text in entries.items() if text == "=blockquote" for name in names.split(" | ")]
+    for language, entries in sorted(ENTRIES.items())
+    if "=blockquote" in entries.values()
+}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.language}: {case.call}")
@@ -17,14 +26,15 @@ def test_template_renders_as_on_its_wiki(case: Case) -> None:
     assert render_call(case.call, case.language) == case.text
 
 
-def test_every_language_has_cases() -> None:
-    assert set(LOCAL) == {case.language for case in CASES} | set(QUOTATIONS)
+def test_every_language_with_texts_has_cases() -> None:
+    texts = {language for language, entries in ENTRIES.items() if set(entries.values()) - {"", "=blockquote"}}
+    assert texts <= {case.language for case in CASES}
 
 
 @pytest.mark.parametrize("language", QUOTATIONS)
 def test_block_quotations_are_kept_in_every_language(language: str) -> None:
     site = read_site(f'<mediawiki xml:lang="{language}">')
-    for name in QUOTATIONS[language].split(", "):
+    for name in QUOTATIONS[language]:
         for words in ("The words are here.", "1=The words are here."):
             assert extract(f"{{{{{name.capitalize()}|{words}|2=A man}}}}\nSo it goes on.", site).passages == [
                 "The words are here.",
@@ -52,21 +62,6 @@ def test_units_have_symbols_outside_of_english_wikis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "text"),
-    [
-        (["a", "b", "c"], "a (b) – c"),
-        (["a", "", "c"], "a – c"),
-        (["a"], "a"),
-        (["x=d", "b"], "b"),
-        (["", "b", "x=d"], "d (b)"),
-        (["", "b"], None),
-    ],
-)
-def test_pattern_omits_parts_without_arguments(parts: list[str], text: str | None) -> None:
-    assert follow_pattern("{1|x}[ ({2})][ – {3}]")(Arguments("t", parts)) == text
-
-
-@pytest.mark.parametrize(
     ("number", "language", "text"),
     [
         ("1234567.5", "en", "1,234,567.5"),
@@ -80,4 +75,17 @@ def test_pattern_omits_parts_without_arguments(parts: list[str], text: str | Non
     ],
 )
 def test_numbers_have_separators_of_the_language(number: str, language: str, text: str) -> None:
-    assert write_number(number, language) == text
+    assert write_number(number, load_wiki(language)) == text
+
+
+def test_sentence_without_its_population_is_dropped_in_every_language() -> None:
+    site = read_site('<mediawiki xml:lang="de">')
+    figure = "{{Metadaten Einwohnerzahl DE-BE|Berlin}}"
+    text = (
+        f"Berlin hatte am {{{{Metadaten Einwohnerzahl DE-BE|Berlin|Datum}}}} insgesamt {figure} Einwohner. "
+        f"Die Stadt ist mit rund {{{{Formnum|{{{{#expr:{figure}/1000000 round 1}}}}}}}} Millionen Einwohnern groß. "
+        "Sie liegt an der Spree und an der Havel."
+    )
+    extraction = extract(text, site)
+    assert extraction.passages == ["Sie liegt an der Spree und an der Havel."]
+    assert extraction.dropped["sentence without its value"] == 2

@@ -8,11 +8,8 @@ import pytest
 from template_cases import DATA, read_cases, render_call
 
 from benchmarks.template_usage import called_names, read_blocks, title_of
-from bert_pipeline.wikipedia.templates import dates
-from bert_pipeline.wikipedia.templates.figures import format_value, parse_number
-from bert_pipeline.wikipedia.templates.registry import LOCAL, RENDERERS, Arguments, normalize_name
-
-ALL_RENDERERS = (RENDERERS, *LOCAL.values())
+from bert_pipeline.wikipedia.templates import Arguments, Wiki, dates, normalize_name
+from bert_pipeline.wikipedia.templates.numbers import format_value, parse_number
 
 
 def cases(name: str) -> list[object]:
@@ -90,20 +87,8 @@ def test_names_are_normalized() -> None:
     assert normalize_name("Key  Press") == "key press"
 
 
-def test_every_registered_name_is_normalized() -> None:
-    assert [name for names in ALL_RENDERERS for name in names if normalize_name(name) != name] == []
-
-
-def test_renderers_tolerate_missing_and_odd_arguments() -> None:
-    for parts in ([], [""], ["", "", ""], ["x"], ["-"], ["=", "a=b"], ["1", "2", "3", "4", "5", "6"], ["9" * 400] * 3):
-        for renderers in ALL_RENDERERS:
-            for name, render in renderers.items():
-                text = render(Arguments(name, parts, "Title"))
-                assert text is None or isinstance(text, str), name
-
-
 def test_arguments_are_numbered_and_the_last_of_a_name_is_kept() -> None:
-    arguments = Arguments("t", ["a", "k= v ", "b", "2=c", "k=w"])
+    arguments = Arguments("t", ["a", "k= v ", "b", "2=c", "k=w"], Wiki())
     assert arguments.positional() == ["a", "c"]
     assert arguments.get("k") == "w"
     assert arguments.get("missing", 1) == "a"

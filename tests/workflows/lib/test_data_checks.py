@@ -12,6 +12,7 @@ from small_corpus import write_documents
 from spoiled import flip_byte, refused, republish, write
 
 from bert_pipeline.corpus.parquet import read_documents
+from bert_pipeline.errors import UsageError
 from workflows.defs.data import _publish_sources
 from workflows.lib import data_checks
 from workflows.lib.lineage import dump_sources
@@ -49,6 +50,19 @@ def test_dump_with_changed_or_missing_local_file_is_refused(tmp_path):
     refused(data_checks.dump_readable(home, "enwiki-1"), "changed since")
     file.unlink()
     refused(data_checks.dump_readable(home, "enwiki-1"), "is gone")
+
+
+def test_sources_of_every_kind_are_published_by_file(tmp_path):
+    files = [tmp_path / folder / "train-00000.parquet" for folder in ("books", "wikipedia")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(file.parent.name)
+    home = BertHome(directory=str(tmp_path / "home"))
+    _publish_sources([f"parquet:{files[0]}", f"parquet:{tmp_path / 'wikipedia'}"], home.dump("enwiki-1"))
+    assert dump_sources(home.dump("enwiki-1")) == [f"parquet:{file}" for file in files]
+    assert data_checks.dump_readable(home, "enwiki-1").passed  # although both files have one name
+    with pytest.raises(UsageError, match="did you mean 'lines'"):
+        _publish_sources(["line:a.txt"], home.dump("enwiki-2"))
 
 
 def test_corpus_with_a_flipped_byte_is_refused(home):

@@ -1,12 +1,15 @@
 """Dagster's storage below the home: created if missing, and cleaned up after killed processes and servers."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 
 import dagster as dg
-import pytest
+from dagster._core.events import EngineEventData
 
+from workflows.defs import automation
 from workflows.defs.pretraining import TRAINING_POOL
 from workflows.lib.instance import (
     GRPC_TAG,
@@ -80,7 +83,6 @@ def started_run(instance: dg.DagsterInstance, mark: str) -> str:
     return run.run_id
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are known by /proc")
 def test_run_of_killed_process_is_failed_and_frees_its_slot(instance):
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     run_id = started_run(instance, process_mark(process.pid))
@@ -98,6 +100,36 @@ def test_run_of_a_living_process_keeps_its_slot(instance):
     run_id = started_run(instance, process_mark())
     assert end_abandoned_runs(instance) == []
     assert instance.event_log_storage.get_concurrency_run_ids() == {run_id}
+
+
+def run_of_the_ui(instance: dg.DagsterInstance, process_id: int) -> str:
+    """A run that a code server of `dagster dev` executes, which logs the process and tags the run with its socket."""
+    run_id = run_on(instance, dg.DagsterRunStatus.STARTED, host="localhost", socket="/tmp/of-the-code-server")
+    metadata = {"pid": dg.MetadataValue.text(str(process_id))}
+    run = instance.get_run_by_id(run_id)
+    instance.report_engine_event("Started process for run", run, EngineEventData(metadata))
+    return run_id
+
+
+def test_killed_run_of_the_ui_is_failed_by_the_sensor(instance):
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    killed, alive = run_of_the_ui(instance, process.pid), run_of_the_ui(instance, os.getpid())
+    without_process = run_on(instance, dg.DagsterRunStatus.STARTING, host="localhost", socket="/tmp/x")
+    context = dg.build_sensor_context(instance=instance)
+    assert str(automation.abandoned_runs(context)) == "SkipReason(skip_message='0 runs had lost their process')"
+    process.kill()
+    process.wait()
+    automation.abandoned_runs(context)
+    statuses = {run.run_id: run.status for run in instance.get_runs()}
+    assert statuses.pop(killed) == dg.DagsterRunStatus.FAILURE
+    assert statuses == {alive: dg.DagsterRunStatus.STARTED, without_process: dg.DagsterRunStatus.STARTING}
+
+
+def test_later_process_with_the_same_id_does_not_keep_a_run(instance, monkeypatch):
+    run_id = run_of_the_ui(instance, os.getpid())
+    later = time.time() + 60
+    monkeypatch.setattr("psutil.Process.create_time", lambda process: later)
+    assert end_abandoned_runs(instance) == [run_id]
 
 
 def test_run_of_another_machine_is_left_alone(instance):

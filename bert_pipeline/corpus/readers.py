@@ -1,0 +1,231 @@
+"""Readers of text, JSON-lines, pair and Parquet sources: the records of a span of a file -> documents.
+
+Each yields None for a record without text, so that it can be counted.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bert_pipeline.corpus.documents import Document, document_of_sentences, make_document, split_sentences
+from bert_pipeline.corpus.text_files import WHOLE, Span, decode, open_text, read_records, stem_of
+from bert_pipeline.errors import InputError
+from bert_pipeline.parquet_io import open_parquet
+from bert_pipeline.wikipedia.punctuation import CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS
+
+Reader = Callable[[Path, str, str, Span], Iterator[Document | None]]
+"""(path, first part of the ids, language unless a record says it, span) -> documents."""
+
+# `lines:`, one sentence per line
+
+
+def read_line_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+    """Yield the documents of google's format: one sentence per line, a blank line between documents."""
+    stem = stem_of(path)
+    with open_text(path) as stream:
+        for number, (offset, data) in enumerate(read_records(stream, path, "lines", span), start=span.first):
+            # The file gives the sentences, so they are not split again.
+            lines = map(str.strip, decode(data, offset, path).splitlines())
+            yield document_of_sentences(
+                document_id=f"{name}:{stem}-{number}",
+                title=f"{stem} {number}",
+                language=language,
+                sentences=[line for line in lines if line],
+            )
+
+
+# `book:`, running text
+
+_GUTENBERG_START = re.compile(
+    r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG EBOOK[^\n]*\n", re.MULTILINE | re.IGNORECASE
+)
+_GUTENBERG_END = re.compile(
+    r"^(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG[^\n]*", re.MULTILINE | re.IGNORECASE
+)
+_BLANK_LINES = re.compile(r"\n[ \t\r\f\v]*\n\s*")
+
+
+def read_book_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+    """Yield the document of a book, or its parts if it is longer than `MAX_DOCUMENT_BYTES`."""
+    stem = stem_of(path)
+    with open_text(path) as stream:
+        records = itertools.chain(read_records(stream, path, "book", span), [(0, b"")])
+        for number, ((offset, data), (_, following)) in enumerate(itertools.pairwise(records), start=span.first):
+            text = decode(data, offset, path).replace("\r\n", "\n").replace("\r", "\n")
+            is_end = not following and span.stop is None
+            yield make_document(
+                document_id=f"{name}:{stem}-{number}" if number else f"{name}:{stem}",
+                title=f"{stem} {number}" if number else stem,
+                language=language,
+                passages=read_book(text, is_start=number == 0, is_end=is_end),
+            )
+
+
+def read_book(text: str, *, is_start: bool = True, is_end: bool = True) -> list[str]:
+    """Return the paragraphs of running text, separated by blank lines; single line ends are joined.
+
+    Project Gutenberg's header and license are removed from the text that holds the book's start and end.
+    """
+    start = _GUTENBERG_START.search(text) if is_start else None
+    if start:
+        text = text[start.end() :]
+    if is_end and (start or not is_start) and (end := _GUTENBERG_END.search(text)):
+        text = text[: end.start()]
+    paragraphs = (" ".join(paragraph.split()) for paragraph in _BLANK_LINES.split(text))
+    return [paragraph for paragraph in paragraphs if paragraph]
+
+
+# `text:`, either of the two
+
+_HEAD_BYTES = 1 << 20
+_SAMPLED_LINES = 400
+_CLOSERS = "".join(CLOSERS | QUOTATION_MARKS) + "_*"
+
+
+def detect_format(path: Path, language: str) -> Literal["lines", "book"]:
+    """Decide from the first megabyte whether a file holds a sentence per line or running text.
+
+    It depends on where its sentences end: at the ends of lines, or inside of them. InputError if that does not decide.
+    """
+    with open_text(path) as stream:
+        head = stream.read(_HEAD_BYTES)
+    text = head.decode("utf-8-sig", errors="replace")
+    if _GUTENBERG_START.search(text):
+        return "book"
+    lines = [line for line in map(str.strip, text.splitlines()) if line]
+    if len(head) == _HEAD_BYTES and len(lines) > 1:
+        lines.pop()  # it is cut off
+    if not lines:
+        return "lines"
+    lines = lines[:: -(-len(lines) // _SAMPLED_LINES)]
+
+    # A sentence may also end between the sentences of one line.
+    bare = [line.rstrip(_CLOSERS) for line in lines]
+    is_ended = [line[-1:] in SENTENCE_ENDS for line in bare]
+    num_ended = sum(is_ended) / len(lines)
+    num_inside = sum(len(split_sentences(line, language)) - 1 for line in lines) / len(lines)
+    at_line_ends = num_ended / (num_ended + num_inside) if num_ended + num_inside >= 0.1 else None
+    # Hard line ends: a line continues the one before, in lower case where a script has it.
+    num_continued = sum(not ended and line[0].islower() for ended, line in zip(is_ended, lines[1:])) / len(lines)
+    if at_line_ends is not None:
+        if at_line_ends < 0.65 or num_ended < 0.6 and num_continued >= 0.3:
+            return "book"
+        if at_line_ends >= 0.8 and num_ended >= 0.6:
+            return "lines"
+    raise InputError(
+        f"{path}: cannot tell a sentence per line from running text: {num_ended:.0%} of its lines end a sentence, and "
+        f"{num_inside:.2f} sentences per line end before the line does; name it lines: or book: instead of text:"
+    )
+
+
+# `jsonl:` and `pairs:`
+
+
+def read_json_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+    """Yield the documents of JSON lines: "text", and optionally "id", "title" and "language"."""
+    stem = stem_of(path)
+    with open_text(path) as stream:
+        for number, (offset, line) in enumerate(read_records(stream, path, "jsonl", span), start=span.first + 1):
+            if text := decode(line, offset, path).strip():
+                record = _json_record(text, f"{path}:{number}")
+                yield _record_document(record, f"{name}:{stem}-{number}", name, language)
+
+
+def _json_record(line: str, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise InputError(f'{where}: not JSON ({error}); expected one object a line with a "text"') from None
+    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
+        found = f"keys {', '.join(map(str, record))}" if isinstance(record, dict) else type(record).__name__
+        raise InputError(f'{where}: found {found}, expected an object with a string "text"')
+    # An escape for half of a character is valid JSON, but no text.
+    if "\\ud" in line.lower():
+        try:
+            json.dumps(record, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = error.object[error.start : error.end].encode("unicode_escape").decode()
+            raise InputError(f"{where}: found {half}, half of a surrogate pair; remove or repair it") from None
+    return record
+
+
+def _record_document(record: Mapping[str, Any], default_id: str, name: str, language: str) -> Document | None:
+    """Return the document of a record: paragraphs are separated by blank lines."""
+    # The position identifies a record without an id; an id of 0 is an id.
+    identifier, title = record.get("id"), record.get("title")
+    return make_document(
+        document_id=default_id if identifier is None else f"{name}:{identifier}",
+        title="" if title is None else str(title),
+        language=str(record.get("language") or language),
+        passages=_BLANK_LINES.split(record["text"] or ""),
+    )
+
+
+def read_pair_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+    """Yield the documents of pairs: two sentences per line, separated by a tab."""
+    stem = stem_of(path)
+    with open_text(path) as stream:
+        for number, (offset, line) in enumerate(read_records(stream, path, "pairs", span), start=span.first + 1):
+            fields = [field.strip() for field in decode(line, offset, path).rstrip("\r\n").split("\t")]
+            if fields == [""]:
+                continue
+            if len(fields) != 2 or not all(fields):
+                raise InputError(f"{path}:{number}: {len(fields)} columns, expected 2 sentences separated by a tab")
+            # One passage of two sentences, so that B follows A in the text.
+            yield document_of_sentences(
+                document_id=f"{name}:{stem}-{number}", title=f"{stem} {number}", language=language, sentences=fields
+            )
+
+
+# `parquet:`
+
+_TEXT_SCHEMA = pa.schema([("text", pa.string())])
+_OPTIONAL_COLUMNS = ("id", "title", "language")
+_ROWS_AT_ONCE = 16
+"""Rows may be books."""
+
+
+def _open_table(path: Path | str) -> pq.ParquetFile:
+    # With a buffer, a row group is read by the page: some files are one row group.
+    return open_parquet(path, _TEXT_SCHEMA, "a Parquet file of documents", buffer_size=1 << 20)
+
+
+def plan_row_groups(path: Path | str, unit_bytes: int) -> Iterator[Span]:
+    """Group the row groups of a Parquet file into spans of `unit_bytes` of text or more. InputError if it has none."""
+    with _open_table(path) as file:
+        column = next(i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path == "text")
+        start = first = size = rows = 0
+        for index in range(file.num_row_groups):
+            group = file.metadata.row_group(index)
+            if size >= unit_bytes:
+                yield Span(start, index, first)
+                start, first, size = index, rows, 0
+            size += group.column(column).total_uncompressed_size
+            rows += group.num_rows
+        yield Span(start, file.num_row_groups, first)
+
+
+def read_parquet_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+    """Yield the documents of a Parquet file: "text", and optionally "id", "title" and "language"."""
+    stem = stem_of(path)
+    number = span.first
+    with _open_table(path) as file:
+        columns = ["text", *(name for name in _OPTIONAL_COLUMNS if name in file.schema_arrow.names)]
+        for index in range(span.start, file.num_row_groups if span.stop is None else span.stop):
+            try:
+                for batch in file.iter_batches(_ROWS_AT_ONCE, [index], columns, use_threads=False):
+                    for record in batch.to_pylist():
+                        number += 1
+                        yield _record_document(record, f"{name}:{stem}-{number}", name, language)
+            except UnicodeDecodeError as error:
+                raise InputError(f"{path}: row group {index}: not UTF-8 text ({error.reason}); convert it") from None
+            except (pa.ArrowException, OSError) as error:
+                raise InputError(
+                    f"{path}: row group {index} cannot be read ({' '.join(str(error).split())}); fetch the file again"
+                ) from error

@@ -1,0 +1,221 @@
+"""Text files as bytes: compression, records, and the spans of whole records that workers read.
+
+A *record* is a line of JSON lines and pairs, a document of `lines:` and a part of a `book:`. `read_records` finds them
+for the reader of a file and for the planner of its spans, so a file gives the same documents however it is cut.
+"""
+
+import bz2
+import contextlib
+import dataclasses
+import gzip
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+import pyarrow as pa
+
+from bert_pipeline.errors import InputError
+
+TextKind = Literal["lines", "book", "jsonl", "pairs"]
+Compression = Literal["", "gzip", "bz2", "xz", "zstd"]
+
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+MAX_DOCUMENT_BYTES = 16 << 20
+"""Length from which documents of `lines:` and `book:` are continued in a next one: a shard of 64 MB must hold several,
+because a random next sentence comes from another document of the shard."""
+MAX_LINE_BYTES = 256 << 20
+"""Longest line, and longest paragraph of a book: more is not text of this kind."""
+
+_MAGIC: dict[bytes, Compression] = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x50\x2a\x4d\x18": "zstd",  # the skippable frame that pzstd writes first
+}
+_OPENERS: dict[Compression, Callable[[str], Any]] = {
+    "": io.FileIO,
+    "gzip": gzip.GzipFile,
+    "bz2": bz2.BZ2File,
+    "xz": lzma.LZMAFile,
+    "zstd": lambda path: pa.CompressedInputStream(path, "zstd"),  # in Python since 3.14 only
+}
+_BUFFER_BYTES = 1 << 20
+_BOM = b"\xef\xbb\xbf"
+
+Record = tuple[int, bytes]
+"""Offset in the decompressed file, and the bytes with their line ends."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """Whole records of a file: the bytes [start, stop), in Parquet the row groups, and the number of records before."""
+
+    start: int = 0
+    stop: int | None = None
+    first: int = 0
+
+
+WHOLE = Span()
+
+
+# Reading
+
+
+def compression_of(path: Path | str) -> Compression:
+    """Return the compression of a file, which is known by its first bytes and not by its name."""
+    with open(path, "rb") as stream:
+        head = stream.read(6)
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), "")
+
+
+def stem_of(path: Path) -> str:
+    """Return the name of a file without its suffix, and without that of its compression: "a" of a.txt and a.txt.gz."""
+    name = path.name
+    if compression_of(path):
+        name = next((name.removesuffix(end) for end in COMPRESSED_SUFFIXES if name.lower().endswith(end)), name)
+    return Path(name).stem
+
+
+@contextlib.contextmanager
+def open_text(path: Path | str) -> Iterator[BinaryIO]:
+    """Open a text file, plain or compressed. InputError, also while it is read, if its compressed data are damaged."""
+    compression = compression_of(path)
+    try:
+        # One buffer for all: the line reader of some of these streams is in Python.
+        with (
+            _OPENERS[compression](str(path)) as source,
+            io.BufferedReader(source, _BUFFER_BYTES) as stream,
+        ):
+            yield cast(BinaryIO, stream)
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        if not compression:
+            raise
+        cut_off = isinstance(error, EOFError) or "Truncated" in str(error)
+        what = "are cut off" if cut_off else f"are damaged ({error})"
+        raise InputError(f"{path}: the {compression} data {what}; fetch the file again") from None
+
+
+def decode(data: bytes, offset: int, path: Path | str) -> str:
+    """Decode UTF-8 found at `offset`. InputError with the byte that is none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        where = " of the decompressed text" if compression_of(path) else ""
+        raise InputError(
+            f"{path}: not UTF-8 text ({error.reason} at byte {offset + error.start:,}{where}); convert it"
+        ) from None
+
+
+# Records
+
+
+def read_records(stream: BinaryIO, path: Path | str, kind: TextKind, span: Span = WHOLE) -> Iterator[Record]:
+    """Yield the records of a span; a byte-order mark is dropped. InputError if a line is longer than 256 MiB."""
+    if kind == "pairs":
+        return _lines(stream, path, span)
+    lines = _universal_lines(_lines(stream, path, span))
+    if kind == "jsonl":
+        return lines
+    return _documents(lines) if kind == "lines" else _parts(lines, path)
+
+
+def _lines(stream: BinaryIO, path: Path | str, span: Span) -> Iterator[Record]:
+    """Yield the lines that end with a line feed."""
+    offset = span.start
+    if offset:
+        stream.seek(offset)
+    limit = MAX_LINE_BYTES
+    while True:
+        if span.stop is not None:
+            limit = min(MAX_LINE_BYTES, span.stop - offset)
+        if not (line := stream.readline(limit)):
+            return
+        if len(line) == MAX_LINE_BYTES:
+            raise InputError(f"{path}: the line at byte {offset:,} is longer than 256 MiB; is this a text file?")
+        if offset == 0 and line.startswith(_BOM):
+            yield len(_BOM), line[len(_BOM) :]
+        else:
+            yield offset, line
+        offset += len(line)
+
+
+def _universal_lines(lines: Iterable[Record]) -> Iterator[Record]:
+    """Split lines at carriage returns too, alone or before a line feed."""
+    for offset, line in lines:
+        if b"\r" in line:
+            for part in line.splitlines(keepends=True):
+                yield offset, part
+                offset += len(part)
+        else:
+            yield offset, line
+
+
+def _documents(lines: Iterable[Record]) -> Iterator[Record]:
+    """Join lines to documents of google's format.
+
+    A blank line ends a document, and so does a line end `MAX_DOCUMENT_BYTES` or more after its start.
+    """
+    start = 0
+    kept: list[bytes] = []
+    for offset, line in lines:
+        # Most lines are known by their first byte not to be blank; this loop reads the file once more for the planner.
+        is_blank = not line[:1].isalnum() and _is_blank(line)
+        if kept and (is_blank or offset - start >= MAX_DOCUMENT_BYTES):
+            yield start, b"".join(kept)
+            kept = []
+        if not is_blank:
+            if not kept:
+                start = offset
+            kept.append(line)
+    if kept:
+        yield start, b"".join(kept)
+
+
+def _parts(lines: Iterable[Record], path: Path | str) -> Iterator[Record]:
+    """Join lines to parts of a book: a part ends at the first blank line `MAX_DOCUMENT_BYTES` or more after its start.
+
+    InputError if there is none for 256 MiB.
+    """
+    start = 0
+    kept: list[bytes] = []
+    for offset, line in lines:
+        if kept and offset - start >= MAX_DOCUMENT_BYTES and _is_blank(kept[-1]) and not _is_blank(line):
+            yield start, b"".join(kept)
+            kept = []
+        if not kept:
+            start = offset
+        kept.append(line)
+        if offset - start > MAX_LINE_BYTES:
+            raise InputError(
+                f"{path}: no blank line in the 256 MiB from byte {start:,} on, expected paragraphs between blank "
+                "lines; if each line is a sentence, name it lines:"
+            )
+    if kept:
+        yield start, b"".join(kept)
+
+
+def _is_blank(line: bytes) -> bool:
+    """Return True if a line holds nothing but white space of any script."""
+    return not line.decode(errors="replace").strip()
+
+
+def plan_spans(path: Path | str, kind: TextKind, unit_bytes: int) -> Iterator[Span]:
+    """Cut a file into spans of whole records of `unit_bytes` or more; compressed and smaller files are one span.
+
+    The file is read once, because the number of records before a span is part of the ids of its documents.
+    """
+    if os.path.getsize(path) <= unit_bytes or compression_of(path):
+        yield WHOLE
+        return
+    start = first = 0
+    with open_text(path) as stream:
+        for number, (offset, _) in enumerate(read_records(stream, path, kind)):
+            if offset - start >= unit_bytes:
+                yield Span(start, offset, first)
+                start, first = offset, number
+    yield Span(start, None, first)

@@ -1,1 +1,0 @@
-"""Wikipedias other than the English one: their own templates, labels of languages, and numbers."""

@@ -1,0 +1,289 @@
+"""Readers of text, JSON-lines, pair and Parquet sources, and the decision between the two formats of text."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bert_pipeline.corpus.documents import Document
+from bert_pipeline.corpus.readers import (
+    detect_format,
+    plan_row_groups,
+    read_book,
+    read_book_documents,
+    read_json_documents,
+    read_line_documents,
+    read_pair_documents,
+    read_parquet_documents,
+)
+from bert_pipeline.errors import InputError
+
+SENTENCE_LINES = "The first sentence.\nThe second one!\n\n\nAnother document starts here.\nIt goes on.\n"
+BOOK = """The Project Gutenberg EBook of Something
+
+*** START OF THIS PROJECT GUTENBERG EBOOK SOMETHING ***
+
+It was a dark night and the
+rain fell without an end. Nobody
+was abroad.
+
+The second paragraph
+comes here.
+
+*** END OF THIS PROJECT GUTENBERG EBOOK SOMETHING ***
+
+Licence of many words.
+"""
+HINDI = [["यह पहला वाक्य है।", "यह दूसरा वाक्य है।"], ["क्या यह तीसरा है?", "हाँ, यह है।"]] * 20
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def sentences_of(documents: list[Document | None]) -> list[tuple[str, ...]]:
+    return [document.sentences for document in documents if document is not None]
+
+
+# Lines and books
+
+
+def test_google_format_keeps_its_sentences(tmp_path: Path) -> None:
+    documents = list(read_line_documents(write(tmp_path / "a.txt", SENTENCE_LINES), "own", "en"))
+    assert sentences_of(documents) == [
+        ("The first sentence.", "The second one!"),
+        ("Another document starts here.", "It goes on."),
+    ]
+    assert [document.document_id for document in documents if document] == ["own:a-0", "own:a-1"]
+
+
+def test_book_is_joined_parted_and_freed_of_its_licence(tmp_path: Path) -> None:
+    assert read_book(BOOK) == [
+        "It was a dark night and the rain fell without an end. Nobody was abroad.",
+        "The second paragraph comes here.",
+    ]
+    (document,) = read_book_documents(write(tmp_path / "book.txt", BOOK), "own", "en")
+    assert document is not None
+    assert document.passage_starts == (0, 2)
+    assert document.document_id == "own:book"
+
+
+def test_long_book_is_continued_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_pipeline.corpus.text_files.MAX_DOCUMENT_BYTES", 110)
+    documents = list(read_book_documents(write(tmp_path / "book.txt", BOOK), "own", "en"))
+    assert [(document.document_id, document.title) for document in documents if document] == [
+        ("own:book", "book"),
+        ("own:book-1", "book 1"),
+    ]
+    assert sentences_of(documents) == [
+        ("It was a dark night and the rain fell without an end.", "Nobody was abroad."),
+        ("The second paragraph comes here.",),
+    ]
+
+
+def test_book_without_blank_lines_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_pipeline.corpus.text_files.MAX_LINE_BYTES", 100)
+    path = write(tmp_path / "a.txt", "A sentence is here.\n" * 20)
+    with pytest.raises(InputError, match="no blank line in the 256 MiB from byte 0 on.*lines:"):
+        list(read_book_documents(path, "own", "en"))
+
+
+def test_other_encodings_raise_with_the_byte(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"A\tB\n\n" + "na\tïve".encode("latin-1"))
+    for read in (read_line_documents, read_book_documents, read_pair_documents):
+        with pytest.raises(InputError, match=r"a\.txt: not UTF-8 text \(.* at byte 8\); convert it"):
+            list(read(path, "own", "en"))
+
+
+# The decision of `text:`
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (SENTENCE_LINES, "lines"),
+        ("\n\n".join("\n".join(document) for document in HINDI), "lines"),
+        ("\n\n".join("\n".join(["これは文です。", "「次の文です。」"]) for _ in range(9)), "lines"),
+        (BOOK, "book"),
+        ("A line that goes on\nand on without an end\nuntil it stops.\n", "book"),
+        ("\n\n".join(" ".join(document) for document in HINDI), "book"),  # a paragraph per line
+        ("यह पहला वाक्य है। यह\nदूसरा वाक्य है। क्या\nयह तीसरा है? हाँ,\nयह है।\n\n" * 5, "book"),
+        ("これは文です。次の\n文です。そして\n三番目の文です。\n\n" * 5, "book"),
+        (" \n\n", "lines"),
+    ],
+    ids=["lines", "Hindi", "Japanese", "Gutenberg", "hard line ends", "Hindi paragraphs", "Hindi wrapped",
+         "Japanese wrapped", "blank"],
+)  # fmt: skip
+def test_format_of_text_is_decided_in_every_script(tmp_path: Path, text: str, expected: str) -> None:
+    for language in ("en", "hi", "ja"):  # the option is often left out
+        assert detect_format(write(tmp_path / "a.txt", text), language) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ผมชื่อเอ\nผมอยู่ที่กรุงเทพ\n\nวันนี้ฝนตก\nพรุ่งนี้ฝนไม่ตก\n" * 9,
+        "A title\nA second title\nA sentence is here.\n" * 9,
+    ],
+    ids=["Thai without marks", "titles"],
+)
+def test_undecided_format_is_refused_with_a_remedy(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError, match="cannot tell .* name it lines: or book: instead of text:"):
+        detect_format(write(tmp_path / "a.txt", text), "en")
+
+
+# JSON lines and pairs
+
+
+def test_json_lines_give_documents_with_their_own_ids(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.jsonl",
+        '{"text": "One. Two.\\n\\nThree.", "id": 7, "title": "T", "language": "de"}\n'
+        '\n{"text": "Four.", "title": null}\n',
+    )
+    first, second = read_json_documents(path, "own", "en")
+    assert first is not None
+    assert second is not None
+    assert (first.document_id, first.title, first.language, first.passage_starts) == ("own:7", "T", "de", (0, 2))
+    assert (second.document_id, second.language, second.title) == ("own:a-3", "en", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("{broken", "not JSON"),
+        ("[1]", "found list"),
+        ('{"body": "x"}', "found keys body"),
+        (r'{"text": "x \ud83d."}', r"found \\ud83d, half of a surrogate pair"),
+    ],
+)
+def test_bad_json_lines_are_refused_by_file_and_line(tmp_path: Path, line: str, found: str) -> None:
+    path = write(tmp_path / "a.jsonl", f'{{"text": "x \\ud83d\\ude00."}}\n{line}\n')
+    with pytest.raises(InputError, match=rf"a\.jsonl:2: .*{found}"):
+        list(read_json_documents(path, "own", "en"))
+
+
+def test_pairs_are_documents_of_two_sentences(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.tsv", 'Hello there.\tHow are you?\n\nOne "quoted.\tTwo.\n')
+    documents = list(read_pair_documents(path, "own", "en"))
+    assert sentences_of(documents) == [("Hello there.", "How are you?"), ('One "quoted.', "Two.")]
+
+
+def test_pair_with_wrong_columns_raises_with_file_and_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.tsv", "a\tb\nonly one\n")
+    with pytest.raises(InputError, match=r"p\.tsv:2: 1 columns, expected 2"):
+        list(read_pair_documents(path, "own", "en"))
+
+
+# Parquet
+
+ROWS = [
+    {"id": str(number), "url": "u", "title": f"T{number}", "text": f"One is {number}. Two is too.\n\nThree."}
+    for number in range(10, 30)
+]
+
+
+def write_table(path: Path, rows: list[dict[str, object]], **options: int) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows), path, **options)
+    return path
+
+
+def test_parquet_of_the_hub_gives_id_title_and_paragraphs(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "train-00000-of-00041.parquet", ROWS, row_group_size=3)
+    documents = [document for document in read_parquet_documents(path, "enwiki", "en") if document]
+    assert documents[2] == Document(
+        document_id="enwiki:12",
+        title="T12",
+        language="en",
+        sentences=("One is 12.", "Two is too.", "Three."),
+        passage_starts=(0, 2),
+        split="train",
+    )
+    assert len(documents) == 20
+
+
+def test_parquet_of_text_alone_is_numbered_by_row_however_it_is_cut(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "a.parquet", [{"text": row["text"]} for row in ROWS], row_group_size=3)
+    whole = list(read_parquet_documents(path, "own", "en"))
+    assert [document.document_id for document in whole if document] == [f"own:a-{row}" for row in range(1, 21)]
+    for unit_bytes in (1, 200, 10_000):
+        spans = list(plan_row_groups(path, unit_bytes))
+        assert [document for span in spans for document in read_parquet_documents(path, "own", "en", span)] == whole
+    assert len(list(plan_row_groups(path, 1))) == 7
+    assert len(spans) == 1
+
+
+def test_parquet_takes_other_types_of_text_and_languages_of_rows(tmp_path: Path) -> None:
+    columns = {
+        "text": pa.array(["Eins. Zwei.", None, "", "Three."], pa.large_string()),
+        "id": pa.array([1, 2, 3, None], pa.int64()),
+        "language": pa.array(["de", "de", "de", None]).dictionary_encode(),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    documents = list(read_parquet_documents(tmp_path / "a.parquet", "own", "en"))
+    assert [document and (document.document_id, document.language, document.title) for document in documents] == [
+        ("own:1", "de", ""), None, None, ("own:a-4", "en", "")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"body": ["x"], "id": [1]}, "found columns body, id, expected 'text' too"),
+        ({"text": [1]}, "column 'text' holds int64, expected string"),
+    ],
+)
+def test_parquet_of_other_columns_is_refused(tmp_path: Path, columns: dict[str, list[object]], message: str) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=f"a.parquet: not a Parquet file of documents: {message}"):
+        list(plan_row_groups(tmp_path / "a.parquet", 1))
+
+
+def test_damaged_parquet_is_refused_by_row_group(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "a.parquet", ROWS, row_group_size=10)
+    data = bytearray(path.read_bytes())
+    offset = pq.ParquetFile(path).metadata.row_group(1).column(3).data_page_offset
+    data[offset : offset + 60] = bytes(60)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"a\.parquet: row group 1 cannot be read .*fetch the file again"):
+        list(read_parquet_documents(path, "own", "en"))
+    path.write_bytes(data[:-20])
+    with pytest.raises(InputError, match=r"a\.parquet: not a Parquet file of documents"):
+        list(read_parquet_documents(path, "own", "en"))
+
+
+def test_text_of_parquet_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    text = pa.array(["fine", "naïve".encode("latin-1")], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": text}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="row group 0: not UTF-8 text"):
+        list(read_parquet_documents(tmp_path / "a.parquet", "own", "en"))
+
+
+# Real files
+
+
+@pytest.mark.real_data
+def test_novels_and_google_sample_are_recognized(real_data: Path) -> None:
+    formats = {path.stem: detect_format(path, "en") for path in sorted((real_data / "text").glob("*.txt"))}
+    assert formats.pop("google_bert_sample_text") == "lines"
+    assert set(formats.values()) == {"book"}
+    for name in formats:
+        assert len(list(read_book_documents(real_data / "text" / f"{name}.txt", "own", "en"))) == 1
+
+
+@pytest.mark.real_data
+def test_shared_parquet_gives_articles_and_novels(real_data: Path) -> None:
+    folder = real_data / "pretraining"
+    path = folder / "wikipedia" / "train-00000.parquet"
+    documents = read_parquet_documents(path, "enwiki", "en")
+    first = next(documents)
+    assert first is not None
+    assert (first.document_id, first.title) == ("enwiki:12", "Anarchism")
+    assert first.sentences[0].startswith("Anarchism is a political philosophy that advocates stateless societies")
+    assert first.passages[1][0].startswith("As an anti-dogmatic philosophy, anarchism draws on")
+    assert [span.first for span in plan_row_groups(path, 4 << 20)] == [0, 1000, 2000]
+    (novel, *_) = plan_row_groups(folder / "books" / "train-00000.parquet", 4 << 20)
+    assert (novel.start, novel.stop) == (0, 1)

@@ -1,0 +1,187 @@
+"""Text files as bytes: compression, and spans that give the same documents as the whole file."""
+
+import bz2
+import gzip
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_pipeline.corpus import readers, text_files
+from bert_pipeline.corpus.documents import Document
+from bert_pipeline.corpus.text_files import Span, TextKind, open_text, plan_spans, stem_of
+from bert_pipeline.errors import InputError
+
+READERS: dict[TextKind, readers.Reader] = {
+    "lines": readers.read_line_documents,
+    "book": readers.read_book_documents,
+    "jsonl": readers.read_json_documents,
+    "pairs": readers.read_pair_documents,
+}
+
+
+def zstd(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+        stream.flush()
+        stream.close()
+    return bytes(sink.getvalue())
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstd
+}  # fmt: skip
+
+
+def documents_of(path: Path, kind: TextKind, span: Span = text_files.WHOLE) -> list[Document]:
+    return [document for document in READERS[kind](path, "own", "en", span) if document]
+
+
+# Spans
+
+ENDS = st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\r\n\r\n", "\r\r", "\n \t\n", "\n\u3000\n", "\n\xa0\r\n"])
+WORDS = st.sampled_from(
+    ["A b.", "é", "漢字。", "\u3000", " ", "😀", "\u2028", "\x85", "\x0c", "\x1c", "\ufeff", "x y z"]
+)
+TEXTS = st.lists(st.tuples(WORDS, ENDS)).map(lambda pieces: "".join(map("".join, pieces)))
+RECORDS = st.lists(st.tuples(st.sampled_from(["", " ", "{}", "A b.", "漢字。 é", "😀"]), ENDS))
+
+
+def as_json(records: list[tuple[str, str]]) -> str:
+    texts = (json.dumps({"text": text}, ensure_ascii=False) if text.strip() else text for text, _ in records)
+    return "".join(text + end for text, (_, end) in zip(texts, records))
+
+
+def as_pairs(records: list[tuple[str, str]]) -> str:
+    return "".join(f"{text}\t{text}\r\n" if text.strip() else "\n" for text, _ in records)
+
+
+CONTENTS = st.one_of(
+    st.tuples(st.sampled_from(["lines", "book"]), TEXTS),
+    st.tuples(st.just("jsonl"), RECORDS.map(as_json)),
+    st.tuples(st.just("pairs"), RECORDS.map(as_pairs)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(content=CONTENTS, bom=st.booleans(), unit_bytes=st.integers(1, 20), limit=st.sampled_from([1, 7, 30, 1000]))
+def test_spans_give_the_documents_of_the_whole_file(
+    tmp_path_factory: pytest.TempPathFactory, content: tuple[TextKind, str], bom: bool, unit_bytes: int, limit: int
+) -> None:
+    kind, text = content
+    path = tmp_path_factory.getbasetemp() / "spans.txt"
+    data = (b"\xef\xbb\xbf" if bom else b"") + text.encode()
+    path.write_bytes(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_files, "MAX_DOCUMENT_BYTES", limit)
+        whole = documents_of(path, kind)
+        spans = list(plan_spans(path, kind, unit_bytes))
+        assert [document for span in spans for document in documents_of(path, kind, span)] == whole
+        # The spans are the file, without gap or overlap; and a file that cannot be cut gives the same documents.
+        assert [spans[0].start, *(span.stop for span in spans)] == [*(span.start for span in spans), None]
+        path.write_bytes(gzip.compress(data))
+        assert documents_of(path, kind) == whole
+
+
+@given(text=TEXTS)
+@settings(max_examples=200, deadline=None)
+def test_lines_are_those_of_googles_script(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    """https://github.com/google-research/bert/blob/master/create_pretraining_data.py, `create_training_instances`."""
+    path = tmp_path_factory.getbasetemp() / "lines.txt"
+    path.write_text(text, encoding="utf-8", newline="")
+    expected: list[list[str]] = [[]]
+    with open(path, encoding="utf-8-sig") as stream:
+        for line in stream:
+            if not line.strip():
+                expected.append([])
+            expected[-1] += filter(None, map(str.strip, line.splitlines()))
+    assert [list(document.sentences) for document in documents_of(path, "lines")] == [
+        sentences for sentences in expected if sentences
+    ]
+
+
+def test_units_are_cut_at_records_and_numbered(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "One."}\n\n{"text": "Two."}\n{"text": "Three."}\n')
+    assert list(plan_spans(path, "jsonl", 17)) == [Span(0, 17, 0), Span(17, 35, 1), Span(35, None, 3)]
+    assert list(plan_spans(path, "jsonl", 1000)) == [Span()]
+    assert [document.document_id for document in documents_of(path, "jsonl", Span(35, None, 3))] == ["own:a-4"]
+
+
+def test_document_without_blank_lines_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_files, "MAX_DOCUMENT_BYTES", 20)
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"Sentence {number}.\n" for number in range(5)))
+    assert [(document.document_id, document.sentences) for document in documents_of(path, "lines")] == [
+        ("own:a-0", ("Sentence 0.", "Sentence 1.")),
+        ("own:a-1", ("Sentence 2.", "Sentence 3.")),
+        ("own:a-2", ("Sentence 4.",)),
+    ]
+
+
+def test_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 100)
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "x"}\n[' + '{"text": "x"}, ' * 20 + "]\n")
+    with pytest.raises(InputError, match=r"a\.jsonl: the line at byte 14 is longer than 256 MiB"):
+        documents_of(path, "jsonl")
+
+
+# Compression
+
+CONTENT: dict[TextKind, str] = {
+    "lines": "Ein Satz.\nEin zweiter.\n\nÜber das nächste Dokument.\n",
+    "book": "Ein Satz. Noch\neiner.\n\nÜber den nächsten Absatz.\n",
+    "jsonl": '{"text": "Ein Satz."}\n{"text": "Über den nächsten."}\n',
+    "pairs": "Ein Satz.\tNoch einer.\n",
+}
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("kind", CONTENT)
+def test_compressed_files_give_the_same_documents(tmp_path: Path, kind: TextKind, suffix: str) -> None:
+    plain, packed = tmp_path / "a.txt", tmp_path / f"a.txt.{suffix}"
+    data = CONTENT[kind].encode()
+    plain.write_bytes(data)
+    packed.write_bytes(COMPRESS[suffix](data[:20]) + COMPRESS[suffix](data[20:]))  # two streams make one file
+    assert documents_of(packed, kind) == documents_of(plain, kind) != []
+    assert list(plan_spans(packed, kind, 1)) == [Span()]
+
+
+def test_compression_is_known_by_content(tmp_path: Path) -> None:
+    (tmp_path / "a.txt.gz").write_text("Plain text.\n")
+    (tmp_path / "b.txt").write_bytes(bz2.compress(b"Packed text.\n"))
+    assert [stem_of(tmp_path / name) for name in ("a.txt.gz", "b.txt")] == ["a.txt", "b"]
+    assert documents_of(tmp_path / "b.txt", "lines")[0].sentences == ("Packed text.",)
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_truncated_and_damaged_files_are_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.txt.{suffix}"
+    data = COMPRESS[suffix]("".join(f"Line {number} is here.\n" for number in range(9000)).encode())
+    path.write_bytes(data[:-12])
+    with pytest.raises(InputError, match=rf"a\.txt\.{suffix}: the \w+ data are cut off; fetch the file again"):
+        documents_of(path, "lines")
+    path.write_bytes(data[:6] + b"\xff" * 30 + data[36:])
+    with pytest.raises(InputError, match=rf"a\.txt\.{suffix}: the \w+ data are (damaged|cut off)"):
+        documents_of(path, "lines")
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_other_encodings_are_refused_by_byte_of_the_text(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.txt.{suffix}"
+    data = b"Eine Zeile ist hier.\n" * 60_000
+    path.write_bytes(COMPRESS[suffix](data + "Über".encode("latin-1") + data))
+    with pytest.raises(InputError, match="not UTF-8 text .* at byte 1,260,000 of the decompressed text"):
+        documents_of(path, "lines")
+
+
+def test_missing_file_is_not_taken_for_damaged_data(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), open_text(tmp_path / "none.gz"):
+        pass

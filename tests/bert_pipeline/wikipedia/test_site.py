@@ -1,0 +1,184 @@
+"""A wiki is known by exact names: of its namespaces, its magic words and its disambiguation templates."""
+
+from pathlib import Path
+
+import pytest
+
+from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages
+from bert_pipeline.wikipedia.extract import drop_reason, extract
+from bert_pipeline.wikipedia.site import Site, read_site
+
+ENGLISH_NAMESPACES = '<namespace key="6" case="first-letter">File</namespace>'
+
+
+def site_of(language: str) -> Site:
+    """Return a wiki whose header has a language and only English names, as dumps made by hand have."""
+    return read_site(f'<mediawiki xml:lang="{language}">{ENGLISH_NAMESPACES}')
+
+
+def reason_of(text: str, language: str = "en", title: str = "T") -> str:
+    return drop_reason(Page(title, 1, 0, 1, False, "wikitext", text), site_of(language))
+
+
+@pytest.mark.parametrize(
+    ("language", "title", "namespace"),
+    [
+        ("de", "Datei:X.jpg", 6),
+        ("de", "Bild:X.jpg", 6),
+        ("de", "File:X.jpg", 6),
+        ("de", "Medium:X.ogg", -2),
+        ("de-AT", "Kategorie:X", 14),
+        ("de", "Vorlage:X", 10),
+        ("en", "Datei:X.jpg", 0),
+        ("en", "User talk:X", 3),
+        ("ru", "Изображение:X.jpg", 6),
+        ("ja", "画像:X.jpg", 6),
+        ("ja", "カテゴリ:X", 14),
+        ("th", "ไฟล์:X.jpg", 6),
+        ("hu", "Kép:X.jpg", 6),
+        ("ar", "ملف:X.jpg", 6),
+        ("als", "Bild:X.jpg", 6),  # gsw, which falls back on de
+        ("be-x-old", "Катэгорыя:X", 14),
+        ("zh", "檔案:X.jpg", 6),  # zh-hant
+        ("no", "Kategori:X", 14),
+        ("kab", "Catégorie:X", 14),
+        ("xx", "Category:X", 14),
+    ],
+)
+def test_namespaces_in_the_language_of_a_wiki_are_known_without_its_siteinfo(
+    language: str, title: str, namespace: int
+) -> None:
+    assert site_of(language).namespace_of(title) == namespace
+
+
+def test_names_in_the_header_take_precedence() -> None:
+    site = read_site('<mediawiki xml:lang="de"><namespace key="100" case="x">Bild</namespace>')
+    assert site.namespace_of("Bild:X") == 100
+
+
+@pytest.mark.parametrize(
+    "link", ["[[Kategorie:X]]", "[[Категория:X|Y]]", "[[分類:X]]", "[[Fichier:X.jpg|Y]]", "[[ملف:X.jpg]]"]
+)
+def test_files_and_categories_of_all_languages_are_known_where_a_header_has_no_language(link: str) -> None:
+    assert extract(f"A sentence.{link} Another.", read_site("")).passages == ["A sentence. Another."]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "is_redirect"),
+    [
+        ("de", "#WEITERLEITUNG [[X]]", True),
+        ("de", "#weiterleitung: [[X]]", True),
+        ("de", "#REDIRECT[[X]]", True),
+        ("de", "#PATRZ [[X]]", False),
+        ("pl", "#PATRZ [[X]]", True),
+        ("ja", "＃転送 [[X]]", True),
+        ("az", "#İSTİQAMƏTLƏNDİRMƏ [[X]]", True),
+        ("th", "#เปลี่ยนทาง [[X]]", True),
+        ("en", "#First [[X]]", False),
+    ],
+)
+def test_redirect_words_are_those_of_the_language(language: str, text: str, is_redirect: bool) -> None:
+    assert (site_of(language).redirect.match(text) is not None) == is_redirect
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("de", "Der Text. __KEIN_INHALTSVERZEICHNIS__ __INDEXIEREN__", "Der Text."),
+        ("de", "Der Text __BEZSPISU__.", "Der Text __BEZSPISU__."),
+        ("pl", "To jest tekst. __BEZSPISU__", "To jest tekst."),
+        ("ar", "هذا نص. __لافهرس__", "هذا نص."),
+        ("hi", "यह पाठ है। __अनुक्रम_दिखाएँ__", "यह पाठ है।"),
+    ],
+)
+def test_behavior_switches_are_those_of_the_language(language: str, text: str, expected: str) -> None:
+    assert extract(text, site_of(language)).passages == [expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "reason"),
+    [
+        ("Prose.", "Title", ""),
+        ("Prose.", "Foo (disambiguation)", "disambiguation"),
+        ("Prose.", "Foo (Doorverwijspagina)", "disambiguation"),
+        ("文。", "題 (曖昧さ回避)", "disambiguation"),
+        ("Prose.", "Foo (song)", ""),
+        ("'''Foo''' may be:\n* a\n{{disambiguation}}", "Foo", "disambiguation"),
+        ("{{Disambig}}", "Foo", "disambiguation"),
+        ("{{hndis|name=Foo}}", "Foo", "disambiguation"),
+        ("{{geodis}}", "Foo", "disambiguation"),
+        ("{{disambiguation|geo}}", "Foo", "disambiguation"),
+        ("{{Airport_disambiguation}}", "Foo", "disambiguation"),
+        ("{{ Template:Disambig\n|geo}}", "Foo", "disambiguation"),
+        ("{{Infobox|a={{b}}}} {{disambig}}", "Foo", "disambiguation"),
+        ("{{Infobox|see={{disambig}}}} Prose.", "Foo", ""),
+        ("<!-- {{disambig}} --> Prose.", "Foo", ""),
+        ("<!-- not {{disambig --> Prose. {{disambig}}", "Foo", "disambiguation"),
+        ("{{Place name disambiguation}}", "Foo", "disambiguation"),
+        ("{{disambiguation cleanup|date=May 2016}}", "Foo", "disambiguation"),
+        ("{{letter-number combination disambiguation}}", "Foo", "disambiguation"),
+        ("{{DP|Ceres}} is a dwarf planet.", "Foo", ""),
+        ("__DISAMBIG__", "Foo", "disambiguation"),
+        ("{{disambiguation needed}} Prose.", "Foo", ""),
+        ("{{other uses|Foo (disambiguation)}} Prose.", "Foo", ""),
+        ("  \n", "Foo", "empty"),
+    ],
+)
+def test_drop_reason_tells_disambiguation_and_empty_pages(text: str, title: str, reason: str) -> None:
+    assert reason_of(text, title=title) == reason
+
+
+@pytest.mark.parametrize(
+    ("language", "template"),
+    [
+        ("de", "Begriffsklärung"),
+        ("nl", "dp"),
+        ("ru", "неоднозначность"),
+        ("bg", "пояснение"),
+        ("de-AT", "Disambig"),
+        ("fr", "Patronyme"),
+        ("fr", "Homonymie de clubs sportifs"),
+        ("ja", "人名の曖昧さ回避"),
+        ("ca", "Desambiguació"),
+        ("uk", "DisambigG"),
+        ("sr", "Вишезначна одредница"),
+        ("sk", "Rozlišovacia stránka"),
+        ("sv", "Efternamn"),
+        ("be-tarask", "Неадназначнасьць"),
+        ("cs", "Rozcestník - příjmení"),
+        ("zh-yue", "搞清楚"),
+        ("en", "Surname disambiguation"),
+        ("no", "Etternavn"),
+        ("als", "Begriffsklärung"),
+    ],
+)
+def test_disambiguation_templates_of_each_language_are_known(language: str, template: str) -> None:
+    assert reason_of(f"{{{{{template}}}}}", language) == "disambiguation"
+
+
+@pytest.mark.parametrize(
+    ("language", "template"),
+    [
+        ("fr", "Voir homonymes|Foo"),
+        ("fr", "Confusion homonymie|Foo"),
+        ("de", "Begriffsklärungshinweis"),
+        ("en", "Dab needed"),
+        ("ja", "要曖昧さ回避|date=2015年"),
+        ("nl", "DPL"),
+        ("nl", "dpa|x"),
+        ("pt", "Desambiguação-ver"),
+        ("de", "dp"),
+    ],
+)
+def test_links_to_disambiguation_pages_do_not_mark_one(language: str, template: str) -> None:
+    assert reason_of(f"{{{{{template}}}}} Prose.", language) == ""
+
+
+@pytest.mark.real_data
+def test_japanese_articles_with_an_inline_template_are_kept(real_data: Path) -> None:
+    dump = open_dump(real_data / "wikipedia" / "languages" / "jawiki-every-second-page.xml.bz2")
+    reasons = {page.title: drop_reason(page, dump.site) for page in read_pages(dump)}
+    assert [title for title, reason in reasons.items() if reason == "disambiguation"] == [
+        "タイ", "サンバ", "フォスター", "ゴスペル"
+    ]  # fmt: skip
+    assert reasons["日本語"] == reasons["両国国技館"] == ""

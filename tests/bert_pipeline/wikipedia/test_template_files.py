@@ -1,0 +1,117 @@
+"""Template files: patterns, lookup of names, errors with their line."""
+
+from pathlib import Path
+
+import pytest
+
+from bert_pipeline.errors import InputError
+from bert_pipeline.wikipedia.extract import extract
+from bert_pipeline.wikipedia.site import read_site
+from bert_pipeline.wikipedia.templates import Arguments, Wiki, load_wiki, normalize_name
+from bert_pipeline.wikipedia.templates.files import DATA, compile_pattern
+
+LANGUAGES = sorted(path.stem for path in DATA.glob("*.toml"))
+
+
+def call(pattern: str, *parts: str, name: str = "T") -> str | None:
+    return compile_pattern(pattern, {"era": {"a": " BC", "*": ""}})(Arguments(name, parts, Wiki()))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "parts", "text"),
+    [
+        ("{1|x}[ ({2})][ – {3}]", ["a", "b", "c"], "a (b) – c"),
+        ("{1|x}[ ({2})][ – {3}]", ["a", "", "c"], "a – c"),
+        ("{1|x}[ ({2})][ – {3}]", ["x=d", "b"], "b"),
+        ("{1|x}[ ({2})][ – {3}]", ["", "b", "x=d"], "d (b)"),
+        ("{1}[ ({2})]", ["", "b"], None),
+        ("{0} {1}", ["5"], "T 5"),
+        ("{*, }", ["a", "", "c"], "a, c"),
+        ("{*}", ["a", "b"], "ab"),
+        ("{1|'one'}-{2|x|'two'}", ["", "", "x=2"], "one-2"),
+        ("{1:number} km", ["12345.6"], "12,345.6 km"),
+        ("{1}{2:era}", ["44", "A"], "44 BC"),
+        ("{1}[{2:era}]", ["44", "x"], "44"),
+        (r"\[{1}\]", ["a"], "[a]"),
+        (" – ", [], " – "),
+        ("", ["a"], None),
+    ],
+)
+def test_pattern_is_followed(pattern: str, parts: list[str], text: str | None) -> None:
+    assert call(pattern, *parts) == text
+
+
+def test_names_with_a_table_and_prefixes(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        '[templates]\n"in {tongues}" = "{tongues}: {1}"\n"mine *" = "{0}"\n[tables.tongues]\nXX = "Xish"\n'
+    )
+    wiki = load_wiki("en", str(tmp_path / "own.toml"))
+    for name, text in (("in xx", "Xish: a"), ("Mine too", "Mine too"), ("small", "a")):
+        renderer = wiki.find(normalize_name(name))
+        assert renderer is not None
+        assert renderer(Arguments(name, ["a"], wiki)) == text
+    assert wiki.find("mineral") is None
+
+
+def test_own_file_replaces_entries_and_a_language(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        '[templates]\n"small" = "<{1}>"\n"pop" = "{1:number}"\n[formats]\nnumber = "12\'345,6"\n'
+    )
+    page = "There are {{pop|123456}} of them and {{small|few}} in {{lang|fr|mots}} here."
+    site = read_site('<mediawiki xml:lang="xx">')
+    assert extract(page, site, templates=str(tmp_path / "own.toml")).passages == [
+        "There are 123'456 of them and <few> in mots here."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "problem"),
+    [
+        ('[templates]\n\n"b" = "{1"', 3, "open brace"),
+        ('[templates]\n"a" = "x"\n"b | c" = "[{1}"', 3, "without its ']'"),
+        ('[templates]\n"b" = "{1}]"', 2, "without its partner"),
+        ('[templates]\n"b" = "=nothing"', 2, "no function or template is called 'nothing'"),
+        ('[templates]\n"b" = "{1:nothing}"', 2, "found 'nothing', expected one of"),
+        ('[templates]\n"b*" = "x"', 2, "characters before its '*'"),
+        ('[templates]\n"b" = 5', 2, "has no text"),
+        ('[formats]\nnumbers = "1"', 2, "found 'numbers'"),
+        ('wiki = ""\n[template]\n"b" = ""', 2, "found 'template', expected one of"),
+        ("[tables]\nx = 5", 2, "x is no table"),
+        ('[templates]\n"b" = }', 2, "not TOML"),
+    ],
+)
+def test_bad_file_is_refused_in_one_sentence_with_its_line(
+    tmp_path: Path, content: str, line: int, problem: str
+) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(content)
+    with pytest.raises(InputError) as caught:
+        load_wiki("en", str(path))
+    message = str(caught.value)
+    assert str(path) in message
+    assert f"line {line}" in message
+    assert problem in message
+    assert "\n" not in message
+
+
+def test_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"own\.toml: cannot be read"):
+        load_wiki("en", str(tmp_path / "own.toml"))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_entry_has_a_page_and_a_normalized_name(language: str) -> None:
+    wiki = load_wiki(language)
+    assert [name for name in wiki.renderers if normalize_name(name) != name] == []
+    assert {page.partition("/wiki/")[0] for page in wiki.pages.values()} <= {
+        f"https://{code}.wikipedia.org" for code in (language, "en")
+    }
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_entry_fails_on_missing_and_odd_arguments(language: str) -> None:
+    wiki = load_wiki(language)
+    for parts in ([], [""], ["", "", ""], ["x"], ["-"], ["=", "a=b"], ["1", "2", "3", "4", "5", "6"], ["9" * 400] * 3):
+        for name, render in (wiki.renderers | wiki.prefixes | wiki.functions).items():
+            text = render(Arguments(name, parts, wiki, "Title"))
+            assert text is None or isinstance(text, str), name
