@@ -18,7 +18,7 @@ def extract_dump(dump: Path, output: Path) -> int:
     scratch = output / "scratch"
     scratch.mkdir(parents=True)
     batches = [batch for split in plan_splits([str(dump)], config) for batch in read_batches(split, config, scratch)]
-    shards, _ = plan_shards(batches, config, scratch)
+    shards, *_ = plan_shards(batches, config, scratch)
     return sum(write_shard(shard, scratch, output).rows for shard in shards)
 
 

@@ -115,13 +115,19 @@ def _add_corpus(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--strict", action="store_true", help="fail if the dump is truncated")
     parser.add_argument(
+        "--near-duplicates",
+        choices=("keep", "drop", "drop-passages"),
+        help="keep and count near-duplicate documents; drop all but the first of each group; or drop near-duplicate "
+        "passages too (default: keep)",
+    )
+    parser.add_argument(
         "--templates", metavar="FILE", help="what templates of another wiki show, as docs/templates.md describes"
     )
     parser.set_defaults(run=_run_corpus, beam_options=[])
 
 
 def _run_corpus(arguments: argparse.Namespace) -> int:
-    names = ("language", "name", "held_out_per_mille")
+    names = ("language", "name", "held_out_per_mille", "near_duplicates")
     given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     if arguments.show is not None:
         return _show_article(arguments, given)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bert_pipeline.corpus.documents import Document, content_digest, id_hash
+from bert_pipeline.corpus.near_duplicates import SignedTexts, sign_documents, write_signed_texts
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, document_table
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, SUSPECT, count_broken_text, count_markup
 from bert_pipeline.manifest import atomic_write
@@ -58,10 +59,22 @@ def dropped_line(document_id: str, reason: str, title: str) -> str:
     return f"{document_id}\t{reason}\t{' '.join(title.split())}\n"
 
 
+def batch_stem(split: int, number: int) -> str:
+    """Return the part that the names of a batch's files share."""
+    return f"batch-{split:06d}-{number:06d}"
+
+
 def read_statistics(batch: PageBatch, directory: Path) -> np.ndarray:
     """Return the `STATISTICS` (N,) of a batch's documents, in order."""
     statistics: np.ndarray = np.load(directory / f"{batch.stem}.npy")
     return statistics
+
+
+def read_document_ids(stem: str, rows: np.ndarray, directory: Path) -> list[str]:
+    """Return the ids of the documents at `rows` (N,) of a batch."""
+    with pa.memory_map(str(directory / f"{stem}.arrow")) as stream, pa.ipc.open_file(stream) as reader:
+        ids: list[str] = reader.read_all().column("document_id").take(pa.array(rows)).to_pylist()
+    return ids
 
 
 def read_tables(stem: str, directory: Path) -> Iterator[pa.Table]:
@@ -105,8 +118,9 @@ class PageBatchWriter:
 
     def finish(self) -> PageBatch:
         """Write the batch and start the next one."""
-        stem = f"batch-{self._split:06d}-{self._number:06d}"
+        stem = batch_stem(self._split, self._number)
         statistics = np.zeros(len(self._documents), dtype=STATISTICS)
+        signed: list[SignedTexts] = []
         # Statistics are taken from the Arrow table while it is in memory.
         with (
             atomic_write(self._directory / f"{stem}.arrow") as path,
@@ -118,10 +132,12 @@ class PageBatchWriter:
                 table = document_table(self._documents[some])
                 writer.write_table(table)
                 _fill_in(statistics[some], self._documents[some], self._revisions[some], table)
+                signed.append(sign_documents(table, start))
 
         # The planning of shards reads the statistics; the dropped articles are listed at the end.
         with atomic_write(self._directory / f"{stem}.npy") as path, open(path, "wb") as stream:
             np.save(stream, statistics)
+        write_signed_texts(signed, stem, self._directory)
         with atomic_write(self._directory / f"{stem}{DROPPED_SUFFIX}") as path:
             path.write_text("".join(self._listed), encoding="utf-8")
 
@@ -151,9 +167,17 @@ def _fill_in(statistics: np.ndarray, documents: list[Document], revisions: list[
     lists = table.column("sentences").combine_chunks()
     sentences, document_of = lists.flatten(), pc.list_parent_indices(lists).to_numpy()  # (S,)
     np.add.at(statistics["characters"], document_of, pc.utf8_length(sentences).to_numpy())
+    for name, counts in count_flaws(sentences).items():
+        np.add.at(statistics[name], document_of, counts)
+
+
+def count_flaws(sentences: pa.StringArray) -> dict[str, np.ndarray]:
+    """Count leftover markup and broken text in each of S sentences: (S,) int64 by the name of the count."""
+    counts = {name: np.zeros(len(sentences), dtype=np.int64) for name in QUALITY_COUNTS}
     # RE2 finds the few sentences that may have a flaw; Python's expressions count the flaws in those.
     is_suspect = pc.match_substring_regex(sentences, SUSPECT)
-    suspects = sentences.filter(is_suspect).to_pylist()
-    for index, sentence in zip(document_of[is_suspect.to_numpy(zero_copy_only=False)], suspects):
-        statistics["residue"][index] += count_markup(sentence)
-        statistics["scars"][index] += count_broken_text(sentence)
+    suspects = zip(np.flatnonzero(is_suspect.to_numpy(zero_copy_only=False)), sentences.filter(is_suspect).to_pylist())
+    for index, sentence in suspects:
+        counts["residue"][index] = count_markup(sentence)
+        counts["scars"][index] = count_broken_text(sentence)
+    return counts

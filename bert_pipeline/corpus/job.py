@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bert_pipeline.beam import PipelineOptions, beam
 from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
@@ -25,6 +27,7 @@ from bert_pipeline.beam.progress import call_periodically
 from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.batches import PageBatch
+from bert_pipeline.corpus.near_duplicates import BandTask, find_pairs, plan_band_tasks
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.corpus.steps import (
     CorpusConfig,
@@ -138,16 +141,27 @@ def _report_pages(scratch: Path, progress: Callable[[int], None] | None) -> Iter
 
 def _run(splits: list[Split], config: CorpusConfig, output: Path, scratch: Path, options: PipelineOptions) -> None:
     read = functools.partial(_read_batches, config=config, scratch=str(scratch))
-    plan = functools.partial(_plan_shards, config=config, scratch=str(scratch))
+    bands = functools.partial(_plan_bands, scratch=str(scratch))
+    compare = functools.partial(_find_pairs, scratch=str(scratch))
     write = functools.partial(_write_shard, scratch=str(scratch), output=str(output))
     with worker_processes(options, preload=__name__), beam.Pipeline(options=options) as pipeline:
-        _ = (
+        batches = (
             pipeline
             | "Splits" >> beam.Create(splits, reshuffle=False)  # the next step reshuffles
             | "Spread splits" >> beam.Reshuffle()
             | "Read batches" >> beam.ParDo(ParallelFlatMap(read))
             | "All batches" >> beam.combiners.ToList()
-            | "Plan shards" >> beam.FlatMap(plan)
+        )
+        pairs = (
+            batches
+            | "Plan bands" >> beam.FlatMap(bands)
+            | "Spread bands" >> beam.Reshuffle()
+            | "Near texts" >> beam.ParDo(ParallelFlatMap(compare))
+        )
+        _ = (
+            batches
+            | "Plan shards"
+            >> beam.FlatMap(_plan_shards, pairs=beam.pvalue.AsList(pairs), config=config, scratch=str(scratch))
             | "Spread shards" >> beam.Reshuffle()
             | "Write shards" >> beam.ParDo(ParallelFlatMap(write))
         )
@@ -167,12 +181,27 @@ def _read_batches(split: Split, *, config: CorpusConfig, scratch: str) -> Iterat
             yield batch
 
 
-def _plan_shards(batches: list[PageBatch], *, config: CorpusConfig, scratch: str) -> list[Shard]:
+def _plan_bands(batches: list[PageBatch], *, scratch: str) -> list[BandTask]:
+    directory = Path(scratch)
+    if has_failed(directory):
+        return []
+    ordered = sorted(batches, key=lambda batch: (batch.split, batch.number))
+    return plan_band_tasks([batch.stem for batch in ordered], directory)
+
+
+def _find_pairs(task: BandTask, *, scratch: str) -> Sequence[np.ndarray]:
+    directory = Path(scratch)
+    return () if has_failed(directory) else (find_pairs(task, directory),)
+
+
+def _plan_shards(
+    batches: list[PageBatch], pairs: Sequence[np.ndarray], *, config: CorpusConfig, scratch: str
+) -> list[Shard]:
     """Plan the shards, and write the counts of all batches to `totals.json`."""
     directory = Path(scratch)
     if has_failed(directory):
         return []
-    shards, duplicates = plan_shards(batches, config, directory)
+    shards, duplicates, near_duplicates = plan_shards(batches, config, directory, pairs)
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter(duplicates)
     elements: Counter[str] = Counter()
@@ -189,6 +218,7 @@ def _plan_shards(batches: list[PageBatch], *, config: CorpusConfig, scratch: str
         "dropped": {reason: dropped[reason] for reason in sorted(dropped) if dropped[reason]},
         "dropped_elements": {kind: elements[kind] for kind in sorted(elements) if elements[kind]},
         "broken_files": len(problems),
+        "near_duplicates": near_duplicates,
     }
     _write_json(directory / _TOTALS, {"counts": totals, "problems": problems})
     return shards

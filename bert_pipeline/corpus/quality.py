@@ -126,6 +126,7 @@ def _draw(record: Mapping[str, Any], number: int, rng: random.Random) -> list[di
 def describe_corpus(counts: Mapping[str, Any]) -> str:
     """Format the counts as text: pages read, kept and dropped, quality, and the sampled passages."""
     dropped = ", ".join(f"{number:,} {reason}" for reason, number in counts["dropped"].items())
+    near = counts["near_duplicates"]
     elements = ", ".join(f"{number:,} {kind}" for kind, number in counts["dropped_elements"].items())
     lines = [
         f"pages: {counts.get('pages_read', 0):,} read, {counts['documents']:,} kept; dropped: {dropped or 'none'}",
@@ -134,6 +135,7 @@ def describe_corpus(counts: Mapping[str, Any]) -> str:
         f"dropped of the pages kept: {elements or 'nothing'}",
         f"per million characters: {counts['residue_per_million_characters']:g} pieces of leftover markup,"
         f" {counts['scars_per_million_characters']:g} broken sentences",
+        f"near duplicates: {near['documents']:,} documents, {near['passages']:,} passages of other documents",
         f"articles without text: {counts.get('articles_without_text', 0):,}, listed in dropped.tsv",
         "",
         "passages drawn at random:",

@@ -10,12 +10,14 @@ import dataclasses
 import functools
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field, PositiveInt
 
@@ -26,11 +28,15 @@ from bert_pipeline.corpus.batches import (
     STATISTICS,
     PageBatch,
     PageBatchWriter,
+    batch_stem,
+    count_flaws,
     dropped_line,
+    read_document_ids,
     read_statistics,
     read_tables,
 )
 from bert_pipeline.corpus.documents import make_document
+from bert_pipeline.corpus.near_duplicates import TextGroups, group_pairs
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.corpus.readers import (
     Reader,
@@ -46,6 +52,7 @@ from bert_pipeline.corpus.sources import SourceKind, parse_source
 from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import atomic_write, file_sha256
+from bert_pipeline.parquet_io import list_offsets
 from bert_pipeline.wikipedia.dump import Dump, ReadReport, ends_with_end_tag, is_truncated_bzip2, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 
@@ -75,6 +82,9 @@ class CorpusConfig:
     pages_per_unit: PositiveInt = 2000
     """Documents in a unit of work, in files that can only be read from the front (.gz, UTF-16);
     in other sources than dumps, at most."""
+    near_duplicates: Literal["keep", "drop", "drop-passages"] = "keep"
+    """Keep and count near-duplicate documents, drop all but the first of each group, or drop near-duplicate passages of
+    other documents as well."""
 
     def __post_init__(self) -> None:
         if not self.language or not self.language.replace("-", "").isalnum():
@@ -97,9 +107,9 @@ class Split:
     """Number of records before it in the file."""
 
 
-_CODES = ("same text", "train", "held_out", "same id")
+_CODES = ("same text", "train", "held_out", "same id", "near duplicate")
 """What becomes of a document: its split, or why it is dropped as a duplicate."""
-_SAME_TEXT, _TRAIN, _HELD_OUT, _SAME_ID = range(len(_CODES))
+_SAME_TEXT, _TRAIN, _HELD_OUT, _SAME_ID, _NEAR = range(len(_CODES))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,7 +121,11 @@ class Shard:
     splits: tuple[bytes, ...]
     """For each batch one byte per document: an index into `_CODES`."""
     counts: dict[str, int]
-    """Counts of its kept documents."""
+    """Counts of its kept documents, with the passages that are dropped."""
+    resembled: bytes = b""
+    """(M, 3) int64: for each near duplicate, in order, the document kept in its place: split, batch and row."""
+    dropped_passages: bytes = b""
+    """(M, 2) int64: rows, over all batches of the shard, and passages that are dropped; ascending."""
 
 
 def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
@@ -273,16 +287,18 @@ def _default_name(path: str) -> str:
 
 
 def plan_shards(
-    batches: Iterable[PageBatch], config: CorpusConfig, directory: Path
-) -> tuple[list[Shard], dict[str, int]]:
+    batches: Iterable[PageBatch], config: CorpusConfig, directory: Path, pairs: Sequence[np.ndarray] = ()
+) -> tuple[list[Shard], dict[str, int], dict[str, int]]:
     """Resolve duplicates and splits over all batches, and group the batches into shards.
 
-    Of documents with one id the latest revision is kept, of documents with equal sentences the first. Returns the
-    shards and the number of dropped documents by reason.
+    Of documents with one id the latest revision is kept, of documents with equal sentences the first. Documents that
+    `pairs` (M, 3) of similar texts join are in one split. Returns the shards, the number of dropped documents by
+    reason, and the number of near duplicates, dropped or not.
     """
     ordered = sorted(batches, key=lambda batch: (batch.split, batch.number))
     parts = [read_statistics(batch, directory) for batch in ordered]
     documents = np.concatenate(parts) if parts else np.zeros(0, dtype=STATISTICS)  # (N,)
+    bounds = np.cumsum([0, *map(len, parts)])
     kept = np.ones(len(documents), dtype=bool)
 
     # Same id: sorted by id and falling revision, all but the first of each id are superseded.
@@ -299,12 +315,30 @@ def plan_shards(
     kept[rest[by_digest[1:][same]]] = False
     num_same_id = int(is_same_id.sum())
     dropped = {"same id": num_same_id, "same text": int((~kept).sum()) - num_same_id}
-    # All dropped documents are first coded as "same text"; the superseded ones get their code after.
-    codes = _split_codes(documents["id"], kept, config.held_out_per_mille)  # (N,)
+
+    # Near text: all but the first of each group, where that is asked for.
+    all_stems = [batch.stem for batch in ordered]
+    is_near_pair = [some[:, 2] == 1 for some in pairs]
+    near_texts = group_pairs([some[which, :2] for some, which in zip(pairs, is_near_pair)], all_stems, directory)
+    near = find_near(near_texts, bounds, kept, documents)
+    is_near = kept & (near.first != np.arange(len(documents)))
+    found = {"documents": int(is_near.sum()), "passages": len(near.passages)}
+    drops_passages = config.near_duplicates == "drop-passages"
+    if drops_passages:
+        is_near |= near.has_no_passage
+    if config.near_duplicates != "keep":
+        kept &= ~is_near
+        dropped["near duplicate"] = int(is_near.sum())
+
+    # Documents that are similar to each other have one split, that of the first, so that none is held out in vain. All
+    # dropped documents are first coded as "same text"; the others get their code after.
+    similar = first_documents(group_pairs([some[:, :2] for some in pairs], all_stems, directory), bounds, kept)
+    codes = _split_codes(documents["id"][similar], kept, config.held_out_per_mille)  # (N,)
     codes[is_same_id] = _SAME_ID
+    if config.near_duplicates != "keep":
+        codes[is_near] = _NEAR
 
     # Consecutive batches form a shard as soon as they hold enough text; a short rest joins the last shard.
-    bounds = np.cumsum([0, *map(len, parts)])
     groups: list[list[int]] = [[]]
     size = 0
     for index, part in enumerate(parts):
@@ -316,21 +350,85 @@ def plan_shards(
     if size < config.shard_bytes and len(groups) > 1:
         groups[-2].extend(groups.pop())
 
-    # A shard's plan is small: the names of its batches, and one byte per document.
+    # A shard's plan is small: the names of its batches, one byte per document, and a few numbers per near duplicate.
+    place = np.array([(batch.split, batch.number) for batch in ordered], dtype=np.int64).reshape(-1, 2)
+    passages = near.passages[kept[near.passages[:, 0]]] if drops_passages else near.passages[:0]
     shards: list[Shard] = []
-    for group in filter(None, groups):
+    for group in groups if parts else []:
         splits = tuple(codes[bounds[index] : bounds[index + 1]].tobytes() for index in group)
         stems = tuple(ordered[index].stem for index in group)
-        rows = slice(bounds[group[0]], bounds[group[-1] + 1])
-        counts = _count(documents[rows], codes[rows])
-        shards.append(Shard(index=len(shards), stems=stems, splits=splits, counts=counts))
-    return shards, dropped
+        start, stop = bounds[group[0]], bounds[group[-1] + 1]
+        rows = slice(start, stop)
+        resembled = near.resembled[rows][codes[rows] == _NEAR]
+        batch = np.searchsorted(bounds, resembled, side="right") - 1
+        here = passages[np.searchsorted(passages[:, 0], start) : np.searchsorted(passages[:, 0], stop)]
+        shards.append(
+            Shard(
+                index=len(shards),
+                stems=stems,
+                splits=splits,
+                counts=_count(documents[rows], codes[rows]),
+                resembled=np.column_stack([place[batch], resembled - bounds[batch]]).tobytes(),
+                dropped_passages=(here - [start, 0]).tobytes(),
+            )
+        )
+    return shards, dropped, found
+
+
+@dataclasses.dataclass(frozen=True)
+class NearDocuments:
+    """What the near texts of a corpus mean for its N documents."""
+
+    first: np.ndarray
+    """(N,) int64: the first kept document of the group; the document itself where it is near to none."""
+    passages: np.ndarray
+    """(M, 2) int64: documents and passages that are near to an earlier one; ascending, without near documents."""
+    has_no_passage: np.ndarray
+    """(N,) bool: all passages of the document are among those."""
+    resembled: np.ndarray
+    """(N,) int64: `first`, or of a document without passages the document that has its first one."""
+
+
+def first_documents(texts: TextGroups, bounds: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Return the first one (N,) of the group of each of N documents, among the `kept` (N,); itself if it is in none.
+
+    `bounds` (B + 1,) are those of the B batches among the documents.
+    """
+    row = bounds[texts.batch] + texts.document  # (V,)
+    is_document = texts.passage < 0
+    everything = np.arange(len(kept))
+    # Documents that are dropped for another reason still join the others of a group.
+    group = everything.copy()
+    group[row[is_document]] = row[texts.group[is_document]]
+    first = np.full(len(kept), len(kept))
+    np.minimum.at(first, group[kept], everything[kept])
+    return np.where(kept, first[group], everything)
+
+
+def find_near(texts: TextGroups, bounds: np.ndarray, kept: np.ndarray, documents: np.ndarray) -> NearDocuments:
+    """Choose the first text of each group, among the `kept` (N,) of N documents with their statistics (N,)."""
+    first = first_documents(texts, bounds, kept)
+    stays = kept & (first == np.arange(len(kept)))
+
+    # Passages: the first one in a document that stays, near documents being counted with their passages.
+    row = bounds[texts.batch] + texts.document  # (V,)
+    index = np.arange(len(row))
+    is_passage = (texts.passage >= 0) & stays[row]
+    first_passage = np.full(len(row), len(row))
+    np.minimum.at(first_passage, texts.group[is_passage], index[is_passage])
+    is_repeated = is_passage & (first_passage[texts.group] < index)
+    passages = np.column_stack([row[is_repeated], texts.passage[is_repeated]])
+    has_no_passage = np.bincount(passages[:, 0], minlength=len(kept)) == documents["passages"]
+    resembled = first.copy()
+    lost = np.flatnonzero(is_repeated & has_no_passage[row] & (texts.passage == 0))
+    resembled[row[lost]] = row[first_passage[texts.group[lost]]]
+    return NearDocuments(first=first, passages=passages, has_no_passage=has_no_passage, resembled=resembled)
 
 
 def _split_codes(ids: np.ndarray, kept: np.ndarray, held_out_per_mille: int) -> np.ndarray:
-    """Return an index into `_CODES` for each of N documents, as uint8 (N,).
+    """Return an index into `_CODES` for each of N documents, as uint8 (N,); similar documents have the id of the first.
 
-    Each split gets at least one document if there are two or more.
+    Each split gets at least one document if there are two that are not similar.
     """
     buckets = ids % 1000
     codes = np.where(kept, np.where(buckets < held_out_per_mille, _HELD_OUT, _TRAIN), _SAME_TEXT).astype(np.uint8)
@@ -338,10 +436,11 @@ def _split_codes(ids: np.ndarray, kept: np.ndarray, held_out_per_mille: int) -> 
     rows = np.flatnonzero(kept)
     if held_out_per_mille and len(rows) >= 2:
         order = rows[np.lexsort((ids[rows], buckets[rows]))]
-        if not (codes == _HELD_OUT).any():
-            codes[order[0]] = _HELD_OUT
+        nearest, farthest = ids[order[0]], ids[order[-1]]
+        if not (codes == _HELD_OUT).any() and nearest != farthest:
+            codes[kept & (ids == nearest)] = _HELD_OUT
         elif not (codes == _TRAIN).any():
-            codes[order[-1]] = _TRAIN
+            codes[kept & (ids == farthest)] = _TRAIN
     return codes
 
 
@@ -374,22 +473,30 @@ def write_shard(shard: Shard, scratch: Path, output: Path) -> WrittenShard:
     name = f"documents-{shard.index:05d}.parquet"
     rows = 0
     duplicates: list[str] = []
+    lost: Counter[str] = Counter()
     with atomic_write(output / name) as path:
         with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd") as writer:
-            for table in _row_groups(_kept_documents(shard, scratch, duplicates)):
+            for table in _row_groups(_kept_documents(shard, scratch, duplicates, lost)):
                 writer.write_table(table)
                 rows += table.num_rows
         sha256 = file_sha256(path)
     # A list of its own, even if empty: `collect_dropped` joins those of all shards by name.
     with atomic_write(scratch / f"shard-{shard.index:06d}{DROPPED_SUFFIX}") as path:
         path.write_text("".join(duplicates), encoding="utf-8")
-    return WrittenShard(name=name, rows=rows, sha256=sha256, counts=shard.counts)
+    counts = {key: number - lost[key] for key, number in shard.counts.items()}
+    return WrittenShard(name=name, rows=rows, sha256=sha256, counts=counts)
 
 
-def _kept_documents(shard: Shard, scratch: Path, duplicates: list[str]) -> Iterator[pa.Table]:
-    """Yield the kept documents of a shard with their split; append a line per duplicate to `duplicates`."""
+def _kept_documents(shard: Shard, scratch: Path, duplicates: list[str], lost: Counter[str]) -> Iterator[pa.Table]:
+    """Yield the kept documents of a shard with their split.
+
+    Appends a line per duplicate to `duplicates`, and adds the counts of dropped passages to `lost`.
+    """
     labels = pa.array(_CODES)
     split_column = DOCUMENT_SCHEMA.get_field_index("split")
+    resembled = _resembled_ids(shard, scratch)
+    passages = np.frombuffer(shard.dropped_passages, dtype=np.int64).reshape(-1, 2)
+    first = 0  # row of the shard at which the table begins
     for stem, codes in zip(shard.stems, shard.splits):
         position = 0
         for table in read_tables(stem, scratch):
@@ -398,14 +505,69 @@ def _kept_documents(shard: Shard, scratch: Path, duplicates: list[str]) -> Itera
             position += table.num_rows
             column = labels.take(pa.array(part, type=pa.int8()))
             table = table.set_column(split_column, DOCUMENT_SCHEMA.field("split"), column)
+            cuts = np.searchsorted(passages[:, 0], [first, first + table.num_rows])
+            first += table.num_rows
+            if cuts[1] > cuts[0]:
+                some = passages[slice(*cuts)] - [first - table.num_rows, 0]
+                table = drop_passages(table, some[:, 0], some[:, 1], lost)
 
             # The code of a duplicate is the reason it is listed with.
             is_kept = np.isin(part, (_TRAIN, _HELD_OUT))
             if not is_kept.all():
-                lost = table.filter(pa.array(~is_kept)).select(["document_id", "split", "title"])
-                duplicates += [dropped_line(*row.values()) for row in lost.to_pylist()]
+                rows = table.filter(pa.array(~is_kept)).select(["document_id", "split", "title"]).to_pylist()
+                for row in rows:
+                    reason = row["split"]
+                    if reason == _CODES[_NEAR]:
+                        reason = f"{reason} of {next(resembled)}"
+                    duplicates.append(dropped_line(row["document_id"], reason, row["title"]))
                 table = table.filter(pa.array(is_kept))
             yield table.cast(DOCUMENT_SCHEMA)
+
+
+def _resembled_ids(shard: Shard, scratch: Path) -> Iterator[str]:
+    """Yield the ids of the documents that were kept in place of the shard's near duplicates."""
+    places = np.frombuffer(shard.resembled, dtype=np.int64).reshape(-1, 3)
+    batches, batch_of = np.unique(places[:, :2], axis=0, return_inverse=True)
+    ids = np.empty(len(places), dtype=object)
+    for index, (split, number) in enumerate(batches.tolist()):
+        rows = np.flatnonzero(batch_of == index)
+        ids[rows] = read_document_ids(batch_stem(split, number), places[rows, 2], scratch)
+    yield from ids.tolist()
+
+
+def drop_passages(table: pa.Table, rows: np.ndarray, passages: np.ndarray, lost: Counter[str]) -> pa.Table:
+    """Return a table without some passages (M,) of the documents in `rows` (M,); their counts are added to `lost`."""
+    lists, starts = table.column("sentences").combine_chunks(), table.column("passage_starts").combine_chunks()
+    sentences_of, passages_of = list_offsets(lists), list_offsets(starts)  # (D + 1,)
+    document = np.repeat(np.arange(table.num_rows), np.diff(passages_of))  # (P,)
+    sentences = lists.flatten()
+    first_sentence = starts.flatten().to_numpy() + sentences_of[:-1][document]
+    lengths = np.diff(first_sentence, append=len(sentences))
+    is_kept = np.ones(len(document), dtype=bool)
+    is_kept[passages_of[:-1][rows] + passages] = False
+    of_sentence = np.repeat(is_kept, lengths)  # (S,)
+
+    # Count what goes, as the batch counted it.
+    gone = sentences.filter(pa.array(~of_sentence))
+    lost.update(passages=int((~is_kept).sum()), sentences=len(gone))
+    lost["characters_out"] += pc.sum(pc.utf8_length(gone)).as_py() or 0
+    for name, counts in count_flaws(gone).items():
+        lost[name] += int(counts.sum())
+
+    # The rest keeps its order: passages start where the sentences before them end.
+    ends = np.cumsum(np.where(is_kept, lengths, 0))
+    new_sentences = np.concatenate([[0], ends])[passages_of]
+    new_passages = np.concatenate([[0], np.cumsum(is_kept)])[passages_of]
+    new_starts = (ends - lengths - new_sentences[:-1][document])[is_kept]
+    columns = {
+        "sentences": pa.ListArray.from_arrays(pa.array(new_sentences, pa.int32()), sentences.filter(of_sentence)),
+        "passage_starts": pa.ListArray.from_arrays(
+            pa.array(new_passages, pa.int32()), pa.array(new_starts, pa.int32())
+        ),
+    }
+    for name, column in columns.items():
+        table = table.set_column(DOCUMENT_SCHEMA.get_field_index(name), DOCUMENT_SCHEMA.field(name), column)
+    return table
 
 
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -21,6 +21,7 @@ from bert_pipeline.wikipedia.templates.registry import (
     Renderer,
     Wiki,
     normalize_name,
+    show_nothing,
 )
 
 DATA = Path(__file__).parent / "data"
@@ -28,7 +29,7 @@ GENERAL = "en"
 """The file that holds on every wiki."""
 
 _SIGNS = {"UNKNOWN": UNKNOWN_VALUE, "FORMULA": FORMULA, "PARAGRAPH": PARAGRAPH_BREAK, "PIPE": PIPE}
-_SECTIONS = {"wiki", "templates", "functions", "tables", "words", "formats"}
+_SECTIONS = {"wiki", "indented_prose", "templates", "functions", "tables", "words", "formats"}
 _FORMATS = {"date", "language", "number"}
 _Error = Callable[[str], Exception]
 
@@ -57,6 +58,7 @@ def load_wiki(language: str, file: str = "") -> Wiki:
 def _add_file(wiki: Wiki, path: Path, *, is_general: bool = False) -> None:
     """Add a file: its names replace those of the files before. Raise InputError with the line that is wrong."""
     file = _File(path)
+    wiki.keeps_indented_prose = file.flag("indented_prose", wiki.keeps_indented_prose)
     tables = file.tables("tables")
     wiki.tables |= tables
     words = file.tables("words")
@@ -112,6 +114,13 @@ class _File:
         lines = self.text.splitlines()
         number = next((i for i, line in enumerate(lines, 1) if line.lstrip(" [\"'").startswith(key)), 0)
         return InputError(f"{self.path}, line {number}: {problem}; docs/templates.md describes the file")
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return a setting that is true or false."""
+        value = self.content.get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, f"found {key} = {value!r}, expected true or false")
+        return value
 
     def tables(self, section: str) -> dict[str, dict[str, str]]:
         """Return the tables of a section by name; words in a text are numbered from 1, those in a list are alike."""
@@ -176,7 +185,7 @@ _Part = str | Callable[[Arguments], str]
 def compile_pattern(pattern: str, tables: Mapping[str, Mapping[str, str]], error: _Error = ValueError) -> Renderer:
     """Return the renderer of a pattern such as "{1|name}[ ({2:number})]", as docs/templates.md describes it."""
     if not pattern:
-        return _render_nothing
+        return show_nothing
     sections: list[tuple[bool, list[_Part]]] = [(False, [])]
     position = 0
     while position < len(pattern):
@@ -244,7 +253,3 @@ def _join_sections(sections: list[tuple[bool, list[_Part]]]) -> Renderer:
         return shown or None
 
     return render
-
-
-def _render_nothing(arguments: Arguments) -> None:
-    """Of a template that is known to show no text."""

@@ -1,0 +1,358 @@
+"""Near-duplicate documents and passages: MinHash signatures with banding, on arrays.
+
+A text is the set of its *shingles*, runs of five words (in scripts without spaces, characters), in lower case and
+without punctuation; they do not cross the end of a passage. The share of equal values in two signatures estimates the
+Jaccard similarity of two sets. Texts that agree on a whole band of values are candidates; candidates whose estimate
+reaches the threshold are near, and so are the texts that a chain of such pairs joins.
+
+The worker that reads a batch computes the signatures. One task per band then sorts the band's hashes over all batches,
+so that no process holds more than eight bytes for each of a part of the texts. Nothing depends on the order of the
+work.
+Sources: Broder (1997), "On the resemblance and containment of documents"; Lee et al. (2022), "Deduplicating training
+data makes language models better" (five-grams, .8, groups of joined pairs); Li and König (2010), "b-Bit minwise
+hashing" (one byte of each value is compared).
+"""
+
+import dataclasses
+import functools
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bert_pipeline.manifest import atomic_write
+from bert_pipeline.parquet_io import list_offsets, one_chunk
+from bert_pipeline.randomness import combine
+from bert_pipeline.wikipedia.punctuation import UNSPACED_LETTERS
+
+THRESHOLD = 0.8
+"""Least estimated Jaccard similarity of near texts."""
+SPLIT_THRESHOLD = 0.7
+"""The same for documents that must not be in different splits: lower, because the estimate has a deviation of .04."""
+SHINGLE_WORDS = 5
+MIN_WORDS = 20
+"""Shorter texts are near to nothing: two short passages of one kind differ in a name."""
+NUM_BANDS, VALUES_PER_BAND = 20, 6
+"""Texts of similarity s share a band with probability 1 - (1 - s^6)^20: .998 at .8, .92 at .7, .27 at .5, .01 at .3."""
+NUM_VALUES = NUM_BANDS * VALUES_PER_BAND
+
+_TEXTS = np.dtype([("document", "<i4"), ("passage", "<i4")])
+"""Row of the document in its batch, and the number of the passage in it; -1 for the whole document."""
+_DOCUMENT, _PASSAGE = 0, 1
+_NO_SHINGLE = np.uint32(0xFFFFFFFF)
+_CHUNK_CHARACTERS = 1 << 20
+_TEXTS_PER_TASK = 1 << 22
+_PAIRS_AT_A_TIME = 1 << 16
+
+_MULTIPLIERS = (combine(0, np.arange(NUM_VALUES)) >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
+_OFFSETS = (combine(1, np.arange(NUM_VALUES)) >> np.uint64(32)).astype(np.uint32)
+_CHARACTER_POWERS = np.cumprod(np.full(64, 0x9E3779B97F4A7C15, dtype=np.uint64))
+_WORD_POWERS = np.cumprod(np.full(SHINGLE_WORDS, 0xD1342543DE82EF95, dtype=np.uint64))
+_UNSPACED = re.compile(f"[{UNSPACED_LETTERS}]")
+
+
+# --- words and signatures of one batch ---
+
+
+def find_words(text: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the position (W,) and the hash (W,) uint64 of each word of a text.
+
+    A word is a run of letters, marks and digits, in lower case; a letter of a script without spaces is a word.
+    """
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)  # (C,)
+    lower, kinds = _character_tables(codes)
+    kind = kinds[codes]
+    is_letter = kind > 0
+    starts = is_letter.copy()
+    starts[1:] &= (kind[:-1] != _LETTER) | (kind[1:] != _LETTER)
+    positions = np.flatnonzero(starts)  # (W,)
+    # A polynomial of each word's characters; of longer words the last characters share a power.
+    letters = np.flatnonzero(is_letter)
+    first = np.flatnonzero(starts[letters])
+    place = np.arange(len(letters)) - np.repeat(first, np.diff(first, append=len(letters)))
+    values = lower[codes[letters]] * _CHARACTER_POWERS[np.minimum(place, len(_CHARACTER_POWERS) - 1)]
+    return positions, combine(np.add.reduceat(values, first) if len(first) else values)
+
+
+_OTHER, _LETTER, _WORD = range(3)
+"""What a character is: no part of a word, a part of one, or a word of its own."""
+
+
+def _character_tables(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return tables of the lower case and of the kind, filled in for the characters of `codes`."""
+    present = np.flatnonzero(np.bincount(codes))
+    lower = np.zeros(int(present[-1]) + 1 if len(present) else 0, dtype=np.uint64)
+    kinds = np.zeros(len(lower), dtype=np.uint8)
+    described = [_describe(code) for code in present.tolist()]
+    lower[present] = [code for code, _ in described]
+    kinds[present] = [kind for _, kind in described]
+    return lower, kinds
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _describe(code: int) -> tuple[int, int]:
+    character = chr(code)
+    if unicodedata.category(character)[0] not in "LNM":
+        return 0, _OTHER
+    lower = character.lower()
+    return ord(lower) if len(lower) == 1 else code, _WORD if _UNSPACED.match(character) else _LETTER
+
+
+def count_words(lists: pa.ListArray) -> np.ndarray:
+    """Return the number of words (N,) int64 of N documents, given their sentences."""
+    offsets = list_offsets(lists)
+    counts = np.zeros(len(lists), dtype=np.int64)
+    for _, document in _words(lists.flatten(), np.repeat(np.arange(len(lists)), np.diff(offsets))):
+        counts += np.bincount(document, minlength=len(lists))
+    return counts
+
+
+def _words(sentences: pa.StringArray, owner: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the hashes (W,) of the words of S sentences, and their owners (W,), given those of the sentences (S,)."""
+    ends = np.cumsum(pc.utf8_length(sentences).to_numpy().astype(np.int64) + 1)
+    start = 0
+    while start < len(ends):
+        # Some text at a time: a document may be a book, and each character takes thirty bytes here.
+        base = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, base + _CHUNK_CHARACTERS)))
+        positions, hashes = find_words("\n".join(sentences.slice(start, stop - start).to_pylist()))
+        sentence = start + np.searchsorted(ends[start:stop] - base, positions, side="right")
+        yield hashes, owner[sentence]
+        start = stop
+
+
+def compute_signatures(
+    sentences: pa.StringArray, passage: np.ndarray, num_passages: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the MinHash values (P, NUM_VALUES) uint32 and the number of words (P,) of passages.
+
+    `passage` (S,), ascending, is the passage of each sentence. The values of a document are the least ones of its
+    passages.
+    """
+    values = np.full((NUM_VALUES, num_passages), _NO_SHINGLE, dtype=np.uint32)
+    num_words = np.zeros(num_passages, dtype=np.int64)
+    for hashes, owner in _words(sentences, passage):
+        if not len(hashes):
+            continue
+        first = np.flatnonzero(np.diff(owner, prepend=-1))  # of each passage with words
+        lengths = np.diff(first, append=len(owner))
+        num_words[owner[first]] += lengths
+        shingles, starts = _shingles(hashes, first, lengths)
+        # Each multiplication with an odd number is a permutation of the 32-bit numbers.
+        for index in range(NUM_VALUES):
+            found = np.minimum.reduceat(shingles * _MULTIPLIERS[index] + _OFFSETS[index], starts)
+            # A long passage may have been cut into several chunks.
+            values[index, owner[first]] = np.minimum(values[index, owner[first]], found)
+    return values.T, num_words
+
+
+def _shingles(hashes: np.ndarray, first: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shingles of words (W,) uint32, and where those of each passage start.
+
+    A passage of fewer words is one shingle.
+    """
+    left = np.repeat(first + lengths, lengths) - np.arange(len(hashes))  # words up to the passage's end
+    sums = np.zeros(len(hashes), dtype=np.uint64)
+    for place, power in enumerate(_WORD_POWERS[: len(hashes)]):
+        stop = len(hashes) - place
+        sums[:stop] += np.where(left[:stop] > place, hashes[place:] * power, np.uint64(0))
+    is_start = left >= SHINGLE_WORDS
+    is_start[first] = True
+    counts = np.maximum(lengths - SHINGLE_WORDS + 1, 1)
+    return (combine(sums[is_start]) >> np.uint64(32)).astype(np.uint32), np.cumsum(counts) - counts
+
+
+@dataclasses.dataclass(frozen=True)
+class SignedTexts:
+    """The documents and passages of a batch that are long enough to be compared."""
+
+    texts: np.ndarray
+    """(U,) `_TEXTS`, by document, the document itself before its passages."""
+    bands: np.ndarray
+    """(NUM_BANDS, U) uint64: a hash of each band."""
+    low_bytes: np.ndarray
+    """(U, NUM_VALUES) uint8: the low bytes of all values."""
+
+
+def sign_documents(table: pa.Table, first_row: int = 0) -> SignedTexts:
+    """Sign the documents of a table of the corpus' schema and their passages; `first_row` is the first one's row."""
+    lists = one_chunk(table, "sentences")
+    starts = one_chunk(table, "passage_starts")
+    passages_of = list_offsets(starts)  # (D + 1,)
+    document = np.repeat(np.arange(table.num_rows), np.diff(passages_of))  # (P,)
+    passage_start = starts.flatten().to_numpy() + list_offsets(lists)[:-1][document]
+    sentences = lists.flatten()
+    passage = np.repeat(np.arange(len(document)), np.diff(passage_start, append=len(sentences)))  # (S,)
+    values, num_words = compute_signatures(sentences, passage, len(document))
+
+    # Documents and passages as one list of texts, without the short ones.
+    texts = np.zeros(table.num_rows + len(document), dtype=_TEXTS)
+    texts["document"] = first_row + np.concatenate([np.arange(table.num_rows), document])
+    texts["passage"] = np.concatenate(
+        [np.full(table.num_rows, -1), np.arange(len(document)) - passages_of[:-1][document]]
+    )
+    values = np.concatenate([np.minimum.reduceat(values, passages_of[:-1]), values])
+    num_words = np.concatenate([np.add.reduceat(num_words, passages_of[:-1]), num_words])
+    order = np.lexsort((texts["passage"], texts["document"]))
+    order = order[num_words[order] >= MIN_WORDS]
+    texts, values = texts[order], values[order]
+
+    # Documents never share a band with passages.
+    bands = np.empty((NUM_BANDS, len(texts)), dtype=np.uint64)
+    for band in range(NUM_BANDS):
+        some = values[:, band * VALUES_PER_BAND : (band + 1) * VALUES_PER_BAND]
+        bands[band] = combine((texts["passage"] < 0).astype(np.uint64), *some.T)
+    return SignedTexts(texts, bands, values.astype(np.uint8))
+
+
+_SUFFIXES = {"texts": ".texts.npy", "bands": ".bands.npy", "low_bytes": ".values.npy"}
+
+
+def write_signed_texts(parts: Sequence[SignedTexts], stem: str, directory: Path) -> None:
+    """Write the signed texts of a batch, one file for each of their arrays."""
+    for name, suffix in _SUFFIXES.items():
+        arrays = [getattr(part, name) for part in parts or [_NOTHING]]
+        with atomic_write(directory / f"{stem}{suffix}") as path, open(path, "wb") as stream:
+            np.save(stream, np.concatenate(arrays, axis=1 if name == "bands" else 0))
+
+
+_NOTHING = SignedTexts(
+    np.zeros(0, dtype=_TEXTS),
+    np.zeros((NUM_BANDS, 0), dtype=np.uint64),
+    np.zeros((0, NUM_VALUES), dtype=np.uint8),
+)
+
+
+def _open(stem: str, name: str, directory: Path) -> np.ndarray:
+    array: np.ndarray = np.load(directory / f"{stem}{_SUFFIXES[name]}", mmap_mode="r")
+    return array
+
+
+# --- pairs over all batches ---
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BandTask:
+    """Comparison of the texts whose hash of one band falls into one part of all hashes."""
+
+    band: int
+    part: int
+    num_parts: int
+    stems: tuple[str, ...]
+    """All batches, in order."""
+
+
+def plan_band_tasks(stems: Sequence[str], directory: Path) -> list[BandTask]:
+    """Plan the comparisons: one per band, or several where there are too many texts for one worker's memory."""
+    num_parts = 1 + int(_bounds(stems, directory)[-1]) // _TEXTS_PER_TASK
+    return [
+        BandTask(band=band, part=part, num_parts=num_parts, stems=tuple(stems))
+        for band in range(NUM_BANDS)
+        for part in range(num_parts)
+    ]
+
+
+def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
+    """Return pairs (M, 3) int64 of similar texts, numbered over all batches in order, the smaller number first.
+
+    The third column is 1 if they are near, and 0 if their similarity only reaches `SPLIT_THRESHOLD`. Of G texts with
+    one hash each is compared with the first and with the one before it, so there are less than 2 G.
+    """
+    bounds = _bounds(task.stems, directory)
+    hashes, numbers = [], []
+    for stem, base in zip(task.stems, bounds):
+        some = np.asarray(_open(stem, "bands", directory)[task.band])
+        here = np.flatnonzero(some % np.uint64(task.num_parts) == task.part)
+        hashes.append(some[here])
+        numbers.append(base + here)
+    hashed, number = np.concatenate(hashes), np.concatenate(numbers)
+    order = np.argsort(hashed, kind="stable")
+    hashed, number = hashed[order], number[order]
+
+    # Equal hashes are next to each other now, each run ascending in the number.
+    is_equal = np.concatenate([[False], hashed[1:] == hashed[:-1]])[: len(hashed)]
+    second = np.flatnonzero(is_equal)
+    first = np.maximum.accumulate(np.where(is_equal, 0, np.arange(len(hashed))))[second]
+    candidates = np.concatenate([np.stack([number[left], number[second]], axis=1) for left in (first, second - 1)])
+    candidates = np.unique(candidates, axis=0)
+    parts = [np.zeros((0, 3), dtype=np.int64)]
+    for start in range(0, len(candidates), _PAIRS_AT_A_TIME):
+        some = candidates[start : start + _PAIRS_AT_A_TIME]
+        similarity = estimate_similarity(some, task.stems, bounds, directory)
+        parts.append(np.column_stack([some, similarity >= THRESHOLD])[similarity >= SPLIT_THRESHOLD])
+    return np.concatenate(parts)
+
+
+def _bounds(stems: Sequence[str], directory: Path) -> np.ndarray:
+    return np.cumsum([0, *(len(_open(stem, "texts", directory)) for stem in stems)])
+
+
+def estimate_similarity(pairs: np.ndarray, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
+    """Estimate the Jaccard similarity (M,) of pairs (M, 2) of texts."""
+    numbers, places = np.unique(pairs, return_inverse=True)
+    low_bytes = _rows(numbers, "low_bytes", stems, bounds, directory)
+    left, right = places.reshape(-1, 2).T
+    agree = (low_bytes[left] == low_bytes[right]).mean(axis=1)
+    # The low bytes of different values agree by chance, too.
+    similarity: np.ndarray = (agree - 1 / 256) / (1 - 1 / 256)
+    return similarity
+
+
+def _rows(numbers: np.ndarray, name: str, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
+    """Return the rows of one array for ascending numbers of texts."""
+    cuts = np.searchsorted(numbers, bounds)
+    found = [
+        _open(stem, name, directory)[numbers[start:stop] - base]
+        for stem, base, start, stop in zip(stems, bounds, cuts, cuts[1:])
+        if stop > start
+    ]
+    return np.concatenate(found) if found else np.concatenate([getattr(_NOTHING, name)])
+
+
+@dataclasses.dataclass(frozen=True)
+class TextGroups:
+    """The V texts that are in a pair, ascending."""
+
+    batch: np.ndarray
+    """(V,) int64: index of the text's batch."""
+    document: np.ndarray
+    """(V,) int64: row of the text's document in its batch."""
+    passage: np.ndarray
+    """(V,) int64: number of the passage in its document, -1 for documents."""
+    group: np.ndarray
+    """(V,) int64: index, among the V, of the first text of the group that is joined by pairs."""
+
+
+def group_pairs(pairs: Sequence[np.ndarray], stems: Sequence[str], directory: Path) -> TextGroups:
+    """Join pairs (M, 2), as found by all tasks, to groups."""
+    all_pairs = np.unique(np.concatenate([np.zeros((0, 2), dtype=np.int64), *pairs]), axis=0)
+    numbers, places = np.unique(all_pairs, return_inverse=True)
+    bounds = _bounds(stems, directory)
+    texts = _rows(numbers, "texts", stems, bounds, directory)
+    return TextGroups(
+        batch=np.searchsorted(bounds, numbers, side="right") - 1,
+        document=texts["document"].astype(np.int64),
+        passage=texts["passage"].astype(np.int64),
+        group=join(places.reshape(-1, 2), len(numbers)),
+    )
+
+
+def join(pairs: np.ndarray, number: int) -> np.ndarray:
+    """Return the first member (N,) of the group of each of N items, given the pairs (M, 2) that join them."""
+    group = np.arange(number)
+    left, right = pairs.T
+    while True:
+        # The group of either side gets the smaller first member; then every item follows its group to the end.
+        least = np.minimum(group[left], group[right])
+        after = group.copy()
+        np.minimum.at(after, group[left], least)
+        np.minimum.at(after, group[right], least)
+        while not np.array_equal(followed := after[after], after):
+            after = followed
+        if (after == group).all():
+            return group
+        group = after

@@ -1,0 +1,290 @@
+"""Near-duplicate documents and passages: found, counted, dropped, and never on both sides of the held-out split."""
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bert_pipeline.corpus import near_duplicates
+from bert_pipeline.corpus.documents import Document
+from bert_pipeline.corpus.job import DROPPED_NAME, build_corpus
+from bert_pipeline.corpus.near_duplicates import (
+    compute_signatures,
+    count_words,
+    find_pairs,
+    group_pairs,
+    join,
+    plan_band_tasks,
+    sign_documents,
+    write_signed_texts,
+)
+from bert_pipeline.corpus.parquet import document_table, read_documents
+from bert_pipeline.corpus.quality import count_broken_text, count_markup
+from bert_pipeline.corpus.steps import CorpusConfig, _split_codes
+from bert_pipeline.manifest import Manifest
+
+Build: TypeAlias = Callable[..., Manifest]
+Texts: TypeAlias = list[list[str]]
+
+WORDS = [f"{first}{second}{third}" for first in "bdfgklm" for second in "aeiou" for third in "nrstvz"]
+JAPANESE = [chr(code) for code in range(0x4E00, 0x4E80)]
+
+
+def some_words(rng: random.Random, number: int) -> list[str]:
+    return rng.choices(WORDS, k=number)
+
+
+def edited(words: Sequence[str], rng: random.Random, share: float, alphabet: Sequence[str] = WORDS) -> list[str]:
+    """Replace a share of the words, each with probability `share`."""
+    return [rng.choice(alphabet) if rng.random() < share else word for word in words]
+
+
+def make(number: int, *passages: str) -> Document:
+    return Document(
+        document_id=f"made:{number}",
+        title="",
+        language="en",
+        sentences=passages,
+        passage_starts=tuple(range(len(passages))),
+        split="train",
+    )
+
+
+def similarity(first: Sequence[str], second: Sequence[str]) -> float:
+    """The exact Jaccard similarity of the five-grams of two lists of words."""
+    left, right = ({tuple(words[i : i + 5]) for i in range(len(words) - 4)} for words in (first, second))
+    return len(left & right) / len(left | right)
+
+
+def found_pairs(batches: Sequence[Sequence[Document]], directory: Path) -> set[tuple[int, int]]:
+    """The pairs of documents that all tasks find, by their numbers over all batches; passages are left out."""
+    stems = [f"batch-{index}" for index in range(len(batches))]
+    texts = []
+    for index, (stem, documents) in enumerate(zip(stems, batches)):
+        signed = sign_documents(document_table(list(documents)))
+        write_signed_texts([signed], stem, directory)
+        texts += [(index, *text) for text in signed.texts.tolist()]
+    pairs = np.concatenate([find_pairs(task, directory) for task in plan_band_tasks(stems, directory)])
+    starts = [0, *itertools.accumulate(map(len, batches))]
+    numbers = [starts[batch] + document if passage < 0 else -1 for batch, document, passage in texts]
+    return {(numbers[i], numbers[j]) for i, j, is_near in pairs.tolist() if is_near and numbers[i] >= 0}
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "separator"), [(WORDS, " "), (JAPANESE, "")], ids=["words", "characters without spaces"]
+)
+def test_pairs_agree_with_the_exact_similarity(alphabet: list[str], separator: str, tmp_path: Path) -> None:
+    rng = random.Random(5)
+    texts = []
+    for _ in range(400):
+        original = rng.choices(alphabet, k=rng.randint(60, 400))
+        texts.append(original)
+        texts.append(edited(original, rng, rng.choice([0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1]), alphabet))
+    documents = [make(index, separator.join(words)) for index, words in enumerate(texts)]
+    found = found_pairs([documents[:250], [], documents[250:]], tmp_path)
+
+    exact = {(2 * index, 2 * index + 1): similarity(*texts[2 * index : 2 * index + 2]) for index in range(400)}
+    assert found <= exact.keys()  # texts with nothing in common are never near
+    assert min(exact[pair] for pair in found) > 0.65
+    near = {pair for pair in exact if exact[pair] >= 0.8}
+    assert sum(exact[pair] >= 0.75 for pair in found) >= 0.97 * len(found)
+    assert len(near & found) >= 0.9 * len(near)
+    clear = {pair for pair in exact if exact[pair] >= 0.9}
+    assert len(clear) > 100
+    assert clear <= found
+
+
+def test_case_punctuation_and_spaces_make_no_difference() -> None:
+    words = some_words(random.Random(1), 50)
+    plain, other = " ".join(words), " — ".join(words).upper() + "!"
+    values, num_words = compute_signatures(pa.array([plain, other]), np.arange(2), 2)
+    assert (values[0] == values[1]).all()
+    assert num_words.tolist() == [50, 50]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("It's 3.5 km, isn't it?", 8),
+        ("東京は、日本の首都。 Tokyo 2020年", 11),
+        ("हिन्दी भाषा", 2),
+        ("ភាសាខ្មែរ", 9),
+        ("", 0),
+        (" — ", 0),
+    ],
+)
+def test_words_are_counted_in_every_script(text: str, number: int) -> None:
+    assert count_words(pa.array([[text], ["one more"]], type=pa.list_(pa.string()))).tolist() == [number, 2]
+
+
+def test_signature_of_a_document_is_the_same_in_chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(2)
+    sentences = pa.array([" ".join(some_words(rng, 30)) for _ in range(40)])
+    whole = compute_signatures(sentences, np.arange(40), 40)
+    monkeypatch.setattr(near_duplicates, "_CHUNK_CHARACTERS", 300)
+    for got, expected in zip(compute_signatures(sentences, np.arange(40), 40), whole):
+        assert (got == expected).all()
+
+
+def test_many_texts_are_compared_in_parts_with_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(3)
+    documents = [make(index, " ".join(some_words(rng, 40))) for index in range(60)]
+    batches = [documents, documents[:30]]
+    expected = found_pairs(batches, tmp_path)
+    monkeypatch.setattr(near_duplicates, "_TEXTS_PER_TASK", 20)
+    assert len(plan_band_tasks(["batch-0", "batch-1"], tmp_path)) > 5 * near_duplicates.NUM_BANDS
+    assert found_pairs(batches, tmp_path) == expected == {(index, 60 + index) for index in range(30)}
+
+
+def test_groups_do_not_depend_on_the_order_of_pairs(tmp_path: Path) -> None:
+    rng = random.Random(4)
+    pairs = np.array([sorted(rng.sample(range(200), 2)) for _ in range(150)])
+    group = join(pairs, 200)
+    # The same, one pair after another.
+    expected = list(range(200))
+    for _ in range(200):
+        for left, right in pairs.tolist():
+            expected[left] = expected[right] = min(expected[left], expected[right])
+    assert group.tolist() == expected
+    assert join(pairs[rng.sample(range(150), 150)], 200).tolist() == expected
+
+    write_signed_texts([sign_documents(document_table([make(i, " ".join(WORDS)) for i in range(50)]))], "b", tmp_path)
+    parts = [pairs[:50] // 2, pairs[50:] // 2]
+    parts = [part[part[:, 0] < part[:, 1]] for part in parts]
+    first, second = (group_pairs(order, ["b"], tmp_path) for order in (parts, parts[::-1]))
+    assert first.group.tolist() == second.group.tolist()
+
+
+# --- corpora ---
+
+
+def long_passage(rng: random.Random, number: int = 40) -> str:
+    return f"{' '.join(some_words(rng, number)).capitalize()}."
+
+
+def reworded(passage: str) -> str:
+    return f"{passage} Yes, it is."
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    """Build a corpus from lists of passages, in two sources of JSON lines, in units of five documents."""
+
+    def build(texts: Sequence[Sequence[str]], *, workers: int = 1, **settings: Any) -> Manifest:
+        half = len(texts) // 2
+        for name, some in (("a", texts[:half]), ("b", texts[half:])):
+            lines = [json.dumps({"text": "\n\n".join(passages)}) for passages in some]
+            (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        sources = [f"jsonl:{tmp_path / name}.jsonl" for name in "ab"]
+        config = CorpusConfig(pages_per_unit=5, **{"shard_bytes": 3_000, **settings})
+        return build_corpus(sources, tmp_path / "corpus", config, ["--workers", str(workers)])
+
+    return build
+
+
+def documents_of(manifest: Manifest) -> dict[str, Document]:
+    return {
+        document.document_id: document
+        for path in manifest.file_paths("documents-")
+        for document in read_documents(path)
+    }
+
+
+@pytest.fixture
+def texts() -> list[list[str]]:
+    """Forty documents: b-11 to b-15 resemble a-1 to a-5, b-16 has a passage of a-6, b-17 two passages and no other."""
+    rng = random.Random(6)
+    texts = [[long_passage(rng) for _ in range(rng.randint(2, 4))] for _ in range(40)]
+    for index in range(5):
+        texts[30 + index] = [*texts[index][:-1], reworded(texts[index][-1])]
+    texts[35][1] = texts[5][0]
+    texts[36] = [texts[6][0], texts[7][1]]
+    return texts
+
+
+def test_near_documents_are_kept_and_counted_by_default(build: Build, texts: Texts) -> None:
+    manifest = build(texts)
+    assert manifest.counts["documents"] == 40
+    assert manifest.counts["dropped"] == {}
+    assert manifest.counts["near_duplicates"] == {"documents": 5, "passages": 3}
+
+
+def test_near_documents_are_dropped_and_listed_with_the_one_that_stays(build: Build, texts: Texts) -> None:
+    manifest = build(texts, near_duplicates="drop")
+    assert manifest.counts["dropped"] == {"near duplicate": 5}
+    assert manifest.counts["near_duplicates"] == {"documents": 5, "passages": 3}
+    lines = (manifest.path / DROPPED_NAME).read_text(encoding="utf-8").splitlines()[1:]
+    assert lines == [f"b:b-{11 + index}\tnear duplicate of a:a-{1 + index}\t" for index in range(5)]
+    documents = documents_of(manifest)
+    assert len(documents) == manifest.counts["documents"] == 35
+    assert documents["b:b-16"].sentences == tuple(texts[35])
+    assert manifest.counts["passages"] == sum(map(len, texts)) - sum(map(len, texts[30:35]))
+
+
+def test_near_passages_are_dropped_on_request(build: Build, texts: Texts) -> None:
+    texts[35][1] = f"{texts[5][0]} ( ) Then [[it]] ends."
+    manifest = build(texts, near_duplicates="drop-passages")
+    documents = documents_of(manifest)
+    assert documents["a:a-6"].sentences == tuple(texts[5])  # the first stays
+    rest = [texts[35][0], *texts[35][2:]]
+    assert documents["b:b-16"].passages == [(passage,) for passage in rest]
+    lines = (manifest.path / DROPPED_NAME).read_text(encoding="utf-8").splitlines()
+    assert lines[-1] == "b:b-17\tnear duplicate of a:a-7\t"
+    assert manifest.counts["dropped"] == {"near duplicate": 6}
+
+    # The counts are those of what was written.
+    sentences = [sentence for document in documents.values() for sentence in document.sentences]
+    assert manifest.counts["documents"] == len(documents) == 34
+    assert manifest.counts["sentences"] == len(sentences)
+    assert manifest.counts["passages"] == sum(len(document.passages) for document in documents.values())
+    assert manifest.counts["characters_out"] == sum(map(len, sentences))
+    assert manifest.counts["residue"] == sum(map(count_markup, sentences)) == 0
+    assert manifest.counts["scars"] == sum(map(count_broken_text, sentences)) == 0
+
+
+@pytest.mark.parametrize("near", ["keep", "drop", "drop-passages"])
+def test_content_does_not_depend_on_workers_and_shards(build: Build, texts: Texts, near: str) -> None:
+    one = build(texts, near_duplicates=near)
+    assert len(one.file_paths("documents-")) > 2
+    contents, documents = one.content, documents_of(one)
+    if near == "drop-passages":
+        assert build(texts, near_duplicates=near, workers=2).content == contents
+    whole = build(texts, near_duplicates=near, shard_bytes=1 << 20)
+    assert len(whole.file_paths("documents-")) == 1
+    assert documents_of(whole) == documents
+
+
+def test_held_out_documents_are_near_to_no_training_document(build: Build) -> None:
+    rng = random.Random(7)
+    originals = [some_words(rng, 120) for _ in range(60)]
+    texts = [edited(words, rng, 0.01) for words in originals for _ in range(3)]
+    rng.shuffle(texts)
+    manifest = build([[" ".join(words)] for words in texts], held_out_per_mille=400)
+    documents = documents_of(manifest)
+    held_out, train = (
+        [
+            document.sentences[0].lower().rstrip(".").split()
+            for document in documents.values()
+            if document.split == split
+        ]
+        for split in ("held_out", "train")
+    )
+    assert len(held_out) + len(train) == manifest.counts["documents"] > 120
+    assert 30 < len(held_out) < 90
+    assert max(similarity(one, other) for one in held_out for other in train) < 0.8
+
+
+def test_group_stays_together_where_a_split_would_be_empty() -> None:
+    kept = np.ones(4, dtype=bool)
+    held_out, train = 2, 1
+    ids = np.array([900, 900, 950, 950], dtype=np.uint64)
+    assert _split_codes(ids, kept, 5).tolist() == [held_out, held_out, train, train]
+    assert _split_codes(np.full(4, 900, dtype=np.uint64), kept, 5).tolist() == [train] * 4
+    assert _split_codes(np.full(4, 3, dtype=np.uint64), kept, 5).tolist() == [train] * 4
+    assert _split_codes(np.array([3, 3, 4, 4], dtype=np.uint64), kept, 5).tolist() == [held_out, held_out, train, train]
