@@ -181,9 +181,13 @@ def test_articles_have_little_residue_and_few_scars(
 ) -> None:
     dump = open_dump(real_data / "wikipedia" / name)
     text = ""
+    num_empty = 0
     for page in read_pages(dump):
         if not drop_reason(page, dump.site):
-            text += "\n".join(extract(page.text, dump.site, page.title).passages) + "\n"
+            passages = extract(page.text, dump.site, page.title).passages
+            num_empty += not passages
+            text += "\n".join(passages) + "\n"
     assert len(text) > min_characters
+    assert num_empty <= 2
     assert count_markup(text) <= max(2, len(text) * 20e-6)
     assert count_broken_text(text) <= max_scars
