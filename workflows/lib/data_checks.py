@@ -364,9 +364,10 @@ def _documents(corpus: Path) -> Iterator[Any]:
 
 
 def _instance_columns(manifest: Manifest, split: str) -> Iterator[tuple[Path, Any]]:
-    from bert_pipeline.instances.directory import open_shard, shard_paths
+    from bert_pipeline.instances.directory import open_shard, shard_paths, verify_shard
 
     for path in shard_paths(manifest, split):
+        verify_shard(manifest, path)
         with open_shard(path) as shard:
             for index in range(shard.num_row_groups):
                 yield path, shard.read_row_group(index)
