@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.harness import PeerEnvironment, describe_machine, markdown_table, program, working_directory
-from bert_pipeline.corpus.documents import split_sentences
+from bert_pipeline.wikipedia.sentences import split_sentences
 
 PEERS = ("blingfire", "pysbd")
 NEEDED = ("numpy",)

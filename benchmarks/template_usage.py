@@ -3,6 +3,9 @@
 Counts the calls in article pages, each title once over all dumps, and prints one line per template: calls, pages,
 name. Names that share a block of the template cases count together, as do the codes of `{{lang-…}}` and `{{IPA-…}}`.
 Templates that show text come first; those without a renderer follow, most used first, which shows gaps.
+
+With --share, each dump is one line instead: the calls in lines of running text, the percentages of them that show text,
+that are known to show none, and that no template file has, and the names of the last, most used first.
 """
 
 import argparse
@@ -15,12 +18,15 @@ from urllib.parse import unquote
 
 from bert_pipeline.errors import BertError
 from bert_pipeline.wikipedia.dump import open_dump, read_pages
+from bert_pipeline.wikipedia.expand import match_brackets
 from bert_pipeline.wikipedia.extract import drop_reason
-from bert_pipeline.wikipedia.templates import load_wiki, normalize_name
+from bert_pipeline.wikipedia.markup import drop_opaque_tags, drop_tables
+from bert_pipeline.wikipedia.templates import load_wiki, normalize_name, show_nothing
 
 CASES = Path(__file__).resolve().parent.parent / "tests" / "data" / "wikitext"
 CASE_FILES = ("templates.txt", "convert.txt")
 MAX_WITHOUT_RENDERER = 200
+MAX_UNKNOWN = 12
 _SILENT = re.compile(r"<!--.*?-->|<nowiki>.*?</nowiki>", re.DOTALL | re.IGNORECASE)
 _CALL = re.compile(r"(?<!\{)(?:\{\{|\{{5})([^{}|<>\[\]\n:#]++)\n?(?=\||\}\})")
 """Not `{{{argument}}}`, and no parser function, whose name a colon ends."""
@@ -81,7 +87,49 @@ def count_calls(paths: Iterable[str], blocks: Mapping[str, str]) -> tuple[Counte
 
 def is_inline(title: str) -> bool:
     """Return True if a template shows text in its sentence."""
-    return title in _FAMILIES.values() or load_wiki("en").find(title) is not None
+    return title in _FAMILIES.values() or load_wiki("en").find(title) not in (None, show_nothing)
+
+
+MIN_LETTERS = 20
+"""Least letters beside the templates of a line of running text."""
+
+
+def inline_calls(wikitext: str) -> Iterator[str]:
+    """Yield the normalized name of every template that is called in a line of running text, not those in templates."""
+    text = drop_tables(drop_opaque_tags(wikitext, Counter()), Counter())
+    spans: list[tuple[int, int]] = []
+    for start, end, width in match_brackets(text):
+        if text[start] == "{" and width == 2 and (not spans or start >= spans[-1][1]):
+            spans.append((start, end))
+    # A line ends outside of templates; what is in them is no text of it.
+    position, line, names = 0, "", list[str]()
+    for start, end in [*spans, (len(text), len(text))]:
+        *finished, rest = text[position:start].split("\n")
+        for part in finished:
+            yield from _names_of_line(line + part, names)
+            line, names = "", []
+        line += rest
+        names.append(normalize_name(re.split(r"[|\n<]|\}\}", text[start + 2 : end], maxsplit=1)[0]))
+        position = end
+    yield from _names_of_line(line, names[:-1])
+
+
+def _names_of_line(line: str, names: list[str]) -> list[str]:
+    is_running = line[:1] not in tuple("*#;:|!=") and sum(map(str.isalpha, line)) >= MIN_LETTERS
+    return names if is_running else []
+
+
+def measure_share(path: str) -> tuple[int, int, Counter[str]]:
+    """Return the calls in running text, those known to show none, and the names that no template file has."""
+    dump = open_dump(path)
+    wiki = load_wiki(dump.site.language)
+    calls: Counter[str] = Counter()
+    for page in read_pages(dump):
+        if not drop_reason(page, dump.site):
+            calls.update(inline_calls(page.text))
+    renderers = {name: wiki.find_call(name)[0] for name in calls}
+    unknown = Counter({name: count for name, count in calls.items() if renderers[name] is None})
+    return calls.total(), sum(calls[name] for name in calls if renderers[name] is show_nothing), unknown
 
 
 def rank(calls: Mapping[str, int], pages: Mapping[str, int]) -> list[tuple[int, int, str]]:
@@ -93,8 +141,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Count and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dumps", nargs="+", metavar="DUMP")
+    parser.add_argument("--share", action="store_true", help="print the share of inline calls that the files know")
     options = parser.parse_args(arguments)
     try:
+        if options.share:
+            for dump in options.dumps:
+                total, silent, unknown = measure_share(dump)
+                counts = (total - silent - unknown.total(), silent, unknown.total())
+                names = ", ".join(f"{name} {count}" for name, count in unknown.most_common(MAX_UNKNOWN))
+                shares = [f"{100 * count / max(total, 1):.1f}" for count in counts]
+                print(Path(dump).name.partition("-")[0], total, *shares, names, sep="\t")
+            return 0
         calls, pages = count_calls(options.dumps, read_blocks(CASES / name for name in CASE_FILES))
     except BertError as error:
         print(error, file=sys.stderr)

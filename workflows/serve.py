@@ -8,13 +8,20 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
+from filelock import FileLock, Timeout
+
+from bert_pipeline.errors import BertError, UsageError
 from workflows.lib.instance import end_abandoned_runs, fail_runs, open_instance, unfinished_runs_of
 from workflows.lib.resources import MLFLOW_ADDRESS_VARIABLE, BertHome
 from workflows.lib.torchrun import ending_with_parent
 
+LOG_TAIL_LINES = 30
 ROOT = Path(__file__).resolve().parent.parent
 CODE_HOST_VARIABLE = "DAGSTER_CODE_HOST"
 """Host name of the code server, as webserver and daemon know it; see deploy/workspace.yaml."""
@@ -23,7 +30,11 @@ CODE_HOST_VARIABLE = "DAGSTER_CODE_HOST"
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until interrupted; return the exit code of what was served."""
     arguments = build_parser().parse_args(argv)
-    return serve_ui(arguments) if arguments.command == "ui" else serve_code(arguments)
+    try:
+        return serve_ui(arguments) if arguments.command == "ui" else serve_code(arguments)
+    except BertError as error:
+        print(f"workflows.serve: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -57,32 +68,98 @@ def serve_ui(arguments: argparse.Namespace) -> int:
     With MLFLOW_TRACKING_URI set to a server, start Dagster's alone.
     """
     home = BertHome()
+    locks = home.path / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(locks / "ui.lock", blocking=False):
+            return _serve_ui(home, arguments)
+    except Timeout:
+        raise UsageError(f"the UI of {home.path} is running already; end it first, or set another BERT_HOME") from None
+
+
+def _serve_ui(home: BertHome, arguments: argparse.Namespace) -> int:
+    check_port(arguments.host, arguments.port, "--port")
+    if not home.is_served:
+        check_port(arguments.host, arguments.mlflow_port, "--mlflow-port")
     with open_instance(home) as instance:
         end_abandoned_runs(instance)
     home.apply_environment()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     # A shell's background job ignores SIGINT and its children inherit that: Dagster could not be stopped then.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    commands = [dagster_command(arguments)]
+    services = {"Dagster": (f"http://{arguments.host}:{arguments.port}", dagster_command(arguments))}
     if not home.is_served:
-        os.environ.setdefault(MLFLOW_ADDRESS_VARIABLE, f"http://{arguments.host}:{arguments.mlflow_port}")
+        address = f"http://{arguments.host}:{arguments.mlflow_port}"
+        os.environ.setdefault(MLFLOW_ADDRESS_VARIABLE, address)
         os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
         # Every user of the machine can read a command line, and the URI of a database may hold a password.
         os.environ["MLFLOW_BACKEND_STORE_URI"] = home.tracking_uri
-        commands.append(mlflow_command(home, arguments))
+        services["MLflow"] = (address, mlflow_command(home, arguments))
 
-    # Each in a session of its own: Ctrl-C reaches this process only, which stops them in order.
-    processes = [subprocess.Popen(command, cwd=ROOT, start_new_session=True) for command in commands]
-    print(f"Dagster: http://{arguments.host}:{arguments.port}   MLflow: {home.mlflow_address}")
-    print("Ctrl-C ends what was started here.", flush=True)
+    # Both write a line for each request and each tick, which only a failure makes worth reading.
+    log = home.path / "ui.log"
+    print(f"Starting {' and '.join(services)}; details in {log}", flush=True)
+    if home.is_served:
+        print(f"MLflow: {home.mlflow_address}", flush=True)
+    with open(log, "w", encoding="utf-8") as output:
+        # Each in a session of its own: Ctrl-C reaches this process only, which stops them in order.
+        processes = {
+            name: subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=output, stderr=subprocess.STDOUT)
+            for name, (_, command) in services.items()
+        }
+        try:
+            _supervise(processes, {name: address for name, (address, _) in services.items()}, log)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            _stop(list(processes.values()))
+    return max(0, *(process.returncode for process in processes.values()))  # a negative code is the signal sent
+
+
+def check_port(host: str, port: int, option: str) -> None:
+    """Raise UsageError, with the process that holds the port where that is known, if the port is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that was ended may be bound for a minute
+        try:
+            probe.bind((host, port))
+            return
+        except OSError as error:
+            problem = error.strerror
+    holder = ""
+    with contextlib.suppress(psutil.Error):  # of another user, or on macOS
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                holder = f", held by process {connection.pid} ({psutil.Process(connection.pid).name()})"
+    raise UsageError(f"port {port} of {host}: {problem}{holder}; free it, or give another with {option}")
+
+
+def _supervise(processes: Mapping[str, "subprocess.Popen[bytes]"], addresses: Mapping[str, str], log: Path) -> None:
+    """Print each address as soon as it answers; return when a process ends, with the end of its log if it failed."""
+    waiting = dict(addresses)
+    while all(process.poll() is None for process in processes.values()):
+        for name, address in list(waiting.items()):
+            if _answers(address):
+                del waiting[name]
+                print(f"{name}: {address}", flush=True)
+                if not waiting:
+                    print("Ctrl-C ends what was started here.", flush=True)
+        time.sleep(0.5)
+    for name, process in processes.items():
+        if process.poll():
+            tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:])
+            print(
+                f"{tail}\n{name} ended with {process.returncode}; the lines above are the end of {log}", file=sys.stderr
+            )
+
+
+def _answers(address: str) -> bool:
     try:
-        while all(process.poll() is None for process in processes):
-            time.sleep(0.5)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        _stop(processes)
-    return max(0, *(process.returncode for process in processes))  # a negative code is the signal that was sent
+        with urllib.request.urlopen(address, timeout=5):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
 
 
 def dagster_command(arguments: argparse.Namespace) -> list[str]:

@@ -1,58 +1,11 @@
-"""Documents as sentences: sentence splitting, and the hashes that decide splits and duplicates."""
+"""Documents as sentences, and the hashes that decide splits and duplicates."""
 
 import dataclasses
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-import sentencex
-
-_NUMBER = re.compile(r"(?:^|[;,:] )\(?\d{1,2}[.)]$")
-_TAKES_NUMBER = re.compile(r"\b(?:[Vv]ol|[Nn]os?|[Ff]igs?|[Oo]p|[Cc]h|Art|[Ss]ec|[Pp]p?|[Ee]qs?|[Vv]v?|[Nn]r)\.$")
-_SENTENCE_IN_BRACKETS = re.compile(
-    r"\([^()a-z](?:[^()]++|\([^()]*+\))++(?:(?<=[.!?])|(?<=[.!?][\"”’]))\) (?=[^\W_a-z]|[\"“])"
-)
-"""It starts with a capital and has at least a few words, unlike "(U.S.) Army"."""
-
-
-def split_sentences(text: str, language: str) -> list[str]:
-    """Split a passage into stripped sentences, in any language.
-
-    `sentencex` finds the boundaries; those after abbreviations and numbers, which it gets wrong, are corrected here.
-    """
-    sentences: list[list[str]] = []
-    end = ""  # the last part of the current sentence
-    for part in sentencex.segment(language, text):
-        if not (stripped := part.strip()):
-            continue
-        if end and _continues(end, stripped[0]):
-            sentences[-1].append(part)
-        else:
-            sentences.append([part])
-        end = stripped
-    return [piece for parts in sentences for piece in _split_brackets("".join(parts).strip())]
-
-
-def _continues(end: str, first: str) -> bool:
-    """Return True if a sentence ending in `end` continues with the part that starts with `first`."""
-    last = end[-1]
-    if first.islower():
-        return last in "!?" or last in ".)" and _NUMBER.search(end, max(0, len(end) - 6)) is not None
-    if first in ")]”»,;":
-        return True
-    if last in ".)" and len(end) <= 4 and _NUMBER.match(end):
-        return True
-    return first.isdigit() and last == "." and _TAKES_NUMBER.search(end, max(0, len(end) - 6)) is not None
-
-
-def _split_brackets(sentence: str) -> list[str]:
-    """Split off a sentence in brackets at the start."""
-    if sentence[0] != "(" or (match := _SENTENCE_IN_BRACKETS.match(sentence)) is None:
-        return [sentence]
-    inside = match[0].strip()
-    return [inside, sentence[match.end() :].strip()] if inside.count(" ") >= 3 else [sentence]
-
+from bert_pipeline.wikipedia.sentences import split_sentences
 
 Split = Literal["train", "held_out"]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from bert_pipeline.wikipedia.languages import WIKIPEDIA_CODES
 from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE, protect
 from bert_pipeline.wikipedia.site import CATEGORY_NAMESPACE, FILE_NAMESPACE, MEDIA_NAMESPACE, Site
-from bert_pipeline.wikipedia.templates import Arguments, Renderer, Wiki, load_wiki, normalize_name
+from bert_pipeline.wikipedia.templates import Arguments, Wiki, load_wiki, normalize_name, show_nothing
 
 # A link without brackets inside, with at most one pipe and no colon before it, which is nine in ten of all links:
 # [[word]], [[page|word]]. A "=" in its label would be read as the name of an argument where it is in a template
@@ -54,7 +54,7 @@ class _Expansion:
         self.title = title
         self.dropped = dropped
         self.unknown = unknown
-        self.spans = _match_brackets(text)
+        self.spans = match_brackets(text)
         self.starts = [span[0] for span in self.spans]
 
     def expand(self) -> str:
@@ -96,10 +96,10 @@ class _Expansion:
     def _expand_template(self, start: int, end: int, index: int, depth: int) -> str:
         written = self._read_name(start, end)
         name = normalize_name(written)
-        renderer, is_function = self._find_renderer(name)
-        if renderer is None:
+        renderer, is_function = self.wiki.find_call(name)
+        if renderer is None or renderer is show_nothing:  # most templates: their arguments are not expanded
             self.dropped["template"] += 1
-            if self.unknown is not None:
+            if renderer is None and self.unknown is not None:
                 self.unknown[name] += 1
             return DROPPED
         parts = self._expand_arguments(start, end, index, depth)
@@ -117,14 +117,6 @@ class _Expansion:
             self.dropped["template"] += 1
             return rendered or DROPPED
         return rendered
-
-    def _find_renderer(self, name: str) -> tuple[Renderer | None, bool]:
-        """Return the renderer of a template or parser function, if there is one, and True if it is a function."""
-        renderer = self.wiki.find(name)
-        if renderer is None and ":" in name:
-            renderer = self.wiki.functions.get(name.partition(":")[0])
-            return renderer, renderer is not None
-        return renderer, False
 
     def _read_name(self, start: int, end: int) -> str:
         match = _NAME.match(self.text, start, end)
@@ -150,7 +142,7 @@ class _Expansion:
 _BRACKETS = re.compile(r"\{\{+|\}\}+|\[\[|\]\]")
 
 
-def _match_brackets(text: str) -> list[tuple[int, int, int]]:
+def match_brackets(text: str) -> list[tuple[int, int, int]]:
     """Return (start, end, width) of every bracketed span, by start: width 2 for `{{` and `[[`, 3 for `{{{`.
 
     Brackets without a partner are text. Runs of braces are split as by MediaWiki's preprocessor, innermost first.

@@ -61,3 +61,16 @@ def test_output_is_sorted_by_calls_with_unrendered_last(
 def test_missing_dump_is_named_in_the_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert template_usage.main([str(tmp_path / "missing.xml")]) == 2
     assert "missing.xml" in capsys.readouterr().err
+
+
+def test_calls_in_running_text_are_counted_by_what_they_show(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "some-other.xml"
+    text = (
+        "{{Infobox|a={{small|b}}}}\n* In a list of {{small|towns}} that are on a river.\n{{Main|Another page}}\n"
+        "It is said {{small|here}} that{{sfn|Foo}} it {{nobody\n|knows}} was the {{lc:WHOLE}} of it{{small|.}}"
+    )
+    other.write_text(dump.read_text().replace("Town 1 is on a river.", text))
+    assert template_usage.main(["--share", str(other)]) == 0
+    assert capsys.readouterr().out == "some\t5\t60.0\t20.0\t20.0\tnobody 1\n"

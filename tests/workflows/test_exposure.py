@@ -1,15 +1,21 @@
 """Servers bind to loopback by default: in the programs, and in every command of the docs."""
 
 import argparse
+import os
 import re
+import socket
+import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
+from processes import free_port
 
 from workflows import serve
 from workflows.lib.resources import BertHome
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+PORTS = ["ui", "--port", "0", "--mlflow-port", "0"]  # free ones
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -41,13 +47,13 @@ def hosts(command: list[str]) -> list[str]:
 
 
 def test_both_uis_bind_to_loopback_by_default(started):
-    assert serve.main(["ui"]) == 0
+    assert serve.main(PORTS) == 0
     assert [hosts(command) for command in started] == [["127.0.0.1"], ["127.0.0.1"]]
 
 
 def test_mlflow_database_is_in_no_command_line(started, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql+psycopg2://mlflow:s3cret@127.0.0.1/mlflow")
-    serve.main(["ui"])
+    serve.main(PORTS)
     assert len(started) == 2
     assert "s3cret" not in str(started)
     assert serve.os.environ["MLFLOW_BACKEND_STORE_URI"].endswith("s3cret@127.0.0.1/mlflow")
@@ -56,10 +62,54 @@ def test_mlflow_database_is_in_no_command_line(started, monkeypatch):
 def test_ui_starts_dagster_alone_with_an_mlflow_server(started, monkeypatch, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5055")
     monkeypatch.delenv("BERT_MLFLOW_ADDRESS")
-    serve.main(["ui"])
+    serve.main(PORTS)
     (command,) = started
     assert "dagster" in command
     assert "MLflow: http://127.0.0.1:5055" in capsys.readouterr().out
+
+
+SERVER = """
+import http.server, sys
+server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), http.server.SimpleHTTPRequestHandler)
+server.handle_request()
+server.server_close()
+sys.exit("the server failed")
+"""
+
+
+def test_addresses_are_printed_when_they_answer_and_a_failure_with_its_log(clean_environment, monkeypatch, capsys):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5055")
+    port = free_port()
+    monkeypatch.setattr(serve, "dagster_command", lambda _: [sys.executable, "-c", SERVER, str(port)])
+    assert serve.main(["ui", "--port", str(port)]) == 1
+    output, errors = capsys.readouterr()
+    lines = output.splitlines()
+    assert lines[0].startswith("Starting Dagster; details in ")
+    assert f"Dagster: http://127.0.0.1:{port}" in lines
+    assert '"GET / HTTP' not in output  # a request's line is in the log only
+    assert '"GET / HTTP' in errors
+    assert "the server failed\nDagster ended with 1" in errors
+
+
+def test_busy_port_is_named_before_anything_starts(started, capsys):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert serve.main(["ui", "--mlflow-port", str(port)]) == 2
+    expected = f"port {port} of 127.0.0.1: Address already in use, held by process {os.getpid()} ("
+    message = capsys.readouterr().err
+    assert expected in message
+    assert "give another with --mlflow-port" in message
+    assert not started
+
+
+def test_second_ui_of_a_home_ends_with_a_sentence(started, clean_environment, capsys):
+    (clean_environment / "locks").mkdir(parents=True)
+    with FileLock(clean_environment / "locks" / "ui.lock"):
+        assert serve.main(["ui", "--port", "0", "--mlflow-port", "0"]) == 2
+    assert "is running already" in capsys.readouterr().err
+    assert not started
 
 
 def test_uis_bind_to_the_given_host():

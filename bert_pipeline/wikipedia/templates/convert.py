@@ -119,7 +119,6 @@ class _Style:
         self.is_american = arguments.get("sp").lower() == "us"
         self.is_flipped = "flip" in (arguments.get("order"), self.display)
         self.figures = int(arguments.get("sigfig")) if re.fullmatch("[1-9]", arguments.get("sigfig")) else 0
-        self.round_to = int(arguments.get("round")) if arguments.get("round") in ("5", "10", "25", "50") else 0
 
     def name_of(self, unit: _Unit, number: Number, *, is_first: bool) -> str:
         """Return the symbol of a unit, or its name, singular or plural as the value requires."""
@@ -252,8 +251,6 @@ def _convert_values(
     for result in results:
         if style.figures and precision is None and result:
             places = style.figures - 1 - math.floor(math.log10(abs(float(f"{result:.{style.figures - 1}e}"))) + 1e-14)
-        elif style.round_to and precision is None:
-            result, places = math.floor(result / style.round_to + 0.5) * style.round_to, 0
         shown.append(_write(result, max(-15, min(places, 14))))
     rounded = [parse_number(text) or Number(0, text, 0) for text in shown]
     return style.join(shown, rounded, between, unit, is_first=style.is_flipped)

@@ -48,26 +48,6 @@ def _date(arguments: Arguments) -> str | None:
     return _write_date(wiki, year.lstrip("0"), month, day, is_month_first=is_month_first) or None
 
 
-@function("death date and age")
-def _death(arguments: Arguments) -> str | None:
-    """Return the date with the age at death, which may be one of two if the birthday is unknown."""
-    year, month, day, *born = [*arguments.positional(), "", "", ""]
-    if not year.isdigit():  # both dates in words
-        died, born_in = _parts_of(arguments, year), _parts_of(arguments, month)
-        age = _age_between(born_in, died) if born_in and died else None
-        return f"{year} (aged {age})" if age else year or None
-    shown, age = _date(arguments), _age_between(born[:3], [year, month, day])
-    return f"{shown} (aged {age})" if shown and age else shown
-
-
-@function("death year and age")
-def _death_year(arguments: Arguments) -> str | None:
-    year, month = arguments.get(1), arguments.get(3)
-    age = _age_between([arguments.get(2)], [year])
-    shown = _write_date(arguments.wiki, year, month, "")
-    return f"{shown} (aged {age})" if age else shown or None
-
-
 @function("as of")
 def _as_of(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:As_of"""
@@ -85,62 +65,6 @@ def _as_of(arguments: Arguments) -> str | None:
         return date + arguments.get("post")
     start = start.lower() if arguments.says("lc") else start
     return f"{start}{arguments.get('pre') and ' ' + arguments.get('pre')} {date}{arguments.get('post')}"
-
-
-@function("age")
-def _age(arguments: Arguments) -> str | None:
-    """Return the age between two dates; that of today is unknown. https://en.wikipedia.org/wiki/Template:Age"""
-    values = arguments.positional()
-    if values and not values[0].isdigit():
-        dates = [_parts_of(arguments, value) for value in values[:2]]
-    else:
-        dates = [values[place : place + 3] for place in (0, 3)]
-    if len(dates) < 2 or not all(date and date[0] for date in dates):
-        return UNKNOWN_VALUE
-    return _age_between(*dates) or UNKNOWN_VALUE
-
-
-def _age_between(born: list[str], died: list[str]) -> str | None:
-    """Return the years from one date (year, month, day) to a later one: "51", or "51–52" if days are unknown."""
-    if not all(date and date[0].isdigit() for date in (born, died)):
-        return None
-    years = int(died[0]) - int(born[0])
-    # The first part that differs tells if the birthday has passed; an unknown part leaves two ages.
-    for later, earlier in zip(died[1:], born[1:]):
-        if not (later.strip("0").isdigit() and earlier.strip("0").isdigit()):
-            break
-        if int(later) != int(earlier):
-            return str(years - (int(later) < int(earlier)))
-    else:
-        if len(born) > 2 and len(died) > 2:
-            return str(years)
-    return f"{years - 1}–{years}" if years else "0"
-
-
-_IN_WORDS = re.compile(r"(?:(\d{1,2}) )?(?:([A-Z][a-z]+),? )?(?:(\d{1,2}), )?(\d{3,4})")
-
-
-def _parts_of(arguments: Arguments, text: str) -> list[str]:
-    """Year, month and day of "24 February 1993", "February 24, 1993" or "1993"; [] for what is no date."""
-    match = _IN_WORDS.fullmatch(text)
-    if match is None:
-        return text.split("-") if _ISO_DATE.fullmatch(text) else []
-    months = {name: number for number, name in arguments.wiki.tables.get("months", {}).items()}
-    return [match[4], months.get(match[2] or "", ""), match[1] or match[3] or ""]
-
-
-@function("circa")
-def _circa(arguments: Arguments) -> str:
-    return " – ".join(f"c. {value}" for value in arguments.given()[:2]) or "c."
-
-
-@function("reign")
-def _reign(arguments: Arguments) -> str | None:
-    """https://en.wikipedia.org/wiki/Template:Reign: a missing beginning is a "?"."""
-    first, last = arguments.get(1), arguments.get(2)
-    joint = " – " if last and (" " in first or " " in last or arguments.get("era")) else "–"
-    shown = f"{first or '?'}{joint}{last}" if first or last else arguments.get("single")
-    return " ".join(filter(None, ("r.", shown, arguments.get("era"))))
 
 
 @function("years ago")

@@ -21,6 +21,7 @@ from bert_pipeline.wikipedia.templates.registry import (
     Renderer,
     Wiki,
     normalize_name,
+    show_nothing,
 )
 
 DATA = Path(__file__).parent / "data"
@@ -176,7 +177,7 @@ _Part = str | Callable[[Arguments], str]
 def compile_pattern(pattern: str, tables: Mapping[str, Mapping[str, str]], error: _Error = ValueError) -> Renderer:
     """Return the renderer of a pattern such as "{1|name}[ ({2:number})]", as docs/templates.md describes it."""
     if not pattern:
-        return _render_nothing
+        return show_nothing
     sections: list[tuple[bool, list[_Part]]] = [(False, [])]
     position = 0
     while position < len(pattern):
@@ -244,7 +245,3 @@ def _join_sections(sections: list[tuple[bool, list[_Part]]]) -> Renderer:
         return shown or None
 
     return render
-
-
-def _render_nothing(arguments: Arguments) -> None:
-    """Of a template that is known to show no text."""

@@ -222,47 +222,6 @@ def _fraction(arguments: Arguments) -> str | None:
     return f"{joint}{line.join(values if len(values) == 2 else ['1', *values])}"
 
 
-@function("root")
-def _root(arguments: Arguments) -> str | None:
-    index = arguments.get(2)
-    sign = {"": "√", "2": "√", "3": "∛", "4": "∜"}.get(index) or f"{raise_figures(index)}√"
-    return sign + arguments.get(1) if arguments.get(1) else None
-
-
-@function("density")
-def _population_density(arguments: Arguments) -> str | None:
-    """https://en.wikipedia.org/wiki/Module:Pop_density: as many figures as the numbers divided can answer for."""
-    people, area = parse_number(arguments.get(1)), parse_number(arguments.get(2))
-    units = [{"km2": "km²", "sqmi": "sq mi", "sqkm": "km²", "mi2": "sq mi"}.get(arguments.get(n), "") for n in (3, 4)]
-    if people is None or area is None or area.value <= 0 or people.value < 0 or not units[0]:
-        return None
-    # The last digits of both numbers bound the error of their quotient.
-    density, shown = people.value / area.value, []
-    error = (10.0**-people.precision + density * 10.0**-area.precision) / (2 * area.value)
-    for unit in filter(None, units):
-        ratio = 1.0 if unit == units[0] else 2.589988110336 if unit == "sq mi" else 1 / 2.589988110336
-        places = math.floor(1.5 - math.log10(error * ratio))
-        shown.append(f"{format_value(density * ratio, int(arguments.get('prec') or places))}/{unit}")
-    return f"{shown[0]} ({shown[1]})" if len(shown) > 1 else shown[0]
-
-
-@function("ordinal")
-def _ordinal(arguments: Arguments) -> str | None:
-    """https://en.wikipedia.org/wiki/Template:Ordinal"""
-    number = arguments.get(1)
-    digits = number.lstrip("-−")
-    if not digits.isdecimal() or 10 < int(digits[-2:]) < 20:
-        return f"{number}th" if number else None
-    return number + {"1": "st", "2": "nd", "3": "rd"}.get(digits[-1], "th")
-
-
-@function("rounded")
-def _rounded(arguments: Arguments) -> str | None:
-    number, decimals = parse_number(arguments.get(1)), arguments.get(2) or "0"
-    is_round = decimals.removeprefix("-").isdecimal() and len(decimals) < 3
-    return format_value(number.value, int(decimals)) if number is not None and is_round else None
-
-
 @function("significant figures")
 def _significant_figures(arguments: Arguments) -> str | None:
     number, figures = parse_number(arguments.get(1)), arguments.get(2)

@@ -77,6 +77,11 @@ class Arguments:
 Renderer = Callable[[Arguments], "str | None"]
 """Return the text of a call; None if it has none, which is dropped and counted."""
 
+
+def show_nothing(arguments: Arguments) -> None:
+    """Render a template that is known to show no text in a sentence."""
+
+
 FUNCTIONS: dict[str, Renderer] = {}
 """Name after the "=" of an entry -> what it renders."""
 
@@ -123,6 +128,14 @@ class Wiki:
         if renderer is None and name[:PREFIX_LENGTH] in self._prefix_starts:
             return next((self.prefixes[prefix] for prefix in self._by_length if name.startswith(prefix)), None)
         return renderer
+
+    def find_call(self, name: str) -> tuple[Renderer | None, bool]:
+        """Return the renderer of a template or parser function, if there is one, and True if it is a function."""
+        renderer = self.find(name)
+        if renderer is None and ":" in name:
+            renderer = self.functions.get(name.partition(":")[0])
+            return renderer, renderer is not None
+        return renderer, False
 
     def write(self, form: str, **values: str) -> str:
         """Return values in one of the formats; without the format, the last value alone."""

@@ -2,18 +2,10 @@
 
 import re
 
-from bert_pipeline.wikipedia.placeholders import DROPPED, PARAGRAPH_BREAK
+from bert_pipeline.wikipedia.placeholders import DROPPED
 from bert_pipeline.wikipedia.templates.registry import Arguments, function
 
 # Words of other languages
-
-
-@function("lang")
-def _lang(arguments: Arguments) -> str | None:
-    """Render words; those of a reconstructed language have a star before them. https://en.wikipedia.org/wiki/Module:Lang"""
-    text = arguments.get(2, "text", "texte")
-    is_reconstructed = arguments.get(1).lower().endswith("-x-proto") and arguments.get("proto") != "no"
-    return f"*{text}" if is_reconstructed and text and text[0] != "*" else text or None
 
 
 @function("labelled")
@@ -94,31 +86,6 @@ def _chinese(arguments: Arguments) -> str | None:
     if named.get("l"):
         shown.append(f"lit. '{named['l']}'")
     return "; ".join(shown) or None
-
-
-@function("korean")
-def _korean(arguments: Arguments) -> str | None:
-    """https://en.wikipedia.org/wiki/Template:Korean"""
-    labels = {"Korean": ("hangul", "hg", 1), "Hanja": ("hanja", "hj", 2), "RR": ("rr", 3), "MR": ("mr", 4)}
-    is_bare = arguments.get("labels").lower() == "no"
-    shown = [
-        text if is_bare else f"{label}: {text}" for label, keys in labels.items() if (text := arguments.get(*keys))
-    ]
-    if arguments.get("lit"):
-        shown.append(f"lit. '{arguments.get('lit')}'")
-    return "; ".join(shown) or None
-
-
-@function("etymology")
-def _etymology(arguments: Arguments) -> str | None:
-    """Threes of language, word and meaning: https://en.wikipedia.org/wiki/Template:Etymology"""
-    values = [*arguments.positional(), "", ""]
-    shown = ""
-    for language, word, meaning in zip(values[::3], values[1::3], values[2::3]):
-        name = arguments.wiki.tables.get("languages", {}).get(language, language)
-        part = " ".join(filter(None, (name and f"from {name}", word, meaning and f"'{meaning}'")))
-        shown += (", " if name else " and ") + part if shown and part else part
-    return shown or None
 
 
 @function("interlanguage link")
@@ -206,13 +173,6 @@ def _recording(arguments: Arguments) -> str | None:
 # Quotations, marks and names
 
 
-@function("verses")
-def _verses(arguments: Arguments) -> str | None:
-    """Side by side: the verses of one language, then those of another."""
-    verses = PARAGRAPH_BREAK.join(arguments.given())
-    return f"{PARAGRAPH_BREAK}{verses}{PARAGRAPH_BREAK}" if verses else None
-
-
 @function("sic")
 def _sic(arguments: Arguments) -> str:
     """https://en.wikipedia.org/wiki/Template:Sic"""
@@ -293,19 +253,6 @@ def _patent(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:US_patent: a second argument is shown in place of the number."""
     number = arguments.get(1)
     return arguments.get(2) or (f"U.S. Patent {int(number):,}" if number.isdecimal() else None)
-
-
-@function("thin space")
-def _thin_space(arguments: Arguments) -> str:
-    """https://en.wikipedia.org/wiki/Template:Thin_space: between its arguments, around a single one."""
-    parts = arguments.positional()
-    return " ".join(parts) if len(parts) > 1 else f" {parts[0]} " if parts else " "
-
-
-@function("unbroken")
-def _unbroken(arguments: Arguments) -> str:
-    """https://es.wikipedia.org/wiki/Plantilla:Esd: a space, or words without line ends between them."""
-    return arguments.get(1) or "\u00a0"
 
 
 @function("address")

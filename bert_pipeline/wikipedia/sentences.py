@@ -1,0 +1,214 @@
+"""Passages to sentences, in any language.
+
+`sentencex` proposes the boundaries, except in scripts whose marks it does not know. What it gets wrong is the same in
+whole families of languages: a boundary is removed inside a bracket, before a lower-case letter, after an ordinal number
+where ordinals are written "13.", and after an abbreviation that always precedes a word.
+"""
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import sentencex
+
+from bert_pipeline.wikipedia.punctuation import BRACKETS, CLOSERS, OPENERS, PAUSES, QUOTATION_MARKS, one_of
+
+
+def _any_of(words: str) -> str:
+    """Return the alternatives of a regular expression."""
+    return "|".join(map(re.escape, words.split()))
+
+
+_WORDS = tomllib.loads((Path(__file__).parent / "data" / "sentences.toml").read_text(encoding="utf-8"))
+
+
+def split_sentences(text: str, language: str) -> list[str]:
+    """Split a passage into stripped sentences; `language` is a code such as "en", and an unknown one means English."""
+    language = language.lower().partition("-")[0]
+    parts = [part for part in _propose(text, language) if part and not part.isspace()]
+    if len(parts) == 1:
+        return _split_brackets(parts[0].strip())
+    in_bracket = _starts_in_bracket(parts)
+    sentences: list[str] = []
+    end = ""  # the last part of the current sentence
+    for index, part in enumerate(parts):
+        start = part.lstrip() if part[0].isspace() else part
+        if end and (in_bracket and in_bracket[index] or _continues(end, start, language)):
+            sentences[-1] += part
+        else:
+            sentences.append(part)
+        end = part.rstrip()
+    return [piece for sentence in sentences for piece in _split_brackets(sentence.strip())]
+
+
+# Proposed boundaries
+
+
+def _propose(text: str, language: str) -> list[str]:
+    """Return the parts of a text between the proposed boundaries; joined, they are the text."""
+    if language == "th":
+        return _split_thai(text)
+    if ends := _OWN_ENDS.get(language):
+        return _cut(text, (match.end() for match in ends.finditer(text)))
+    masked = _mask(text, language)
+    parts: list[str] = sentencex.segment(language, masked)
+    ends_with_unit = "km. " in text or "mm. " in text or "cm. " in text or "kg. " in text
+    if masked is text and not ends_with_unit:
+        return parts
+    cuts = list(itertools.accumulate(map(len, parts)))[:-1]
+    if ends_with_unit:
+        cuts = sorted({*cuts, *(match.end() for match in _UNIT_AT_END.finditer(text))})
+    return _cut(text, cuts)
+
+
+def _mask(text: str, language: str) -> str:
+    """Replace characters that sentencex misunderstands by others; positions stay."""
+    if language == "he" and '"' in text:  # in קמ"ר the sign belongs to the word, and opens no quotation
+        return _GERSHAYIM.sub("״", text)
+    if language in _KEPT_BEFORE_FIGURES:
+        return _FIGURE_AFTER_END.sub(r"\1X", text)
+    return text
+
+
+def _cut(text: str, positions: Iterable[int]) -> list[str]:
+    """Cut a text at ascending positions."""
+    bounds = [0, *positions, len(text)]
+    return [text[start:stop] for start, stop in itertools.pairwise(bounds) if start < stop]
+
+
+_CLOSING = one_of(CLOSERS, "\"'")
+_OWN_ENDS = {
+    language: re.compile(rf"(?:{marks}|[।۔؟](?=\s)){_CLOSING}*+\s*+")  # Hindi and Urdu may be quoted
+    for languages, marks in {
+        "am ti tig": r"[።፧፨]|፡፡|[!?](?=\s)|(?<=[\u1200-\u135a]{4})\.(?=\s)",
+        "bo dz": r"།[ ]?།|།(?=\s)",
+        "hy hyw": r"[։!…](?=\s)|(?<=\w):(?=\s)|(?<=\w{3})[․.](?=\s)",
+        "ja": r"[。！？｡]|[!?](?=[\s」』）)])|(?<=[a-zß-ÿ]{2})\.(?=\s)",
+        "km": r"[។៕]|[!?](?=\s)",
+        "lo": r"[!?…](?=\s)|(?<=[\u0e80-\u0eff]{4})\.(?=\s)",
+        "my shn mnw": r"။|[!?](?=\s)",
+        "zh gan lzh wuu yue cdo hak nan": r"[。！？｡]|[!?](?=[\s”’」』）)])|(?<=[a-zß-ÿ]{2})\.(?=\s)",
+    }.items()
+    for language in languages.split()
+}  # fmt: skip
+"""Language whose marks or spaces sentencex does not know -> the marks that end a sentence."""
+
+_KEPT_BEFORE_FIGURES = frozenset(_WORDS["kept_before_figures"].split())
+# "measures 38 mm. The next": sentencex takes units for abbreviations within a sentence
+_UNIT_AT_END = re.compile(r"(?<=\d )(?:mm|cm|km|kg)\.\s++(?=[^\W\d_a-z])")
+_FIGURE_AFTER_END = re.compile(r"([.!?…] )\d")
+_GERSHAYIM = re.compile('(?<=[א-ת])"(?=[א-ת])')
+
+
+def _split_thai(text: str) -> list[str]:
+    """Split at spaces, which separate sentences but also phrases, names and figures: Thai has no full stop.
+
+    A sentence begins with a word that opens one ("after", "in the year"), or with a long run without spaces that does
+    not begin with a word that continues one ("and", "of", "is").
+    """
+    cuts = []
+    start = previous = depth = 0
+    for space in _THAI_SPACE.finditer(text):
+        depth = max(0, depth + text.count("(", previous, space.start()) - text.count(")", previous, space.start()))
+        previous = space.start()
+        length = space.start() - start
+        if depth or length < _MIN_THAI_CHARACTERS or _THAI_UNFINISHED.search(text, max(start, previous - 8), previous):
+            continue
+        # An opening phrase may be short, and may also belong to the words before, mostly to a figure
+        if _THAI_OPENER.match(text, space.end()):
+            is_end = length >= _MIN_THAI_BEFORE_OPENER and not text[previous - 1].isdigit()
+        else:
+            is_end = _THAI_CLAUSE.match(text, space.end()) is not None
+        if is_end:
+            cuts.append(space.end())
+            start = space.end()
+    return _cut(text, cuts)
+
+
+_MIN_THAI_CHARACTERS, _MIN_THAI_BEFORE_OPENER = 20, 25
+_THAI_SPACE = re.compile(r"[ \n]++")
+# ๆ repeats the word before it: it may end a sentence, as any letter
+_THAI_UNFINISHED = re.compile(r"(?:[,:–-]|และ|หรือ|กับ|ได้แก่|เช่น|คือ|ว่า|โดย|ของ|นั้น)$")
+_THAI_OPENER = re.compile(f'["“]?(?:{_any_of(_WORDS["thai"]["openers"])})')
+_THAI_CONTINUATION = _any_of(_WORDS["thai"]["continuations"])
+_THAI_CLAUSE = re.compile(rf"[\"“]?(?!{_THAI_CONTINUATION})[\u0e01-\u0e2e\u0e40-\u0e44]\S{{24,}}")
+"""A run of at least 25 characters that begins with none of the words that continue a sentence."""
+
+
+# Boundaries that are removed
+
+
+def _starts_in_bracket(parts: Sequence[str]) -> Sequence[bool]:
+    """Return for each part whether it starts inside a bracket that one of the next four parts closes; () if none."""
+    depths = [0]
+    for part in parts:
+        depth = depths[-1] + part.count("(") - part.count(")") + part.count("[") - part.count("]")
+        if not part.isascii():
+            depth += sum(1 if bracket in BRACKETS else -1 for bracket in _OTHER_BRACKET.findall(part))
+        depths.append(depth if depth > 0 else 0)
+    if not any(depths):
+        return ()
+    return [min(depths[index + 1 : index + 5]) < depths[index] for index in range(len(parts))]
+
+
+_OTHER_BRACKET = re.compile(one_of({*BRACKETS, *BRACKETS.values()} - set("()[]{}")))
+
+
+def _continues(end: str, start: str, language: str) -> bool:
+    """Return True if a sentence ending in `end` continues with the part `start`."""
+    last = end[-1]
+    if start[0] in _NEVER_FIRST or last in "」』" and "\u3041" <= start[0] <= "\u309f":  # 「…。」と言った
+        return True
+    if not start[0].isupper() and _starts_in_lower_case(start):
+        return True
+    if last in ".)" and len(end) <= 4 and _NUMBER.match(end):
+        return True
+    if last != ".":
+        return False
+    if start[0].isdigit() and _TAKES_NUMBER.search(end, max(0, len(end) - 6)):
+        return True
+    ordinal = None
+    if language in _ORDINAL_LANGUAGES and end[-2:-1] in _ORDINAL_ENDS:
+        ordinal = _ORDINAL.search(end, max(0, len(end) - 40))
+    if ordinal:
+        return ordinal["roman"] is None or language in _ROMAN_FIRST or not ordinal["name"]
+    abbreviations = _ABBREVIATIONS.get(language)
+    return abbreviations is not None and abbreviations.search(end, max(0, len(end) - 12)) is not None
+
+
+def _starts_in_lower_case(text: str) -> bool:
+    letter = _FIRST_LETTER.match(text)
+    # Georgian letters count as lower case, but their capitals are not in use.
+    return letter is not None and letter[1].islower() and not "\u10d0" <= letter[1] <= "\u10ff"
+
+
+_NEVER_FIRST = CLOSERS | PAUSES | {"/"}
+# The first letter, behind a dash, quotation marks or brackets
+_FIRST_LETTER = re.compile(rf"(?:{one_of(OPENERS, QUOTATION_MARKS, '–—-')}|\s)*+([^\W\d_])")
+_NUMBER = re.compile(r"(?:^|[;,:] )\(?\d{1,2}[.)]$")
+_TAKES_NUMBER = re.compile(r"\b(?:[Vv]ol|[Nn]os?|[Ff]igs?|[Oo]p|[Cc]h|Art|[Ss]ec|[Pp]p?|[Ee]qs?|[Vv]v?|[Nn]r)\.$")
+
+_ORDINAL_LANGUAGES = frozenset(_WORDS["ordinals"].split())
+_ROMAN_FIRST = frozenset(_WORDS["roman_before_name"].split())
+_ORDINAL_ENDS = frozenset("0123456789IVXL")
+_ORDINAL = re.compile(r"(?P<name>[^\W\d_a-z]\w++ )?(?<![\w.,])(?:\d{1,2}0?|(?P<roman>[IVXL]+))\.$")
+
+_ABBREVIATIONS = {
+    language: re.compile(rf"(?<![\w.])(?:{_any_of(words)})\.$", re.IGNORECASE)
+    for language, words in _WORDS["abbreviations"].items()
+}
+
+_SENTENCE_IN_BRACKETS = re.compile(
+    r"\([^()a-z](?:[^()]++|\([^()]*+\))++(?:(?<=[.!?])|(?<=[.!?][\"”’]))\) (?=[^\W_a-z]|[\"“])"
+)
+"""It starts with a capital and has at least a few words, unlike "(U.S.) Army"."""
+
+
+def _split_brackets(sentence: str) -> list[str]:
+    """Split off a sentence in brackets at the start."""
+    if sentence[0] != "(" or (match := _SENTENCE_IN_BRACKETS.match(sentence)) is None:
+        return [sentence]
+    inside = match[0].strip()
+    return [inside, sentence[match.end() :].strip()] if inside.count(" ") >= 3 else [sentence]

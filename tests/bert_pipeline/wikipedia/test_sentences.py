@@ -1,0 +1,166 @@
+"""Sentence segmentation."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bert_pipeline.wikipedia.dump import open_dump, read_pages
+from bert_pipeline.wikipedia.extract import drop_reason, extract_article
+from bert_pipeline.wikipedia.sentences import split_sentences
+
+
+def test_sentences_are_split_and_stripped() -> None:
+    assert split_sentences(" One here.  Two, e.g. this! Three? ", "en") == ["One here.", "Two, e.g. this!", "Three?"]
+
+
+def test_initials_and_abbreviations_do_not_end_sentences() -> None:
+    text = "Dr. J. R. Smith of the U.S. Army met Mr. Jones on Jan. 5 at 3.5 km. He left."
+    assert split_sentences(text, "en") == [text.removesuffix(" He left."), "He left."]
+
+
+@pytest.mark.parametrize("language", ["bg", "de", "ja", "hi", "xx", "zh-yue"])
+def test_every_language_code_works(language: str) -> None:
+    assert split_sentences("Eins. Zwei.", language) == ["Eins.", "Zwei."]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "ABBA's music was adapted into the successful musical Mamma Mia! that toured worldwide.",
+        "He appeared in a Got Milk? advertisement in 2002.",
+        "They released the album Greatest Hits Vol. 2, which sold well.",
+        "(Others can be produced, but not by reacting the elements at standard conditions.)",
+        "The claim is adequate; 2. the claim is of constitutional magnitude.",
+        "2. The motion must be proposed by at least one tenth of the deputies.",
+    ],
+)
+def test_titles_numbers_and_brackets_do_not_end_a_sentence(sentence: str) -> None:
+    assert split_sentences(f"It was so. {sentence} It ended.", "en") == ["It was so.", sentence, "It ended."]
+
+
+def test_sentence_in_brackets_is_separate() -> None:
+    text = "It is old. (Some (of it) have survived.) Perhaps he refers to these. (U.S.) Army men came. (It is so.) Yes."
+    assert split_sentences(text, "en") == [
+        "It is old.", "(Some (of it) have survived.)", "Perhaps he refers to these.", "(U.S.) Army men came.",
+        "(It is so.) Yes.",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("hr", "Od 1949. do 1990. bio je podijeljen."),
+        ("de", "Im 13. Jahrhundert entstand die Stadt."),
+        ("de", "Zum 150. Todestag kamen viele."),
+        ("tr", "II. Dünya Savaşı burada başladı."),
+        ("hu", "Ekkor váltotta meg II. Frigyes a várost."),
+        ("pl", "Bazylika św. Jadwigi ma ok. 300 lat."),
+        ("en", "The tower (114.7 m) North of it is old."),
+        ("hr", "Toranj je visok (114.7 m) North."),
+        ("he", 'שטחה של ברלין 891 קמ"ר בערך.'),
+        ("ja", "彼は「行く。帰る。」と言った。"),
+        ("my", "သူ၏ အိမ်၊ ကား။"),
+        ("th", "ใน พ.ศ. 2500 เมืองนี้มีประชากร 3.4 ล้านคน"),
+        ("ru", "— Привет! — сказал он."),
+    ],
+)
+def test_sentence_of_another_language_is_not_cut(language: str, text: str) -> None:
+    assert split_sentences(text, language) == [text]
+
+
+@pytest.mark.parametrize(
+    ("language", "sentences"),
+    [
+        ("de", ["Er ging nach Berlin.", "1806 zog er um.", "48 Leute kamen."]),
+        ("ja", ["輸出は拡大した。", "2003年には減った。", "「だめだ。」"]),
+        ("zh", ["柏林成为首府。", "1848年发生起义。"]),
+        ("am", ["እንደምን አለህ፧", "መልካም ቀን ይሁንልህ።", "እባክሽ ያልሽዉን ድገሚልኝ።"]),
+        ("hy", ["Գնաց։", "Եկավ։"]),
+        ("km", ["ភ្នំពេញជាទីក្រុង។", "វាធំ។"]),
+        ("my", ["သူသွားသည်။", "သူလာသည်။"]),
+        ("et", ["Sademete hulk on 581 mm.", "Kõige soojemad kuud on juuli ja august."]),
+        ("he", ['שטחה של ברלין 891 קמ"ר.', "ברלין נמצאת בצפון."]),
+        ("ka", ["ქალაქი დიდია.", "ბერლინი დედაქალაქია."]),
+    ],
+)
+def test_sentences_of_another_language_are_found(language: str, sentences: list[str]) -> None:
+    joint = "" if language in ("ja", "zh", "am") else " "
+    assert split_sentences(joint.join(sentences), language) == sentences
+
+
+@pytest.mark.parametrize("language", ["en", "de", "he", "ja", "th", "zh"])
+@pytest.mark.parametrize("unit", ["a! ", "2. ", "(A b c d. ", "(A b c d.) ", ") ", "vol. 2. ", "「。", 'א"ב ', "กกก "])
+def test_splitting_time_is_linear(language: str, unit: str) -> None:
+    text = unit * 20_000
+    assert "".join("".join(split_sentences(text, language)).split()) == "".join(text.split())
+
+
+MARKED = Path(__file__).parents[2] / "data" / "sentences" / "marked.json"
+THAI_SCORES = (0.70, 0.80)  # Thai writes no marks between sentences
+
+
+@pytest.mark.real_data
+def test_marked_sentences_of_26_wikipedias(real_data: Path) -> None:
+    """Compare with the sentence ends that a reader marked; positions count letters and digits only."""
+    for language, marked in json.loads(MARKED.read_text(encoding="utf-8")).items():
+        passages = {_digest(passage): passage for passage in passages_of(real_data / "wikipedia", language)}
+        known = [(passages[digest], *(*places, [])[:2]) for digest, places in marked.items() if digest in passages]
+        assert len(known) >= 0.9 * len(marked), language
+        right = wrong = missed = 0
+        for passage, ends, undecided in known:
+            lengths = [sum(map(str.isalnum, sentence)) for sentence in split_sentences(passage, language)]
+            found = set(itertools.accumulate(lengths[:-1]))
+            right += len(found & set(ends))
+            wrong += len(found - set(ends) - set(undecided))
+            missed += len(set(ends) - found)
+        precision, recall = right / (right + wrong), right / (right + missed)
+        print(f"{language}: {right + missed} ends, precision {precision:.3f}, recall {recall:.3f}")
+        expected = THAI_SCORES if language == "th" else (0.97, 0.92)
+        assert precision >= expected[0], language
+        assert recall >= expected[1], language
+
+
+def _digest(passage: str) -> str:
+    return hashlib.sha256("".join(filter(str.isalnum, passage)).encode()).hexdigest()[:12]
+
+
+def passages_of(folder: Path, language: str) -> Iterator[str]:
+    """Yield the passages of the dump that was marked."""
+    name = {
+        "en": "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2",
+        "ja": "languages/jawiki-every-second-page.xml.bz2",
+    }.get(language, f"languages/{language}wiki-head.xml.bz2")
+    dump = open_dump(folder / name)
+    for page in read_pages(dump):
+        if not drop_reason(page, dump.site):
+            yield from extract_article(page, dump.site).passages
+
+
+def test_splitting_keeps_every_character() -> None:
+    text = 'He said: "Go!" (And went.) Then… he came back?! "Yes." No'
+    assert "".join("".join(split_sentences(text, "en")).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize("text", ["", " \n "])
+def test_empty_text_has_no_sentences(text: str) -> None:
+    assert split_sentences(text, "en") == []
+
+
+@pytest.mark.real_data
+def test_published_english_cases(real_data: Path) -> None:
+    blocks = (real_data / "sentences" / "en.txt").read_text(encoding="utf-8").split("\n===\n")
+    right, total = 0, 0
+    for block in blocks:
+        lines = [line for line in block.strip("\n").split("\n") if not line.startswith("# ")]
+        text, _, expected = "\n".join(lines).partition("\n---\n")
+        if not expected:
+            continue
+        total += 1
+        right += split_sentences(text, "en") == [line.strip() for line in expected.strip().split("\n")]
+    print(f"{right} of {total}")
+    assert total == 237
+    assert right >= 231, f"{right} of {total}"  # two others begin a sentence in lower case
