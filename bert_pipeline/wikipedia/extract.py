@@ -20,8 +20,9 @@ from bert_pipeline.wikipedia.markup import (
     separate_emphasis,
 )
 from bert_pipeline.wikipedia.paragraphs import OPEN_ENDS, PassageReader
-from bert_pipeline.wikipedia.placeholders import protect, remove_private_use
+from bert_pipeline.wikipedia.placeholders import DROPPED, protect, remove_private_use
 from bert_pipeline.wikipedia.site import Site
+from bert_pipeline.wikipedia.templates import load_wiki
 
 
 @dataclasses.dataclass
@@ -95,12 +96,13 @@ def extract(
     if "{" in text and "-{" in text:
         text = _VARIANT.sub(_choose_variant, text)
     if "_" in text and "__" in text:
-        text = site.switches.sub("", text)
+        text = site.switches.sub(DROPPED, text)
     if "&" in text:
         text = html.unescape(_MARKUP_ENTITY.sub(lambda match: protect(html.unescape(match[0])), text))
 
     # Lines to paragraphs; those that are prose lose their emphasis and placeholders there
-    passages = PassageReader(site.language, dropped).read(text)
+    keeps_indented = load_wiki(site.language, templates).keeps_indented_prose
+    passages = PassageReader(site.language, dropped, keeps_indented=keeps_indented).read(text)
     return Extraction(passages=passages, dropped=dropped, templates=unknown)
 
 

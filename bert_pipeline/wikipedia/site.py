@@ -59,17 +59,24 @@ class Site:
 
     def _calls_template(self, text: str) -> bool:
         """Return True if the text calls a template of disambiguation pages outside of comments and other templates."""
-        for call in _CALL.finditer(text):
-            if normalize_name(call[1]) in self.disambiguation_templates:
-                before = _COMMENT.sub("", text[: call.start()])
-                if before.count("{{") <= before.count("}}") and "<!--" not in before:
-                    return True
+        # Few pages have such a name at all: only those are read with their brackets
+        if not any(normalize_name(name) in self.disambiguation_templates for name in _NAME.findall(text)):
+            return False
+        depth = 0
+        for brackets in _BRACKETS.finditer(_COMMENT.sub("", text)):
+            if brackets[0] == "}}":
+                depth = max(0, depth - 1)
+                continue
+            if not depth and normalize_name(brackets[1]) in self.disambiguation_templates:
+                return True
+            depth += 1
         return False
 
 
 # {{name|, {{name}}, a name that ends its line
-_CALL = re.compile(r"\{\{([^|{}\[\]<>\n]++)[|}\n]")
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_NAME = re.compile(r"\{\{([^|{}\[\]<>\n]++)[|}\n]")
+_BRACKETS = re.compile(r"\{\{([^|{}\[\]<>\n]*+)|\}\}")
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 
 # <namespace key="14" case="first-letter">Kategorie</namespace>
 _NAMESPACE = re.compile(r'<namespace key="(-?\d+)"[^>/]*>([^<]*)</namespace>')
@@ -99,8 +106,8 @@ def _read_names(language: str) -> dict[str, Any]:
     languages = mediawiki["languages"]
     code = mediawiki["renamed"].get(language, language)
     code = code if code in languages else code.partition("-")[0]
-    own = languages.get(code, {})
-    chain = [own, *(languages.get(fallback, {}) for fallback in own.get("fallback", ())), languages["en"]]
+    codes = dict.fromkeys((code, *languages.get(code, {}).get("fallback", ()), "en"))
+    chain = [languages[code] for code in codes if code in languages]
     namespaces: dict[str, int] = {}
     if not language:
         kept = (MEDIA_NAMESPACE, FILE_NAMESPACE, CATEGORY_NAMESPACE)

@@ -20,7 +20,9 @@ def _write_date(wiki: Wiki, year: str, month: str, day: str, *, is_month_first: 
     day = wiki.tables.get("days", {}).get(day, day)
     if is_month_first and month and day:
         return f"{month} {day}, {year}".removesuffix(", ")
-    return wiki.write("date", day=day, month=month, year=year) if year or month else ""
+    if month.isdigit() or "date" not in wiki.formats:  # the months of the language are not known
+        return "-".join(part.zfill(2) for part in (year, month, day) if part)
+    return wiki.write("date", day=day, month=month, year=year)
 
 
 @function("date")

@@ -29,7 +29,7 @@ GENERAL = "en"
 """The file that holds on every wiki."""
 
 _SIGNS = {"UNKNOWN": UNKNOWN_VALUE, "FORMULA": FORMULA, "PARAGRAPH": PARAGRAPH_BREAK, "PIPE": PIPE}
-_SECTIONS = {"wiki", "templates", "functions", "tables", "words", "formats"}
+_SECTIONS = {"wiki", "indented_prose", "templates", "functions", "tables", "words", "formats"}
 _FORMATS = {"date", "language", "number"}
 _Error = Callable[[str], Exception]
 
@@ -58,6 +58,7 @@ def load_wiki(language: str, file: str = "") -> Wiki:
 def _add_file(wiki: Wiki, path: Path, *, is_general: bool = False) -> None:
     """Add a file: its names replace those of the files before. Raise InputError with the line that is wrong."""
     file = _File(path)
+    wiki.keeps_indented_prose = file.flag("indented_prose", wiki.keeps_indented_prose)
     tables = file.tables("tables")
     wiki.tables |= tables
     words = file.tables("words")
@@ -71,7 +72,7 @@ def _add_file(wiki: Wiki, path: Path, *, is_general: bool = False) -> None:
             else:
                 wiki.formats[key] = compile_pattern(text, tables, functools.partial(file.error, key))
     for section, renderers in (("functions", wiki.functions), ("templates", wiki.renderers)):
-        for name, text, key, page in file.entries(section, tables):
+        for name, text, key in file.entries(section, tables):
             renderer = _compile(wiki, text, tables, functools.partial(file.error, key))
             if name.endswith("*"):
                 if len(name) <= PREFIX_LENGTH:
@@ -79,7 +80,6 @@ def _add_file(wiki: Wiki, path: Path, *, is_general: bool = False) -> None:
                 wiki.prefixes[name[:-1]] = renderer
             else:
                 renderers[name] = renderer
-            wiki.pages[name] = page
 
 
 def _compile(wiki: Wiki, text: str, tables: Mapping[str, Mapping[str, str]], error: _Error) -> Renderer:
@@ -110,9 +110,17 @@ class _File:
 
     def error(self, key: str, problem: str) -> InputError:
         """Return an error for the first line that has this key."""
-        lines = self.text.splitlines()
-        number = next((i for i, line in enumerate(lines, 1) if line.lstrip(" [\"'").startswith(key)), 0)
-        return InputError(f"{self.path}, line {number}: {problem}; docs/templates.md describes the file")
+        begins = re.compile(rf"[\s\[\"']*{re.escape(key)}[\s\]\"'=]")
+        lines = (number for number, line in enumerate(self.text.splitlines(), 1) if begins.match(line))
+        place = f", line {number}" if (number := next(lines, 0)) else ""
+        return InputError(f"{self.path}{place}: {problem}; docs/templates.md describes the file")
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return a setting that is true or false."""
+        value = self.content.get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, f"found {key} = {value!r}, expected true or false")
+        return value
 
     def tables(self, section: str) -> dict[str, dict[str, str]]:
         """Return the tables of a section by name; words in a text are numbered from 1, those in a list are alike."""
@@ -133,20 +141,22 @@ class _File:
         for name, value in formats.items():
             if name not in _FORMATS or not isinstance(value, str):
                 raise self.error(name, f"found {name!r}, expected a text for one of {', '.join(sorted(_FORMATS))}")
+            if name == "number" and not re.fullmatch(r"\d+\D\d{3}\D\d", value):
+                raise self.error(name, f"found {value!r}, expected a number as the wiki writes it, such as '1,234.5'")
         return formats
 
-    def entries(self, section: str, tables: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str, str, str]]:
-        """Yield (name, text, key, page) of every name of a section."""
-        wiki = self.content.get("wiki", "")
+    def entries(self, section: str, tables: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str, str]]:
+        """Yield (name, text, key) of every name of a section."""
         for key, entry in self._mapping(section).items():
-            text, page = (entry.get("text"), entry.get("source")) if isinstance(entry, dict) else (entry, "")
+            text = entry.get("text") if isinstance(entry, dict) else entry
             if not isinstance(text, str):
                 raise self.error(key, f"{key!r} has no text")
             names = [name.strip() for name in key.split(" | ")] if key != "|" else [key]
-            page = page or f"{wiki}/wiki/Template:{names[0].replace(' ', '_')}"
             for name in names:
+                if (match := _TABLE_IN_NAME.search(name)) and match[1] not in tables:
+                    raise self.error(key, f"no table is called {match[1]!r}")
                 for expanded, shown in _expand(name, text, tables):
-                    yield normalize_name(expanded) if section == "templates" else expanded.lower(), shown, key, page
+                    yield normalize_name(expanded) if section == "templates" else expanded.lower(), shown, key
 
     def _mapping(self, section: str) -> dict[str, Any]:
         found = self.content.get(section, {})
@@ -161,7 +171,7 @@ _TABLE_IN_NAME = re.compile(r"\{([\w ]+)\}")
 def _expand(name: str, text: str, tables: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield a name and its text; one with {table} in it once for each key, with its value for {table} in the text."""
     match = _TABLE_IN_NAME.search(name)
-    if match is None or match[1] not in tables:
+    if match is None:
         yield name, text
         return
     for key, value in tables[match[1]].items():

@@ -113,12 +113,12 @@ class Wiki:
         """Lower-case name before the colon of {{lc:Text}} -> renderer; the text is its first argument."""
         self.tables: dict[str, dict[str, str]] = {}
         self.is_english = True
+        self.keeps_indented_prose = False
+        """Sentences in lines indented by ":" are kept, because the wiki's writers indent running text so."""
         self.number = "1,234.5"
         """An example of how numbers are written: "12 345,6" leaves four digits together."""
         self.formats: dict[str, Renderer] = {}
         """How a date is written, from `year`, `month` and `day`, and a foreign word, from `name` and `text`."""
-        self.pages: dict[str, str] = {}
-        """Name -> address of the page that documents it."""
         self.prefixes: dict[str, Renderer] = {}
         """Beginning of names that have no renderer of their own -> renderer."""
 
@@ -138,10 +138,10 @@ class Wiki:
         return renderer, False
 
     def write(self, form: str, **values: str) -> str:
-        """Return values in one of the formats; without the format, the last value alone."""
+        """Return values in one of the formats; "" if the wiki has it not."""
         renderer = self.formats.get(form)
         if renderer is None:
-            return [*values.values()][-1]
+            return ""
         return renderer(Arguments("", [f"{key}={value}" for key, value in values.items()], self)) or ""
 
     @functools.cached_property

@@ -25,7 +25,7 @@ def _labelled(arguments: Arguments) -> str | None:
     is_labelled = label.lower() not in ("", "none", "no")
     if not arguments.wiki.is_english:
         text = " ".join(filter(None, (text, *values[1:2])))
-        return arguments.wiki.write("language", name=label, text=text) if is_labelled else text
+        return arguments.wiki.write("language", name=label, text=text) or text if is_labelled else text
     shown = f"{label}: {text}" if is_labelled else text
     # A romanization is shown only for words in another script, as by Module:Lang.
     romanized = arguments.get("translit", "tr", "r") or (values[1] if len(values) > 1 else "")

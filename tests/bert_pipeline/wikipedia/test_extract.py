@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_pipeline.corpus.quality import count_broken_text, count_markup
+from bert_pipeline.errors import InputError
 from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract, extract_article
 from bert_pipeline.wikipedia.repair import repair_punctuation
@@ -37,7 +38,7 @@ def test_case_files_cover_every_construct() -> None:
     num_cases = {path.stem: len(read_cases(path)) for path in CASE_FILES}
     expected = {"emphasis", "links", "lists", "magic_words", "references", "repair", "tables", "tags", "unclosed"}
     assert expected <= set(num_cases)
-    assert sum(num_cases.values()) >= 460
+    assert sum(num_cases.values()) >= 455
 
 
 @pytest.mark.parametrize("path", CASE_FILES, ids=lambda path: path.stem)
@@ -85,6 +86,49 @@ Prose.<ref>x</ref><!-- c --> [[File:A.jpg|thumb]] <math>x</math> [http://x.org]
         {"template": 1, "heading": 1, "reference": 1, "comment": 1, "file": 1, "formula": 1, "external link": 1,
          "list": 2, "table": 1, "category": 1, "interlanguage link": 1, "gallery": 1, "code": 1}
     )  # fmt: skip
+
+
+INDENTED = """; ナイト2000
+: 人工知能を搭載したスーパーカーで、主人公の相棒として活躍する。
+:: 会話ができるほか、自動で走行することもできる<ref>x</ref>。
+: 演 - ウィリアム・ダニエルズ、日本語吹替 - 野島昭生（追加吹替：？）
+: 声優。
+: ※県内の他の都市圏については、該当する各記事の説明を参照のこと。
+: ''ここでは車両について説明する。番組については別の記事を参照のこと。''
+:* 箇条書きの項目は、文であっても段落ではないので残さない。
+: ここで <math>E</math> は物体が持つエネルギーを表している量である。
+:{| class="wikitable"
+| この表の中にある文は、どの言語の記事でも残さない。
+|}
+"""
+
+
+def test_indented_sentences_are_kept_where_writers_indent_prose() -> None:
+    extraction = extract(INDENTED, read_site('<mediawiki xml:lang="ja">'))
+    assert extraction.passages == [
+        "人工知能を搭載したスーパーカーで、主人公の相棒として活躍する。",
+        "会話ができるほか、自動で走行することもできる。",
+    ]
+    assert extraction.dropped["indented sentence, kept"] == 2
+    assert extraction.dropped["list"] == 7
+    assert "indented sentence" not in extraction.dropped
+
+
+def test_indented_sentences_are_counted_where_they_are_dropped(tmp_path: Path) -> None:
+    text = "He wrote:\n: The house stands on a hill beside the sea.\n: See the house.\n"
+    extraction = extract(text, SITE)
+    assert extraction.passages == ["He wrote:"]
+    assert (extraction.dropped["indented sentence"], extraction.dropped["list"]) == (1, 1)
+
+    # A template file of one's own decides otherwise
+    own = tmp_path / "own.toml"
+    own.write_text("indented_prose = true\n")
+    extraction = extract(text, SITE, templates=str(own))
+    assert extraction.passages == ["He wrote:", "The house stands on a hill beside the sea."]
+    own = tmp_path / "wrong.toml"
+    own.write_text('indented_prose = "yes"\n')
+    with pytest.raises(InputError, match=r"wrong\.toml, line 1: found indented_prose = 'yes', expected true or false"):
+        extract(text, SITE, templates=str(own))
 
 
 def test_dropped_templates_are_counted_by_name_on_request() -> None:

@@ -43,6 +43,18 @@ def test_steps_are_linear_in_page_length(unit: str) -> None:
     assert count_steps("Prose. " + unit * 600) <= 2.5 * count_steps("Prose. " + unit * 300)
 
 
+@pytest.mark.parametrize("unit", ["{{a|{{dab}} ", "{{a {{dab}} ", "<!-- {{dab}} ", "{{dab ", "}} {{a|{{dab|"])
+def test_search_for_a_disambiguation_template_is_linear(unit: str) -> None:
+    def seconds(copies: int) -> float:
+        text = "{{a|" + unit * copies
+        start = time.process_time()
+        assert not SITE.is_disambiguation("T", text)
+        return time.process_time() - start
+
+    short = max(min(seconds(1000) for _ in range(3)), 2e-3)
+    assert any(seconds(16000) <= 80 * short for _ in range(3))
+
+
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_processor_time_is_linear_in_page_length(unit: str) -> None:
     """A page is 16 times as long as another: work in regular expressions would take 256 times as long if quadratic."""

@@ -1,5 +1,7 @@
 """Template files: patterns, lookup of names, errors with their line."""
 
+import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from bert_pipeline.wikipedia.extract import extract
 from bert_pipeline.wikipedia.site import read_site
 from bert_pipeline.wikipedia.templates import Arguments, Wiki, load_wiki, normalize_name
 from bert_pipeline.wikipedia.templates.files import DATA, compile_pattern
+from bert_pipeline.wikipedia.templates.registry import FUNCTIONS
 
 LANGUAGES = sorted(path.stem for path in DATA.glob("*.toml"))
 
@@ -74,6 +77,9 @@ def test_own_file_replaces_entries_and_a_language(tmp_path: Path) -> None:
         ('[templates]\n"b" = "{1:nothing}"', 2, "found 'nothing', expected one of"),
         ('[templates]\n"b*" = "x"', 2, "characters before its '*'"),
         ('[templates]\n"b" = 5', 2, "has no text"),
+        ('[templates]\n"abc" = "x"\n"ab" = 5', 3, "has no text"),
+        ('[templates]\n"in {towns}" = "x"', 2, "no table is called 'towns'"),
+        ('[formats]\nnumber = "1234"', 2, "expected a number as the wiki writes it"),
         ('[formats]\nnumbers = "1"', 2, "found 'numbers'"),
         ('wiki = ""\n[template]\n"b" = ""', 2, "found 'template', expected one of"),
         ("[tables]\nx = 5", 2, "x is no table"),
@@ -94,18 +100,37 @@ def test_bad_file_is_refused_in_one_sentence_with_its_line(
     assert "\n" not in message
 
 
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "May 6, 1980"),
+        ("de", "6. Mai 1980"),
+        ("fr", "6 mai 1980"),
+        ("hu", "1980. május 6."),
+        ("ja", "1980年5月6日"),
+        ("ru", "6 мая 1980"),
+        ("xx", "1980-05-06"),
+    ],
+)
+def test_date_is_written_as_in_the_language(language: str, text: str) -> None:
+    wiki = load_wiki(language)
+    renderer = wiki.find("birth date")
+    assert renderer is not None
+    assert renderer(Arguments("Birth date", ["1980", "5", "06"], wiki)) == text
+
+
 def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"own\.toml: cannot be read"):
         load_wiki("en", str(tmp_path / "own.toml"))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_entry_has_a_page_and_a_normalized_name(language: str) -> None:
-    wiki = load_wiki(language)
-    assert [name for name in wiki.renderers if normalize_name(name) != name] == []
-    assert {page.partition("/wiki/")[0] for page in wiki.pages.values()} <= {
-        f"https://{code}.wikipedia.org" for code in (language, "en")
-    }
+def test_every_file_names_its_wiki_and_normalized_names(language: str) -> None:
+    content = tomllib.loads((DATA / f"{language}.toml").read_text(encoding="utf-8"))
+    assert content["wiki"] == f"https://{language}.wikipedia.org"
+    assert [name for name in load_wiki(language).renderers if normalize_name(name) != name] == []
+    names = [normalize_name(name) for key in content.get("templates", {}) for name in key.split(" | ")]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -115,3 +140,10 @@ def test_no_entry_fails_on_missing_and_odd_arguments(language: str) -> None:
         for name, render in (wiki.renderers | wiki.prefixes | wiki.functions).items():
             text = render(Arguments(name, parts, wiki, "Title"))
             assert text is None or isinstance(text, str), name
+
+
+def test_every_function_is_documented_and_used() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "templates.md").read_text(encoding="utf-8")
+    assert [name for name in FUNCTIONS if f"`{name}`" not in page] == []
+    used = "".join(path.read_text(encoding="utf-8") for path in DATA.glob("*.toml"))
+    assert [name for name in FUNCTIONS if f'"={name}"' not in used] == []
