@@ -13,11 +13,12 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_pipeline.corpus.documents import Document, document_of_sentences, make_document, split_sentences
+from bert_pipeline.corpus.documents import Document, document_of_sentences, make_document
 from bert_pipeline.corpus.text_files import WHOLE, Span, decode, open_text, read_records, stem_of
 from bert_pipeline.errors import InputError
 from bert_pipeline.parquet_io import open_parquet
 from bert_pipeline.wikipedia.punctuation import CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS
+from bert_pipeline.wikipedia.sentences import split_sentences
 
 Reader = Callable[[Path, str, str, Span], Iterator[Document | None]]
 """(path, first part of the ids, language unless a record says it, span) -> documents."""
