@@ -15,7 +15,7 @@ def open_parquet(path: Path | str, schema: pa.Schema, what: str, *, buffer_size:
     With a `buffer_size` in bytes, a row group can be read in batches without holding all of it.
     """
     try:
-        file = pq.ParquetFile(path, buffer_size=buffer_size)
+        file = pq.ParquetFile(path, buffer_size=buffer_size, pre_buffer=not buffer_size)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: not {what}: {error}") from error
     # Further columns are allowed. The caller gets no file to close on an error, so it is closed here.

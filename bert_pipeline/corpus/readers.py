@@ -87,6 +87,8 @@ def read_book(text: str, *, is_start: bool = True, is_end: bool = True) -> list[
 _HEAD_BYTES = 1 << 20
 _SAMPLED_LINES = 400
 _CLOSERS = "".join(CLOSERS | QUOTATION_MARKS) + "_*"
+_WITHOUT_SENTENCE_ENDS = re.compile("[\u0e00-\u0eff]")
+"""Thai and Lao, whose full stops abbreviate."""
 
 
 def detect_format(path: Path, language: str) -> Literal["lines", "book"]:
@@ -106,15 +108,14 @@ def detect_format(path: Path, language: str) -> Literal["lines", "book"]:
         return "lines"
     lines = lines[:: -(-len(lines) // _SAMPLED_LINES)]
 
-    # A sentence may also end between the sentences of one line.
-    bare = [line.rstrip(_CLOSERS) for line in lines]
-    is_ended = [line[-1:] in SENTENCE_ENDS for line in bare]
-    num_ended = sum(is_ended) / len(lines)
-    num_inside = sum(len(split_sentences(line, language)) - 1 for line in lines) / len(lines)
-    at_line_ends = num_ended / (num_ended + num_inside) if num_ended + num_inside >= 0.1 else None
-    # Hard line ends: a line continues the one before, in lower case where a script has it.
-    num_continued = sum(not ended and line[0].islower() for ended, line in zip(is_ended, lines[1:])) / len(lines)
-    if at_line_ends is not None:
+    # Only marks count: the rules of another language, if the option is wrong, break sentences elsewhere too.
+    num_ended = sum(map(_is_ended, lines)) / len(lines)
+    num_inside = sum(_is_ended(part) for line in lines for part in split_sentences(line, language)[:-1]) / len(lines)
+    has_ends = num_ended + num_inside >= 0.1 and len(_WITHOUT_SENTENCE_ENDS.findall(text)) < 0.3 * len(text)
+    # After hard line ends, a line begins in lower case where a script has it.
+    num_continued = sum(line[0].islower() for line in lines) / len(lines)
+    if has_ends:
+        at_line_ends = num_ended / (num_ended + num_inside)
         if at_line_ends < 0.65 or num_ended < 0.6 and num_continued >= 0.3:
             return "book"
         if at_line_ends >= 0.8 and num_ended >= 0.6:
@@ -123,6 +124,10 @@ def detect_format(path: Path, language: str) -> Literal["lines", "book"]:
         f"{path}: cannot tell a sentence per line from running text: {num_ended:.0%} of its lines end a sentence, and "
         f"{num_inside:.2f} sentences per line end before the line does; name it lines: or book: instead of text:"
     )
+
+
+def _is_ended(line: str) -> bool:
+    return line.rstrip(_CLOSERS)[-1:] in SENTENCE_ENDS
 
 
 # `jsonl:` and `pairs:`

@@ -50,7 +50,7 @@ from bert_pipeline.corpus.readers import (
     read_parquet_documents,
 )
 from bert_pipeline.corpus.sources import SourceKind, parse_source
-from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans
+from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import atomic_write, file_sha256
 from bert_pipeline.parquet_io import list_offsets
@@ -150,7 +150,20 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
         for kind, names in formats.items():
             some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             logger.info("%s: read as %s (%s): %s", source, kind, _FORMATS[kind], some)
+    _warn_of_equal_names(splits, config)
     return splits
+
+
+def _warn_of_equal_names(splits: Sequence[Split], config: CorpusConfig) -> None:
+    """Warn of files whose documents may get the ids of those of another file, and then be dropped."""
+    first: dict[tuple[str, str], str] = {}
+    for path in dict.fromkeys(split.path for split in splits if split.kind != "wikipedia"):
+        other = first.setdefault((config.name or _default_name(path), stem_of(Path(path))), path)
+        if other != path:
+            logger.warning(
+                "%s: has the name of %s, and documents of equal ids are kept once; rename it unless they are the same",
+                path, other,
+            )  # fmt: skip
 
 
 _FORMATS = {"lines": "one sentence per line", "book": "running text"}

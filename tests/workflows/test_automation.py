@@ -110,6 +110,10 @@ def test_monthly_schedule_waits_for_the_dump_and_requests_one_run(repository, in
     assert request.partition_key == "enwiki-20261101"
     assert instance.has_dynamic_partition(str(dump_partitions.name), "enwiki-20261101")
     assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
+    # The daemon was killed after it had added the partition: the month is not lost.
+    (repeated,) = evaluate_schedule(repository, instance, home, day=10).run_requests
+    assert repeated.run_key == request.run_key  # for which Dagster starts one run
+    add_run(instance, "enwiki-20261101")
     later = evaluate_schedule(repository, instance, home, day=10)
     assert not later.run_requests
     assert "was started" in later.skip_message
@@ -132,9 +136,11 @@ def test_site_sensor_requests_the_newest_finished_dump_once(repository, instance
     assert request.run_config["ops"]["dump"]["config"]["sources"] == []  # the asset downloads it
     (addition,) = result.dynamic_partitions_requests
     instance.add_dynamic_partitions(addition.partitions_def_name, addition.partition_keys)
+    assert evaluate_sensor(repository, instance, home, automation.SITE_SENSOR).run_requests == [request]
+    add_run(instance, "enwiki-20261101")
     again = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR)
     assert again.run_requests == []
-    assert "is a partition already" in again.skip_message
+    assert "has a run already" in again.skip_message
 
 
 def test_folder_sensor_without_new_files_gives_a_reason(repository, instance, home):
@@ -167,10 +173,35 @@ def test_folder_sensor_waits_for_all_files_of_a_dump(repository, instance, home,
     assert len(request.run_config["ops"]["dump"]["config"]["sources"]) == 2
 
 
-def test_folder_sensor_ignores_known_dumps(repository, instance, home):
+def test_folder_sensor_ignores_dumps_with_runs(repository, instance, home):
     place(home.dumps, "enwiki-20261101-pages-articles.xml.bz2")
-    instance.add_dynamic_partitions(str(dump_partitions.name), ["enwiki-20261101"])
+    add_run(instance, "enwiki-20261101")
     assert evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests == []
+
+
+@pytest.mark.parametrize(
+    ("files", "used"),
+    [
+        (["-pages-articles.xml.bz2", "-pages-articles-multistream.xml.bz2"], 1),
+        (["-pages-articles-multistream.xml.bz2", "-pages-articles-multistream-index.txt.bz2"], 1),
+        (["-pages-articles.xml.bz2", "-pages-articles1.xml-p1p9.bz2", "-pages-articles2.xml-p10p19.bz2"], 1),
+        (["-pages-articles-multistream1.xml-p1p9.bz2", "-pages-articles-multistream2.xml-p10p19.bz2"], 2),
+    ],
+)
+def test_editions_of_one_dump_are_read_once(repository, instance, home, files, used):
+    paths = [str(place(home.dumps, f"enwiki-20261101{file}")) for file in files]
+    (request,) = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests
+    assert request.run_config["ops"]["dump"]["config"]["sources"] == paths[:used]
+
+
+def add_run(instance: dg.DagsterInstance, dump: str) -> None:
+    """Add a partition with a run, as an executed request does."""
+
+    @dg.job
+    def nothing() -> None: ...
+
+    instance.add_dynamic_partitions(str(dump_partitions.name), [dump])
+    instance.create_run_for_job(nothing, tags={"dagster/partition": dump})
 
 
 def test_retraining_is_configured_by_the_preset():

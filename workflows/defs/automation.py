@@ -57,6 +57,7 @@ def after_last_of(asset: str) -> AutomationCondition[Any]:
 PRETRAINING_JOB, FINETUNING_JOB, REPORT_JOB, PREDICTION_JOB = JOBS
 MAX_RUNTIME_TAG = "dagster/max_runtime"
 MAX_RETRIES_TAG = "dagster/max_retries"
+PARTITION_TAG = "dagster/partition"
 SECONDS_PER_HOUR = 3600
 SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR
 
@@ -107,7 +108,10 @@ FOLDER_SENSOR = "new_dump_in_folder"
 TASK_SENSOR = "new_task_in_folder"
 AUTOMATION_SENSOR = "tasks_after_pretraining"
 
-DUMP_FILE = re.compile(r"(?P<wiki>[a-z][a-z_]*)-(?P<date>\d{8}|latest)-pages-articles.*\.xml(-p\d+p\d+)?(\.bz2|\.gz)?")
+DUMP_FILE = re.compile(
+    r"(?P<wiki>[a-z][a-z_]*)-(?P<date>\d{8}|latest)-pages-articles(?P<multistream>-multistream)?(?P<parts>\d*).*"
+    r"\.xml(-p\d+p\d+)?(\.bz2|\.gz)?"
+)
 SETTLING_SECONDS = 30.0
 """A file that was modified more recently may still be being copied."""
 
@@ -156,9 +160,14 @@ def retraining_run(dump: str, sources: list[str] | None = None, *, start: str = 
     )
 
 
-def known_dumps(instance: dg.DagsterInstance) -> set[str]:
-    """Return the dumps that are partitions: their training has been requested before."""
-    return set(instance.get_dynamic_partitions(str(dump_partitions.name)))
+def has_runs(instance: dg.DagsterInstance, dump: str) -> bool:
+    """Return True if a dump is a partition with a run: its training needs no request.
+
+    A partition alone does not count: the daemon may have ended between adding it and starting its run.
+    """
+    if not instance.has_dynamic_partition(str(dump_partitions.name), dump):
+        return False
+    return bool(instance.get_run_ids(dg.RunsFilter(tags={PARTITION_TAG: dump}), limit=1))
 
 
 def request_runs(home: BertHome, dumps: dict[str, list[str]]) -> dg.SensorResult:
@@ -184,13 +193,12 @@ def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) ->
 
     wiki, date = wiki_name(), f"{context.scheduled_execution_time:%Y%m}01"
     name = f"{wiki}-{date}"
-    if name in known_dumps(context.instance):
-        return dg.SkipReason(f"{name} is a partition already: this month's retraining was started")
+    if has_runs(context.instance, name):
+        return dg.SkipReason(f"{name} has a run already: this month's retraining was started")
     reason = why_unfinished(wiki, date, sites=dump_sites())
     if reason:
         return dg.SkipReason(reason)
 
-    # The partition marks the month as done, so it is added last: a failure before it is tried again the next day.
     request = retraining_run(name, start=starting_model(home))
     context.instance.add_dynamic_partitions(str(dump_partitions.name), [name])
     return request
@@ -212,8 +220,8 @@ def new_dump_on_site(context: dg.SensorEvaluationContext, home: BertHome) -> dg.
     except InputError as error:
         return dg.SkipReason(str(error))
     name = f"{wiki_name()}-{date}"
-    if name in known_dumps(context.instance):
-        return dg.SkipReason(f"{name}, the newest finished dump, is a partition already")
+    if has_runs(context.instance, name):
+        return dg.SkipReason(f"{name}, the newest finished dump, has a run already")
     return request_runs(home, {name: []})
 
 
@@ -227,22 +235,24 @@ def new_dump_on_site(context: dg.SensorEvaluationContext, home: BertHome) -> dg.
 )
 def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
     folder = home.dumps
-    # Files are grouped by dump: a large dump is split into many, and starts when all have arrived.
-    found: dict[str, list[str]] = {}
+    # Files are grouped by dump and edition: a large dump is split into many, and starts when all have arrived.
+    found: dict[str, dict[tuple[bool, bool], list[str]]] = {}
     arriving: set[str] = set()
     for path in sorted(folder.glob("*")) if folder.is_dir() else []:
         match = DUMP_FILE.fullmatch(path.name)
         if match is None:
             continue
         name = f"{match['wiki']}-{match['date']}"
-        found.setdefault(name, []).append(str(path))
+        edition = (bool(match["parts"]), bool(match["multistream"]))
+        found.setdefault(name, {}).setdefault(edition, []).append(str(path))
         # One file that is still being copied holds back the whole dump.
         if path.stat().st_mtime > time.time() - SETTLING_SECONDS:
             arriving.add(name)
-    known = known_dumps(context.instance)
-    new = {name: files for name, files in found.items() if name not in known and name not in arriving}
+    unknown = {name for name in found if not has_runs(context.instance, name)}
+    # Each edition holds all pages: one file or many, as one stream or as several.
+    new = {name: editions[min(editions)] for name, editions in found.items() if name in unknown - arriving}
     if not new:
-        waiting = ", ".join(sorted(arriving - known))
+        waiting = ", ".join(sorted(arriving & unknown))
         note = f"; files of {waiting} changed within the last {SETTLING_SECONDS:.0f} seconds" if waiting else ""
         return dg.SkipReason(f"no new dump in {folder}{note}")
     return request_runs(home, new)

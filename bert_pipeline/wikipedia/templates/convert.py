@@ -69,13 +69,16 @@ _PREFIXABLE = {"m": 1, "m2": 2, "m3": 3, "g": 1, "L": 1, "l": 1, "W": 1, "Pa": 1
 """Units that take any prefix -> the power to which the prefix is raised."""
 _POWERS = {"e3": (1e3, "thousand"), "e6": (1e6, "million"), "e9": (1e9, "billion"), "e12": (1e12, "trillion")}
 
+_MAX_CODE_CHARS = 40
+"""A longer text is no code; the search for its parts is recursive."""
+
 
 @functools.lru_cache(maxsize=1024)
 def _find_unit(code: str) -> _Unit | None:
     """Return the unit with this code; prefixes ("MW"), ratios ("kg/ha") and powers of ten ("e6km2") are understood."""
     code = code.replace("_", " ").replace("\u00a0", " ")
     unit = _table().get(code)
-    if unit is not None:
+    if unit is not None or len(code) > _MAX_CODE_CHARS:
         return unit
     prefix, base = code[:1], code[1:]
     root = _table().get(base)
@@ -161,7 +164,12 @@ def convert(arguments: Arguments) -> str | None:
     """Render a call; a unit that is not known is shown as written, without a conversion."""
     parts = _split_range(arguments.positional())
     style = _Style(arguments)
-    middle = parts.pop() if arguments.get("adj") == "mid" and len(parts) > 2 else ""  # "10-metre-long"
+    is_word = (
+        arguments.get("adj") == "mid"
+        and len(parts) > 2
+        and not (_PRECISION.fullmatch(parts[-1]) or _find_unit(parts[-1]))
+    )
+    middle = parts.pop() if is_word else ""  # "10-metre-long"
     numbers, between, index = _read_values(parts)
     unit = _find_unit(parts[index]) if numbers and index < len(parts) else None
     if unit is None or unit.divisions:

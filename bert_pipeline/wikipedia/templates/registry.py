@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 class Arguments:
     """Arguments of one template call: positional ones by number from 1, named ones by name; all stripped."""
 
-    __slots__ = ("_span", "_text", "called", "name", "parts", "title", "values", "wiki")
+    __slots__ = ("_span", "_text", "called", "name", "title", "values", "wiki")
 
     def __init__(
         self,
@@ -23,7 +23,6 @@ class Arguments:
         self.called = called
         """The name as written; `name` is the normalized one."""
         self.name = name or called.lower()
-        self.parts = parts
         self.wiki = wiki
         self.title = title
         self._text = text

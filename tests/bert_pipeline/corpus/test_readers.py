@@ -1,5 +1,7 @@
 """Readers of text, JSON-lines, pair and Parquet sources, and the decision between the two formats of text."""
 
+import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -126,9 +128,10 @@ def test_format_of_text_is_decided_in_every_script(tmp_path: Path, text: str, ex
     "text",
     [
         "ผมชื่อเอ\nผมอยู่ที่กรุงเทพ\n\nวันนี้ฝนตก\nพรุ่งนี้ฝนไม่ตก\n" * 9,
+        "เขาเกิดเมื่อปี ค.ศ. 1990 ที่กรุงเทพ\nพ.ศ. 2533 เป็นปีที่ฝนตก\n" * 9,
         "A title\nA second title\nA sentence is here.\n" * 9,
     ],
-    ids=["Thai without marks", "titles"],
+    ids=["Thai without marks", "Thai with abbreviations", "titles"],
 )
 def test_undecided_format_is_refused_with_a_remedy(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError, match="cannot tell .* name it lines: or book: instead of text:"):
@@ -186,8 +189,8 @@ ROWS = [
 ]
 
 
-def write_table(path: Path, rows: list[dict[str, object]], **options: int) -> Path:
-    pq.write_table(pa.Table.from_pylist(rows), path, **options)
+def write_table(path: Path, rows: Sequence[Mapping[str, object]], **options: int) -> Path:
+    pq.write_table(pa.Table.from_pylist(list(rows)), path, **options)
     return path
 
 
@@ -253,6 +256,17 @@ def test_damaged_parquet_is_refused_by_row_group(tmp_path: Path) -> None:
     path.write_bytes(data[:-20])
     with pytest.raises(InputError, match=r"a\.parquet: not a Parquet file of documents"):
         list(read_parquet_documents(path, "own", "en"))
+
+
+def test_row_group_is_not_held_whole(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    rows = [{"text": rng.randbytes(500).hex()} for _ in range(20_000)]  # 20 MB in pages of 1 MB
+    path = write_table(tmp_path / "a.parquet", rows)
+    before = pa.total_allocated_bytes()
+    documents = read_parquet_documents(path, "own", "en")
+    next(documents)
+    assert pa.total_allocated_bytes() - before < 8e6
+    del documents
 
 
 def test_text_of_parquet_that_is_not_utf8_is_refused(tmp_path: Path) -> None:

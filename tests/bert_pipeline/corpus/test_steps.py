@@ -322,6 +322,16 @@ def test_decision_on_text_is_logged_and_is_that_of_the_named_kind(
     assert f"text:{tmp_path}: read as book (running text): novel.txt.gz" in caplog.text
 
 
+def test_files_of_one_name_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        write(tmp_path / folder / "x.txt", f"A line of {folder} is here.\n")
+    write(tmp_path / "b" / "y.txt", "Another name.\n")
+    plan_splits([f"lines:{tmp_path}/a", f"lines:{tmp_path}/b"], CorpusConfig())
+    (message,) = caplog.messages
+    assert message.startswith(f"{tmp_path}/b/x.txt: has the name of {tmp_path}/a/x.txt")
+
+
 @pytest.mark.parametrize("kind", ["text", "lines", "book", "jsonl", "parquet", "pairs"])
 def test_empty_file_is_refused(tmp_path: Path, output: Path, kind: str) -> None:
     with pytest.raises(InputError, match=r"a\.txt: the file is empty"):

@@ -58,3 +58,13 @@ def test_passages_are_printed_once_and_in_order(tmp_path: Path) -> None:
     rows = preview_rows(tmp_path, "\n\n".join(sentences))
     assert [right for _, right in rows if right] == sentences
     assert all(left == right for left, right in rows if right)
+
+
+def test_preview_uses_a_template_file_and_lists_the_templates_that_are_in_none(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('[templates]\n"people" = "some {1} people"\n', encoding="utf-8")
+    text = "In this old town live {{people|500}} and {{others|5}} today{{cn}}."
+    page = f"<page><title>T</title><ns>0</ns><id>1</id><revision><id>2</id><text>{text}</text></revision></page>"
+    (tmp_path / "dump.xml").write_text(f"<mediawiki>{page}</mediawiki>", encoding="utf-8")
+    shown = preview_article("T", tmp_path / "dump.xml", width=200, templates=str(tmp_path / "own.toml"))
+    assert "| In this old town live some 500 people and today." in shown
+    assert "Dropped templates: others (1)." in shown

@@ -136,7 +136,17 @@ def test_every_file_names_its_wiki_and_normalized_names(language: str) -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_no_entry_fails_on_missing_and_odd_arguments(language: str) -> None:
     wiki = load_wiki(language)
-    for parts in ([], [""], ["", "", ""], ["x"], ["-"], ["=", "a=b"], ["1", "2", "3", "4", "5", "6"], ["9" * 400] * 3):
+    for parts in (
+        [],
+        [""],
+        ["", "", ""],
+        ["x"],
+        ["-"],
+        ["=", "a=b"],
+        ["1", "2", "3", "4", "5", "6"],
+        ["9" * 400] * 3,
+        ["1", "e6" * 5000 + "m"],
+    ):
         for name, render in (wiki.renderers | wiki.prefixes | wiki.functions).items():
             text = render(Arguments(name, parts, wiki, "Title"))
             assert text is None or isinstance(text, str), name
