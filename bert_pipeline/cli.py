@@ -144,7 +144,7 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
     config = CorpusConfig(**given, strict=arguments.strict, templates=arguments.templates or "")
     with _shown("pages") as progress:
         manifest = build_corpus(arguments.sources, arguments.output, config, arguments.beam_options, progress)
-    _report(manifest, "documents", "passages", "sentences", "characters_out")
+    _report(manifest, "documents", "documents_held_out", "passages", "sentences", "characters_out")
     print(describe_corpus(manifest.counts))
     return 0
 

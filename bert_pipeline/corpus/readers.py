@@ -3,6 +3,7 @@
 Each yields None for a record without text, so that it can be counted.
 """
 
+import codecs
 import itertools
 import json
 import re
@@ -98,7 +99,10 @@ def detect_format(path: Path, language: str) -> Literal["lines", "book"]:
     """
     with open_text(path) as stream:
         head = stream.read(_HEAD_BYTES)
-    text = head.decode("utf-8-sig", errors="replace")
+    try:
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)  # its last character may be cut off
+    except UnicodeDecodeError:
+        text = decode(head, 0, path)  # raises InputError
     if _GUTENBERG_START.search(text):
         return "book"
     lines = [line for line in map(str.strip, text.splitlines()) if line]

@@ -51,13 +51,12 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
         return kind, files
 
     # A file whose name contains brackets or a "*" is taken literally.
-    if not os.path.exists(path) and glob.has_magic(path):
-        files = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
-        if not files:
-            raise InputError(f"{path}: the pattern matches no file; check the path")
+    if os.path.isfile(path):
+        return kind, [path]
+    files = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
+    if files:
         return kind, files
-    if not os.path.isfile(path):
-        if colon and path == source and prefix.isalpha():
-            raise UsageError(f"{source}: no such file, and no kind of source {prefix!r}{suggest(prefix, SOURCE_KINDS)}")
-        raise InputError(f"{path}: no such file; check the path")
-    return kind, [path]
+    if colon and path == source and prefix.isalpha():
+        raise UsageError(f"{source}: no such file, and no kind of source {prefix!r}{suggest(prefix, SOURCE_KINDS)}")
+    what = "the pattern matches no file" if glob.has_magic(path) else "no such file"
+    raise InputError(f"{path}: {what}; check the path")

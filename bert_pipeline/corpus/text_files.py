@@ -77,7 +77,7 @@ def stem_of(path: Path) -> str:
     """Return the name of a file without its suffix, and without that of its compression: "a" of a.txt and a.txt.gz."""
     name = path.name
     if compression_of(path):
-        name = next((name.removesuffix(end) for end in COMPRESSED_SUFFIXES if name.lower().endswith(end)), name)
+        name = next((name[: -len(end)] for end in COMPRESSED_SUFFIXES if name.lower().endswith(end)), name)
     return Path(name).stem
 
 
@@ -136,7 +136,9 @@ def _lines(stream: BinaryIO, path: Path | str, span: Span) -> Iterator[Record]:
         if not (line := stream.readline(limit)):
             return
         if len(line) == MAX_LINE_BYTES:
-            raise InputError(f"{path}: the line at byte {offset:,} is longer than 256 MiB; is this a text file?")
+            raise InputError(
+                f"{path}: the line at byte {offset:,} is longer than 256 MiB; expected one record per line"
+            )
         if offset == 0 and line.startswith(_BOM):
             yield len(_BOM), line[len(_BOM) :]
         else:

@@ -120,13 +120,14 @@ def _read_names(language: str) -> dict[str, Any]:
         kind: "|".join(re.escape(word) for names in chain for word in names.get(kind, ()))
         for kind in ("redirects", "switches", "cased_switches")
     }
-    templates = _disambiguation()[1]
+    by_language = _disambiguation()[1]
+    templates = [by_language.get(name, frozenset()) for name in ("en", code.partition("-")[0], code)]
     return {
         "namespaces": namespaces,
         "redirect": re.compile(rf"\s*+(?:{by_kind['redirects']})\s*+:?\s*+\[\[", re.IGNORECASE),
         "switches": re.compile(rf"(?i:{by_kind['switches']})|{by_kind['cased_switches']}"),
         "disambiguation_switches": tuple(names["disambiguation"] for names in chain if "disambiguation" in names),
-        "disambiguation_templates": templates["en"] | templates.get(code, frozenset()),
+        "disambiguation_templates": frozenset().union(*templates),
     }
 
 

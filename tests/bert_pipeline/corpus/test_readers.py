@@ -138,6 +138,14 @@ def test_undecided_format_is_refused_with_a_remedy(tmp_path: Path, text: str) ->
         detect_format(write(tmp_path / "a.txt", text), "en")
 
 
+def test_text_of_another_encoding_is_not_decided(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("Über.\n".encode("utf-16"))
+    with pytest.raises(InputError, match="not UTF-8 text .* at byte 0"):
+        detect_format(tmp_path / "a.txt", "en")
+    (tmp_path / "a.txt").write_bytes("é".encode() + "漢字。\n".encode() * 200_000)  # a character crosses the megabyte
+    assert detect_format(tmp_path / "a.txt", "ja") == "lines"
+
+
 # JSON lines and pairs
 
 

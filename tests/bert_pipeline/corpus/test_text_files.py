@@ -157,7 +157,8 @@ def test_compressed_files_give_the_same_documents(tmp_path: Path, kind: TextKind
 def test_compression_is_known_by_content(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_text("Plain text.\n")
     (tmp_path / "b.txt").write_bytes(bz2.compress(b"Packed text.\n"))
-    assert [stem_of(tmp_path / name) for name in ("a.txt.gz", "b.txt")] == ["a.txt", "b"]
+    (tmp_path / "c.txt.GZ").write_bytes(gzip.compress(b"Packed too.\n"))
+    assert [stem_of(tmp_path / name) for name in ("a.txt.gz", "b.txt", "c.txt.GZ")] == ["a.txt", "b", "c"]
     assert documents_of(tmp_path / "b.txt", "lines")[0].sentences == ("Packed text.",)
 
 

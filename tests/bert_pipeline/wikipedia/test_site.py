@@ -150,6 +150,8 @@ def test_drop_reason_tells_disambiguation_and_empty_pages(text: str, title: str,
         ("en", "Surname disambiguation"),
         ("no", "Etternavn"),
         ("als", "Begriffsklärung"),
+        ("de-AT", "Begriffsklärung"),
+        ("pt-br", "Desambiguação"),
     ],
 )
 def test_disambiguation_templates_of_each_language_are_known(language: str, template: str) -> None:
