@@ -60,7 +60,7 @@ def _remote_files(table: str) -> tuple[RemoteFile, ...]:
     return tuple(RemoteFile(path, int(size), sha256) for path, size, sha256 in rows)
 
 
-TASK_FILES: dict[str, tuple[str, tuple[RemoteFile, ...]]] = {
+OFFICIAL_FILES: dict[str, tuple[str, tuple[RemoteFile, ...]]] = {
     "glue": (
         "https://dl.fbaipublicfiles.com",
         _remote_files("""
@@ -175,11 +175,11 @@ def download_tasks(
     site), and mirrors of the site. A file in a folder is used if it has the published hash. Transfers are resumed as in
     `download_wikipedia`. InputError if no source has a file, a hash does not match, or an archive lacks a task's file.
     """
-    if suite not in TASK_FILES:
-        raise UsageError(f"unknown task files {suite!r}{suggest(suite, TASK_FILES)}")
+    if suite not in OFFICIAL_FILES:
+        raise UsageError(f"unknown task files {suite!r}{suggest(suite, OFFICIAL_FILES)}")
     output = Path(output)
     refuse_foreign_directory(output)
-    site, files = TASK_FILES[suite]
+    site, files = OFFICIAL_FILES[suite]
 
     # Local folders first, then mirrors, then the official site.
     folders = [Path(source) for source in sources if "://" not in source]
@@ -302,6 +302,10 @@ def _advance(progress: Callable[[int], None] | None, before: int, size: int) -> 
         progress(before + size)
 
 
+class _NoAnswerError(InputError):
+    """No site answered whether it has a file."""
+
+
 def _latest_files(client: "_Client", wiki: str) -> tuple[str, dict[str, dict[str, Any]]]:
     """Return the newest date with finished articles, and its files."""
     listing = client.read(f"/{wiki}/").decode("utf-8", errors="replace")
@@ -310,6 +314,8 @@ def _latest_files(client: "_Client", wiki: str) -> tuple[str, dict[str, dict[str
     for date in dates[:8]:
         try:
             return date, _finished_files(client, wiki, date)
+        except _NoAnswerError:  # says nothing about the dump: an older one would be taken for the newest
+            raise
         except InputError:
             continue
     raise InputError(f"{wiki}: none of the dumps {', '.join(dates[:8]) or '(there are none)'} is finished; give a date")
@@ -318,8 +324,9 @@ def _latest_files(client: "_Client", wiki: str) -> tuple[str, dict[str, dict[str
 def _finished_files(client: "_Client", wiki: str, date: str) -> dict[str, dict[str, Any]]:
     """Return name -> {"size", "url", "sha1"} of a dump's article files, in order."""
     where = f"/{wiki}/{date}/dumpstatus.json"
+    text = client.read(where)
     try:
-        jobs = json.loads(client.read(where))["jobs"]
+        jobs = json.loads(text)["jobs"]
         if not isinstance(jobs, dict) or not all(isinstance(jobs.get(job, {}), dict) for job in _JOBS):
             raise TypeError("its jobs are no objects")
     except (ValueError, KeyError, TypeError) as error:
@@ -412,7 +419,10 @@ class _Client:
                     break
             except (OSError, http.client.HTTPException) as error:
                 reasons.append(f"{url}: {_reason(error)}")
-            self._wait(attempt, retry_after)
+            if attempt + 1 < self._attempts:
+                self._wait(attempt, retry_after)
+        else:
+            raise _NoAnswerError(f"no site has {path} ({'; '.join(dict.fromkeys(reasons))}); try again later")
         raise InputError(f"no site has {path} ({'; '.join(dict.fromkeys(reasons))}); check the wiki and the date")
 
     def fetch(self, path: str, target: Path, size: int, progress: Callable[[int], None]) -> None:
@@ -441,7 +451,8 @@ class _Client:
             if arrived < size:
                 failures = 0 if arrived > start else failures + 1
                 site += 1
-                self._wait(failures, retry_after)
+                if failures < self._attempts:
+                    self._wait(failures, retry_after)
 
         # A part of another version may be longer; the checksum decides afterwards.
         if target.stat().st_size > size:

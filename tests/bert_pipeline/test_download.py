@@ -15,7 +15,7 @@ import pytest
 from loopback import Handler, serving
 
 from bert_pipeline import cli
-from bert_pipeline.download import TASK_FILES, USER_AGENT, RemoteFile, download_tasks, download_wikipedia
+from bert_pipeline.download import OFFICIAL_FILES, USER_AGENT, RemoteFile, download_tasks, download_wikipedia
 from bert_pipeline.errors import ArtifactError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
@@ -282,11 +282,11 @@ def serve_tasks(site: Site, suite: str, contents: dict[str, bytes], monkeypatch:
     """Make `site` the official site of a suite with these files."""
     site.files |= {f"/{path}": data for path, data in contents.items()}
     files = tuple(RemoteFile(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in contents.items())
-    monkeypatch.setitem(TASK_FILES, suite, (site.url, files))
+    monkeypatch.setitem(OFFICIAL_FILES, suite, (site.url, files))
 
 
 def test_table_of_task_files_has_the_official_addresses() -> None:
-    addresses = {f"{site}/{file.path}" for site, files in TASK_FILES.values() for file in files}
+    addresses = {f"{site}/{file.path}" for site, files in OFFICIAL_FILES.values() for file in files}
     assert {
         "https://dl.fbaipublicfiles.com/glue/data/CoLA.zip",
         "https://dl.fbaipublicfiles.com/glue/data/QQP-clean.zip",
@@ -294,7 +294,7 @@ def test_table_of_task_files_has_the_official_addresses() -> None:
         "https://rajpurkar.github.io/SQuAD-explorer/dataset/train-v2.0.json",
         "https://raw.githubusercontent.com/rowanz/swagaf/master/data/val.csv",
     } < addresses
-    assert all(len(file.sha256) == 64 and file.size for _, files in TASK_FILES.values() for file in files)
+    assert all(len(file.sha256) == 64 and file.size for _, files in OFFICIAL_FILES.values() for file in files)
 
 
 def test_glue_is_unpacked_as_every_task_reads_it(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,7 +409,7 @@ def run_command(*words: str) -> int:
 def test_mrpc_of_the_original_files_equals_the_output_of_glues_script(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real_data: Path
 ) -> None:
-    official = {file.name: file for file in TASK_FILES["glue"][1]}
+    official = {file.name: file for file in OFFICIAL_FILES["glue"][1]}
     contents = glue_contents()
     for path in contents:
         name = path.rpartition("/")[2]
@@ -423,3 +423,22 @@ def test_mrpc_of_the_original_files_equals_the_output_of_glues_script(
         mine, theirs = tmp_path / "glue" / "MRPC" / name, real_data / "glue" / "MRPC" / name
         assert [line for _, line in read_lines(mine)] == [line for _, line in read_lines(theirs)]
     assert len(read_examples(TASKS["mrpc"], tmp_path / "glue" / "MRPC" / "train.tsv")) == 3668
+
+
+def test_latest_does_not_take_an_older_dump_when_no_site_answers(monkeypatch, tmp_path):
+    from bert_pipeline import download
+
+    waits = []
+
+    def read(self, url, start):
+        if url.endswith("/enwiki/"):
+            return io.BytesIO(b'<a href="20260101/"> <a href="20260201/">')
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(download._Client, "_open", read)
+    monkeypatch.setattr(download._Client, "_wait", lambda *_: waits.append(1))
+    with pytest.raises(
+        InputError, match=r"no site has /enwiki/20260201/dumpstatus\.json .*timed out.*; try again later"
+    ):
+        download_wikipedia("enwiki", "latest", tmp_path / "dump", sites=["http://one"], attempts=3)
+    assert len(waits) == 2  # none after the last attempt
