@@ -89,12 +89,14 @@ class PassageReader:
         is_notice = content.startswith("''") and content.endswith("''")  # all of it in italics or bold
         if is_notice or FORMULA in content or content[:1] in _NO_SENTENCE_STARTS:
             return "list"
-        passage = _finish_passage(content, self._dropped, self._language)
+        dropped: Counter[str] = Counter()
+        passage = _finish_passage(content, dropped, self._language)
         if passage.rstrip(_QUOTES)[-1:] not in _SENTENCE_ENDS or count_words(passage) < _MIN_INDENTED_WORDS:
             return "list"
         if not self._keeps_indented:
             return "indented sentence"
         self._passages.append(passage)
+        self._dropped.update(dropped)
         return "indented sentence, kept"
 
     def _end_indented(self) -> None:

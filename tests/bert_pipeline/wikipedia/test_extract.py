@@ -120,6 +120,10 @@ def test_indented_sentences_are_counted_where_they_are_dropped(tmp_path: Path) -
     assert extraction.passages == ["He wrote:"]
     assert (extraction.dropped["indented sentence"], extraction.dropped["list"]) == (1, 1)
 
+    # What is repaired in a dropped line is not counted
+    assert "sentence without its value" in extract("It is {{CURRENTYEAR}} years old.", SITE).dropped
+    assert extract(": It is {{CURRENTYEAR}} years old.", SITE).dropped.keys() <= {"list", "template", "hidden"}
+
     # A template file of one's own decides otherwise
     own = tmp_path / "own.toml"
     own.write_text("indented_prose = true\n")
