@@ -149,7 +149,7 @@ class InstanceParts:
         self.clock = time.process_time if cpu_time else time.perf_counter
         self.tokenizer = inputs.tokenizer
         self.shard = inputs.part.file_paths("documents-")[0]
-        self.documents = tokenize_shard(self.shard, SentenceEncoder(self.tokenizer))["train"]
+        self.documents = tokenize_shard(self.shard, SentenceEncoder(self.tokenizer))[0]["train"]
         self.reference_documents = _documents_of_a_megabyte(inputs.one_copy)
 
     def writing_rows(self) -> list[Row]:
@@ -221,8 +221,9 @@ class InstanceParts:
         """Raise BertError unless the repeated corpus has the plain counts of one copy, times the number of copies."""
         ours, plain = collections.Counter[str](), collections.Counter[str]()
         for path in self.inputs.corpus.file_paths("documents-"):
-            for counts in count_words(path, self.tokenizer.do_lower_case):
-                ours.update(counts)
+            train, held_out, _ = count_words(path, self.tokenizer.do_lower_case)
+            ours.update(train)
+            ours.update(held_out)
         for sentences in _sentences(self.inputs.one_copy):
             plain.update(self._count_plainly(sentences))
         copies = self.inputs.corpus.configuration["copies"]

@@ -22,7 +22,8 @@ from typing import Any, Literal, cast
 from bert_pipeline.errors import ArtifactError, InputError
 
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 1
+FORMAT_VERSIONS = {"corpus": 2, "instances": 2}
+"""Format of the files of a kind, 1 for any other. In 2 the pages of Parquet files have checksums."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,8 +40,12 @@ class Manifest:
         return cast(str, self.content["kind"])
 
     @property
+    def format_version(self) -> int:
+        return cast(int, self.content.get("format_version", 1))
+
+    @property
     def files(self) -> dict[str, dict[str, Any]]:
-        """Relative POSIX path -> {"sha256", "bytes", and "rows" where rows make sense}, sorted by path."""
+        """Relative POSIX path -> {"sha256", "bytes", and where they make sense "rows", "footer_sha256"}, by path."""
         return cast("dict[str, dict[str, Any]]", self.content["files"])
 
     @property
@@ -90,6 +95,11 @@ def load_manifest(
     if kind is not None and content["kind"] != kind:
         raise ArtifactError(f"{directory}: found a {content['kind']}, expected a {kind}; give another path")
     manifest = Manifest(path=directory, content=content, provenance=provenance)
+    if manifest.format_version > (known := FORMAT_VERSIONS.get(manifest.kind, 1)):
+        raise ArtifactError(
+            f"{directory}: its format is {manifest.format_version}, this version of the project reads up to {known}; "
+            "update the project, or make the artifact again"
+        )
     # Sizes cost one `stat` a file and catch interrupted copies; hashes read every byte.
     for name, entry in manifest.files.items():
         path = directory / name
@@ -125,6 +135,8 @@ class Draft:
         self.provenance: dict[str, Any] = {}
         self.known_sha256: dict[str, str] = {}
         """Hashes that the writers of files have computed already; the others are computed at publishing."""
+        self.footer_sha256: dict[str, str] = {}
+        """Hashes of the footers of Parquet files, which page checksums do not cover."""
 
 
 @contextlib.contextmanager
@@ -149,7 +161,7 @@ def publishing(
         yield draft
         # The artifact's identity: nothing here may depend on time, host, paths or workers.
         content = {
-            "format_version": FORMAT_VERSION,
+            "format_version": FORMAT_VERSIONS.get(kind, 1),
             "kind": kind,
             "files": _describe_files(draft),
             "counts": draft.counts,
@@ -208,9 +220,14 @@ def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
         }
         if name in draft.rows:
             files[name]["rows"] = draft.rows[name]
-    # A count for a missing file is an error of the caller, which would otherwise be dropped silently.
-    unknown = set(draft.rows) - set(files)
-    assert not unknown, f"rows were counted for files that were not written: {sorted(unknown)}"
+        if name in draft.footer_sha256:
+            files[name]["footer_sha256"] = draft.footer_sha256[name]
+    # A listing may lack a file: a shared disk can show those of other machines late.
+    if missing := sorted(set(draft.rows) - set(files)):
+        raise ArtifactError(
+            f"{draft.path / missing[0]}: not found, but {draft.rows[missing[0]]:,} rows were written to it "
+            f"({len(missing)} such files); nothing was published, run the command again"
+        )
     return files
 
 

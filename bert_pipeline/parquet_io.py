@@ -1,5 +1,12 @@
-"""Open Parquet files, check their columns, and read row groups as flat arrays."""
+"""Open Parquet files, check their columns and checksums, and read row groups as flat arrays.
 
+Each page of a file that was written with `write_page_checksum` has a CRC-32, which is verified when it is read. The
+footer, which says where the pages are and what they hold, has none: manifests have its hash. What is left are the
+headers of pages: their damage is an error of the reader, or changes nothing.
+"""
+
+import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +22,10 @@ def open_parquet(path: Path | str, schema: pa.Schema, what: str, *, buffer_size:
     With a `buffer_size` in bytes, a row group can be read in batches without holding all of it.
     """
     try:
-        file = pq.ParquetFile(path, buffer_size=buffer_size, pre_buffer=not buffer_size)
-    except (pa.ArrowException, OSError) as error:
+        file = pq.ParquetFile(
+            path, buffer_size=buffer_size, pre_buffer=not buffer_size, page_checksum_verification=True
+        )
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
         raise InputError(f"{path}: not {what}: {error}") from error
     # Further columns are allowed. The caller gets no file to close on an error, so it is closed here.
     found = file.schema_arrow
@@ -37,6 +46,25 @@ def read_row_group(file: pq.ParquetFile, index: int, path: Path | str, columns: 
         return file.read_row_group(index, columns=columns)
     except (pa.ArrowException, OSError) as error:
         raise ArtifactError(f"{path}: row group {index} cannot be read ({error}); make the file again") from error
+
+
+_TAIL = 8
+"""Bytes at the end of a Parquet file: the length of the footer before them, and "PAR1"."""
+
+
+def footer_sha256(path: Path | str) -> str:
+    """Return the hash of what is not in a page: "PAR1", the footer and its length. InputError if it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            digest = hashlib.sha256(stream.read(4))
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _TAIL))
+            length = int.from_bytes(stream.read(4), "little")
+            stream.seek(max(0, size - _TAIL - length))
+            digest.update(stream.read())
+            return digest.hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
 
 
 def _same_type(found: pa.DataType, expected: pa.DataType) -> bool:

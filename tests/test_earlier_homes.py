@@ -8,12 +8,17 @@ from pathlib import Path
 import mlflow
 import pandas as pd
 import pytest
+from small_instances import assert_same, with_flipped_bits
 
 from bert_model.cli import main
 from bert_model.inference.predict import load_predictor
+from bert_model.pretraining.data import InstanceSplit
 from bert_model.registry import operations
 from bert_model.training.metrics_log import read_lines, tracking_uri
 from bert_model.training.mlflow_sync import open_client
+from bert_pipeline.errors import ArtifactError
+from bert_pipeline.instances.job import build_instances
+from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import load_manifest
 from workflows import backup
 
@@ -100,6 +105,25 @@ def test_old_corpus_gives_the_old_vocabulary(data, tmp_path):
     words = f"vocab {data}/corpus --output {tmp_path}/vocabulary --vocab-size 120 --num-unused 3"
     assert main(words.split()) == 0
     assert (tmp_path / "vocabulary" / "vocab.txt").read_text() == (data / "vocabulary" / "vocab.txt").read_text()
+
+
+def test_old_corpus_gives_the_old_instances(data, tmp_path):
+    earlier = load_manifest(data / "instances")
+    assert earlier.format_version == 1
+    config = InstancesConfig(**earlier.configuration)
+    present = build_instances(data / "corpus", data / "vocabulary", tmp_path / "instances", config, ["--workers", "1"])
+    for split in ("train", "held_out"):
+        old, new = InstanceSplit(data / "instances", split), InstanceSplit(present.path, split)
+        assert [group.num_rows for group in old.groups] == [group.num_rows for group in new.groups]
+        for left, right in zip(old.groups, new.groups):
+            assert_same(old.read(left), new.read(right))
+
+
+def test_flipped_bit_of_old_instances_is_found(data, tmp_path):
+    name = InstanceSplit(data / "instances", "train").groups[0].path.relative_to(data / "instances").as_posix()
+    for directory in with_flipped_bits(data / "instances", tmp_path / "copy", name):
+        with pytest.raises(ArtifactError, match=rf"{name}: the file was changed or damaged: its sha256 is"):
+            InstanceSplit(directory, "train")
 
 
 def test_preempted_training_resumes_to_the_same_loss(data, capsys):

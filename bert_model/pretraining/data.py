@@ -25,7 +25,14 @@ from torch import Tensor
 from bert_model.model.config import IGNORED_LABEL
 from bert_pipeline.errors import ArtifactError, ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of, pad
-from bert_pipeline.instances.directory import Shard, check_vocabulary, load_instances, open_shard, shard_paths
+from bert_pipeline.instances.directory import (
+    Shard,
+    check_vocabulary,
+    load_instances,
+    open_shard,
+    shard_paths,
+    verify_shard,
+)
 from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, mask_batch, sample_keys
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -148,6 +155,7 @@ class InstanceSplit:
         # Rows are numbered across the shards, in the manifest's order; masks are keyed on these numbers.
         first_row = 0
         for path in shard_paths(self.manifest, split):
+            verify_shard(self.manifest, path)
             shard = open_cached_shard(path)
             self.has_static_masks |= shard.has_static_masks
             for index, num_rows in enumerate(shard.row_group_sizes):

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,9 +23,10 @@ from bert_pipeline.beam import PipelineOptions, beam
 from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.progress import call_periodically
+from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
 from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.corpus.batches import PageBatch
+from bert_pipeline.corpus.batches import DROPPED_SUFFIX, PageBatch
 from bert_pipeline.corpus.near_duplicates import BandTask, find_pairs, plan_band_tasks
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.corpus.steps import (
@@ -37,6 +37,7 @@ from bert_pipeline.corpus.steps import (
     plan_shards,
     plan_splits,
     read_batches,
+    shard_name,
     write_shard,
 )
 from bert_pipeline.errors import InputError
@@ -49,6 +50,7 @@ DROPPED_NAME = "dropped.tsv"
 logger = logging.getLogger(__name__)
 
 _TOTALS = "totals.json"
+_WRITTEN = "written.json"
 
 
 def build_corpus(
@@ -82,14 +84,15 @@ def build_corpus(
         with raise_failure(scratch), _report_pages(scratch, progress):
             _run(absolute, job, draft.path.absolute(), scratch.absolute(), options)
 
-        # Collect what the workers left in the scratch directory.
+        # Collect the workers' results: what was read, and the shards that were planned from it.
         totals = json.loads((scratch / _TOTALS).read_text(encoding="utf-8"))
-        shards = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(scratch.glob("shard-*.json"))]
+        shards = read_results(scratch / _WRITTEN, totals["plan"])
         counts = {**totals["counts"], **_sum_counts(shard["counts"] for shard in shards)}
         for problem in totals["problems"]:
             read, kept = counts.get("pages_read", 0), counts["documents"]
             logger.warning("%s; of %s pages read, %s documents were kept", problem, f"{read:,}", f"{kept:,}")
-        counts["articles_without_text"] = collect_dropped(scratch, draft.path / DROPPED_NAME)
+        lists = [scratch / name for name in (*totals["dropped_lists"], *(shard["dropped_list"] for shard in shards))]
+        counts["articles_without_text"] = collect_dropped(lists, draft.path / DROPPED_NAME)
         shutil.rmtree(scratch)
         for leftover in draft.path.glob("*.tmp"):  # of killed workers
             leftover.unlink()
@@ -161,9 +164,16 @@ def _run(splits: list[Split], config: CorpusConfig, output: Path, scratch: Path,
         _ = (
             batches
             | "Plan shards"
-            >> beam.FlatMap(_plan_shards, pairs=beam.pvalue.AsList(pairs), config=config, scratch=str(scratch))
+            >> beam.FlatMap(
+                _plan_shards,
+                pairs=beam.pvalue.AsList(pairs),
+                config=config,
+                scratch=str(scratch),
+                num_splits=len(splits),
+            )
             | "Spread shards" >> beam.Reshuffle()
             | "Write shards" >> beam.ParDo(ParallelFlatMap(write))
+            | "Results" >> WriteResults(scratch / _WRITTEN)
         )
 
 
@@ -195,10 +205,16 @@ def _find_pairs(task: BandTask, *, scratch: str) -> Sequence[np.ndarray]:
 
 
 def _plan_shards(
-    batches: list[PageBatch], pairs: Sequence[np.ndarray], *, config: CorpusConfig, scratch: str
+    batches: list[PageBatch], pairs: Sequence[np.ndarray], *, config: CorpusConfig, scratch: str, num_splits: int
 ) -> list[Shard]:
-    """Plan the shards, and write the counts of all batches to `totals.json`."""
+    """Plan the shards, and write the plan and the counts of all batches to `totals.json`."""
     directory = Path(scratch)
+    if has_failed(directory):
+        return []
+    batches = sorted(batches, key=lambda batch: (batch.split, batch.number))
+    # Every split yields a batch, even if it holds no page.
+    with record_failure(directory, 0):
+        check_total("parts of the sources that were read", len({batch.split for batch in batches}), num_splits)
     if has_failed(directory):
         return []
     shards, duplicates, near_duplicates = plan_shards(batches, config, directory, pairs)
@@ -206,8 +222,7 @@ def _plan_shards(
     dropped: Counter[str] = Counter(duplicates)
     elements: Counter[str] = Counter()
     problems: list[str] = []
-    # Batches arrive in any order; the problems are reported in that of the sources.
-    for batch in sorted(batches, key=lambda batch: (batch.split, batch.number)):
+    for batch in batches:
         counts.update(batch.counts)
         dropped.update(batch.dropped)
         elements.update(batch.dropped_elements)
@@ -220,18 +235,21 @@ def _plan_shards(
         "broken_files": len(problems),
         "near_duplicates": near_duplicates,
     }
-    _write_json(directory / _TOTALS, {"counts": totals, "problems": problems})
+    plan = {shard_name(shard.index): shard.counts["documents"] for shard in shards}
+    lists = [f"{batch.stem}{DROPPED_SUFFIX}" for batch in batches]
+    with atomic_write(directory / _TOTALS) as path:
+        document = {"counts": totals, "problems": problems, "plan": plan, "dropped_lists": lists}
+        path.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
     return shards
 
 
-def _write_shard(shard: Shard, *, scratch: str, output: str) -> Sequence[None]:
+def _write_shard(shard: Shard, *, scratch: str, output: str) -> Sequence[Result]:
     directory = Path(scratch)
     if has_failed(directory):
-        return ()
+        return []
     with record_failure(directory, shard.index):
-        written = write_shard(shard, directory, Path(output))
-        _write_json(directory / f"shard-{shard.index:05d}.json", dataclasses.asdict(written))
-    return ()
+        return [dataclasses.asdict(write_shard(shard, directory, Path(output)))]
+    return []
 
 
 def _sum_counts(shards: Iterable[dict[str, int]]) -> dict[str, float]:
@@ -244,8 +262,3 @@ def _sum_counts(shards: Iterable[dict[str, int]]) -> dict[str, float]:
     for name in QUALITY_COUNTS:
         found[f"{name}_per_million_characters"] = round(found[name] * 1e6 / max(1, counts["characters_out"]), 2)
     return found
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")

@@ -8,45 +8,74 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from bert_pipeline.wikipedia.punctuation import (
+    BRACKETS,
+    CLOSE_UP,
+    CLOSERS,
+    COLONS,
+    FULL_STOPS,
+    PARENTHESES,
+    PAUSES,
+    one_of,
+)
+
 QUALITY_COUNTS = ("residue", "scars")
 """Keys of leftover markup and broken text in manifests."""
 
-_MARKUP = re.compile(
-    r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}|\|\||''|==|~~~|-\{|\}-|<!--|-->|^[=*#|!:;]|[\ue000-\ue02f]"
-    r"|</?[a-zA-Z][a-zA-Z0-9]*+(?:\s[^<>\n]*+)?/?>"
-    r"|</?(?:ref|br|div|span|small|su[bp]|gallery|math|table|t[drh]|nowiki|blockquote|center|references)\b"
-    r"|&(?:[a-zA-Z]{2,8}|#\d++|#x[0-9a-fA-F]++);|__[A-Z]{3,}+__|\[(?:https?|ftp):|\[//"
-    r"|\|(?:thumb|left|right|center|frame|frameless|upright|\d++px)\b|\bthumb\||\b(?:File|Image):\S+\.[a-zA-Z]{3}"
-    r"|\b(?:style|class|align|width)\s?=\s?[\"']|\b(?:colspan|rowspan|bgcolor|cellpadding|cellspacing|valign)\s?=",
-    re.MULTILINE,
-)
-_BROKEN_TEXT = re.compile(
-    r"\(\s*[,;:]?\s*\)|\[\s*\]|“\s*”|‘\s*’|(?<![\w\"])\"\"(?![\w\"])"  # empty brackets or quotation marks
-    r"|\( (?! )[^)\n]|\([,;:]|\(\.(?=\s)|(?<=\S) \)|[,;:] ?\)"  # brackets that lost their first or last word
-    r"|[\w)\]”’\"] [,;](?=\s|$)|[,;:] ?[,;](?=[\s\w])|, ?\.(?=\s|$)"
-    r"|[\w)\]”’\"] \.(?! ?\.)(?=\s|$)"
-    r"|(?<!['’-])\b(?:the|an|such as)[.,;)](?=\s|$)"  # words that need another one after them
-    r"|(?<=\s)['’]s\b|(?<!\d)(?<!\d )[$£€](?=\s?[.,;()]| (?:in|as|per|of|million|billion)\b)"
+# Outside of lookarounds, the patterns below use only what RE2 reads in the same way: no \w, \s, \b or \d. Lookarounds
+# contain no groups.
+
+_MARKUP = (
+    r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}|\|\||''|~~~|-\{|\}-|<!--|-->|^[=*#|!:;]|==$|[\ue000-\ue02f]"
+    r"|</?[a-zA-Z][a-zA-Z0-9]*+(?:[ /][^<>\n]*+)?+>"
+    r"|</?(?:ref|br|div|span|small|su[bp]|gallery|math|table|t[drh]|nowiki|blockquote|center|references)(?!\w)"
+    r"|&(?:[a-zA-Z]{2,8}|#[0-9]++|#x[0-9a-fA-F]++);|__[A-Z]{3,}+__|\[(?:https?|ftp):|\[//"
+    r"|(?<=\w)\|(?=\w\w)"  # options and captions of files: "thumb|left"
+    r"|(?<=\w):[^ /|:]+\.(?:jpe?g|png|svg|gif|tiff?|og[gv]|webm)(?!\w)"  # "File:Foo.jpg", in any language
+    r"|(?<!\w)(?:style|class|align|width) ?= ?[\"']|(?:colspan|rowspan|bgcolor|cellpadding|cellspacing|valign) ?="
 )
 
 
-SUSPECT = (
-    r"\[\[|\]\]|\{\{|\}\}|\{\||\|[|}]|''|==|~~~|-\{|\}-|<!--|-->|^[=*#|!:;]|[\x{e000}-\x{e02f}]|</?[a-zA-Z]"
-    r"|&(?:[a-zA-Z]{2,8};|#)|__[A-Z]|\[(?:https?|ftp|//)|\|(?:thumb|left|right|cent|frame|upright|\S+px)|thumb\|"
-    r"|(?:File|Image):\S|(?:style|class|align|width|span|color|cellpadding|cellspacing)\s?="
-    r"|\(\s*[,;:]?\s*\)|\[\s*\]|“\s*”|‘\s*’|\"\"|\( |\([,;:.]| \)|[,;:] ?\)| [,;.](?:\s|$)|[,;:] ?[,;]|, ?\.(?:\s|$)"
-    r"|\b(?:the|an|such as)[.,;)](?:\s|$)|\s['’]s|[$£€](?:\s?[.,;()]| (?:in|as|per|of|million|billion))"
-)
-"""The two expressions above for RE2, which lacks lookarounds: a fast prefilter without false negatives."""
+def _broken_text() -> str:
+    """Return the pattern of text that lost a part: brackets and separators with nothing where a word belongs."""
+    opener, closer, closer_or_quote = one_of(PARENTHESES), one_of(PARENTHESES.values()), one_of(CLOSERS, '"')
+    pause, comma = one_of(PAUSES), one_of(PAUSES - COLONS)
+    stop = one_of(FULL_STOPS - {"."})  # the other scripts' only: the Latin one also begins ".NET" and "..."
+    latin_stop = r"\.(?! ?\.)(?=\s|$)"
+    others = [f"{left}{right}" for left, right in BRACKETS.items() if left not in PARENTHESES and left != "{"]
+    empty = "|".join(" *".join(map(re.escape, pair)) for pair in (*others, "“”", "‘’", "„“", "„”"))
+    word = rf"(?<=\w|{closer_or_quote})"
+    return (
+        rf"{opener} *{pause}? *{closer}|{empty}|«»|(?<![\w\"])\"\"(?![\w\"])"
+        rf"|{opener} (?![ \n])|{opener}{pause}|{opener}(?:\.(?=\s)|{stop})|(?<=\S) {closer}|{pause} ?{closer}"
+        rf"|{word} (?:{one_of(CLOSE_UP - set(',.'))}|,(?=\s|$)|{latin_stop})"
+        rf"|{pause} ?{comma}(?=\s|\w)|{comma} ?(?:{latin_stop}|{stop})"
+        # In English: words that need another one after them, and a currency without its amount
+        r"|(?<!['’-])(?<!\w)(?:the|such as)[.,;\)](?=\s|$)|(?<=[a-z] )[$£][.,;\)]"
+        r"|(?<![0-9])(?<![0-9] )[$£€] (?:in|as|per|of|million|billion)(?!\w)"
+    )
+
+
+def _for_re2(pattern: str) -> str:
+    """Return a looser pattern in RE2's syntax, which lacks lookarounds and possessive quantifiers."""
+    pattern = re.sub(r"\(\?<?[=!](?:\\.|[^()\\])*\)", "", pattern)
+    pattern = re.sub(r"(?<=[*+?}])\+", "", pattern)
+    return re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", pattern)
+
+
+_LEFTOVER_MARKUP = re.compile(_MARKUP, re.MULTILINE)
+_BROKEN_TEXT = re.compile(_broken_text(), re.MULTILINE)
+SUSPECT = _for_re2(f"{_MARKUP}|{_broken_text()}")
+"""Both patterns for RE2: a fast prefilter without false negatives."""
 
 
 def count_markup(text: str) -> int:
     """Count the matches of leftover wiki markup or HTML in plain text."""
-    return sum(1 for _ in _MARKUP.finditer(text))
+    return sum(1 for _ in _LEFTOVER_MARKUP.finditer(text))
 
 
 def count_broken_text(text: str) -> int:
-    """Count the matches of text that lost a part: "( )", " ,", "(;", "the.", a lone "$"."""
+    """Count the matches of text that lost a part, in any script: "( )", " ,", "（、", "the.", a lone "$"."""
     return sum(1 for _ in _BROKEN_TEXT.finditer(text))
 
 

@@ -479,25 +479,33 @@ class WrittenShard:
     rows: int
     sha256: str
     counts: dict[str, int]
+    dropped_list: str
+    """Name of the list of its duplicates, in the scratch directory."""
+
+
+def shard_name(index: int) -> str:
+    """Return the name of a shard's file."""
+    return f"documents-{index:05d}.parquet"
 
 
 def write_shard(shard: Shard, scratch: Path, output: Path) -> WrittenShard:
     """Copy the kept documents of a shard's batches to `documents-NNNNN.parquet`."""
-    name = f"documents-{shard.index:05d}.parquet"
+    name = shard_name(shard.index)
     rows = 0
     duplicates: list[str] = []
     lost: Counter[str] = Counter()
     with atomic_write(output / name) as path:
-        with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd") as writer:
+        with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd", write_page_checksum=True) as writer:
             for table in _row_groups(_kept_documents(shard, scratch, duplicates, lost)):
                 writer.write_table(table)
                 rows += table.num_rows
         sha256 = file_sha256(path)
-    # A list of its own, even if empty: `collect_dropped` joins those of all shards by name.
-    with atomic_write(scratch / f"shard-{shard.index:06d}{DROPPED_SUFFIX}") as path:
+    # A list of its own, even if empty: `collect_dropped` joins those of all shards.
+    dropped_list = f"shard-{shard.index:06d}{DROPPED_SUFFIX}"
+    with atomic_write(scratch / dropped_list) as path:
         path.write_text("".join(duplicates), encoding="utf-8")
     counts = {key: number - lost[key] for key, number in shard.counts.items()}
-    return WrittenShard(name=name, rows=rows, sha256=sha256, counts=counts)
+    return WrittenShard(name=name, rows=rows, sha256=sha256, counts=counts, dropped_list=dropped_list)
 
 
 def _kept_documents(shard: Shard, scratch: Path, duplicates: list[str], lost: Counter[str]) -> Iterator[pa.Table]:
@@ -600,19 +608,17 @@ def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def collect_dropped(scratch: Path, path: Path) -> int:
-    """Write the list of articles without output, in order: those that batches dropped, then the duplicates.
+def collect_dropped(lists: Iterable[Path], path: Path) -> int:
+    """Join the lists of articles without output: those of the batches, then the duplicates of the shards.
 
     A row is the article's id, the reason and its title. Returns the number of rows.
     """
     rows = 0
     with open(path, "w", encoding="utf-8", newline="\n") as stream:
         stream.write("document_id\treason\ttitle\n")
-        # The names sort by split and number, so the list has the order of the sources.
-        for prefix in ("batch-", "shard-"):
-            for part in sorted(scratch.glob(f"{prefix}*{DROPPED_SUFFIX}")):
-                with open(part, encoding="utf-8") as lines:
-                    for line in lines:
-                        stream.write(line)
-                        rows += 1
+        for part in lists:
+            with open(part, encoding="utf-8") as lines:
+                for line in lines:
+                    stream.write(line)
+                    rows += 1
     return rows

@@ -7,13 +7,14 @@ import re
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bert_pipeline.errors import InputError
+from bert_pipeline.errors import ArtifactError, InputError
 from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.instances.parquet import InstanceWriter, ParquetInstances, open_instances
 from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter, open_tfrecords, read_widths
-from bert_pipeline.manifest import FORMAT_VERSION, MANIFEST_NAME, Manifest, atomic_write, file_sha256, load_manifest
-from bert_pipeline.vocabulary.tokenizer import Tokenizer
+from bert_pipeline.manifest import MANIFEST_NAME, Manifest, atomic_write, check_shard, file_sha256, load_manifest
+from bert_pipeline.parquet_io import footer_sha256
+from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer
 
 _TFRECORD_NAME = re.compile(r"\.tf_?records?(-\d+-of-\d+)?(\.gz)?$")
 """File names of google's scripts and of TensorFlow's sharded writers."""
@@ -25,6 +26,28 @@ Shard: TypeAlias = ParquetInstances | TfrecordInstances
 def open_shard(path: Path) -> Shard:
     """Open a shard of instances, in the format of its suffix. InputError if it is not one."""
     return open_tfrecords(path) if is_tfrecord(path.name) else open_instances(path)
+
+
+def verify_shard(manifest: Manifest, path: Path) -> None:
+    """Raise ArtifactError if a shard is damaged where reading it would not notice: before it is opened.
+
+    TFRecord files have a CRC for each record, Parquet files for each page: these are compared when they are read.
+    Parquet's footer has none, and files of the first format have no CRC at all: the whole file is hashed.
+    """
+    entry = manifest.files[path.relative_to(manifest.path).as_posix()]
+    if is_tfrecord(path.name):
+        return
+    if "footer_sha256" in entry:
+        name, found, expected = "footer", footer_sha256(path), entry["footer_sha256"]
+    else:
+        state = path.stat()
+        name, expected = "sha256", entry["sha256"]
+        found = _sha256(os.fspath(path), state.st_size, state.st_mtime_ns)
+    if found != expected:
+        raise ArtifactError(
+            f"{path}: the file was changed or damaged: its {name} is {found[:12]}…, expected {expected[:12]}…; "
+            "make the instances again"
+        )
 
 
 def is_tfrecord(name: str) -> bool:
@@ -40,7 +63,11 @@ def load_instances(directory: Path | str) -> Manifest:
     """
     directory = Path(directory)
     if (directory / MANIFEST_NAME).is_file() or not directory.is_dir():
-        return load_manifest(directory, kind="instances")
+        manifest = load_manifest(directory, kind="instances")
+        # The vocabulary decides what the ids mean. Shards are verified when they are opened.
+        for name in {VOCABULARY_NAME, CONFIGURATION_NAME} & manifest.files.keys():
+            check_shard(str(directory / name), manifest.files[name]["sha256"])
+        return manifest
     paths = sorted(path for path in directory.rglob("*") if path.is_file() and is_tfrecord(path.name))
     if not paths:
         return load_manifest(directory, kind="instances")  # raises ArtifactError
@@ -60,7 +87,7 @@ def load_instances(directory: Path | str) -> Manifest:
         "max_predictions_per_seq": max_predictions,
     }
     content = {
-        "format_version": FORMAT_VERSION,
+        "format_version": 1,
         "kind": "instances",
         "files": files,
         "counts": {},

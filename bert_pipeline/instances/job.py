@@ -7,7 +7,6 @@ import collections
 import contextlib
 import functools
 import itertools
-import json
 import logging
 import os
 import shutil
@@ -21,12 +20,20 @@ from bert_pipeline.beam import beam
 from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.progress import Progress, report_shards
+from bert_pipeline.beam.results import Result, WriteResults, read_results
 from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of
-from bert_pipeline.instances.directory import check_vocabulary, load_instances, open_shard, open_writers, shard_paths
+from bert_pipeline.instances.directory import (
+    check_vocabulary,
+    load_instances,
+    open_shard,
+    open_writers,
+    shard_paths,
+    verify_shard,
+)
 from bert_pipeline.instances.pairs import (
     InstancesConfig,
     InstanceStatistics,
@@ -35,7 +42,8 @@ from bert_pipeline.instances.pairs import (
     make_pairs,
 )
 from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP
-from bert_pipeline.manifest import Manifest, atomic_write, check_shard, file_sha256, input_of, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, check_shard, file_sha256, input_of, load_manifest, publishing
+from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
 from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer
 
@@ -82,14 +90,14 @@ def build_instances(
 
         # One task per corpus shard; its worker writes the instances to the draft and a summary for this process.
         options = pipeline_options(beam_options)
-        names = [name for name in source.files if name.startswith("documents-")]
-        shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in names]
+        plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
+        shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
         make = functools.partial(
             _make_shard, output=str(draft.path.resolve()), vocabulary_sha256=tokenizer.sha256, config=config
         )
         with (
             raise_failure(summaries),
-            report_shards(summaries, "shard-*.json", len(shards), progress),
+            report_shards(summaries, "shard-*.done", len(shards), progress),
             worker_processes(options, preload=__name__),
             beam.Pipeline(options=options) as pipeline,
         ):
@@ -98,16 +106,18 @@ def build_instances(
                 | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
                 | "spread" >> beam.Reshuffle()
                 | "instances" >> beam.ParDo(ParallelFlatMap(make))
+                | "results" >> WriteResults(summaries.resolve() / "results.json")
             )
 
-        # Sum the summaries that the workers wrote, one per corpus shard.
+        # Sum the summaries of the workers, one per corpus shard.
         counts: dict[str, collections.Counter[str]] = {split: collections.Counter() for split in SPLITS}
         histograms = {split: np.zeros(config.max_seq_length + 1, dtype=np.int64) for split in SPLITS}
-        for path in sorted(summaries.glob("shard-*.json")):
-            summary = json.loads(path.read_text(encoding="utf-8"))
+        for summary in read_results(summaries / "results.json", plan):
             for name, entry in summary["files"].items():
                 draft.rows[name] = entry["rows"]
                 draft.known_sha256[name] = entry["sha256"]
+                if "footer_sha256" in entry:
+                    draft.footer_sha256[name] = entry["footer_sha256"]
             for split in SPLITS:
                 histograms[split] += np.array(summary[split].pop("length_histogram"), dtype=np.int64)
                 counts[split].update(summary[split])
@@ -157,18 +167,18 @@ def _remove_abandoned(directory: Path, finished: set[str]) -> None:
 
 def _make_shard(
     element: tuple[int, tuple[str, str]], *, output: str, vocabulary_sha256: str, config: InstancesConfig
-) -> Sequence[None]:
+) -> Sequence[Result]:
     index, (shard, sha256) = element
     summaries = Path(output) / "summaries"
     if has_failed(summaries):
-        return ()
+        return []
     with record_failure(summaries, index), _single_threaded_tokenizers():
         check_shard(shard, sha256)
         encoder = _sentence_encoder(output, vocabulary_sha256)
         summary = make_shard(index, Path(shard), Path(output), encoder, config)
-        with atomic_write(summaries / f"shard-{index:05d}.json") as path:
-            path.write_text(json.dumps(summary), encoding="utf-8")
-    return ()
+        (summaries / f"shard-{index:05d}.done").touch()  # the parent counts these files for its progress
+        return [summary]
+    return []
 
 
 @functools.lru_cache(maxsize=1)
@@ -191,13 +201,12 @@ def _single_threaded_tokenizers() -> Iterator[None]:
             os.environ[_TOKENIZERS_PARALLELISM] = before
 
 
-def make_shard(
-    index: int, shard: Path, output: Path, encoder: SentenceEncoder, config: InstancesConfig
-) -> dict[str, Any]:
+def make_shard(index: int, shard: Path, output: Path, encoder: SentenceEncoder, config: InstancesConfig) -> Result:
     """Write the instance shards, of both splits, of one corpus shard; returns their rows, hashes and counts."""
     tokenizer = encoder.tokenizer
-    summary: dict[str, Any] = {"files": {}}
-    for split, documents in tokenize_shard(shard, encoder).items():
+    tokenized, num_read = tokenize_shard(shard, encoder)
+    summary: Result = {"name": shard.name, "rows": num_read, "files": {}}
+    for split, documents in tokenized.items():
         pairs = make_pairs(documents, config)
         statistics = InstanceStatistics(config.max_seq_length, tokenizer.unk_id, tokenizer.mask_id)
         # Files get their names when the stack closes. A split without pairs has no file.
@@ -211,7 +220,10 @@ def make_shard(
 
         # Hash here, in the worker, while the bytes are still in the page cache.
         for path, writer in writers.items():
-            summary["files"][path.relative_to(output).as_posix()] = {"rows": writer.rows, "sha256": file_sha256(path)}
+            entry = {"rows": writer.rows, "sha256": file_sha256(path)}
+            if path.suffix == ".parquet":
+                entry["footer_sha256"] = footer_sha256(path)
+            summary["files"][path.relative_to(output).as_posix()] = entry
         summary[split] = {
             **statistics.as_counts(),
             "documents": documents.num_documents,
@@ -222,8 +234,12 @@ def make_shard(
     return summary
 
 
-def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> dict[str, TokenizedDocuments]:
-    """Tokenize the documents of a corpus shard, by split; sentences and documents without tokens are dropped."""
+def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> tuple[dict[str, TokenizedDocuments], int]:
+    """Tokenize the documents of a corpus shard, by split; sentences and documents without tokens are dropped.
+
+    Returns the documents of each split, and how many documents were read.
+    """
+    num_read = 0
     # Two bytes per id where they suffice: the tokens are the largest array that a worker holds.
     dtype = np.uint16 if encoder.vocab_size <= 65_536 else np.int32
     tokens: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
@@ -231,6 +247,7 @@ def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> dict[str, Tok
     num_sentences: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
     keys: dict[str, list[int]] = {split: [] for split in SPLITS}
     for table, offsets, sentences in read_sentences(shard):
+        num_read += table.num_rows
         group_tokens, group_lengths = encoder.encode(sentences)
         splits = np.array(table.column("split").to_pylist())
         document = np.repeat(np.arange(len(splits)), np.diff(offsets))  # (S,)
@@ -244,7 +261,7 @@ def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> dict[str, Tok
             num_sentences[split].append(counts[counts > 0])
             identifiers = table.column("document_id").take(np.flatnonzero(counts)).to_pylist()
             keys[split] += [key_of_text(identifier) for identifier in identifiers]
-    return {
+    tokenized = {
         split: TokenizedDocuments(
             tokens=_concatenated(tokens[split], dtype),
             sentence_offsets=offsets_of(_concatenated(lengths[split], np.int64)),
@@ -253,6 +270,7 @@ def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> dict[str, Tok
         )
         for split in SPLITS
     }
+    return tokenized, num_read
 
 
 def _concatenated(arrays: list[np.ndarray], dtype: type) -> np.ndarray:
@@ -292,6 +310,7 @@ def show_instances(directory: Path | str, count: int) -> Iterator[str]:
     tokenizer = Tokenizer.from_directory(manifest.path)
     left = count
     for path in shard_paths(manifest, "train"):
+        verify_shard(manifest, path)
         with open_shard(path) as shard:
             for group in range(shard.num_row_groups):
                 columns = shard.read_row_group(group)

@@ -42,6 +42,7 @@ class InstanceWriter(Closing):
             use_dictionary=False,
             use_byte_stream_split=lists,
             write_statistics=False,
+            write_page_checksum=True,
         )
 
     def write(self, columns: InstanceColumns) -> None:

@@ -24,6 +24,7 @@ from bert_pipeline.beam import beam
 from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.progress import Progress, report_shards
+from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
 from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.parquet import read_sentences
@@ -88,9 +89,9 @@ def build_vocabulary(
         # Count in the workers; the words that return are few enough for one process.
         options = pipeline_options(beam_options)
         num_partitions = max(1, math.ceil(sum(file["bytes"] for file in source.files.values()) / _BYTES_PER_PARTITION))
-        _count(source, scratch.resolve(), config, num_partitions, options, progress)
-        counts, characters, totals = _training_counts(scratch)
-        held_out = _held_out_counts(scratch)
+        shards, partitions = _count(source, scratch.resolve(), config, num_partitions, options, progress)
+        counts, characters, totals = _training_counts(scratch, shards, partitions)
+        held_out = _held_out_counts(scratch, shards)
         shutil.rmtree(scratch)
         log.info("counted %d words, %d of them distinct", totals["words"], totals["distinct_words"])
 
@@ -141,9 +142,10 @@ def _count(
     num_partitions: int,
     options: Any,
     progress: Progress | None,
-) -> None:
-    names = [name for name in source.files if name.startswith("documents-")]
-    shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in names]
+) -> tuple[list[Result], list[Result]]:
+    """Count the words of the corpus into files in `scratch`; returns the results of shards and of partitions."""
+    plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
+    shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
     count = functools.partial(
         _count_shard, scratch=str(scratch), do_lower_case=config.do_lower_case, num_partitions=num_partitions
     )
@@ -156,45 +158,70 @@ def _count(
         worker_processes(options, preload=__name__),
         beam.Pipeline(options=options) as pipeline,
     ):
-        (
+        counted = (
             pipeline
             | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
             | "spread shards" >> beam.Reshuffle()
             | "count" >> beam.ParDo(ParallelFlatMap(count))
+        )
+        _ = counted | "counted" >> WriteResults(scratch / "counted.json")
+        _ = (
+            counted
+            | "file" >> beam.Map(lambda result: result["file"])
             | "all counted" >> beam.GroupBy(lambda _: 0)
             | "partitions" >> beam.FlatMap(lambda group: [(p, sorted(group[1])) for p in range(num_partitions)])
             | "spread partitions" >> beam.Reshuffle()
             | "merge" >> beam.ParDo(ParallelFlatMap(merge))
+            | "merged" >> WriteResults(scratch / "merged.json")
         )
+    return (
+        read_results(scratch / "counted.json", plan),
+        read_results(scratch / "merged.json", {_merged_name(partition): None for partition in range(num_partitions)}),
+    )
+
+
+def _merged_name(partition: int) -> str:
+    return f"merged-{partition:05d}.parquet"
 
 
 def _count_shard(
     element: tuple[int, tuple[str, str]], *, scratch: str, do_lower_case: bool, num_partitions: int
-) -> list[str]:
-    """Count the words of one corpus shard, and return the name of the file of counts."""
+) -> Sequence[Result]:
+    """Count the words of one corpus shard into two files: those of training documents, and of held-out ones."""
     index, (shard, sha256) = element
-    name = f"shard-{index:05d}.parquet"
     directory = Path(scratch)
     if has_failed(directory):
         return []
     with record_failure(directory, index):
         check_shard(shard, sha256)
-        train, held_out = count_words(shard, do_lower_case)
+        train, held_out, num_read = count_words(shard, do_lower_case)
+        result: Result = {
+            "name": Path(shard).name,
+            "rows": num_read,
+            "file": f"shard-{index:05d}.parquet",
+            "words": train.total(),
+            "held_out_file": f"held-out-{index:05d}.parquet",
+            "held_out_words": held_out.total(),
+        }
         # Held-out words only serve the measurement, which one process does: they need no partitions.
-        _write_counts(directory / f"held-out-{index:05d}.parquet", [sorted(held_out.items())])
+        _write_counts(directory / result["held_out_file"], [sorted(held_out.items())])
         # crc32 is the same in every process, unlike `hash`: a word has one partition in all shards.
         partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
         for item in train.items():
             partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
-        _write_counts(directory / name, [sorted(partition) for partition in partitions])
-        return [name]
+        _write_counts(directory / result["file"], [sorted(partition) for partition in partitions])
+        return [result]
     return []
 
 
-def count_words(shard: Path | str, do_lower_case: bool) -> tuple[collections.Counter[str], collections.Counter[str]]:
-    """Count the words of one corpus shard, of its training and of its held-out documents."""
+def count_words(
+    shard: Path | str, do_lower_case: bool
+) -> tuple[collections.Counter[str], collections.Counter[str], int]:
+    """Count the words of one corpus shard, of its training and of its held-out documents, and all its documents."""
     train, held_out = WordCounter(do_lower_case), WordCounter(do_lower_case)
+    num_read = 0
     for table, offsets, sentences in read_sentences(shard):
+        num_read += table.num_rows
         is_held_out = pc.equal(table.column("split").combine_chunks(), "held_out").to_numpy(zero_copy_only=False)
         if is_held_out.any():
             # The flag of a document holds for each of its sentences.
@@ -202,68 +229,71 @@ def count_words(shard: Path | str, do_lower_case: bool) -> tuple[collections.Cou
             held_out.add(sentences.filter(pa.array(of_sentence)))
             sentences = sentences.filter(pa.array(~of_sentence))
         train.add(sentences)
-    return train.counts(), held_out.counts()
+    return train.counts(), held_out.counts(), num_read
 
 
-def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int) -> Sequence[None]:
+def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int) -> Sequence[Result]:
     """Sum one partition of the words over all shards, and write the words that are frequent enough."""
     partition, names = element
     if has_failed(Path(scratch)):
-        return ()
+        return []
     merged: collections.Counter[str] = collections.Counter()
     for name in names:
         for word, count in _read_counts(Path(scratch) / name, partition):
             merged[word] += count
     # Rare words end here, but not their characters: one that is in many rare words is frequent.
     frequent = sorted(item for item in merged.items() if item[1] >= min_count)
-    totals = {"words": merged.total(), "distinct_words": len(merged)}
     characters = sorted(characters_of(merged.items()).items())
-    _write_counts(Path(scratch) / f"merged-{partition:05d}.parquet", [frequent, characters], totals)
-    return ()
+    name = _merged_name(partition)
+    _write_counts(Path(scratch) / name, [frequent, characters])
+    return [{"name": name, "words": merged.total(), "distinct_words": len(merged)}]
 
 
 def _training_counts(
-    scratch: Path,
+    scratch: Path, shards: Sequence[Result], partitions: Sequence[Result]
 ) -> tuple[list[tuple[str, int]], collections.Counter[str], dict[str, int]]:
     """Return the words to train on, the characters of all words, and the numbers of words."""
-    paths = sorted(scratch.glob("merged-*.parquet"))
+    totals = {name: sum(partition[name] for partition in partitions) for name in ("words", "distinct_words")}
+    check_total("words of all partitions", totals["words"], sum(shard["words"] for shard in shards))
+    paths = [scratch / partition["name"] for partition in partitions]
     frequencies = [_read_group(path, 0, ["count"]).column("count").to_numpy() for path in paths]
     num_frequent = sum(len(array) for array in frequencies)
     # One threshold for all partitions, from the counts alone, before any word is loaded.
     min_count = min_training_count(np.concatenate(frequencies))
     characters: collections.Counter[str] = collections.Counter()
     counts: list[tuple[str, int]] = []
-    totals: collections.Counter[str] = collections.Counter()
     for path in paths:
         # Row group 0 has the frequent words, 1 the characters of all words.
         table = _read_group(path, 0)
         counts += _pairs(table.filter(pc.greater_equal(table.column("count"), min_count)))
         for piece, count in _read_counts(path, 1):
             characters[piece] += count
-        metadata = pq.read_schema(path).metadata or {}
-        totals.update({name: int(metadata[name.encode()]) for name in ("words", "distinct_words")})
     # By word: the same list for any number of partitions.
     counts.sort()
     found = {"frequent_distinct_words": num_frequent, "training_distinct_words": len(counts)}
     return counts, characters, {**totals, **found}
 
 
-def _held_out_counts(scratch: Path) -> collections.Counter[str]:
+def _held_out_counts(scratch: Path, shards: Sequence[Result]) -> collections.Counter[str]:
     counts: collections.Counter[str] = collections.Counter()
-    for path in sorted(scratch.glob("held-out-*.parquet")):
-        for word, count in _read_counts(path, 0):
+    for shard in shards:
+        for word, count in _read_counts(scratch / shard["held_out_file"], 0):
             counts[word] += count
+    check_total("words of held-out documents", counts.total(), sum(shard["held_out_words"] for shard in shards))
     return counts
 
 
-def _write_counts(path: Path, groups: Sequence[list[tuple[str, int]]], totals: dict[str, int] | None = None) -> None:
+def _write_counts(path: Path, groups: Sequence[list[tuple[str, int]]]) -> None:
     """Write each group of counts as a row group."""
-    schema = _COUNT_SCHEMA.with_metadata({name: str(value) for name, value in (totals or {}).items()})
-    with atomic_write(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with (
+        atomic_write(path) as temporary,
+        pq.ParquetWriter(temporary, _COUNT_SCHEMA, compression="zstd", write_page_checksum=True) as writer,
+    ):
         for group in groups:
             words = pa.array([word for word, _ in group], type=pa.string())
             counts = pa.array([count for _, count in group], type=pa.int64())
-            writer.write_table(pa.Table.from_arrays([words, counts], schema=schema), row_group_size=max(len(group), 1))
+            table = pa.Table.from_arrays([words, counts], schema=_COUNT_SCHEMA)
+            writer.write_table(table, row_group_size=max(len(group), 1))
 
 
 def _read_counts(path: Path, group: int) -> Iterator[tuple[str, int]]:
@@ -272,7 +302,7 @@ def _read_counts(path: Path, group: int) -> Iterator[tuple[str, int]]:
 
 def _read_group(path: Path, group: int, columns: list[str] | None = None) -> pa.Table:
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             return file.read_row_group(group, columns=columns)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: word counts cannot be read ({error})") from error

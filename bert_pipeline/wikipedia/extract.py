@@ -102,7 +102,7 @@ def extract(
 
     # Lines to paragraphs; those that are prose lose their emphasis and placeholders there
     keeps_indented = load_wiki(site.language, templates).keeps_indented_prose
-    passages = PassageReader(site.language, dropped, keeps_indented=keeps_indented).read(text)
+    passages = PassageReader(dropped, keeps_indented=keeps_indented).read(text)
     return Extraction(passages=passages, dropped=dropped, templates=unknown)
 
 

@@ -5,7 +5,14 @@ from collections import Counter
 
 from bert_pipeline.wikipedia.markup import remove_emphasis
 from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE, unprotect
-from bert_pipeline.wikipedia.repair import count_unspaced_words, count_words, repair_punctuation, repair_sentences
+from bert_pipeline.wikipedia.punctuation import CLOSERS, COMMAS, PAUSES, QUOTATION_MARKS, SENTENCE_ENDS
+from bert_pipeline.wikipedia.repair import (
+    count_unspaced_words,
+    count_words,
+    remove_loose_spaces,
+    repair_punctuation,
+    repair_sentences,
+)
 
 _BLANKS = " \t\xa0" + DROPPED + FORMULA
 _LINE_KINDS = {"=": "heading", "*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table"}
@@ -19,8 +26,7 @@ _MIN_INDENTED_WORDS = 6
 class PassageReader:
     """Joins the lines of one page to paragraphs, keeps those that are prose, and counts the others in `dropped`."""
 
-    def __init__(self, language: str, dropped: Counter[str], *, keeps_indented: bool = False) -> None:
-        self._language = language
+    def __init__(self, dropped: Counter[str], *, keeps_indented: bool = False) -> None:
         self._keeps_indented = keeps_indented
         self._dropped = dropped
         self._passages: list[str] = []
@@ -90,8 +96,8 @@ class PassageReader:
         if is_notice or FORMULA in content or content[:1] in _NO_SENTENCE_STARTS:
             return "list"
         dropped: Counter[str] = Counter()
-        passage = _finish_passage(content, dropped, self._language)
-        if passage.rstrip(_QUOTES)[-1:] not in _SENTENCE_ENDS or count_words(passage) < _MIN_INDENTED_WORDS:
+        passage = _finish_passage(content, dropped)
+        if passage.rstrip(_QUOTES)[-1:] not in SENTENCE_ENDS or count_words(passage) < _MIN_INDENTED_WORDS:
             return "list"
         if not self._keeps_indented:
             return "indented sentence"
@@ -122,7 +128,7 @@ class PassageReader:
         # Before the emphasis is removed: it distinguishes headings from sentences.
         if "'''" in raw[:16] and _is_bold_heading(raw):
             return "heading"
-        passage = _finish_passage(raw, self._dropped, self._language)
+        passage = _finish_passage(raw, self._dropped)
         if not passage:
             return ""
         if _is_prose(passage):
@@ -150,11 +156,9 @@ _INVISIBLE = dict.fromkeys([0xAD, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F)
 """Soft hyphens, direction marks and the like. Joiners (U+200C, U+200D) stay: they spell words in several scripts."""
 # White space other than " "
 _ODD_SPACE = re.compile(r"[\t-\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
-# A space that a writer left before a comma or full stop: "a word , and", not those of ". . ."
-_LOOSE_SPACE = re.compile(r"(?<=[^\s.]) (?=[,.](?:[\s)\"”»]|$))(?!\. ?\.)")
 
 
-def _finish_passage(text: str, dropped: Counter[str], language: str) -> str:
+def _finish_passage(text: str, dropped: Counter[str]) -> str:
     """Remove emphasis, placeholders and superfluous white space from a paragraph."""
     if "'" in text and "''" in text:
         text = remove_emphasis(text)
@@ -163,7 +167,7 @@ def _finish_passage(text: str, dropped: Counter[str], language: str) -> str:
     text = text.strip()
     # Sentences before punctuation: what is removed from them leaves DROPPED, whose gap is closed next.
     if FORMULA in text or UNKNOWN_VALUE in text:
-        text = repair_sentences(text, dropped, language)
+        text = repair_sentences(text, dropped)
     text = repair_punctuation(text).strip()
 
     # Placeholders are not ASCII, so most English passages skip this.
@@ -172,15 +176,12 @@ def _finish_passage(text: str, dropped: Counter[str], language: str) -> str:
         if _HAS_INVISIBLE.search(text):
             text = text.translate(_INVISIBLE)
         text = " ".join(text.split()) if "  " in text else text.strip()
-    if " ." in text or " ," in text:
-        text = _LOOSE_SPACE.sub("", text)
-    return text
+    return remove_loose_spaces(text)
 
 
-_QUOTES = "\"'”’»›」』"
-_CLOSERS = "\"'”’)]»›）」』】 "
-_SENTENCE_ENDS = frozenset(".!?…。！？।॥։؟۔")
-OPEN_ENDS = (",", ":", ";", "،", "：")
+_QUOTES = "".join(QUOTATION_MARKS)
+_CLOSERS = "".join(CLOSERS | QUOTATION_MARKS | {" "})
+OPEN_ENDS = tuple(PAUSES)
 """Ends of a passage that leads to a quotation, a list or a formula: "The signers were:"."""
 _VERBS_OF_SPEECH = ("ed:", "said:", "says:", "wrote:", "writes:", "states:", "replies:")
 """Ends of two words that lead to a quotation: "Aldrin added:"; unlike "Early life:"."""
@@ -193,12 +194,12 @@ def _is_prose(passage: str) -> bool:
     if passage.startswith(("* ", "† ", "‡ ")):  # the legend of a table
         return False
     end = passage.rstrip(_CLOSERS)[-1:]
-    if end in _SENTENCE_ENDS:
+    if end in SENTENCE_ENDS:
         return True
     # No full stop: only the length can tell a sentence from a label.
     num_spaces = passage.count(" ")
     if not num_spaces or not passage.isascii() and num_spaces < 8:
         num_spaces += count_unspaced_words(passage)
-    if end in OPEN_ENDS:
-        return num_spaces >= (1 if end == "," or passage.endswith(_VERBS_OF_SPEECH) else 2)
+    if end in PAUSES:
+        return num_spaces >= (1 if end in COMMAS or passage.endswith(_VERBS_OF_SPEECH) else 2)
     return len(passage) >= 80 or num_spaces >= 8 and not _LABEL.match(passage)

@@ -9,6 +9,7 @@ BRACKETS = dict(
     zip("([{（［｛﹙「『｢〈《⟨⟪【〔〖〘〚\ufd3f༺༼᚛", ")]}）］｝﹚」』｣〉》⟩⟫】〕〗〙〛\ufd3e༻༽᚜", strict=True)
 )
 """Opening bracket -> its closing one (categories Ps and Pe). CJK quotes with corner brackets are among them."""
+PARENTHESES = {opener: BRACKETS[opener] for opener in "(（﹙"}
 QUOTATIONS = ("“”", "‘’", "«»", "‹›", "„“", "„”", "‚‘", "‚’", "»«", "›‹", "””", "’’", "〝〟", "〝〞", '""', "''")
 """Pairs of quotation marks, as the languages write them: the closing mark of one is the opening mark of another."""
 APOSTROPHES = frozenset("'’‘ʼ＇")
@@ -43,8 +44,16 @@ PAUSES = frozenset(
     "、，；：､﹐﹑﹔﹕"  # Chinese and Japanese
 )
 """Commas, semicolons and colons: other marks of Unicode's Terminal_Punctuation, and the Armenian comma."""
+COMMAS = frozenset(",՝،߸၊፣᠂᠈꓾꘍꛵⹁、，､﹐﹑")
 COLONS = frozenset(":：﹕፥፦៖᠄꛴")
-"""Those of them that lead to something."""
+"""Pauses that lead to something."""
+FULL_STOPS = frozenset(".։۔।॥။។።。｡．")
+"""Marks that end a statement, in the scripts of today."""
+UNSPACED_ENDS = frozenset("。！？｡")
+"""Sentence ends without a space after them."""
+CLOSE_UP = frozenset(",.،۔、。，")
+"""Commas and full stops that follow a word without a space in every language that writes them. French puts a space
+before ";", Hindi before "।", Khmer before "។"."""
 SEPARATORS = PAUSES | frozenset(" \u3000/·・–—-")
 """Marks that separate words, and are nothing without one on each side."""
 

@@ -9,6 +9,7 @@ from bert_pipeline.instances.masking import MaskingConfig, mask_batch, sample_ke
 from bert_pipeline.instances.parquet import InstanceWriter
 from bert_pipeline.instances.tfrecord import TfrecordWriter
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
+from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -104,4 +105,6 @@ def write_instances(
                         columns = with_static_masks(columns, tokenizer, max_seq_length)
                     writer.write(columns)
             draft.rows[name] = count
+            if file_format == "parquet":
+                draft.footer_sha256[name] = footer_sha256(draft.path / name)
     return load_manifest(directory)

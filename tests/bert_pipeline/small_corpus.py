@@ -37,7 +37,8 @@ def make_documents(count: int, *, seed: int = 0, held_out: Sequence[int] = ()) -
 
 def write_documents(path: Path, documents: Sequence[Document]) -> int:
     """Write documents as a shard; return their number."""
-    pq.write_table(document_table(list(documents)), path, row_group_size=DOCUMENTS_PER_ROW_GROUP, compression="zstd")
+    table = document_table(list(documents))
+    pq.write_table(table, path, row_group_size=DOCUMENTS_PER_ROW_GROUP, compression="zstd", write_page_checksum=True)
     return len(documents)
 
 

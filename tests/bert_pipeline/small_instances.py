@@ -1,4 +1,6 @@
-"""Random instances for tests of file formats."""
+"""Random instances for tests of file formats, and damaged files."""
+
+import shutil
 
 import numpy as np
 
@@ -34,3 +36,14 @@ def assert_same(left, right):
         if a is not None:
             assert a.dtype == b.dtype, name
             assert np.array_equal(a, b), name
+
+
+def with_flipped_bits(source, target, name, *, places=12):
+    """Yield a copy of a directory with one bit of a file flipped, at evenly spaced places from its start to its end."""
+    shutil.copytree(source, target)
+    whole = (target / name).read_bytes()
+    for number, place in enumerate(np.linspace(0, len(whole) - 1, places).astype(int)):
+        data = bytearray(whole)
+        data[place] ^= 1 << number % 8
+        (target / name).write_bytes(data)
+        yield target

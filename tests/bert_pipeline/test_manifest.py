@@ -8,6 +8,7 @@ import pytest
 from bert_pipeline.errors import ArtifactError, InputError
 from bert_pipeline.manifest import (
     MANIFEST_NAME,
+    content_sha256,
     foreign_input,
     input_of,
     load_manifest,
@@ -72,6 +73,32 @@ def test_failure_leaves_nothing_and_keeps_the_older_artifact(tmp_path):
         fail()
     assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == before
     assert leftovers(tmp_path) == []
+
+
+def test_file_that_a_listing_lacks_is_not_published(tmp_path, monkeypatch):
+    publish(tmp_path / "corpus")
+    before = load_manifest(tmp_path / "corpus").sha256
+    listing = Path.rglob
+    monkeypatch.setattr(Path, "rglob", lambda self, name: (p for p in listing(self, name) if p.name != "part.txt"))
+    with pytest.raises(ArtifactError, match=r"train/part\.txt: not found, but 2 rows were written to it"):
+        publish(tmp_path / "corpus")
+    assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == before
+
+
+def test_format_of_a_later_version_is_refused(tmp_path):
+    publish(tmp_path / "corpus")
+    assert load_manifest(tmp_path / "corpus").format_version == 2
+    path = tmp_path / "corpus" / MANIFEST_NAME
+    document = json.loads(path.read_text())
+    for version, message in ((1, ""), (3, r"its format is 3, this version of the project reads up to 2; update")):
+        document["content"]["format_version"] = version
+        document["content_sha256"] = content_sha256(document["content"])
+        path.write_text(json.dumps(document))
+        if message:
+            with pytest.raises(ArtifactError, match=message):
+                load_manifest(tmp_path / "corpus")
+        else:
+            assert load_manifest(tmp_path / "corpus").format_version == version
 
 
 def test_publishing_replaces_older_artifact(tmp_path):

@@ -8,25 +8,17 @@ import collections
 import dataclasses
 import functools
 import hashlib
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias
 
 import numpy as np
 
+from bert_pipeline.corpus.quality import count_markup
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest
 from workflows.lib.lineage import dump_sources
 from workflows.lib.resources import BertHome, sample_seed
-
-MARKUP = re.compile(
-    r"\{\{|\}\}|\[\[|\]\]|\{\||\|\}|'''|<\s*/?\s*(?:ref|nowiki|math|gallery|table|div|span|br|small|sub|sup|blockquote)\b"
-    r"|&(?:nbsp|amp|lt|gt|quot|ndash|mdash);|\b(?:File|Image|Category):\S+\.(?:jpg|jpeg|png|svg|gif)|\bthumb\|"
-    r"|^\s*={2,}.*={2,}\s*$|__[A-Z]{3,}__",
-    re.IGNORECASE,
-)
-"""Wikitext or HTML left in a sentence."""
 
 MAX_MARKUP_SHARE = 1e-3
 MAX_UNKNOWN_SHARE = 0.02
@@ -143,7 +135,7 @@ def corpus_without_markup(home: BertHome, dump: str) -> Verdict:
     for document in _documents(home.corpus(dump)):
         for sentence in document.sentences:
             sentences += 1
-            if MARKUP.search(sentence):
+            if count_markup(sentence):
                 hits += 1
                 if len(examples) < 5:
                     examples.append(f"{document.document_id}: {sentence[:200]}")
@@ -372,9 +364,10 @@ def _documents(corpus: Path) -> Iterator[Any]:
 
 
 def _instance_columns(manifest: Manifest, split: str) -> Iterator[tuple[Path, Any]]:
-    from bert_pipeline.instances.directory import open_shard, shard_paths
+    from bert_pipeline.instances.directory import open_shard, shard_paths, verify_shard
 
     for path in shard_paths(manifest, split):
+        verify_shard(manifest, path)
         with open_shard(path) as shard:
             for index in range(shard.num_row_groups):
                 yield path, shard.read_row_group(index)

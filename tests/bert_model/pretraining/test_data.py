@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from instances_fixture import make_tokenizer, write_instances
+from small_instances import with_flipped_bits
 
 from bert_model.model.config import IGNORED_LABEL
 from bert_model.pretraining.data import (
@@ -18,10 +19,11 @@ from bert_model.pretraining.data import (
     collate,
     concatenate,
     held_out_samples,
+    open_cached_shard,
     rank_slice,
     split_micro_batches,
 )
-from bert_pipeline.errors import ArtifactError, ConfigurationError
+from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns
 from bert_pipeline.instances.masking import MaskingConfig
 
@@ -200,6 +202,14 @@ def test_extra_shard_is_ignored_and_missing_shard_is_named(directory: Path, tmp_
     shard.unlink()
     with pytest.raises(ArtifactError, match=r"instances-00001\.parquet: is missing"):
         InstanceSplit(tmp_path / "instances", "train")
+
+
+def test_flipped_bit_of_a_shard_is_found_before_it_is_trained_on(directory: Path, tmp_path: Path) -> None:
+    name = "train/instances-00001.parquet"
+    for damaged in with_flipped_bits(directory, tmp_path / "copy", name):
+        open_cached_shard.cache_clear()
+        with pytest.raises(BertError, match=rf"{name}: (the file was changed or damaged|row group \d cannot be read)"):
+            InstanceReader(InstanceSplit(damaged, "train"), seed=1, groups_per_window=2).take(0, 160)
 
 
 def test_instances_for_longer_sequences_are_refused(directory: Path) -> None:

@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from small_exports import FOOTER, HEADER, make_export, make_page
 
+from bert_pipeline.corpus import job
 from bert_pipeline.corpus.documents import Document, id_hash
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.corpus.quality import describe_corpus
 from bert_pipeline.corpus.steps import CorpusConfig, plan_splits, read_batches
-from bert_pipeline.errors import ConfigurationError, InputError, UsageError
+from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest
 from bert_pipeline.wikipedia.preview import preview_article
 
@@ -54,6 +55,27 @@ def output(tmp_path: Path) -> Iterator[Path]:
     path.parent.mkdir()
     yield path
     assert [entry.name for entry in path.parent.iterdir()] in (["corpus"], [])
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("_write_shard", r"no result for documents-00001\.parquet \([\d,]+ rows\); found \d+ of \d+ shards"),
+        ("_read_batches", r"parts of the sources that were read: found \d+, expected \d+"),
+    ],
+)
+def test_lost_shard_or_part_keeps_the_earlier_corpus(
+    output: Path, monkeypatch: pytest.MonkeyPatch, function: str, message: str
+) -> None:
+    settings = {"unit_bytes": 3000, "shard_bytes": 9000}
+    earlier = build(output, *some_pages(), **settings)
+    assert len([name for name in earlier.files if name.startswith("documents-")]) > 2
+    work, glob = getattr(job, function), Path.glob
+    monkeypatch.setattr(job, function, lambda item, **given: () if item.index == 1 else work(item, **given))
+    monkeypatch.setattr(Path, "glob", lambda path, name: (p for p in glob(path, name) if p.stem != "shard-00001"))
+    with pytest.raises(ArtifactError, match=message):
+        build(output, *some_pages(), **settings)
+    assert load_manifest(output, verify="sha256").sha256 == earlier.sha256
 
 
 def test_documents_carry_id_title_language_passages_and_split(output: Path) -> None:

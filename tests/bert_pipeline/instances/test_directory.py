@@ -4,15 +4,26 @@ import gzip
 
 import numpy as np
 import pytest
-from small_corpus import make_tokenizer
-from small_instances import make_columns
+from small_corpus import make_corpus, make_documents, make_tokenizer, make_vocabulary
+from small_instances import assert_same, make_columns, with_flipped_bits
 
-from bert_pipeline.errors import ArtifactError, InputError
+from bert_pipeline.corpus.parquet import read_documents
+from bert_pipeline.errors import ArtifactError, BertError, InputError
 from bert_pipeline.instances.columns import InstanceColumns
-from bert_pipeline.instances.directory import check_vocabulary, is_tfrecord, load_instances, shard_paths
-from bert_pipeline.instances.job import show_instances
+from bert_pipeline.instances.directory import (
+    check_vocabulary,
+    is_tfrecord,
+    load_instances,
+    open_shard,
+    shard_paths,
+    verify_shard,
+)
+from bert_pipeline.instances.job import build_instances, show_instances
+from bert_pipeline.instances.pairs import InstancesConfig
+from bert_pipeline.instances.parquet import InstanceWriter, open_instances
 from bert_pipeline.instances.tfrecord import TfrecordWriter, read_widths
-from bert_pipeline.manifest import publishing
+from bert_pipeline.manifest import check_shard, load_manifest, publishing
+from bert_pipeline.parquet_io import footer_sha256
 
 
 def write(path, count=5, **widths):
@@ -123,3 +134,75 @@ def test_google_instances_are_shown_as_text(real_data, tmp_path):
     assert len(texts) == 60
     assert all(text.startswith("A  [CLS] ") for text in texts)
     assert "[MASK]→" in texts[0]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A corpus, a vocabulary, and instances in both formats."""
+    place = tmp_path_factory.mktemp("built")
+    corpus = make_corpus(place / "corpus", [make_documents(400, held_out=[3])])
+    vocabulary = make_vocabulary(place / "vocabulary")
+    config = InstancesConfig(max_seq_length=32, dupe_factor=5, format="both", max_predictions_per_seq=4)
+    build_instances(corpus, vocabulary, place / "instances", config, ["--workers", "1"])
+    return place
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "tfrecord"])
+def test_flipped_bit_of_a_shard_is_found(built, tmp_path, suffix):
+    name = f"train/instances-00000.{suffix}"
+
+    def read(directory):
+        manifest = load_instances(directory)
+        verify_shard(manifest, directory / name)
+        with open_shard(directory / name) as shard:
+            return [shard.read_row_group(index) for index in range(shard.num_row_groups)]
+
+    assert read(built / "instances")[0].num_instances == 4096
+    for directory in with_flipped_bits(built / "instances", tmp_path / "copy", name):
+        with pytest.raises(BertError, match=rf"{name}: (.*damaged|row group 0 cannot be read|.*CRC)"):
+            read(directory)
+
+
+def test_flipped_bit_of_shown_instances_or_of_their_vocabulary_is_found(built, tmp_path):
+    for number, name in enumerate(("vocab.txt", "train/instances-00000.parquet")):
+        for directory in with_flipped_bits(built / "instances", tmp_path / str(number), name, places=2):
+            with pytest.raises(BertError, match=name):
+                list(show_instances(directory, 3))
+
+
+def test_flipped_bit_of_a_corpus_shard_is_found(built, tmp_path):
+    name = "documents-00000.parquet"
+    expected = list(read_documents(built / "corpus" / name))
+    for directory in with_flipped_bits(built / "corpus", tmp_path / "copy", name):
+        # Jobs compare the hash of the manifest; other readers rely on the pages' checksums.
+        with pytest.raises(ArtifactError, match=r"documents-00000\.parquet: sha256 is"):
+            check_shard(str(directory / name), load_manifest(built / "corpus").files[name]["sha256"])
+        try:
+            assert list(read_documents(directory / name)) == expected
+        except BertError as error:
+            assert name in str(error)  # noqa: PT017
+    with pytest.raises(ArtifactError, match=r"documents-00000\.parquet: sha256 is"):
+        build_instances(directory, built / "vocabulary", tmp_path / "out", InstancesConfig(), ["--workers", "1"])
+
+
+def test_every_flipped_bit_of_a_small_shard_changes_nothing_or_is_found(tmp_path):
+    """Also those of page headers, which no checksum covers."""
+    path, columns = tmp_path / "instances.parquet", make_columns(20, static=False)
+    with InstanceWriter(path, static_masks=False) as writer:
+        writer.write(columns)
+    whole, footer = path.read_bytes(), footer_sha256(path)
+    found = 0
+    places = range(0, len(whole), 3)
+    for place in places:
+        data = bytearray(whole)
+        data[place] ^= 1 << place % 8
+        path.write_bytes(data)
+        if footer_sha256(path) != footer:
+            found += 1
+            continue
+        try:
+            with open_instances(path) as shard:
+                assert_same(shard.read_row_group(0), columns)
+        except BertError:
+            found += 1
+    assert found > 0.95 * len(places)

@@ -4,10 +4,11 @@ import collections
 import dataclasses
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
-from small_corpus import make_corpus, make_documents, make_tokenizer, make_vocabulary
+from small_corpus import make_corpus, make_documents, make_tokenizer, make_vocabulary, write_documents
 
 from bert_pipeline.errors import ArtifactError, BertError, InputError, UsageError
 from bert_pipeline.instances import job as jobs_instances
@@ -127,6 +128,58 @@ def test_repeated_shard_is_counted_once(corpus, tmp_path, monkeypatch):
     assert build_vocabulary(corpus, tmp_path / "twice", SMALL, ONE_WORKER).content == whole.content
 
 
+def lose_shard(monkeypatch, module, function, pattern):
+    """Lose what the worker of the second shard returns, and hide its files of `pattern` from listings."""
+    work, glob = getattr(module, function), Path.glob
+
+    def lost(element, **settings):
+        found = work(element, **settings)
+        return found if element[0] != 1 else ()
+
+    monkeypatch.setattr(module, function, lost)
+    monkeypatch.setattr(Path, "glob", lambda self, name: (p for p in glob(self, name) if not p.match(pattern)))
+
+
+def test_lost_instance_shard_keeps_the_earlier_instances(corpus, vocabulary, tmp_path, monkeypatch):
+    config = InstancesConfig(max_seq_length=32, dupe_factor=1)
+    earlier = build_instances(corpus, vocabulary, tmp_path / "instances", config, ONE_WORKER)
+    lose_shard(monkeypatch, jobs_instances, "_make_shard", "shard-00001.json")
+    with pytest.raises(ArtifactError, match=r"no result for documents-00001\.parquet \(60 rows\); found 1 of 2 shards"):
+        build_instances(corpus, vocabulary, tmp_path / "instances", config, ONE_WORKER)
+    assert load_manifest(tmp_path / "instances", verify="sha256").sha256 == earlier.sha256
+    assert leftovers(tmp_path) == ["instances"]
+
+
+@pytest.mark.parametrize(
+    ("function", "pattern", "message"),
+    [
+        ("_count_shard", "held-out-00001.parquet", r"no result for documents-00001\.parquet \(60 rows\); found 1 of 2"),
+        ("_merge_partition", "merged-00001.parquet", r"no result for merged-00001\.parquet; found \d+ of \d+ shards"),
+    ],
+)
+def test_lost_word_counts_keep_the_earlier_vocabulary(corpus, tmp_path, monkeypatch, function, pattern, message):
+    earlier = build_vocabulary(corpus, tmp_path / "vocabulary", SMALL, ONE_WORKER)
+    monkeypatch.setattr(jobs_vocabulary, "_BYTES_PER_PARTITION", 1000)
+    lose_shard(monkeypatch, jobs_vocabulary, function, pattern)
+    with pytest.raises(ArtifactError, match=message):
+        build_vocabulary(corpus, tmp_path / "vocabulary", SMALL, ONE_WORKER)
+    assert load_manifest(tmp_path / "vocabulary", verify="sha256").sha256 == earlier.sha256
+    assert leftovers(tmp_path) == ["vocabulary"]
+
+
+def test_corpus_shard_with_other_rows_than_its_manifest_raises(vocabulary, tmp_path):
+    with publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft:
+        write_documents(draft.path / "documents-00000.parquet", make_documents(30))
+        draft.rows["documents-00000.parquet"] = 40
+    for build in (
+        lambda: build_instances(tmp_path / "corpus", vocabulary, tmp_path / "out", InstancesConfig(), ONE_WORKER),
+        lambda: build_vocabulary(tmp_path / "corpus", tmp_path / "out", SMALL, ONE_WORKER),
+    ):
+        with pytest.raises(ArtifactError, match=r"documents-00000\.parquet: found 30 rows, expected 40"):
+            build()
+    assert leftovers(tmp_path) == ["corpus"]
+
+
 def test_vocabulary_uses_training_documents_only(corpus, tmp_path):
     manifest = build_vocabulary(corpus, tmp_path / "vocabulary", SMALL, ONE_WORKER)
     tokenizer = Tokenizer.from_directory(tmp_path / "vocabulary")
@@ -192,7 +245,8 @@ def test_documents_are_tokenized_by_split_without_empty_ones(tmp_path):
     ]
     corpus = make_corpus(tmp_path / "corpus", [[*documents[:2], *emptied, documents[4]]])
     tokenizer = make_tokenizer()
-    found = tokenize_shard(corpus / "documents-00000.parquet", SentenceEncoder(tokenizer))
+    found, num_read = tokenize_shard(corpus / "documents-00000.parquet", SentenceEncoder(tokenizer))
+    assert num_read == 5
     for split, expected in (("train", [documents[0], emptied[0], documents[4]]), ("held_out", [documents[1]])):
         sentences = [[ids for ids in tokenizer.encode_batch(d.sentences) if ids] for d in expected]
         tokens = found[split]
@@ -237,7 +291,7 @@ def test_instances_contain_text_of_their_split_only(static_both, corpus):
     """The runs of tokens between [CLS] and [SEP], unmasked, occur in documents of that split."""
     encoder = SentenceEncoder(Tokenizer.from_directory(static_both.path))
     for shard in (0, 1):
-        documents = tokenize_shard(corpus / f"documents-{shard:05d}.parquet", encoder)
+        documents, _ = tokenize_shard(corpus / f"documents-{shard:05d}.parquet", encoder)
         for split in ("train", "held_out"):
             text = " " + " ".join(map(str, documents[split].tokens.tolist())) + " "
             with open_instances(static_both.path / split / f"instances-{shard:05d}.parquet") as reader:

@@ -36,7 +36,9 @@ def test_passages_are_the_prose_that_a_reader_sees(wikitext: str, passages: list
 
 def test_case_files_cover_every_construct() -> None:
     num_cases = {path.stem: len(read_cases(path)) for path in CASE_FILES}
-    expected = {"emphasis", "links", "lists", "magic_words", "references", "repair", "tables", "tags", "unclosed"}
+    expected = {
+        "emphasis", "links", "lists", "magic_words", "references", "repair", "scripts", "tables", "tags", "unclosed"
+    }  # fmt: skip
     assert expected <= set(num_cases)
     assert sum(num_cases.values()) >= 455
 

@@ -106,19 +106,6 @@ def test_corpus_with_markup_is_refused_and_shown(home):
     assert "[[Bern" in verdict.metadata["examples"]
 
 
-@pytest.mark.parametrize(
-    "residue",
-    ["{{cite web}}", "[[link]]", "<ref name=x>", "'''bold'''", "{| class=x", "a&nbsp;b", "== Heading ==", "__NOTOC__"],
-)
-def test_markup_of_every_kind_is_found(residue):
-    assert data_checks.MARKUP.search(f"Some prose {residue}" if not residue.startswith("=") else residue)
-
-
-@pytest.mark.parametrize("prose", ["2 < 3 & 5 > 4.", "He said 'no'.", "f(x) = x == y", "R&D at AT&T", "[sic] {a}"])
-def test_prose_is_not_taken_for_markup(prose):
-    assert not data_checks.MARKUP.search(prose)
-
-
 def test_held_out_text_in_training_data_is_refused(home):
     def spoil(documents):
         held_out = next(d for d in documents if d.split == "held_out")

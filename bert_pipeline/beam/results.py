@@ -1,0 +1,67 @@
+"""Results of the workers, returned through Beam and compared with the plan.
+
+Beam accounts for every element; a listing of a shared directory may lack files. Runners return no elements to the
+program that starts a job, so the last step of a pipeline writes all of them to one file with a known name.
+"""
+
+import functools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_pipeline.beam import beam
+from bert_pipeline.errors import ArtifactError
+from bert_pipeline.manifest import atomic_write
+
+Result = dict[str, Any]
+"""What a worker reports, in JSON; "name" and "rows" are compared with the plan."""
+
+
+class WriteResults(beam.PTransform):  # type: ignore[misc]
+    """Write all elements, which are `Result`s, to one file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = str(path)
+
+    def expand(self, results: Any) -> Any:
+        return results | beam.combiners.ToList() | beam.Map(functools.partial(_write, path=self._path))
+
+
+def _write(results: list[Result], path: str) -> None:
+    with atomic_write(Path(path)) as temporary:
+        temporary.write_text(json.dumps(results, ensure_ascii=False), encoding="utf-8")
+
+
+def read_results(path: Path, plan: Mapping[str, int | None]) -> list[Result]:
+    """Return one result for each planned name, in the plan's order.
+
+    `plan` maps a name to its number of rows, None where that is not known. ArtifactError if a result is missing,
+    repeated or not planned, or if its rows are others.
+    """
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise _mismatch(f"{path.name}: not found, expected the results of {len(plan)} shards") from None
+    found = {result["name"]: result for result in results}
+    if lost := [name for name in plan if name not in found]:
+        rows = sum(plan[name] or 0 for name in lost)
+        size = f" ({rows:,} rows)" if rows else ""
+        raise _mismatch(f"no result for {', '.join(lost[:5])}{size}; found {len(found)} of {len(plan)} shards")
+    if len(results) != len(plan):
+        raise _mismatch(f"found {len(results)} results, expected those of {len(plan)} shards")
+    for name, expected in plan.items():
+        if expected is not None and found[name]["rows"] != expected:
+            raise _mismatch(f"{name}: found {found[name]['rows']:,} rows, expected {expected:,}")
+    return [found[name] for name in plan]
+
+
+def check_total(what: str, found: int, expected: int) -> None:
+    """Raise ArtifactError unless the sum over what was collected is that over the workers' results."""
+    if found != expected:
+        raise _mismatch(f"{what}: found {found:,}, expected {expected:,}")
+
+
+def _mismatch(problem: str) -> ArtifactError:
+    return ArtifactError(f"{problem}; nothing was published, run the command again")
