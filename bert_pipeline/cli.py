@@ -171,6 +171,7 @@ def _add_vocab(subparsers: Subparsers) -> None:
     parser.add_argument("--output", required=True, type=Path, metavar="DIR")
     parser.add_argument("--vocab-size", type=int, metavar="N", help="entries in all (default: 30522)")
     parser.add_argument("--cased", action="store_true", help="keep case and accents")
+    _add_mixture(parser)
     parser.add_argument("--min-count", type=int, metavar="N", help="drop words with a smaller count (default: 2)")
     parser.add_argument("--num-unused", type=int, metavar="N", help="[unused] slots (default: 99)")
     parser.add_argument("--max-alphabet", type=int, metavar="N", help="characters kept (default: 1000)")
@@ -182,6 +183,22 @@ def _add_vocab(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--compare", type=Path, metavar="VOCAB", help="measure this vocab.txt as well")
     parser.set_defaults(run=_run_vocab, beam_options=[])
+
+
+def _add_mixture(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--source-weights",
+        nargs="+",
+        metavar="NAME=W",
+        help="how often the training documents of a source count, such as books=2; NAME is the first part of document "
+        "ids, and 0 leaves a source out (default: 1 for each)",
+    )
+    parser.add_argument(
+        "--language-exponent",
+        type=float,
+        metavar="S",
+        help="raise the share of each language to this power, such as the multilingual model's 0.7 (default: 1)",
+    )
 
 
 def _run_vocab(arguments: argparse.Namespace) -> int:
@@ -226,6 +243,7 @@ def _add_instances(subparsers: Subparsers) -> None:
     parser.add_argument("--short-seq-prob", type=float, metavar="P", help="share of shorter passes (default: 0.1)")
     parser.add_argument("--dupe-factor", type=int, metavar="N", help="passes over each document (default: 10)")
     parser.add_argument("--seed", type=int, metavar="N", help="key of all draws (default: 12345)")
+    _add_mixture(parser)
     parser.add_argument("--format", choices=("parquet", "tfrecord", "both"), help="default: parquet")
     parser.add_argument("--tfrecord-compression", choices=("none", "gzip"), help="default: none")
     parser.add_argument(
@@ -384,6 +402,10 @@ def _settings(arguments: argparse.Namespace, config_class: Any) -> dict[str, Any
     """Return the fields of the configuration that are set on the command line."""
     names = [field.name for field in dataclasses.fields(config_class)]
     found = {name: getattr(arguments, name, None) for name in names}
+    if weights := found.get("source_weights"):
+        from bert_pipeline.corpus.mixture import parse_weights
+
+        found["source_weights"] = parse_weights(weights)
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -20,7 +20,7 @@ from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROU
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, SUSPECT, count_broken_text, count_markup
 from bert_pipeline.manifest import atomic_write
 
-COUNTED = ("passages", "sentences", "characters", *QUALITY_COUNTS)
+COUNTED = ("passages", "sentences", "words", "characters", *QUALITY_COUNTS)
 """The counts of each document."""
 
 STATISTICS = np.dtype(
@@ -32,7 +32,7 @@ STATISTICS = np.dtype(
         *((name, "<i8") for name in COUNTED),
     ]
 )
-"""Statistics of one document: 72 bytes, whatever its length."""
+"""Statistics of one document: 80 bytes, whatever its length."""
 
 DROPPED_SUFFIX = ".dropped"
 """Suffix of the files that list dropped articles, one per line."""
@@ -64,9 +64,9 @@ def batch_stem(split: int, number: int) -> str:
     return f"batch-{split:06d}-{number:06d}"
 
 
-def read_statistics(batch: PageBatch, directory: Path) -> np.ndarray:
+def read_statistics(stem: str, directory: Path) -> np.ndarray:
     """Return the `STATISTICS` (N,) of a batch's documents, in order."""
-    statistics: np.ndarray = np.load(directory / f"{batch.stem}.npy")
+    statistics: np.ndarray = np.load(directory / f"{stem}.npy")
     return statistics
 
 
@@ -133,6 +133,7 @@ class PageBatchWriter:
                 writer.write_table(table)
                 _fill_in(statistics[some], self._documents[some], self._revisions[some], table)
                 signed.append(sign_documents(table, start))
+                statistics["words"][some] = signed[-1].num_words
 
         # The planning of shards reads the statistics; the dropped articles are listed at the end.
         with atomic_write(self._directory / f"{stem}.npy") as path, open(path, "wb") as stream:

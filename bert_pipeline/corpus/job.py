@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from bert_pipeline.beam import PipelineOptions, beam
 from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
@@ -27,6 +28,7 @@ from bert_pipeline.beam.results import Result, WriteResults, check_total, read_r
 from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.batches import DROPPED_SUFFIX, PageBatch
+from bert_pipeline.corpus.mixture import TEXTS_SCHEMA, sum_texts
 from bert_pipeline.corpus.near_duplicates import BandTask, find_pairs, plan_band_tasks
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.corpus.steps import (
@@ -105,6 +107,7 @@ def build_corpus(
         if config.templates:
             inputs["templates"] = foreign_input(config.templates)
         written = [(draft.path / shard["name"], shard["rows"], shard["sha256"]) for shard in shards]
+        counts["texts"] = sum_texts(pa.Table.from_pylist(shard["texts"], TEXTS_SCHEMA) for shard in shards).to_pylist()
         draft.counts = {**counts, "passages_sample": sample_passages(written)}
         draft.provenance = {"sources": list(sources), "workers": num_workers(options)}
         if not counts["documents"]:
@@ -257,7 +260,7 @@ def _sum_counts(shards: Iterable[dict[str, int]]) -> dict[str, float]:
     counts: Counter[str] = Counter()
     for shard in shards:
         counts.update(shard)
-    names = ("documents", "documents_train", "documents_held_out", "passages", "sentences", "characters_out")
+    names = ("documents", "documents_train", "documents_held_out", "passages", "sentences", "words", "characters_out")
     found: dict[str, float] = {name: counts[name] for name in (*names, *QUALITY_COUNTS)}
     for name in QUALITY_COUNTS:
         found[f"{name}_per_million_characters"] = round(found[name] * 1e6 / max(1, counts["characters_out"]), 2)

@@ -102,12 +102,11 @@ def _describe(code: int) -> tuple[int, int]:
     return ord(lower) if len(lower) == 1 else code, _WORD if _UNSPACED.match(character) else _LETTER
 
 
-def count_words(lists: pa.ListArray) -> np.ndarray:
-    """Return the number of words (N,) int64 of N documents, given their sentences."""
-    offsets = list_offsets(lists)
-    counts = np.zeros(len(lists), dtype=np.int64)
-    for _, document in _words(lists.flatten(), np.repeat(np.arange(len(lists)), np.diff(offsets))):
-        counts += np.bincount(document, minlength=len(lists))
+def count_words(sentences: pa.StringArray, offsets: np.ndarray) -> np.ndarray:
+    """Return the number of words (N,) int64 of N documents, given all sentences and their offsets (N + 1,)."""
+    counts = np.zeros(len(offsets) - 1, dtype=np.int64)
+    for _, document in _words(sentences, np.repeat(np.arange(len(counts)), np.diff(offsets))):
+        counts += np.bincount(document, minlength=len(counts))
     return counts
 
 
@@ -176,6 +175,8 @@ class SignedTexts:
     """(NUM_BANDS, U) uint64: a hash of each band."""
     low_bytes: np.ndarray
     """(U, NUM_VALUES) uint8: the low bytes of all values."""
+    num_words: np.ndarray
+    """(D,) int64: the words of every document of the batch."""
 
 
 def sign_documents(table: pa.Table, first_row: int = 0) -> SignedTexts:
@@ -196,7 +197,8 @@ def sign_documents(table: pa.Table, first_row: int = 0) -> SignedTexts:
         [np.full(table.num_rows, -1), np.arange(len(document)) - passages_of[:-1][document]]
     )
     values = np.concatenate([np.minimum.reduceat(values, passages_of[:-1]), values])
-    num_words = np.concatenate([np.add.reduceat(num_words, passages_of[:-1]), num_words])
+    words_of_documents = np.add.reduceat(num_words, passages_of[:-1])
+    num_words = np.concatenate([words_of_documents, num_words])
     order = np.lexsort((texts["passage"], texts["document"]))
     order = order[num_words[order] >= MIN_WORDS]
     texts, values = texts[order], values[order]
@@ -206,7 +208,7 @@ def sign_documents(table: pa.Table, first_row: int = 0) -> SignedTexts:
     for band in range(NUM_BANDS):
         some = values[:, band * VALUES_PER_BAND : (band + 1) * VALUES_PER_BAND]
         bands[band] = combine((texts["passage"] < 0).astype(np.uint64), *some.T)
-    return SignedTexts(texts, bands, values.astype(np.uint8))
+    return SignedTexts(texts, bands, values.astype(np.uint8), words_of_documents)
 
 
 _SUFFIXES = {"texts": ".texts.npy", "bands": ".bands.npy", "low_bytes": ".values.npy"}
@@ -224,6 +226,7 @@ _NOTHING = SignedTexts(
     np.zeros(0, dtype=_TEXTS),
     np.zeros((NUM_BANDS, 0), dtype=np.uint64),
     np.zeros((0, NUM_VALUES), dtype=np.uint8),
+    np.zeros(0, dtype=np.int64),
 )
 
 

@@ -50,11 +50,11 @@ def read_documents(path: Path | str) -> Iterator[Document]:
 def read_sentences(path: Path | str) -> Iterator[tuple[pa.Table, np.ndarray, pa.Array]]:
     """Yield the sentences of each row group of a document shard, as arrays.
 
-    A triple: the table (`document_id`, `split`) of D documents, the offsets (D + 1,) of each document's sentences, and
-    all sentences as one string array.
+    A triple: the table (`document_id`, `language`, `split`) of D documents, the offsets (D + 1,) of each document's
+    sentences, and all sentences as one string array.
     """
     with open_parquet(path, DOCUMENT_SCHEMA, "a corpus shard") as file:
         for index in range(file.num_row_groups):
-            table = read_row_group(file, index, path, ["document_id", "split", "sentences"])
+            table = read_row_group(file, index, path, ["document_id", "language", "split", "sentences"])
             sentences = one_chunk(table, "sentences")
             yield table, list_offsets(sentences), sentences.flatten()

@@ -226,7 +226,7 @@ def read_parquet_documents(path: Path, name: str, language: str, span: Span = WH
     stem = stem_of(path)
     number = span.first
     with _open_table(path) as file:
-        columns = ["text", *(name for name in _OPTIONAL_COLUMNS if name in file.schema_arrow.names)]
+        columns = ["text", *(column for column in _OPTIONAL_COLUMNS if column in file.schema_arrow.names)]
         for index in range(span.start, file.num_row_groups if span.stop is None else span.stop):
             try:
                 for batch in file.iter_batches(_ROWS_AT_ONCE, [index], columns, use_threads=False):

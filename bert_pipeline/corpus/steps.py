@@ -13,7 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,8 @@ from bert_pipeline.corpus.batches import (
     read_tables,
 )
 from bert_pipeline.corpus.documents import make_document
-from bert_pipeline.corpus.near_duplicates import TextGroups, group_pairs
+from bert_pipeline.corpus.mixture import count_texts, sum_texts
+from bert_pipeline.corpus.near_duplicates import TextGroups, count_words, group_pairs
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.corpus.readers import (
     Reader,
@@ -309,7 +310,7 @@ def plan_shards(
     reason, and the number of near duplicates, dropped or not.
     """
     ordered = sorted(batches, key=lambda batch: (batch.split, batch.number))
-    parts = [read_statistics(batch, directory) for batch in ordered]
+    parts = [read_statistics(batch.stem, directory) for batch in ordered]
     documents = np.concatenate(parts) if parts else np.zeros(0, dtype=STATISTICS)  # (N,)
     bounds = np.cumsum([0, *map(len, parts)])
     kept = np.ones(len(documents), dtype=bool)
@@ -479,8 +480,21 @@ class WrittenShard:
     rows: int
     sha256: str
     counts: dict[str, int]
+    texts: list[dict[str, Any]]
+    """Training documents and their words, by source and language."""
     dropped_list: str
     """Name of the list of its duplicates, in the scratch directory."""
+
+
+@dataclasses.dataclass
+class _Copied:
+    """What is known of a shard once its documents have been copied."""
+
+    duplicates: list[str] = dataclasses.field(default_factory=list)
+    """A line for each dropped document."""
+    lost: Counter[str] = dataclasses.field(default_factory=Counter)
+    """Counts of the dropped passages."""
+    texts: list[pa.Table] = dataclasses.field(default_factory=list)
 
 
 def shard_name(index: int) -> str:
@@ -492,27 +506,24 @@ def write_shard(shard: Shard, scratch: Path, output: Path) -> WrittenShard:
     """Copy the kept documents of a shard's batches to `documents-NNNNN.parquet`."""
     name = shard_name(shard.index)
     rows = 0
-    duplicates: list[str] = []
-    lost: Counter[str] = Counter()
+    copied = _Copied()
     with atomic_write(output / name) as path:
         with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd", write_page_checksum=True) as writer:
-            for table in _row_groups(_kept_documents(shard, scratch, duplicates, lost)):
+            for table in _row_groups(_kept_documents(shard, scratch, copied)):
                 writer.write_table(table)
                 rows += table.num_rows
         sha256 = file_sha256(path)
     # A list of its own, even if empty: `collect_dropped` joins those of all shards.
     dropped_list = f"shard-{shard.index:06d}{DROPPED_SUFFIX}"
     with atomic_write(scratch / dropped_list) as path:
-        path.write_text("".join(duplicates), encoding="utf-8")
-    counts = {key: number - lost[key] for key, number in shard.counts.items()}
-    return WrittenShard(name=name, rows=rows, sha256=sha256, counts=counts, dropped_list=dropped_list)
+        path.write_text("".join(copied.duplicates), encoding="utf-8")
+    counts = {key: number - copied.lost[key] for key, number in shard.counts.items()}
+    texts = sum_texts(copied.texts).to_pylist()
+    return WrittenShard(name=name, rows=rows, sha256=sha256, counts=counts, texts=texts, dropped_list=dropped_list)
 
 
-def _kept_documents(shard: Shard, scratch: Path, duplicates: list[str], lost: Counter[str]) -> Iterator[pa.Table]:
-    """Yield the kept documents of a shard with their split.
-
-    Appends a line per duplicate to `duplicates`, and adds the counts of dropped passages to `lost`.
-    """
+def _kept_documents(shard: Shard, scratch: Path, copied: _Copied) -> Iterator[pa.Table]:
+    """Yield the kept documents of a shard with their split, and fill in `copied`."""
     labels = pa.array(_CODES)
     split_column = DOCUMENT_SCHEMA.get_field_index("split")
     resembled = _resembled_ids(shard, scratch)
@@ -520,9 +531,11 @@ def _kept_documents(shard: Shard, scratch: Path, duplicates: list[str], lost: Co
     first = 0  # row of the shard at which the table begins
     for stem, codes in zip(shard.stems, shard.splits):
         position = 0
+        words_of_batch = read_statistics(stem, scratch)["words"]
         for table in read_tables(stem, scratch):
             # `codes` covers the whole batch, which is read in several tables.
             part = np.frombuffer(codes, dtype=np.uint8, count=table.num_rows, offset=position)
+            words = words_of_batch[position : position + table.num_rows]
             position += table.num_rows
             column = labels.take(pa.array(part, type=pa.int8()))
             table = table.set_column(split_column, DOCUMENT_SCHEMA.field("split"), column)
@@ -530,7 +543,9 @@ def _kept_documents(shard: Shard, scratch: Path, duplicates: list[str], lost: Co
             first += table.num_rows
             if cuts[1] > cuts[0]:
                 some = passages[slice(*cuts)] - [first - table.num_rows, 0]
-                table = drop_passages(table, some[:, 0], some[:, 1], lost)
+                table = drop_passages(table, some[:, 0], some[:, 1], copied.lost)
+                lists = table.column("sentences").combine_chunks()
+                words = count_words(lists.flatten(), list_offsets(lists))
 
             # The code of a duplicate is the reason it is listed with.
             is_kept = np.isin(part, (_TRAIN, _HELD_OUT))
@@ -540,8 +555,9 @@ def _kept_documents(shard: Shard, scratch: Path, duplicates: list[str], lost: Co
                     reason = row["split"]
                     if reason == _CODES[_NEAR]:
                         reason = f"{reason} of {next(resembled)}"
-                    duplicates.append(dropped_line(row["document_id"], reason, row["title"]))
-                table = table.filter(pa.array(is_kept))
+                    copied.duplicates.append(dropped_line(row["document_id"], reason, row["title"]))
+                table, words = table.filter(pa.array(is_kept)), words[is_kept]
+            copied.texts.append(count_texts(table, words))
             yield table.cast(DOCUMENT_SCHEMA)
 
 
@@ -571,6 +587,7 @@ def drop_passages(table: pa.Table, rows: np.ndarray, passages: np.ndarray, lost:
     # Count what goes, as the batch counted it.
     gone = sentences.filter(pa.array(~of_sentence))
     lost.update(passages=int((~is_kept).sum()), sentences=len(gone))
+    lost["words"] += int(count_words(gone, np.array([0, len(gone)]))[0])
     lost["characters_out"] += pc.sum(pc.utf8_length(gone)).as_py() or 0
     for name, counts in count_flaws(gone).items():
         lost[name] += int(counts.sum())

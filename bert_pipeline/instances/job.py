@@ -22,7 +22,14 @@ from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.progress import Progress, report_shards
 from bert_pipeline.beam.results import Result, WriteResults, read_results
 from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
-from bert_pipeline.configuration import to_mapping
+from bert_pipeline.corpus.mixture import (
+    DocumentPasses,
+    WeightedText,
+    describe_mixture,
+    plan_passes,
+    recorded_settings,
+    weigh_texts,
+)
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of
@@ -79,7 +86,8 @@ def build_instances(
             "do_lower_case": tokenizer.do_lower_case,
         },
     }
-    with publishing(output, kind="instances", configuration=to_mapping(config), inputs=inputs) as draft:
+    texts = () if config.is_plain else tuple(weigh_texts(source, config))
+    with publishing(output, kind="instances", configuration=recorded_settings(config), inputs=inputs) as draft:
         # Instances carry their vocabulary: training, and any other reader, needs the meaning of the ids.
         tokenizer.save(draft.path)
         draft.rows["vocab.txt"] = tokenizer.vocab_size
@@ -93,7 +101,11 @@ def build_instances(
         plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
         shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
         make = functools.partial(
-            _make_shard, output=str(draft.path.resolve()), vocabulary_sha256=tokenizer.sha256, config=config
+            _make_shard,
+            output=str(draft.path.resolve()),
+            vocabulary_sha256=tokenizer.sha256,
+            config=config,
+            texts=texts,
         )
         with (
             raise_failure(summaries),
@@ -111,6 +123,7 @@ def build_instances(
 
         # Sum the summaries of the workers, one per corpus shard.
         counts: dict[str, collections.Counter[str]] = {split: collections.Counter() for split in SPLITS}
+        read = np.zeros((len(_READ), len(texts)), dtype=np.int64)
         histograms = {split: np.zeros(config.max_seq_length + 1, dtype=np.int64) for split in SPLITS}
         for summary in read_results(summaries / "results.json", plan):
             for name, entry in summary["files"].items():
@@ -118,6 +131,8 @@ def build_instances(
                 draft.known_sha256[name] = entry["sha256"]
                 if "footer_sha256" in entry:
                     draft.footer_sha256[name] = entry["footer_sha256"]
+            if texts:
+                read += np.array(summary["read"], dtype=np.int64)
             for split in SPLITS:
                 histograms[split] += np.array(summary[split].pop("length_histogram"), dtype=np.int64)
                 counts[split].update(summary[split])
@@ -129,6 +144,8 @@ def build_instances(
         draft.counts |= {split: _shares(counts[split], histograms[split], config.max_seq_length) for split in SPLITS}
         for name in ("instances", "tokens", "random_next", "documents"):
             draft.counts[name] = sum(counts[split][name] for split in SPLITS)
+        if texts:
+            draft.counts["mixture"] = describe_mixture(texts, dict(zip(_READ, read.tolist())))
         if not counts["train"]["instances"]:
             raise InputError(f"{corpus}: its training documents yield no pair of sentences; give a larger corpus")
         draft.provenance["workers"] = num_workers(options)
@@ -166,7 +183,12 @@ def _remove_abandoned(directory: Path, finished: set[str]) -> None:
 
 
 def _make_shard(
-    element: tuple[int, tuple[str, str]], *, output: str, vocabulary_sha256: str, config: InstancesConfig
+    element: tuple[int, tuple[str, str]],
+    *,
+    output: str,
+    vocabulary_sha256: str,
+    config: InstancesConfig,
+    texts: Sequence[WeightedText],
 ) -> Sequence[Result]:
     index, (shard, sha256) = element
     summaries = Path(output) / "summaries"
@@ -175,7 +197,7 @@ def _make_shard(
     with record_failure(summaries, index), _single_threaded_tokenizers():
         check_shard(shard, sha256)
         encoder = _sentence_encoder(output, vocabulary_sha256)
-        summary = make_shard(index, Path(shard), Path(output), encoder, config)
+        summary = make_shard(index, Path(shard), Path(output), encoder, config, texts)
         (summaries / f"shard-{index:05d}.done").touch()  # the parent counts these files for its progress
         return [summary]
     return []
@@ -201,13 +223,29 @@ def _single_threaded_tokenizers() -> Iterator[None]:
             os.environ[_TOKENIZERS_PARALLELISM] = before
 
 
-def make_shard(index: int, shard: Path, output: Path, encoder: SentenceEncoder, config: InstancesConfig) -> Result:
-    """Write the instance shards, of both splits, of one corpus shard; returns their rows, hashes and counts."""
+def make_shard(
+    index: int,
+    shard: Path,
+    output: Path,
+    encoder: SentenceEncoder,
+    config: InstancesConfig,
+    texts: Sequence[WeightedText] = (),
+) -> Result:
+    """Write the instance shards, of both splits, of one corpus shard; returns their rows, hashes and counts.
+
+    `texts` are the weights of the training documents, if they are not all 1.
+    """
     tokenizer = encoder.tokenizer
     tokenized, num_read = tokenize_shard(shard, encoder)
     summary: Result = {"name": shard.name, "rows": num_read, "files": {}}
     for split, documents in tokenized.items():
-        pairs = make_pairs(documents, config)
+        if texts and split == "train":
+            planned = plan_passes(shard, texts, config.dupe_factor, config.seed)
+            rows = planned.rows_of(documents.keys)
+            pairs = make_pairs(documents, config, planned.passes[rows])
+            summary["read"] = _count_read(planned, planned.text[rows[documents.document_of(pairs.a_start)]], len(texts))
+        else:
+            pairs = make_pairs(documents, config)
         statistics = InstanceStatistics(config.max_seq_length, tokenizer.unk_id, tokenizer.mask_id)
         # Files get their names when the stack closes. A split without pairs has no file.
         with contextlib.ExitStack() as stack:
@@ -232,6 +270,20 @@ def make_shard(index: int, shard: Path, output: Path, encoder: SentenceEncoder, 
         }
         log.debug("shard %05d: %d %s instances", index, len(pairs), split)
     return summary
+
+
+_READ = ("documents_read", "words_read", "instances")
+"""What is counted of each source and language in a mixture; words as often as they are read."""
+
+
+def _count_read(planned: DocumentPasses, text_of_instances: np.ndarray, num_texts: int) -> list[list[int]]:
+    """Return the counts `_READ` of each text, given the text (N,) of each instance."""
+    words = np.zeros(num_texts, dtype=np.int64)
+    np.add.at(words, planned.text, planned.words * planned.passes)
+    documents, instances = (
+        np.bincount(numbers, minlength=num_texts) for numbers in (planned.text[planned.passes > 0], text_of_instances)
+    )
+    return [documents.tolist(), words.tolist(), instances.tolist()]
 
 
 def tokenize_shard(shard: Path | str, encoder: SentenceEncoder) -> tuple[dict[str, TokenizedDocuments], int]:

@@ -13,8 +13,9 @@ import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
 from bert_pipeline.configuration import Proportion, configuration
+from bert_pipeline.corpus.mixture import MixtureConfig
 from bert_pipeline.errors import ConfigurationError
-from bert_pipeline.instances.columns import InstanceColumns, unpad
+from bert_pipeline.instances.columns import InstanceColumns, offsets_of, unpad
 from bert_pipeline.instances.masking import MaskedBatch, MaskingConfig, MaskingVocabulary, mask_batch, spell_out_mix
 from bert_pipeline.randomness import below, binomial_half, combine, fraction
 
@@ -29,7 +30,7 @@ Format = Literal["parquet", "tfrecord", "both"]
 
 
 @configuration
-class InstancesConfig(MaskingConfig):
+class InstancesConfig(MaskingConfig, MixtureConfig):
     """How documents become pre-training instances; the defaults are those of BERT's own script.
 
     The settings of masks are for static ones.
@@ -107,6 +108,11 @@ class TokenizedDocuments:
     def num_documents(self) -> int:
         return len(self.keys)
 
+    def document_of(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the document (N,) of each of N places in `tokens`."""
+        documents: np.ndarray = np.searchsorted(self.sentence_offsets[self.document_offsets], tokens, side="right") - 1
+        return documents
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pairs:
@@ -139,16 +145,21 @@ class Pairs:
 _PAIR_ARRAYS = ("a_start", "a_length", "b_start", "b_length", "is_random_next", "keys")
 
 
-def make_pairs(documents: TokenizedDocuments, config: InstancesConfig) -> Pairs:
+def make_pairs(documents: TokenizedDocuments, config: InstancesConfig, passes: np.ndarray | None = None) -> Pairs:
     """Cut documents into pairs A, B, `dupe_factor` times, and shuffle them over the whole shard.
+
+    With `passes` (D,) int64 each document is read so many times instead.
 
     Sentences accumulate to a chunk of the target length, or up to the document's end; A is a random number of its first
     sentences. B is the rest, or (with probability 1/2, and always if the chunk is one sentence) text from a random
-    sentence of another document on. With one document there are no random pairs.
+    sentence of another document on, each being drawn as often as it is read. With one document there are no random
+    pairs.
     Source: google-research/bert, create_pretraining_data.py, `create_instances_from_document`; unlike there, the other
     document is never the same one.
     """
-    steps = list(_steps(documents, config))
+    if passes is None:
+        passes = np.full(documents.num_documents, config.dupe_factor)
+    steps = list(_steps(documents, config, passes))
     if not steps:
         empty = np.zeros(0, dtype=np.int64)
         arrays = dict.fromkeys(_PAIR_ARRAYS, empty)
@@ -162,16 +173,17 @@ def make_pairs(documents: TokenizedDocuments, config: InstancesConfig) -> Pairs:
     return pairs.take(np.argsort(combine(pairs.keys, _ORDER), kind="stable"))
 
 
-def _steps(documents: TokenizedDocuments, config: InstancesConfig) -> Iterator[Pairs]:
+def _steps(documents: TokenizedDocuments, config: InstancesConfig, passes: np.ndarray) -> Iterator[Pairs]:
     """Yield the first pair of every document and pass, then the second pairs of those that have one, and so on."""
     first_token = documents.sentence_offsets
     first_sentence = documents.document_offsets
-    num_documents = documents.num_documents
     max_num_tokens = config.max_seq_length - NUM_ADDED_TOKENS
     # One row per document and pass; every draw below is a function of the row's key.
-    document = np.repeat(np.arange(num_documents), config.dupe_factor)  # (N,), N = D * dupe_factor at first
-    passes = np.tile(np.arange(config.dupe_factor), num_documents)
-    key = combine(combine(config.seed, passes), documents.keys[document])
+    first_row = offsets_of(passes)  # (D + 1,)
+    owner = document = np.repeat(np.arange(documents.num_documents), passes)  # (N,), the number of all passes at first
+    number_of_pass = np.arange(len(document)) - first_row[document]
+    key = combine(combine(config.seed, number_of_pass), documents.keys[document])
+    has_others = np.count_nonzero(passes) > 1
     # We *usually* want to fill the entire sequence, since padding is wasted computation. A few passes over a document
     # aim at a shorter, random length, to reduce the mismatch with the lengths of fine-tuning.
     short_length = 2 + below(combine(key, _SHORT_LENGTH), max_num_tokens - 1)
@@ -191,9 +203,12 @@ def _steps(documents: TokenizedDocuments, config: InstancesConfig) -> Iterator[P
         a_sentences = 1 + below(combine(pair_key, _A_END), np.maximum(num_sentences - 1, 1))
         a_end = first_token[position + a_sentences]
         # B: the rest of the chunk, or as many tokens as A leaves room for from a random document.
-        if num_documents > 1:
+        if has_others:
             is_random = (num_sentences == 1) | (fraction(combine(pair_key, _IS_RANDOM)) < 0.5)
-            random_start, random_end = _random_next(documents, document, pair_key, target - (a_end - start_token))
+            # Any row but those of the document itself.
+            row = below(combine(pair_key, _OTHER_DOCUMENT), len(owner) - passes[document])
+            other = owner[row + np.where(row >= first_row[document], passes[document], 0)]
+            random_start, random_end = _random_next(documents, other, pair_key, target - (a_end - start_token))
             b_start = np.where(is_random, random_start, a_end)
             b_end = np.where(is_random, random_end, first_token[chunk_end])
         else:
@@ -222,12 +237,10 @@ def _steps(documents: TokenizedDocuments, config: InstancesConfig) -> Iterator[P
 
 
 def _random_next(
-    documents: TokenizedDocuments, document: np.ndarray, pair_key: np.ndarray, num_tokens: np.ndarray
+    documents: TokenizedDocuments, other: np.ndarray, pair_key: np.ndarray, num_tokens: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return spans (N,) from a random sentence of another document: `num_tokens` (N,) or more, or up to its end."""
+    """Return spans (N,) from a random sentence of documents (N,): `num_tokens` (N,) or more, or up to its end."""
     first_token, first_sentence = documents.sentence_offsets, documents.document_offsets
-    other = below(combine(pair_key, _OTHER_DOCUMENT), documents.num_documents - 1)
-    other += other >= document  # any but the document itself
     start, end = first_sentence[other], first_sentence[other + 1]
     start = start + below(combine(pair_key, _OTHER_SENTENCE), end - start)
     start_token = first_token[start]

@@ -26,7 +26,13 @@ from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.progress import Progress, report_shards
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
 from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
-from bert_pipeline.configuration import to_mapping
+from bert_pipeline.corpus.mixture import (
+    WeightedText,
+    describe_mixture,
+    recorded_settings,
+    sources_and_languages,
+    weigh_texts,
+)
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import Manifest, atomic_write, check_shard, file_sha256, input_of, load_manifest, publishing
@@ -75,7 +81,8 @@ def build_vocabulary(
         reference = Tokenizer(read_vocabulary(paths["compare"]), config.do_lower_case, str(paths["compare"]))
 
     # The manifest states the size that results, which an extension takes from its base.
-    configuration = to_mapping(config)
+    configuration = recorded_settings(config)
+    texts = () if config.is_plain else tuple(weigh_texts(source, config))
     if base is not None:
         _refuse_ignored(config)
         configuration |= {"vocab_size": len(base)}
@@ -89,7 +96,7 @@ def build_vocabulary(
         # Count in the workers; the words that return are few enough for one process.
         options = pipeline_options(beam_options)
         num_partitions = max(1, math.ceil(sum(file["bytes"] for file in source.files.values()) / _BYTES_PER_PARTITION))
-        shards, partitions = _count(source, scratch.resolve(), config, num_partitions, options, progress)
+        shards, partitions = _count(source, scratch.resolve(), config, texts, num_partitions, options, progress)
         counts, characters, totals = _training_counts(scratch, shards, partitions)
         held_out = _held_out_counts(scratch, shards)
         shutil.rmtree(scratch)
@@ -111,6 +118,8 @@ def build_vocabulary(
         draft.counts["quality"] = quality(tokenizer, measured)
         if reference is not None:
             draft.counts["reference_quality"] = quality(reference, measured)
+        if texts:
+            draft.counts["mixture"] = describe_mixture(texts, {})
         draft.provenance["workers"] = num_workers(options)
     return load_manifest(output, kind="vocabulary")
 
@@ -139,6 +148,7 @@ def _count(
     source: Manifest,
     scratch: Path,
     config: VocabularyConfig,
+    texts: Sequence[WeightedText],
     num_partitions: int,
     options: Any,
     progress: Progress | None,
@@ -147,9 +157,14 @@ def _count(
     plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
     shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
     count = functools.partial(
-        _count_shard, scratch=str(scratch), do_lower_case=config.do_lower_case, num_partitions=num_partitions
+        _count_shard,
+        scratch=str(scratch),
+        do_lower_case=config.do_lower_case,
+        num_partitions=num_partitions,
+        texts=texts,
     )
-    merge = functools.partial(_merge_partition, scratch=str(scratch), min_count=config.min_count)
+    unit = _WEIGHT_UNIT if texts else 1
+    merge = functools.partial(_merge_partition, scratch=str(scratch), min_count=config.min_count, unit=unit)
 
     # "all counted" gathers the file names under one key: each partition is merged from the files of all shards.
     with (
@@ -185,7 +200,12 @@ def _merged_name(partition: int) -> str:
 
 
 def _count_shard(
-    element: tuple[int, tuple[str, str]], *, scratch: str, do_lower_case: bool, num_partitions: int
+    element: tuple[int, tuple[str, str]],
+    *,
+    scratch: str,
+    do_lower_case: bool,
+    num_partitions: int,
+    texts: Sequence[WeightedText],
 ) -> Sequence[Result]:
     """Count the words of one corpus shard into two files: those of training documents, and of held-out ones."""
     index, (shard, sha256) = element
@@ -194,7 +214,7 @@ def _count_shard(
         return []
     with record_failure(directory, index):
         check_shard(shard, sha256)
-        train, held_out, num_read = count_words(shard, do_lower_case)
+        train, held_out, num_read = count_words(shard, do_lower_case, texts)
         result: Result = {
             "name": Path(shard).name,
             "rows": num_read,
@@ -215,24 +235,50 @@ def _count_shard(
 
 
 def count_words(
-    shard: Path | str, do_lower_case: bool
+    shard: Path | str, do_lower_case: bool, texts: Sequence[WeightedText] = ()
 ) -> tuple[collections.Counter[str], collections.Counter[str], int]:
-    """Count the words of one corpus shard, of its training and of its held-out documents, and all its documents."""
-    train, held_out = WordCounter(do_lower_case), WordCounter(do_lower_case)
+    """Count the words of one corpus shard, of its training and of its held-out documents, and all its documents.
+
+    With `texts` the words of training documents count as often as their source and language weigh, in units of
+    1 / `_WEIGHT_UNIT`: as integers, so that the sum does not depend on the order of the shards.
+    """
+    # Documents of one weight are counted together.
+    units = collections.defaultdict(int, {(text.source, text.language): _units(text.weight) for text in texts})
+    train: dict[int, WordCounter] = {}
+    held_out = WordCounter(do_lower_case)
     num_read = 0
     for table, offsets, sentences in read_sentences(shard):
         num_read += table.num_rows
-        is_held_out = pc.equal(table.column("split").combine_chunks(), "held_out").to_numpy(zero_copy_only=False)
-        if is_held_out.any():
-            # The flag of a document holds for each of its sentences.
-            of_sentence = np.repeat(is_held_out, np.diff(offsets))  # (S,)
-            held_out.add(sentences.filter(pa.array(of_sentence)))
-            sentences = sentences.filter(pa.array(~of_sentence))
-        train.add(sentences)
-    return train.counts(), held_out.counts(), num_read
+        times = np.ones(table.num_rows, dtype=np.int64)
+        if texts:
+            times = np.array([units[text] for text in sources_and_languages(table)], dtype=np.int64)
+        times[pc.equal(table.column("split").combine_chunks(), "held_out").to_numpy(zero_copy_only=False)] = _HELD_OUT
+        # What holds for a document holds for each of its sentences.
+        of_sentence = np.repeat(times, np.diff(offsets))  # (S,)
+        different = np.unique(of_sentence).tolist()
+        for time in different:
+            some = sentences if len(different) == 1 else sentences.filter(pa.array(of_sentence == time))
+            if time == _HELD_OUT:
+                held_out.add(some)
+            elif time:
+                train.setdefault(time, WordCounter(do_lower_case)).add(some)
+    counts: collections.Counter[str] = collections.Counter()
+    for time, counter in train.items():
+        for word, count in counter.counts().items():
+            counts[word] += count * time
+    return counts, held_out.counts(), num_read
 
 
-def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int) -> Sequence[Result]:
+_WEIGHT_UNIT = 10_000
+_HELD_OUT = -1
+
+
+def _units(weight: float) -> int:
+    """Return a weight in units; a small one is at least one unit, so that no character of its words is lost."""
+    return max(1, round(weight * _WEIGHT_UNIT)) if weight else 0
+
+
+def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int, unit: int) -> Sequence[Result]:
     """Sum one partition of the words over all shards, and write the words that are frequent enough."""
     partition, names = element
     if has_failed(Path(scratch)):
@@ -241,12 +287,20 @@ def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count:
     for name in names:
         for word, count in _read_counts(Path(scratch) / name, partition):
             merged[word] += count
+    # Weighted counts are rounded to words once they are complete.
+    counted = merged.total()
+    characters_in_units = characters_of(merged.items())
+    merged = collections.Counter({word: count for word in merged if (count := _rounded(merged[word], unit))})
     # Rare words end here, but not their characters: one that is in many rare words is frequent.
     frequent = sorted(item for item in merged.items() if item[1] >= min_count)
-    characters = sorted(characters_of(merged.items()).items())
+    characters = sorted((piece, _rounded(count, unit)) for piece, count in characters_in_units.items())
     name = _merged_name(partition)
     _write_counts(Path(scratch) / name, [frequent, characters])
-    return [{"name": name, "words": merged.total(), "distinct_words": len(merged)}]
+    return [{"name": name, "counted": counted, "words": merged.total(), "distinct_words": len(merged)}]
+
+
+def _rounded(count: int, unit: int) -> int:
+    return (count + unit // 2) // unit
 
 
 def _training_counts(
@@ -254,7 +308,8 @@ def _training_counts(
 ) -> tuple[list[tuple[str, int]], collections.Counter[str], dict[str, int]]:
     """Return the words to train on, the characters of all words, and the numbers of words."""
     totals = {name: sum(partition[name] for partition in partitions) for name in ("words", "distinct_words")}
-    check_total("words of all partitions", totals["words"], sum(shard["words"] for shard in shards))
+    num_counted = sum(partition["counted"] for partition in partitions)
+    check_total("words of all partitions", num_counted, sum(shard["words"] for shard in shards))
     paths = [scratch / partition["name"] for partition in partitions]
     frequencies = [_read_group(path, 0, ["count"]).column("count").to_numpy() for path in paths]
     num_frequent = sum(len(array) for array in frequencies)

@@ -12,6 +12,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from tokenizers import models, pre_tokenizers, trainers
 
 from bert_pipeline.configuration import configuration
+from bert_pipeline.corpus.mixture import MixtureConfig
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.vocabulary.tokenizer import (
     CONTINUATION_PREFIX,
@@ -35,7 +36,7 @@ _TRAINING_LINE = 1_000
 
 
 @configuration
-class VocabularyConfig:
+class VocabularyConfig(MixtureConfig):
     """Size and layout of a vocabulary."""
 
     vocab_size: int = 30_522

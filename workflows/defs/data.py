@@ -15,6 +15,7 @@ from pydantic import Field
 
 from bert_model.presets import SampleConfig
 from bert_pipeline.configuration import to_mapping
+from bert_pipeline.corpus.mixture import recorded_settings
 from bert_pipeline.corpus.sources import parse_source
 from bert_pipeline.corpus.steps import CorpusConfig
 from bert_pipeline.errors import UsageError
@@ -278,7 +279,7 @@ def vocabulary(
                     compare_vocabulary=config.compare or None,
                 ),
                 code_version=VOCABULARY_CODE,
-                settings=to_mapping(settings),
+                settings=recorded_settings(settings),
                 inputs=inputs,
                 log=context.log.info,
             )
@@ -394,7 +395,7 @@ def instances(
                     tuple(config.beam_options),
                 ),
                 code_version=INSTANCES_CODE,
-                settings=to_mapping(settings),
+                settings=recorded_settings(settings),
                 inputs=inputs,
                 log=context.log.info,
             )

@@ -94,7 +94,7 @@ def test_repeated_shard_has_equal_bytes(corpus, static_both, vocabulary, tmp_pat
     """A runner may run failed work again, and start slow work a second time."""
     make, attempts = jobs_instances.make_shard, []
 
-    def interrupted(index, shard, output, encoder, config):
+    def interrupted(index, shard, output, encoder, config, texts):
         attempts.append(index)
         with monkeypatch.context() as patch:
             patch.setattr(TfrecordWriter, "write", lambda *_: (_ for _ in ()).throw(OSError("worker lost")))

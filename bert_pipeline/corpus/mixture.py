@@ -1,0 +1,223 @@
+"""Mixtures: weights of sources, and smoothed sampling of languages, for vocabularies and instances.
+
+The *source* of a document is the part of its id before the colon ("enwiki" of "enwiki:12"). With weight w a training
+document counts w times as much as it does by default: its words in a vocabulary, its passes in instances. Held-out
+documents keep the weight 1, so that the measures of two mixtures can be compared.
+Source: google-research/bert, multilingual.md: each language's share of the text is raised to the power of 0.7.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from bert_pipeline.configuration import configuration, to_mapping
+from bert_pipeline.corpus.near_duplicates import count_words
+from bert_pipeline.corpus.parquet import read_sentences
+from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.manifest import Manifest
+from bert_pipeline.randomness import combine, fraction, key_of_text
+
+_DECIMALS = 6
+"""Weights are rounded to these, so that they do not depend on the last bit of a machine's logarithm."""
+_PASSES = 1 << 32
+"""Counter of the draw that decides about the last pass of a document."""
+
+
+@configuration
+class MixtureConfig:
+    """How much of the training documents is read, by source and language."""
+
+    source_weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = dataclasses.field(
+        default_factory=dict
+    )
+    """How often the documents of a source count, such as {books: 2}; 1 for the others, 0 leaves a source out."""
+    language_exponent: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Power to which the share of each language is raised; the multilingual model has 0.7, 1 keeps the shares."""
+
+    @property
+    def is_plain(self) -> bool:
+        """True if every document counts once."""
+        return self.language_exponent == 1.0 and all(weight == 1.0 for weight in self.source_weights.values())
+
+
+def recorded_settings(config: MixtureConfig) -> dict[str, Any]:
+    """Return the settings for a manifest, without those of the mixture where there is none."""
+    names = {field.name for field in dataclasses.fields(MixtureConfig)} if config.is_plain else set()
+    return {name: value for name, value in to_mapping(config).items() if name not in names}
+
+
+def parse_weights(texts: Sequence[str]) -> dict[str, float]:
+    """Parse "wikipedia=1" "books=2". UsageError if one is malformed or given twice."""
+    weights: dict[str, float] = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            raise UsageError(f"{text!r}: expected a source and its weight, such as books=2") from None
+        if not name or name in weights:
+            raise UsageError(f"{text!r}: the source is {'given twice' if name else 'missing'}, such as books=2")
+        weights[name] = weight
+    return weights
+
+
+# --- statistics of a corpus ---
+
+
+def count_texts(table: pa.Table, words: np.ndarray) -> pa.Table:
+    """Sum the `words` (N,) of the training documents of a table by source and language."""
+    is_train = pc.equal(table.column("split"), "train")
+    grouped = pa.table(
+        {
+            "source": _sources(table.column("document_id")).filter(is_train),
+            "language": table.column("language").filter(is_train),
+            "words": pa.array(words).filter(is_train.combine_chunks()),
+        }
+    )
+    return sum_texts([grouped.append_column("documents", pa.array(np.ones(grouped.num_rows, dtype=np.int64)))])
+
+
+def sum_texts(tables: Iterable[pa.Table]) -> pa.Table:
+    """Sum tables of `count_texts`; the rows are sorted by source and language."""
+    summed = (
+        pa.concat_tables([TEXTS_SCHEMA.empty_table(), *(table.select(TEXTS_SCHEMA.names) for table in tables)])
+        .group_by(["source", "language"], use_threads=False)
+        .aggregate([("documents", "sum"), ("words", "sum")])
+        .sort_by([("source", "ascending"), ("language", "ascending")])
+    )
+    return summed.rename_columns(TEXTS_SCHEMA.names)
+
+
+TEXTS_SCHEMA = pa.schema(
+    [("source", pa.string()), ("language", pa.string()), ("documents", pa.int64()), ("words", pa.int64())]
+)
+
+
+def _sources(document_ids: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.list_element(pc.split_pattern(document_ids, ":", max_splits=1), 0)
+
+
+def sources_and_languages(table: pa.Table) -> list[tuple[str, str]]:
+    """Return the source and the language of each document of a table."""
+    return list(zip(_sources(table.column("document_id")).to_pylist(), table.column("language").to_pylist()))
+
+
+# --- weights ---
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WeightedText:
+    """The training documents of one source and language."""
+
+    source: str
+    language: str
+    documents: int
+    words: int
+    weight: float
+    share: float
+    """Share of all words that is asked for."""
+
+
+def weigh_texts(corpus: Manifest, config: MixtureConfig) -> list[WeightedText]:
+    """Return the weight of each source and language of a corpus.
+
+    The weight of a language keeps the number of words of the whole. UsageError for a source that the corpus does not
+    have; InputError for a corpus of an earlier revision, which has no statistics by source.
+    """
+    if "texts" not in corpus.counts:
+        raise InputError(f"{corpus.path}: its manifest has no words by source and language; make the corpus again")
+    texts = corpus.counts["texts"]
+    sources = sorted({text["source"] for text in texts})
+    if unknown := sorted(config.source_weights.keys() - set(sources)):
+        raise UsageError(
+            f"source_weights: found {', '.join(unknown)}, expected sources of the corpus, the first parts of document "
+            f"ids: {', '.join(sources[:20])}{' …' if len(sources) > 20 else ''}"
+        )
+    weighted = [text["words"] * config.source_weights.get(text["source"], 1.0) for text in texts]
+    total = sum(weighted)
+    if not total:
+        raise UsageError("source_weights: all sources with text have the weight 0; give one of them a larger one")
+
+    # The share p of a language becomes p^s / sum(p^s): its documents count so many times as that is larger than p.
+    languages: dict[str, float] = {}
+    for text, words in zip(texts, weighted):
+        languages[text["language"]] = languages.get(text["language"], 0.0) + words / total
+    smoothed = {name: share**config.language_exponent for name, share in languages.items() if share}
+    factors = {name: share / sum(smoothed.values()) / languages[name] for name, share in smoothed.items()}
+    weights = [
+        round(config.source_weights.get(text["source"], 1.0) * factors.get(text["language"], 0.0), _DECIMALS)
+        for text in texts
+    ]
+    total = sum(text["words"] * weight for text, weight in zip(texts, weights))
+    return [
+        WeightedText(**text, weight=weight, share=text["words"] * weight / total)
+        for text, weight in zip(texts, weights)
+    ]
+
+
+# --- documents of one shard ---
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DocumentPasses:
+    """How often each training document of a shard is read."""
+
+    keys: np.ndarray
+    """(D,) uint64: `key_of_text(document_id)`."""
+    text: np.ndarray
+    """(D,) int64: index of its source and language."""
+    words: np.ndarray
+    """(D,) int64"""
+    passes: np.ndarray
+    """(D,) int64"""
+
+    def rows_of(self, keys: np.ndarray) -> np.ndarray:
+        """Return the row (N,) of each of N keys."""
+        order = np.argsort(self.keys)
+        rows: np.ndarray = order[np.searchsorted(self.keys, keys, sorter=order)]
+        return rows
+
+
+def plan_passes(shard: Path | str, texts: Sequence[WeightedText], passes: int, seed: int) -> DocumentPasses:
+    """Return how often each training document of a corpus shard is read, for `passes` at weight 1.
+
+    The product of weight and passes is rounded down, or up where a hash of the seed and the document's id is below its
+    fraction: a larger weight adds passes and changes none.
+    """
+    numbers = {(text.source, text.language): index for index, text in enumerate(texts)}
+    keys: list[int] = []
+    text_of: list[int] = []
+    words: list[np.ndarray] = []
+    for table, offsets, sentences in read_sentences(shard):
+        is_train = pc.equal(table.column("split"), "train").combine_chunks().to_numpy(zero_copy_only=False)
+        words.append(count_words(sentences, offsets)[is_train])
+        some = table.filter(pa.array(is_train))
+        keys += [key_of_text(identifier) for identifier in some.column("document_id").to_pylist()]
+        text_of += [numbers[name] for name in sources_and_languages(some)]
+    key, text = np.array(keys, dtype=np.uint64), np.array(text_of, dtype=np.int64)
+    wanted = np.array([text.weight for text in texts])[text] * passes
+    whole = np.floor(wanted).astype(np.int64)
+    is_more = fraction(combine(combine(seed, key), _PASSES)) < wanted - whole
+    return DocumentPasses(
+        keys=key, text=text, words=np.concatenate([np.zeros(0, dtype=np.int64), *words]), passes=whole + is_more
+    )
+
+
+def describe_mixture(texts: Sequence[WeightedText], read: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
+    """Return the rows of a mixture for a manifest: what was asked for, and what was `read`, by name, of each text.
+
+    The share of each is given too, such as "words_read_share".
+    """
+    rows = []
+    for index, text in enumerate(texts):
+        row = dataclasses.asdict(text) | {"share": round(text.share, _DECIMALS)}
+        for name, numbers in read.items():
+            row |= {name: numbers[index], f"{name}_share": round(numbers[index] / max(1, sum(numbers)), _DECIMALS)}
+        rows.append(row)
+    return rows
