@@ -131,7 +131,7 @@ def repair_punctuation(text: str) -> str:
     for part in rest:
         if not part:
             continue
-        for _ in range(4):  # brackets in brackets: "([DROPPED])"
+        for _ in range(4):  # brackets in brackets "([DROPPED])", words that lead there "(from DROPPED)"
             while len(pieces) > 1 and not pieces[-1].rstrip():
                 space = pieces.pop()
                 pieces[-1] += space[:1]
@@ -174,8 +174,8 @@ def _close_gap(before: str, after: str, *, is_start: bool) -> tuple[str, str, bo
         return (left[:-1].rstrip(), right[1:], True) if _is_closer(right) else (left, right, False)
     if _is_closer(right):  # "(Greek, or *)" -> "(Greek)"
         left = left.rstrip(_SEPARATORS)
-        while word := _LAST_LEAD_IN.search(left, max(0, len(left) - 10)):
-            left = left[: word.start()].rstrip(_SEPARATORS)
+        if word := _LAST_LEAD_IN.search(left, max(0, len(left) - 10)):
+            return left[: word.start()], after, True
         return (left[:-1].rstrip(), right[1:], True) if _is_opener(left) else (left, right, False)
 
     # Pauses and stops
