@@ -95,7 +95,7 @@ def _add_corpus(subparsers: Subparsers) -> None:
     parser.add_argument(
         "sources",
         nargs="+",
-        metavar="[KIND:]PATH",
+        metavar="[[NAME=]KIND:]PATH",
         help="a file, a directory or a pattern; KIND is wikipedia (a MediaWiki dump, the default), parquet (columns "
         "text, id, title, language), jsonl (an object with a text per line), lines (a sentence per line, a blank line "
         "between documents), book (running text), text (lines or book, decided by the text), or pairs (two sentences "
@@ -174,7 +174,7 @@ def _add_vocab(subparsers: Subparsers) -> None:
     _add_mixture(parser)
     parser.add_argument("--min-count", type=int, metavar="N", help="drop words with a smaller count (default: 2)")
     parser.add_argument("--num-unused", type=int, metavar="N", help="[unused] slots (default: 99)")
-    parser.add_argument("--max-alphabet", type=int, metavar="N", help="characters kept (default: 1000)")
+    parser.add_argument("--max-alphabet", type=int, metavar="N", help="characters kept (default: 99.95%% of the text)")
     parser.add_argument(
         "--pad-with-unused", action="store_true", help="fill up with [unused] slots if the corpus is too small"
     )
@@ -203,6 +203,7 @@ def _add_mixture(parser: argparse.ArgumentParser) -> None:
 
 def _run_vocab(arguments: argparse.Namespace) -> int:
     from bert_pipeline.vocabulary.job import build_vocabulary
+    from bert_pipeline.vocabulary.quality import describe_scripts
     from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
     config = VocabularyConfig(**_settings(arguments, VocabularyConfig), do_lower_case=not arguments.cased)
@@ -216,7 +217,7 @@ def _run_vocab(arguments: argparse.Namespace) -> int:
             compare_vocabulary=arguments.compare,
             progress=progress,
         )
-    _report(manifest, "vocab_size", "words", "distinct_words", "added_words")
+    _report(manifest, "vocab_size", "words", "distinct_words", "added_words", "alphabet")
 
     # Both are measured on the same documents.
     for title, name in (("this vocabulary", "quality"), ("the reference", "reference_quality")):
@@ -226,6 +227,7 @@ def _run_vocab(arguments: argparse.Namespace) -> int:
                 f"on {manifest.counts['quality_on']} documents, {title}: {quality['tokens_per_word']:.3f} tokens per "
                 f"word, {quality['unk_share']:.3%} [UNK], {quality['whole_words_share']:.1%} of words whole"
             )
+            print(f"  [UNK] by script: {describe_scripts(quality)} tokens")
     return 0
 
 

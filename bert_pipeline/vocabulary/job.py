@@ -36,7 +36,7 @@ from bert_pipeline.corpus.mixture import (
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import Manifest, atomic_write, check_shard, file_sha256, input_of, load_manifest, publishing
-from bert_pipeline.vocabulary.quality import quality
+from bert_pipeline.vocabulary.quality import quality, unknown_warnings
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary
 from bert_pipeline.vocabulary.wordpiece import (
     VocabularyConfig,
@@ -111,11 +111,18 @@ def build_vocabulary(
         tokenizer = Tokenizer.from_tokens(tokens, config.do_lower_case)
         tokenizer.save(draft.path)
         draft.rows[VOCABULARY_NAME] = len(tokens)
-        draft.counts |= {"vocab_size": len(tokens), **totals, "added_words": num_added}
+        draft.counts |= {
+            "vocab_size": len(tokens),
+            **totals,
+            "added_words": num_added,
+            "alphabet": sum(len(token) == 1 for token in tokens),
+        }
         # A corpus of one document has no held-out split: then quality is measured on the training words.
         draft.counts["quality_on"] = "held_out" if held_out else "train"
         measured = held_out or collections.Counter(dict(counts))
         draft.counts["quality"] = quality(tokenizer, measured)
+        for warning in unknown_warnings(draft.counts["quality"]):
+            log.warning("%s", warning)
         if reference is not None:
             draft.counts["reference_quality"] = quality(reference, measured)
         if texts:

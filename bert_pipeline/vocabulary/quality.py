@@ -1,9 +1,20 @@
 """Quality of a vocabulary on words that it was not trained on: pieces a word, share of [UNK], longest pieces."""
 
-from collections.abc import Mapping
+import collections
+import functools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fontTools import unicodedata as scripts
+
 from bert_pipeline.vocabulary.tokenizer import CONTINUATION_PREFIX, Tokenizer
+
+MAX_UNKNOWN_SHARE = 0.02
+"""Share of [UNK] above which a training is wasted, in any language."""
+MAX_ENGLISH_UNKNOWN_SHARE = 0.001
+"""The same for English and for Latin script: above it characters are missing, or held-out text differs in kind."""
+MIN_SCRIPT_TOKENS = 1_000
+"""Tokens of a script below which its share of [UNK] says little."""
 
 
 def quality(tokenizer: Tokenizer, counts: Mapping[str, int]) -> dict[str, Any]:
@@ -11,6 +22,8 @@ def quality(tokenizer: Tokenizer, counts: Mapping[str, int]) -> dict[str, Any]:
     words = sorted(counts)
     num_words = num_tokens = num_unknown = num_whole = num_characters = lost = 0
     used: set[str] = set()
+    tokens_of: collections.Counter[str] = collections.Counter()
+    unknown_of: collections.Counter[str] = collections.Counter()
     # All sums are over occurrences, not distinct words. Batches bound the memory of the encoder.
     for start in range(0, len(words), 10_000):
         some = words[start : start + 10_000]
@@ -19,6 +32,9 @@ def quality(tokenizer: Tokenizer, counts: Mapping[str, int]) -> dict[str, Any]:
             num_words += count
             num_tokens += count * len(ids)
             num_characters += count * len(word)
+            script = script_of(word)
+            tokens_of[script] += count * len(ids)
+            unknown_of[script] += count * ids.count(tokenizer.unk_id)
             # A word that becomes [UNK] loses all of its characters.
             if tokenizer.unk_id in ids:
                 num_unknown += count * ids.count(tokenizer.unk_id)
@@ -32,10 +48,41 @@ def quality(tokenizer: Tokenizer, counts: Mapping[str, int]) -> dict[str, Any]:
         "words": num_words,
         "tokens_per_word": _ratio(num_tokens, num_words),
         "unk_share": _ratio(num_unknown, num_tokens),
+        "scripts": {
+            script: {"tokens": number, "unk_share": _ratio(unknown_of[script], number)}
+            for script, number in sorted(tokens_of.items(), key=lambda item: (-item[1], item[0]))
+        },
         "characters_lost_share": _ratio(lost, num_characters),
         "whole_words_share": _ratio(num_whole, num_words),
         "longest_pieces": by_length[:10],
     }
+
+
+def script_of(word: str) -> str:
+    """Return the script of a word, as Unicode names it: that of its first letter; "Common" for digits and symbols."""
+    return next((script for script in map(_script, word) if script not in ("Common", "Inherited", "Unknown")), "Common")
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _script(character: str) -> str:
+    return str(scripts.script_name(scripts.script(character)))
+
+
+def describe_scripts(report: Mapping[str, Any]) -> str:
+    """Format the share of [UNK] of each script in a report of `quality`, for people to read."""
+    shares = (f"{name} {entry['unk_share']:.3%} of {entry['tokens']:,}" for name, entry in report["scripts"].items())
+    return ", ".join(shares)
+
+
+def unknown_warnings(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each script of a report of `quality` with more [UNK] than a training should have."""
+    for script, entry in report["scripts"].items():
+        limit = MAX_ENGLISH_UNKNOWN_SHARE if script == "Latin" else MAX_UNKNOWN_SHARE
+        if entry["tokens"] >= MIN_SCRIPT_TOKENS and entry["unk_share"] > limit:
+            yield (
+                f"{entry['unk_share']:.3%} of the tokens of {script} script are [UNK], at most {limit:.1%} expected; "
+                "ask for a larger vocabulary or alphabet"
+            )
 
 
 def _ratio(part: int, whole: int) -> float:

@@ -28,6 +28,11 @@ from bert_pipeline.vocabulary.tokenizer import (
 NUM_UNUSED_BEFORE_UNK = 99
 """[PAD], this many [unused] slots, then [UNK]: with all of them [UNK] is 100 and [MASK] 103, as in BERT's own files."""
 
+ALPHABET_COVERAGE = 0.9995
+"""Share of the characters of the text that the alphabet makes up, if no size is given."""
+MIN_ALPHABET = 1_000
+"""Characters of the alphabet in any case, if no size is given: more than English and its foreign names need."""
+
 _FLUSH_ROWS = 1_000_000
 _MAX_TRAINING_TOKENS = 20_000_000
 _MAX_TRAINING_WORDS = 600_000
@@ -47,8 +52,9 @@ class VocabularyConfig(MixtureConfig):
     """Words that occur less often are left out of training."""
     num_unused: NonNegativeInt = NUM_UNUSED_BEFORE_UNK
     """[unused] slots for later additions; BERT's own vocabularies have 994."""
-    max_alphabet: PositiveInt = 1_000
-    """At most this many characters, the most frequent; words with other ones become [UNK]."""
+    max_alphabet: PositiveInt | None = None
+    """At most this many characters, the most frequent; words with other ones become [UNK]. Without it 1,000, or as many
+    as make up 99.95 % of the text, in half of the entries."""
     pad_with_unused: bool = False
     """Fill up with [unused] slots when the corpus is too small for the size, in place of an error."""
 
@@ -197,7 +203,15 @@ def _single_pieces(characters: Mapping[str, int], config: VocabularyConfig) -> t
         totals[piece[-1]] += count
     frequent = [character for character in totals if totals[character] >= config.min_count]
     by_frequency = sorted(frequent, key=lambda character: (-totals[character], character))
-    alphabet = sorted(by_frequency[: config.max_alphabet])
+    size = config.max_alphabet
+    if size is None:
+        # As many characters as cover the text, but no more than leave half of the entries to longer pieces.
+        covered = np.cumsum([totals[character] for character in by_frequency])
+        needed = int(np.searchsorted(covered, ALPHABET_COVERAGE * totals.total())) + 1
+        pieces = np.cumsum([1 + (CONTINUATION_PREFIX + character in characters) for character in by_frequency])
+        room = (config.vocab_size - config.num_unused - len(SPECIAL_TOKENS)) // 2
+        size = max(MIN_ALPHABET, min(needed, int(np.searchsorted(pieces, room, side="right"))))
+    alphabet = sorted(by_frequency[:size])
     continued = (CONTINUATION_PREFIX + character for character in alphabet)
     return (*alphabet, *(piece for piece in continued if piece in characters))
 

@@ -326,10 +326,13 @@ def _copy_vocabulary(context: dg.AssetExecutionContext, model: str, directory: P
 
 def _quality_rows(manifest: Manifest) -> list[dict[str, Any]]:
     """Return how well the vocabulary, and the one it is compared with, fit the documents named in the first column."""
+    from bert_pipeline.vocabulary.quality import describe_scripts
+
     reports = {"this vocabulary": "quality", "the reference": "reference_quality"}
     return [
         {"on": str(manifest.counts["quality_on"]), "vocabulary": title}
         | {key: ", ".join(value) if isinstance(value, list) else value for key, value in manifest.counts[name].items()}
+        | ({"scripts": describe_scripts(manifest.counts[name])} if "scripts" in manifest.counts[name] else {})
         for title, name in reports.items()
         if name in manifest.counts
     ]

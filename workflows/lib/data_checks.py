@@ -21,10 +21,6 @@ from workflows.lib.lineage import dump_sources
 from workflows.lib.resources import BertHome, sample_seed
 
 MAX_MARKUP_SHARE = 1e-3
-MAX_UNKNOWN_SHARE = 0.02
-"""Above it a training is wasted, in any language."""
-MAX_ENGLISH_UNKNOWN_SHARE = 0.001
-"""Above it, English text lacks characters in the alphabet, or held-out text differs in kind."""
 UNKNOWN_SAMPLE_SENTENCES = 20_000
 RANDOM_NEXT_BOUNDS = (0.2, 0.9)
 """Slightly over half by the algorithm; more where most chunks hold one sentence, as at very short lengths."""
@@ -218,6 +214,7 @@ def vocabulary_layout(home: BertHome, dump: str) -> Verdict:
 @fails_if_unreadable
 def vocabulary_unknown_rate(home: BertHome, dump: str) -> Verdict:
     """Held-out text is nearly free of [UNK]: at most 0.1 % of the tokens in English (a warning up to 2 %)."""
+    from bert_pipeline.vocabulary.quality import MAX_ENGLISH_UNKNOWN_SHARE, MAX_UNKNOWN_SHARE
     from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.from_directory(home.vocabulary(dump))

@@ -140,6 +140,33 @@ def test_rare_words_and_rare_characters_are_left_out():
     assert set(tokens) == {*SPECIAL_TOKENS, "a", "b", "##a", "##b", "aa"}
 
 
+def alphabet_of(counts, **values):
+    tokens = train(counts, VocabularyConfig(num_unused=0, pad_with_unused=True, **values))
+    return {token for token in tokens if len(token) == 1}
+
+
+def test_alphabet_covers_a_text_of_many_characters():
+    # A tenth of the text: 3,000 ideographs, a word each, the frequent ones first.
+    ideographs = {chr(0x4E00 + rank): 2 + 60_000 // (rank + 10) for rank in range(3_000)}
+    latin = [("abcdefghij", sum(ideographs.values()))]
+    counts = sorted([*ideographs.items(), *latin])
+    alphabet = alphabet_of(counts, vocab_size=30_000)
+    lost = sum(count for word, count in ideographs.items() if word not in alphabet)
+    characters = sum(count * len(word) for word, count in counts)
+    assert 0.9995 <= 1 - lost / characters < 0.9996
+    assert 2_000 < len(alphabet) < 3_000
+    # An explicit limit is kept, and a small vocabulary keeps room for longer pieces.
+    assert len(alphabet_of(counts, vocab_size=30_000, max_alphabet=1_000)) == 1_000
+    assert len(alphabet_of(counts, vocab_size=3_405)) == 1_691
+
+
+def test_alphabet_of_few_characters_is_as_before():
+    counts = sorted((f"{chr(0x100 + rank)}x", 100_000 // (rank + 1) ** 2 + 2) for rank in range(500))
+    everything = alphabet_of(counts, vocab_size=5_000)
+    assert everything == alphabet_of(counts, vocab_size=5_000, max_alphabet=1_000)
+    assert len(everything) == 501
+
+
 def test_training_uses_most_frequent_words(monkeypatch):
     counts = np.array([5, 2, 9, 2, 3, 2, 7])
     for most, least in ((7, 1), (6, 3), (4, 3), (3, 4), (1, 8)):
