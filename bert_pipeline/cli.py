@@ -95,7 +95,7 @@ def _add_corpus(subparsers: Subparsers) -> None:
     parser.add_argument(
         "sources",
         nargs="+",
-        metavar="[KIND:]PATH",
+        metavar="[[NAME=]KIND:]PATH",
         help="a file, a directory or a pattern; KIND is wikipedia (a MediaWiki dump, the default), parquet (columns "
         "text, id, title, language), jsonl (an object with a text per line), lines (a sentence per line, a blank line "
         "between documents), book (running text), text (lines or book, decided by the text), or pairs (two sentences "

@@ -23,6 +23,16 @@ _SUFFIXES: dict[SourceKind, tuple[str, ...]] = {
 _COMPRESSIBLE: tuple[SourceKind, ...] = ("text", "lines", "book", "jsonl", "pairs")
 
 
+def split_name(source: str) -> tuple[str, str]:
+    """Split NAME=KIND:PATH into the name of the source, which its document ids begin with, and KIND:PATH.
+
+    The name is "" where there is none: an "=" in a path without a kind belongs to the path.
+    """
+    name, _, rest = source.partition("=")
+    is_name = bool(name) and all(char.isalnum() or char in "-_" for char in name)
+    return (name, rest) if is_name and rest.startswith(tuple(f"{kind}:" for kind in SOURCE_KINDS)) else ("", source)
+
+
 def parse_source(source: str) -> tuple[SourceKind, list[str]]:
     """Resolve KIND:PATH, such as "jsonl:PATH", or a bare PATH of a dump, to its kind and files.
 

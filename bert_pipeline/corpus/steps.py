@@ -49,7 +49,7 @@ from bert_pipeline.corpus.readers import (
     read_pair_documents,
     read_parquet_documents,
 )
-from bert_pipeline.corpus.sources import SourceKind, parse_source
+from bert_pipeline.corpus.sources import SourceKind, parse_source, split_name
 from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import atomic_write, file_sha256
@@ -106,6 +106,8 @@ class Split:
     stop: int | None = None
     first: int = 0
     """Number of records before it in the file."""
+    name: str = ""
+    """What its document ids begin with; "" takes the usual name."""
 
 
 _CODES = ("same text", "train", "held_out", "same id", "near duplicate")
@@ -135,6 +137,7 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
         raise UsageError("no source given; name a dump, or files with their kind, such as jsonl:PATH")
     splits: list[Split] = []
     for source in sources:
+        name, source = split_name(source)
         given, files = parse_source(source)
         formats: dict[SourceKind, list[str]] = {}
         for path in files:
@@ -146,7 +149,7 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
                 formats.setdefault(kind, []).append(os.path.basename(path))
             for span in _plan_spans(path, kind, config):
                 where = dataclasses.asdict(span)
-                splits.append(Split(index=len(splits), kind=kind, path=path, **where))
+                splits.append(Split(index=len(splits), kind=kind, path=path, name=name, **where))
         for kind, names in formats.items():
             some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             logger.info("%s: read as %s (%s): %s", source, kind, _FORMATS[kind], some)
@@ -157,8 +160,9 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
 def _warn_of_equal_names(splits: Sequence[Split], config: CorpusConfig) -> None:
     """Warn of files whose documents may get the ids of those of another file, and then be dropped."""
     first: dict[tuple[str, str], str] = {}
-    for path in dict.fromkeys(split.path for split in splits if split.kind != "wikipedia"):
-        other = first.setdefault((config.name or _default_name(path), stem_of(Path(path))), path)
+    files = ((split.path, split.name) for split in splits if split.kind != "wikipedia")
+    for path, name in dict.fromkeys(files):
+        other = first.setdefault((name or config.name or _default_name(path), stem_of(Path(path))), path)
         if other != path:
             logger.warning(
                 "%s: has the name of %s, and documents of equal ids are kept once; rename it unless they are the same",
@@ -209,7 +213,7 @@ def read_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterato
     if split.kind == "wikipedia":
         yield from _read_dump_batches(split, config, directory)
         return
-    name = config.name or _default_name(split.path)
+    name = split.name or config.name or _default_name(split.path)
     writer = PageBatchWriter(split.index, directory)
     span = Span(split.start, split.stop, split.first)
     # These sources have no revisions: with 0 for all, the first document of an id is kept.
@@ -237,7 +241,7 @@ _READERS: dict[SourceKind, Reader] = {
 
 def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
     dump = _open_dump(split.path)
-    name = dump.site.dbname or config.name or _default_name(split.path)
+    name = split.name or dump.site.dbname or config.name or _default_name(split.path)
     language = dump.site.language or config.language
     report = ReadReport()
     writer = PageBatchWriter(split.index, directory)

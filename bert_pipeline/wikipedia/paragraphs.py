@@ -32,8 +32,8 @@ class PassageReader:
         self._passages: list[str] = []
         self._paragraph: list[str] = []
         """Lines of the paragraph that is not complete yet."""
-        self._indented: list[str] = []
-        """Lines that start with a space, which may be code or belong to that paragraph."""
+        self._is_code = False
+        """The line before starts with a space."""
         self._half_sentence = ""
         """The last fragment, if a formula may complete it."""
 
@@ -42,14 +42,11 @@ class PassageReader:
         for line in text.split("\n"):
             if line[:1] in _SPECIAL_STARTS and self._read_special_line(line):
                 continue
-            if self._indented:
-                self._end_indented()
+            self._is_code = False
             if line.startswith("----"):  # a horizontal rule, which may have text after it
                 self._end_paragraph()
                 line = line.lstrip("-")
             self._paragraph.append(line)
-        if self._indented:
-            self._end_indented()
         self._end_paragraph()
         return self._passages
 
@@ -57,14 +54,15 @@ class PassageReader:
         """Handle a line that starts with a blank or a sign of markup; return False if it is text nonetheless."""
         stripped = line.strip(_BLANKS)
         first = stripped[:1]
+        was_code, self._is_code = self._is_code, False
         if not first:  # a blank line
-            if self._indented:
-                self._end_indented()
             self._end_paragraph()
             return True
         # A space begins a line of code, unless something was dropped before or after it
         if line[0] == " " and DROPPED not in line[: len(line) - len(line.lstrip(_BLANKS))]:
-            self._indented.append(line)
+            self._is_code = True
+            self._dropped["code"] += not was_code
+            self._end_paragraph()
             return True
         if first == "}" and not stripped.strip("{}|]"):  # the end of a template that was never opened
             self._dropped["debris"] += 1
@@ -75,8 +73,6 @@ class PassageReader:
             return False
 
         # A heading, an item of a list or a row of a table
-        if self._indented:
-            self._end_indented()
         self._end_paragraph()
         if self._half_sentence:
             if first != "=" and FORMULA in line:  # "The distance between two points" and ":<math>…</math>" below
@@ -95,19 +91,15 @@ class PassageReader:
         is_notice = content.startswith("''") and content.endswith("''")  # all of it in italics or bold
         if is_notice or FORMULA in content or content[:1] in _NO_SENTENCE_STARTS:
             return "list"
-        passage = _finish_passage(content, self._dropped)
+        dropped: Counter[str] = Counter()
+        passage = _finish_passage(content, dropped)
         if passage.rstrip(_QUOTES)[-1:] not in SENTENCE_ENDS or count_words(passage) < _MIN_INDENTED_WORDS:
             return "list"
         if not self._keeps_indented:
             return "indented sentence"
         self._passages.append(passage)
+        self._dropped.update(dropped)
         return "indented sentence, kept"
-
-    def _end_indented(self) -> None:
-        """Drop lines that start with a space, which are shown as code."""
-        self._dropped["code"] += 1
-        self._end_paragraph()
-        self._indented.clear()
 
     def _end_paragraph(self) -> None:
         """Keep the lines of the paragraph as a passage if they are prose."""
@@ -181,10 +173,6 @@ _QUOTES = "".join(QUOTATION_MARKS)
 _CLOSERS = "".join(CLOSERS | QUOTATION_MARKS | {" "})
 OPEN_ENDS = tuple(PAUSES)
 """Ends of a passage that leads to a quotation, a list or a formula: "The signers were:"."""
-_VERBS_OF_SPEECH = ("ed:", "said:", "says:", "wrote:", "writes:", "states:", "replies:")
-"""Ends of two words that lead to a quotation: "Aldrin added:"; unlike "Early life:"."""
-# The start of a line of data: "Great-grandfather: ", "Head coach: "
-_LABEL = re.compile(r"[^\W\d_][\w-]*+(?: [\w-]++)?: ")
 
 
 def _is_prose(passage: str) -> bool:
@@ -199,5 +187,5 @@ def _is_prose(passage: str) -> bool:
     if not num_spaces or not passage.isascii() and num_spaces < 8:
         num_spaces += count_unspaced_words(passage)
     if end in PAUSES:
-        return num_spaces >= (1 if end in COMMAS or passage.endswith(_VERBS_OF_SPEECH) else 2)
-    return len(passage) >= 80 or num_spaces >= 8 and not _LABEL.match(passage)
+        return num_spaces >= (1 if end in COMMAS else 2)
+    return len(passage) >= 80 or num_spaces >= 8

@@ -17,6 +17,7 @@ from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.mixture import parse_weights, plan_passes, weigh_texts
 from bert_pipeline.corpus.parquet import read_documents
+from bert_pipeline.corpus.sources import split_name
 from bert_pipeline.corpus.steps import CorpusConfig
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.instances.job import build_instances
@@ -60,6 +61,31 @@ def instances(corpus: Manifest, vocabulary: Path, output: Path, workers: int = 1
 
 def mixture_of(manifest: Manifest) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["source"], row["language"]): row for row in manifest.counts["mixture"]}
+
+
+def test_sources_of_equal_files_are_told_apart_by_name(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        record = json.dumps({"id": 7, "text": f"This is the text of {folder}."})
+        (tmp_path / folder / "train-00000.jsonl").write_text(record + "\n")
+    sources = [f"wikipedia=jsonl:{tmp_path}/a", f"books=jsonl:{tmp_path}/b"]
+    manifest = build_corpus(sources, tmp_path / "corpus", CorpusConfig(), ONE)
+    documents = [document for path in manifest.file_paths("documents-") for document in read_documents(path)]
+    assert [document.document_id for document in documents] == ["wikipedia:7", "books:7"]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("books=parquet:x=1/y", ("books", "parquet:x=1/y")),
+        ("parquet:lang=en/x", ("", "parquet:lang=en/x")),
+        ("date=1/dump.xml", ("", "date=1/dump.xml")),
+        ("=text:x", ("", "=text:x")),
+        ("a b=text:x", ("", "a b=text:x")),
+    ],
+)
+def test_name_is_split_from_a_source_with_a_kind_only(source: str, expected: tuple[str, str]) -> None:
+    assert split_name(source) == expected
 
 
 def test_corpus_counts_training_words_by_source_and_language(corpus: Manifest) -> None:

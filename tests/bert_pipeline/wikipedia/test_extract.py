@@ -117,16 +117,20 @@ def test_indented_sentences_are_kept_where_writers_indent_prose() -> None:
 
 
 def test_indented_sentences_are_counted_where_they_are_dropped(tmp_path: Path) -> None:
-    text = "He wrote:\n: The house stands on a hill beside the sea.\n: See the house.\n"
+    text = "He wrote this:\n: The house stands on a hill beside the sea.\n: See the house.\n"
     extraction = extract(text, SITE)
-    assert extraction.passages == ["He wrote:"]
+    assert extraction.passages == ["He wrote this:"]
     assert (extraction.dropped["indented sentence"], extraction.dropped["list"]) == (1, 1)
+
+    # What is repaired in a dropped line is not counted
+    assert "sentence without its value" in extract("It is {{CURRENTYEAR}} years old.", SITE).dropped
+    assert extract(": It is {{CURRENTYEAR}} years old.", SITE).dropped.keys() <= {"list", "template", "hidden"}
 
     # A template file of one's own decides otherwise
     own = tmp_path / "own.toml"
     own.write_text("indented_prose = true\n")
     extraction = extract(text, SITE, templates=str(own))
-    assert extraction.passages == ["He wrote:", "The house stands on a hill beside the sea."]
+    assert extraction.passages == ["He wrote this:", "The house stands on a hill beside the sea."]
     own = tmp_path / "wrong.toml"
     own.write_text('indented_prose = "yes"\n')
     with pytest.raises(InputError, match=r"wrong\.toml, line 1: found indented_prose = 'yes', expected true or false"):
