@@ -54,7 +54,7 @@ def _propose(text: str, language: str) -> list[str]:
         return _cut(text, (match.end() for match in ends.finditer(text)))
     masked = _mask(text, language)
     parts: list[str] = sentencex.segment(language, masked)
-    ends_with_unit = "km. " in text or "mm. " in text or "cm. " in text or "kg. " in text
+    ends_with_unit = "km. " in text or "mm. " in text or "cm. " in text or "kg. " in text or "и т" in text
     if masked is text and not ends_with_unit:
         return parts
     cuts = list(itertools.accumulate(map(len, parts)))[:-1]
@@ -96,8 +96,8 @@ _OWN_ENDS = {
 """Language whose marks or spaces sentencex does not know -> the marks that end a sentence."""
 
 _KEPT_BEFORE_FIGURES = frozenset(_WORDS["kept_before_figures"].split())
-# "measures 38 mm. The next": sentencex takes units for abbreviations within a sentence
-_UNIT_AT_END = re.compile(r"(?<=\d )(?:mm|cm|km|kg)\.\s++(?=[^\W\d_a-z])")
+# "measures 38 mm. The next", "и т. д. Затем": sentencex takes them for abbreviations within a sentence
+_UNIT_AT_END = re.compile(r"(?:(?<=\d )(?:mm|cm|km|kg)|\bи (?:т\. ?[дп]|др|пр))\.\s++(?=[^\W\d_a-z])")
 _FIGURE_AFTER_END = re.compile(r"([.!?…] )\d")
 _GERSHAYIM = re.compile('(?<=[א-ת])"(?=[א-ת])')
 
@@ -120,20 +120,22 @@ def _split_thai(text: str) -> list[str]:
         if _THAI_OPENER.match(text, space.end()):
             is_end = length >= _MIN_THAI_BEFORE_OPENER and not text[previous - 1].isdigit()
         else:
-            is_end = _THAI_CLAUSE.match(text, space.end()) is not None
+            is_end = _THAI_RUN.match(text, space.end()) is not None
+            is_end &= length >= _MIN_THAI_SENTENCE or not _THAI_CLAUSE.match(text, start)
         if is_end:
             cuts.append(space.end())
             start = space.end()
     return _cut(text, cuts)
 
 
-_MIN_THAI_CHARACTERS, _MIN_THAI_BEFORE_OPENER = 20, 25
+_MIN_THAI_CHARACTERS, _MIN_THAI_BEFORE_OPENER, _MIN_THAI_SENTENCE = 20, 25, 60
 _THAI_SPACE = re.compile(r"[ \n]++")
 # ๆ repeats the word before it: it may end a sentence, as any letter
-_THAI_UNFINISHED = re.compile(r"(?:[,:–-]|และ|หรือ|กับ|ได้แก่|เช่น|คือ|ว่า|โดย|ของ|นั้น)$")
+_THAI_UNFINISHED = re.compile(r"(?:[,:–-]|(?<!\d)\d{1,3}|,\d{3}|และ|หรือ|กับ|ได้แก่|เช่น|คือ|ว่า|โดย|ของ|นั้น)$")
 _THAI_OPENER = re.compile(f'["“]?(?:{_any_of(_WORDS["thai"]["openers"])})')
 _THAI_CONTINUATION = _any_of(_WORDS["thai"]["continuations"])
-_THAI_CLAUSE = re.compile(rf"[\"“]?(?!{_THAI_CONTINUATION})[\u0e01-\u0e2e\u0e40-\u0e44]\S{{24,}}")
+_THAI_CLAUSE = re.compile(f"(?:{_any_of(_WORDS['thai']['clauses'])})")
+_THAI_RUN = re.compile(rf"[\"“]?(?!{_THAI_CONTINUATION})[\u0e01-\u0e2e\u0e40-\u0e44]\S{{24,}}")
 """A run of at least 25 characters that begins with none of the words that continue a sentence."""
 
 
