@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import http.client
 import os
 import signal
 import socket
@@ -153,12 +154,13 @@ def _supervise(processes: Mapping[str, "subprocess.Popen[bytes]"], addresses: Ma
 
 
 def _answers(address: str) -> bool:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not know this machine's ports
     try:
-        with urllib.request.urlopen(address, timeout=5):
+        with direct.open(address, timeout=5):
             return True
     except urllib.error.HTTPError:
         return True
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False
 
 

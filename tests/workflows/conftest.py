@@ -52,6 +52,9 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Environment in which BERT_HOME is a fresh folder and nothing else is configured."""
     home = tmp_path / "home"
     monkeypatch.setenv("BERT_HOME", str(home))
+    # Opening an instance sets it: to set and delete it here makes pytest take that back.
+    monkeypatch.setenv("DAGSTER_HOME", str(home / "dagster"))
+    monkeypatch.delenv("DAGSTER_HOME")
     return home
 
 

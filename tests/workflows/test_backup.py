@@ -1,9 +1,11 @@
 """Backup of a home in use, and restoring it to another path with runs, versions, aliases and artifacts."""
 
 import contextlib
+import os
 import shutil
 import sqlite3
 from pathlib import Path
+from unittest import mock
 
 import dagster as dg
 import miniature
@@ -47,9 +49,8 @@ def test_restored_home_has_runs_versions_aliases_and_artifacts(first, tmp_path, 
     with operations.registry_client() as client:
         client.set_registered_model_alias(MODEL, operations.CHAMPION, "1")
     versions = operations.list_models()
-    with open_instance(first) as instance:
+    with mock.patch.dict(os.environ), open_instance(first) as instance:
         underway = instance.create_run_for_job(empty_job, status=dg.DagsterRunStatus.STARTED).run_id
-    monkeypatch.delenv("DAGSTER_HOME")
     with contextlib.closing(sqlite3.connect(first.path / "mlflow.db")) as writer:
         writer.execute("insert into experiments (name, lifecycle_stage) values ('half-written', 'active')")
         manifest = create_backup(first, tmp_path / "backup")  # while another process is in a transaction

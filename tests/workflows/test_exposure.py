@@ -79,6 +79,7 @@ sys.exit("the server failed")
 
 def test_addresses_are_printed_when_they_answer_and_a_failure_with_its_log(clean_environment, monkeypatch, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5055")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody answers
     port = free_port()
     monkeypatch.setattr(serve, "dagster_command", lambda _: [sys.executable, "-c", SERVER, str(port)])
     assert serve.main(["ui", "--port", str(port)]) == 1

@@ -1,6 +1,5 @@
 """Dagster's instance below BERT_HOME: its settings, its partitions, and runs that lost their process."""
 
-import contextlib
 import json
 import os
 import socket
@@ -21,7 +20,7 @@ from workflows.lib.resources import (
 
 DAGSTER_HOME_VARIABLE = "DAGSTER_HOME"
 PROCESS_TAG = "bert/process"
-"""Tag of a run that is executed in the process of `workflows.run`: host, process id and start time."""
+"""Tag of a run with the process that executes it: host, process id and start time."""
 GRPC_TAG = ".dagster/grpc_info"
 """Tag in which Dagster stores the address of the code server that executes a run."""
 UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
@@ -89,29 +88,46 @@ def add_partitions(
 def process_mark(process_id: int | None = None) -> str:
     """Return host, process id and start time of a process, "" if it is gone.
 
-    The start time tells it from a later process with the same id.
+    The start time tells it from a later process with the same id. On Linux it counts from the start of the machine,
+    so that a clock that is set does not change it.
     """
     process_id = os.getpid() if process_id is None else process_id
-    started = _start_time(process_id)
-    return f"{socket.gethostname()}:{process_id}:{started:.0f}" if started is not None else ""
-
-
-def _start_time(process_id: int) -> float | None:
-    """Return when a process was started, in seconds since the epoch; None if it has ended."""
-    with contextlib.suppress(psutil.NoSuchProcess):
+    try:
         process = psutil.Process(process_id)
-        if process.status() != psutil.STATUS_ZOMBIE:
-            return float(process.create_time())
-    return None
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return ""
+        if Path("/proc/self/stat").exists():
+            started = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+        else:
+            started = f"{process.create_time():.0f}"
+    except (psutil.NoSuchProcess, OSError):
+        return ""
+    return f"{socket.gethostname()}:{process_id}:{started}"
+
+
+def mark_run(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Tag a run of the UI with the process that executes it, which Dagster only logs.
+
+    A code server that others reach by a port is left out: it may be in a container, and marks its runs itself.
+    """
+    run = instance.get_run_by_id(run_id)
+    if run is None or PROCESS_TAG in run.tags or "socket" not in json.loads(run.tags.get(GRPC_TAG, "{}")):
+        return
+    for record in instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
+        event = record.dagster_event
+        pid = event.engine_event_data.metadata.get("pid") if event else None
+        if pid is not None:
+            instance.add_run_tags(run_id, {PROCESS_TAG: process_mark(int(str(pid.value)))})
+            return
 
 
 def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
     """Mark runs of this machine whose process was killed as failed, and free the pool slots of finished runs.
 
-    Without it they would count as running, and the next run would wait for a slot that is never released. A run that
-    has no process yet is left to Dagster's time limit for starts. Return the ids of the runs.
+    Without it they would count as running, and the next run would wait for a slot that is never released. A run without
+    a mark, because it has no process yet, is left to Dagster's time limit for starts. Return the ids of the runs.
     """
-    abandoned = [run.run_id for run in _unfinished(instance) if _has_lost_its_process(instance, run)]
+    abandoned = [run.run_id for run in _unfinished(instance) if _has_lost_its_process(run)]
     # A killed process has not released its slots either.
     abandoned = fail_runs(instance, abandoned, "the process that executed this run was killed")
     for run_id in instance.event_log_storage.get_concurrency_run_ids():
@@ -121,23 +137,12 @@ def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
     return abandoned
 
 
-def _has_lost_its_process(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+def _has_lost_its_process(run: dg.DagsterRun) -> bool:
     """Return True if a run was executed by a process of this machine that has ended."""
-    # Runs of `workflows.run` carry their process in a tag.
-    if mark := run.tags.get(PROCESS_TAG):
-        host, process_id, _ = mark.split(":")
-        return host == socket.gethostname() and process_mark(int(process_id)) != mark
-
-    # Runs of the UI log it. A code server that others reach by its port may be in another container.
-    if "socket" not in json.loads(run.tags.get(GRPC_TAG, "{}")):
-        return False
-    for record in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
-        event = record.dagster_event
-        pid = event.engine_event_data.metadata.get("pid") if event else None
-        if pid is not None:
-            started = _start_time(int(str(pid.value)))
-            return started is None or started > record.timestamp + 1  # another process with the same id
-    return False
+    mark = run.tags.get(PROCESS_TAG, "")
+    host, _, rest = mark.partition(":")
+    process_id = rest.partition(":")[0]
+    return host == socket.gethostname() and process_id.isdigit() and process_mark(int(process_id)) != mark
 
 
 def unfinished_runs(instance: dg.DagsterInstance) -> list[str]:

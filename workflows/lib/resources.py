@@ -173,6 +173,13 @@ class BertHome(dg.ConfigurableResource[Any]):
     mlflow_tracking_uri: str = ""
     """Empty: the environment variable MLFLOW_TRACKING_URI, or SQLite in the directory."""
 
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Mark the run with its process, by which a killed one is recognized."""
+        from workflows.lib.instance import mark_run  # which imports this module
+
+        if context.run is not None and context.instance is not None:
+            mark_run(context.instance, context.run.run_id)
+
     @property
     def path(self) -> Path:
         """The directory, absolute."""

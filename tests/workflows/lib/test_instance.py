@@ -4,9 +4,10 @@ import json
 import os
 import subprocess
 import sys
-import time
+from types import SimpleNamespace
 
 import dagster as dg
+import pytest
 from dagster._core.events import EngineEventData
 
 from workflows.defs import automation
@@ -21,7 +22,7 @@ from workflows.lib.instance import (
     process_mark,
     unfinished_runs_of,
 )
-from workflows.lib.resources import dump_partitions
+from workflows.lib.resources import BertHome, dump_partitions
 
 
 def test_new_home_has_the_sample_as_partition(clean_environment):
@@ -108,6 +109,7 @@ def run_of_the_ui(instance: dg.DagsterInstance, process_id: int) -> str:
     metadata = {"pid": dg.MetadataValue.text(str(process_id))}
     run = instance.get_run_by_id(run_id)
     instance.report_engine_event("Started process for run", run, EngineEventData(metadata))
+    BertHome().setup_for_execution(SimpleNamespace(instance=instance, run=run))
     return run_id
 
 
@@ -125,11 +127,24 @@ def test_killed_run_of_the_ui_is_failed_by_the_sensor(instance):
     assert statuses == {alive: dg.DagsterRunStatus.STARTED, without_process: dg.DagsterRunStatus.STARTING}
 
 
-def test_later_process_with_the_same_id_does_not_keep_a_run(instance, monkeypatch):
-    run_id = run_of_the_ui(instance, os.getpid())
-    later = time.time() + 60
-    monkeypatch.setattr("psutil.Process.create_time", lambda process: later)
+def test_later_process_with_the_same_id_does_not_keep_a_run(instance):
+    host, process_id, started = process_mark().split(":")
+    run_id = started_run(instance, f"{host}:{process_id}:{int(started) - 1}")
     assert end_abandoned_runs(instance) == [run_id]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the start is known by the clock only")
+def test_mark_does_not_depend_on_the_clock(monkeypatch):
+    before = process_mark()
+    monkeypatch.setattr("psutil.boot_time", lambda: 0.0)
+    monkeypatch.setattr("psutil.Process.create_time", lambda process: 0.0)
+    assert process_mark() == before
+
+
+def test_run_of_the_ui_of_another_machine_is_left_alone(instance, monkeypatch):
+    run_of_the_ui(instance, os.getpid())
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    assert end_abandoned_runs(instance) == []
 
 
 def test_run_of_another_machine_is_left_alone(instance):
