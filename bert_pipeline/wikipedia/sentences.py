@@ -27,20 +27,22 @@ _WORDS = tomllib.loads((Path(__file__).parent / "data" / "sentences.toml").read_
 def split_sentences(text: str, language: str) -> list[str]:
     """Split a passage into stripped sentences; `language` is a code such as "en", and an unknown one means English."""
     language = language.lower().partition("-")[0]
+    text = " ".join(text.split("\n\n"))  # which sentencex takes away
     parts = [part for part in _propose(text, language) if part and not part.isspace()]
     if len(parts) == 1:
         return _split_brackets(parts[0].strip())
     in_bracket = _starts_in_bracket(parts)
-    sentences: list[str] = []
+    has_capitals = text != text.lower()
+    sentences: list[list[str]] = []
     end = ""  # the last part of the current sentence
     for index, part in enumerate(parts):
         start = part.lstrip() if part[0].isspace() else part
-        if end and (in_bracket and in_bracket[index] or _continues(end, start, language)):
-            sentences[-1] += part
+        if end and (in_bracket and in_bracket[index] or _continues(end, start, language, has_capitals)):
+            sentences[-1].append(part)
         else:
-            sentences.append(part)
+            sentences.append([part])
         end = part.rstrip()
-    return [piece for sentence in sentences for piece in _split_brackets(sentence.strip())]
+    return [piece for joined in sentences for piece in _split_brackets("".join(joined).strip())]
 
 
 # Proposed boundaries
@@ -112,6 +114,8 @@ def _split_thai(text: str) -> list[str]:
     start = previous = depth = 0
     for space in _THAI_SPACE.finditer(text):
         depth = max(0, depth + text.count("(", previous, space.start()) - text.count(")", previous, space.start()))
+        if depth and text.find(")", space.start(), space.start() + _MAX_BRACKET_CHARACTERS) < 0:
+            depth = 0  # it is never closed
         previous = space.start()
         length = space.start() - start
         if depth or length < _MIN_THAI_CHARACTERS or _THAI_UNFINISHED.search(text, max(start, previous - 8), previous):
@@ -129,6 +133,7 @@ def _split_thai(text: str) -> list[str]:
 
 
 _MIN_THAI_CHARACTERS, _MIN_THAI_BEFORE_OPENER, _MIN_THAI_SENTENCE = 20, 25, 60
+_MAX_BRACKET_CHARACTERS = 300
 _THAI_SPACE = re.compile(r"[ \n]++")
 # ๆ repeats the word before it: it may end a sentence, as any letter
 _THAI_UNFINISHED = re.compile(r"(?:[,:–-]|(?<!\d)\d{1,3}|,\d{3}|และ|หรือ|กับ|ได้แก่|เช่น|คือ|ว่า|โดย|ของ|นั้น)$")
@@ -158,12 +163,12 @@ def _starts_in_bracket(parts: Sequence[str]) -> Sequence[bool]:
 _OTHER_BRACKET = re.compile(one_of({*BRACKETS, *BRACKETS.values()} - set("()[]{}")))
 
 
-def _continues(end: str, start: str, language: str) -> bool:
-    """Return True if a sentence ending in `end` continues with the part `start`."""
+def _continues(end: str, start: str, language: str, has_capitals: bool) -> bool:
+    """Return True if a sentence ending in `end` continues with the part `start` of a text with or without capitals."""
     last = end[-1]
     if start[0] in _NEVER_FIRST or last in "」』" and "\u3041" <= start[0] <= "\u309f":  # 「…。」と言った
         return True
-    if not start[0].isupper() and _starts_in_lower_case(start):
+    if has_capitals and not start[0].isupper() and _starts_in_lower_case(start):
         return True
     if last in ".)" and len(end) <= 4 and _NUMBER.match(end):
         return True

@@ -93,8 +93,26 @@ def test_sentences_of_another_language_are_found(language: str, sentences: list[
     assert split_sentences(joint.join(sentences), language) == sentences
 
 
+def test_text_without_capitals_is_split_at_its_full_stops() -> None:
+    text = "this is one sentence. this is another one. and a third here."
+    assert split_sentences(text, "en") == ["this is one sentence.", "this is another one.", "and a third here."]
+
+
+def test_blank_line_separates_words() -> None:
+    assert split_sentences("one  two.\n\nthree four.", "en") == ["one  two.", "three four."]
+
+
+def test_bracket_that_is_never_closed_keeps_nothing_together() -> None:
+    sentence = "เมืองนี้มีประชากรมากที่สุดในประเทศ "
+    text = "( " + 40 * sentence
+    assert len(split_sentences(text, "th")) > 10
+
+
 @pytest.mark.parametrize("language", ["en", "de", "he", "ja", "th", "zh"])
-@pytest.mark.parametrize("unit", ["a! ", "2. ", "(A b c d. ", "(A b c d.) ", ") ", "vol. 2. ", "「。", 'א"ב ', "กกก "])
+@pytest.mark.parametrize(
+    "unit",
+    ["a! ", "2. ", "(A b c d. ", "(A b c d.) ", ") ", "vol. 2. ", "「。", 'א"ב ', "กกก ", "aa bb cc. ", "(กกก "],
+)
 def test_splitting_time_is_linear(language: str, unit: str) -> None:
     text = unit * 20_000
     assert "".join("".join(split_sentences(text, language)).split()) == "".join(text.split())
