@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_model.presets import RunPreset, load_preset
-from bert_pipeline.corpus.sources import parse_source
+from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.errors import BertError, InputError, UsageError
 from workflows.lib.launchpad import asset_configs
 from workflows.lib.resources import (
@@ -77,7 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--preset", default="demo", metavar="NAME|FILE", help="what to run (default: %(default)s)")
     parser.add_argument("--dump", default=DEFAULT_DUMP, metavar="NAME", help="the partition (default: %(default)s)")
     parser.add_argument(
-        "--dump-file", action="append", default=[], metavar="[KIND:]PATH", help="files as for `bert corpus`"
+        "--dump-file", action="append", default=[], metavar="[NAME=][KIND:]PATH", help="files as for `bert corpus`"
     )
     for suite, what in SUITES.items():
         parser.add_argument(f"--{suite}", default="", metavar="DIR", help=f"folder with {what}")
@@ -116,8 +116,9 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     # Paths become absolute: the UI's runs have another directory.
     sources = []
     for source in arguments.dump_file:
-        kind, files = parse_source(source)
-        sources += [f"{kind}:{Path(path).resolve()}" for path in files]
+        name, unnamed = split_name(source)
+        kind, files = parse_source(unnamed)
+        sources += [f"{name}={kind}:{Path(path).resolve()}".removeprefix("=") for path in files]
     suites = {}
     for suite in SUITES:
         folder = getattr(arguments, suite)
@@ -178,7 +179,7 @@ def run_stage(plan: Plan, stage: str, instance: Any, details: Path) -> list[str]
 
     from workflows.definitions import defs
     from workflows.lib.console import TIME_LEFT
-    from workflows.lib.instance import PROCESS_TAG, process_mark
+    from workflows.lib.processes import PROCESS_TAG, process_mark
     from workflows.lib.resources import dump_task_key
 
     job = defs().resolve_implicit_global_asset_job_def()

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +56,11 @@ _TOTALS = "totals.json"
 _WRITTEN = "written.json"
 
 
+def recorded_settings(config: CorpusConfig) -> dict[str, Any]:
+    """Return the settings that identify a corpus: without the path of the template file, whose hash is an input."""
+    return {name: value for name, value in to_mapping(config).items() if name != "templates"}
+
+
 def build_corpus(
     sources: Sequence[str],
     output: Path | str,
@@ -74,7 +80,7 @@ def build_corpus(
     splits = plan_splits(sources, config)
     inputs: dict[str, dict[str, str]] = {}
     with (
-        publishing(Path(output), kind="corpus", configuration=to_mapping(config), inputs=inputs) as draft,
+        publishing(Path(output), kind="corpus", configuration=recorded_settings(config), inputs=inputs) as draft,
         _background_thread() as hashing,  # while the workers start
     ):
         hashed = hashing.map(foreign_input, dict.fromkeys(split.path for split in splits))

@@ -443,6 +443,9 @@ def find_near(texts: TextGroups, bounds: np.ndarray, kept: np.ndarray, documents
     return NearDocuments(first=first, passages=passages, has_no_passage=has_no_passage, resembled=resembled)
 
 
+_MAX_HELD_OUT_GROUP = 10
+
+
 def _split_codes(ids: np.ndarray, kept: np.ndarray, held_out_per_mille: int) -> np.ndarray:
     """Return an index into `_CODES` for each of N documents, as uint8 (N,); similar documents have the id of the first.
 
@@ -452,6 +455,11 @@ def _split_codes(ids: np.ndarray, kept: np.ndarray, held_out_per_mille: int) -> 
     codes = np.where(kept, np.where(buckets < held_out_per_mille, _HELD_OUT, _TRAIN), _SAME_TEXT).astype(np.uint8)
     # A small corpus may leave a split empty: the document with the nearest bucket fills it.
     rows = np.flatnonzero(kept)
+    # A group of similar documents, such as the stubs of a bot, goes as a whole: a large one would be most of its split.
+    _, group, sizes = np.unique(ids[rows], return_inverse=True, return_counts=True)
+    is_large = sizes[group] > max(_MAX_HELD_OUT_GROUP, len(rows) * held_out_per_mille // 1000)
+    codes[rows[is_large]] = _TRAIN
+    rows = rows[~is_large]
     if held_out_per_mille and len(rows) >= 2:
         order = rows[np.lexsort((ids[rows], buckets[rows]))]
         nearest, farthest = ids[order[0]], ids[order[-1]]

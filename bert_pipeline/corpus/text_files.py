@@ -32,7 +32,8 @@ MAX_LINE_BYTES = 256 << 20
 
 _MAGIC: dict[bytes, Compression] = {
     b"\x1f\x8b": "gzip",
-    b"BZh": "bz2",
+    **{b"BZh%d1A" % level: "bz2" for level in range(1, 10)},
+    **{b"BZh%d\x17r" % level: "bz2" for level in range(1, 10)},  # of an empty file
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\x50\x2a\x4d\x18": "zstd",  # the skippable frame that pzstd writes first

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import sentencex
 
+from bert_pipeline.wikipedia.languages import current_code
 from bert_pipeline.wikipedia.punctuation import BRACKETS, CLOSERS, OPENERS, PAUSES, QUOTATION_MARKS, one_of
 
 
@@ -26,7 +27,7 @@ _WORDS = tomllib.loads((Path(__file__).parent / "data" / "sentences.toml").read_
 
 def split_sentences(text: str, language: str) -> list[str]:
     """Split a passage into stripped sentences; `language` is a code such as "en", and an unknown one means English."""
-    language = language.lower().partition("-")[0]
+    language = current_code(language).partition("-")[0]
     text = " ".join(text.split("\n\n"))  # which sentencex takes away
     parts = [part for part in _propose(text, language) if part and not part.isspace()]
     if len(parts) == 1:

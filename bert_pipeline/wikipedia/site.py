@@ -14,6 +14,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from bert_pipeline.wikipedia.languages import MEDIAWIKI, current_code
 from bert_pipeline.wikipedia.templates import normalize_name
 
 MEDIA_NAMESPACE = -2
@@ -102,9 +103,8 @@ def read_site(header: str) -> Site:
 @functools.lru_cache(maxsize=32)
 def _read_names(language: str) -> dict[str, Any]:
     """Return the fields of `Site` that follow from a language; with "", file and category names of all languages."""
-    mediawiki = json.loads((_DATA / "mediawiki.json").read_text(encoding="utf-8"))
-    languages = mediawiki["languages"]
-    code = mediawiki["renamed"].get(language, language)
+    languages = json.loads(MEDIAWIKI.read_text(encoding="utf-8"))["languages"]
+    code = current_code(language)
     code = code if code in languages else code.partition("-")[0]
     codes = dict.fromkeys((code, *languages.get(code, {}).get("fallback", ()), "en"))
     chain = [languages[code] for code in codes if code in languages]

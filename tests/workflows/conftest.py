@@ -63,6 +63,7 @@ def empty_dagster(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `dagster` folder of a fresh home, copied into others because creating its tables is slow."""
     home = BertHome(directory=str(tmp_path_factory.mktemp("dagster")))
     with mock.patch.dict(os.environ):  # what opening sets is taken back
+        os.environ.pop("DAGSTER_HOME", None)
         open_instance(home).dispose()
     return home.path / "dagster"
 

@@ -17,7 +17,8 @@ from training_processes import ranks_of, training_processes, wait_until
 
 from bert_pipeline.manifest import load_manifest
 from workflows.defs.pretraining import TRAINING_POOL
-from workflows.lib.instance import PROCESS_TAG, open_instance, process_mark
+from workflows.lib.instance import open_instance
+from workflows.lib.processes import PROCESS_TAG, process_mark
 from workflows.lib.resources import ASSETS, BertHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

@@ -16,7 +16,7 @@ from pydantic import Field
 from bert_model.presets import SampleConfig
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.mixture import recorded_settings
-from bert_pipeline.corpus.sources import parse_source
+from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.corpus.steps import CorpusConfig
 from bert_pipeline.errors import UsageError
 from bert_pipeline.instances.pairs import InstancesConfig
@@ -106,9 +106,11 @@ def _publish_sources(sources: list[str], directory: Path) -> Manifest:
     """Publish paths and hashes of local files."""
     entries: list[dict[str, Any]] = []
     for source in sources:
-        kind, files = parse_source(source)
+        name, unnamed = split_name(source)
+        kind, files = parse_source(unnamed)
         for path in map(Path, files):
-            entries.append({"format": kind, "path": str(path.resolve()), "bytes": path.stat().st_size})
+            entry = {"format": kind, "path": str(path.resolve()), "bytes": path.stat().st_size}
+            entries.append({"name": name, **entry} if name else entry)
     inputs = {f"{index:02d}": foreign_input(entry["path"]) for index, entry in enumerate(entries)}
     with publishing(directory, kind="dump", configuration={}, inputs=inputs) as draft:
         draft.counts = {"sources": len(entries), "source_bytes": sum(entry["bytes"] for entry in entries)}
@@ -190,7 +192,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
     Lists, tables, headings, references and boxes are left out, as in the paper; documents keep their order of
     sentences. Duplicates are dropped, and a share of the documents, chosen by hash, is held out.
     """
-    from bert_pipeline.corpus.job import build_corpus
+    from bert_pipeline.corpus.job import build_corpus, recorded_settings
 
     name = context.partition_key
     settings = from_launchpad(CorpusConfig, config)
@@ -207,7 +209,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
             "corpus",
             lambda: build_corpus(sources, home.corpus(name), settings, tuple(config.beam_options)),
             code_version=CORPUS_CODE,
-            settings=to_mapping(settings),
+            settings=recorded_settings(settings),
             inputs={"dump": source.sha256} | templates,
             log=context.log.info,
         )

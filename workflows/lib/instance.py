@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import dagster as dg
-import psutil
 
+from workflows.lib.processes import GRPC_TAG, PROCESS_TAG, process_mark
 from workflows.lib.resources import (
     DEFAULT_DUMP,
     HOME_VARIABLE,
@@ -19,10 +19,6 @@ from workflows.lib.resources import (
 )
 
 DAGSTER_HOME_VARIABLE = "DAGSTER_HOME"
-PROCESS_TAG = "bert/process"
-"""Tag of a run with the process that executes it: host, process id and start time."""
-GRPC_TAG = ".dagster/grpc_info"
-"""Tag in which Dagster stores the address of the code server that executes a run."""
 UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
 DAGSTER_YAML = """\
@@ -83,42 +79,6 @@ def add_partitions(
     missing = [name for name in dict.fromkeys(names) if name not in known]
     if missing:
         instance.add_dynamic_partitions(str(definition.name), missing)
-
-
-def process_mark(process_id: int | None = None) -> str:
-    """Return host, process id and start time of a process, "" if it is gone.
-
-    The start time tells it from a later process with the same id. On Linux it counts from the start of the machine,
-    so that a clock that is set does not change it.
-    """
-    process_id = os.getpid() if process_id is None else process_id
-    try:
-        process = psutil.Process(process_id)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return ""
-        if Path("/proc/self/stat").exists():
-            started = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
-        else:
-            started = f"{process.create_time():.0f}"
-    except (psutil.NoSuchProcess, OSError):
-        return ""
-    return f"{socket.gethostname()}:{process_id}:{started}"
-
-
-def mark_run(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Tag a run of the UI with the process that executes it, which Dagster only logs.
-
-    A code server that others reach by a port is left out: it may be in a container, and marks its runs itself.
-    """
-    run = instance.get_run_by_id(run_id)
-    if run is None or PROCESS_TAG in run.tags or "socket" not in json.loads(run.tags.get(GRPC_TAG, "{}")):
-        return
-    for record in instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
-        event = record.dagster_event
-        pid = event.engine_event_data.metadata.get("pid") if event else None
-        if pid is not None:
-            instance.add_run_tags(run_id, {PROCESS_TAG: process_mark(int(str(pid.value)))})
-            return
 
 
 def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:

@@ -27,11 +27,12 @@ SAMPLE_LICENCE = "Apache-2.0"
 
 
 def dump_sources(directory: Path) -> list[str]:
-    """Return the files of a materialized dump as sources of a corpus, such as "wikipedia:PATH" or "text:PATH"."""
+    """Return the files of a materialized dump as sources of a corpus, such as "wikipedia:PATH" or "books=text:PATH"."""
     manifest = load_manifest(directory)
     if SOURCES_NAME in manifest.files:
         entries = json.loads((directory / SOURCES_NAME).read_text(encoding="utf-8"))
-        return [f"{entry['format']}:{entry['path']}" for entry in entries]
+        # Directories of earlier revisions have no names.
+        return [f"{entry.get('name', '')}={entry['format']}:{entry['path']}".removeprefix("=") for entry in entries]
     return [f"wikipedia:{directory / name}" for name in manifest.files if EXPORT_FILE.search(name)]
 
 

@@ -14,6 +14,7 @@ from bert_model.training.metrics_log import credentials_apart
 from bert_pipeline.errors import ArtifactError, BertError, UsageError, suggest
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, Task
 from bert_pipeline.tasks.task import get_task
+from workflows.lib.processes import mark_run
 
 # --- partitions ---
 
@@ -175,8 +176,6 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Mark the run with its process, by which a killed one is recognized."""
-        from workflows.lib.instance import mark_run  # which imports this module
-
         if context.run is not None and context.instance is not None:
             mark_run(context.instance, context.run.run_id)
 

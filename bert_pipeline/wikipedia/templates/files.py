@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.wikipedia.languages import current_code
 from bert_pipeline.wikipedia.placeholders import FORMULA, PARAGRAPH_BREAK, PIPE, UNKNOWN_VALUE, protect
 from bert_pipeline.wikipedia.templates.registry import (
     FILTERS,
@@ -41,8 +42,8 @@ def load_wiki(language: str, file: str = "") -> Wiki:
     Raise InputError if the file cannot be read or is no template file, with the line that is wrong.
     """
     wiki = Wiki()
-    language = language.lower().partition("-")[0] or GENERAL
-    wiki.is_english = language in (GENERAL, "simple")
+    language = current_code(language).partition("-")[0] or GENERAL
+    wiki.is_english = language == GENERAL
     _add_file(wiki, DATA / f"{GENERAL}.toml", is_general=not wiki.is_english)
     own = DATA / f"{language}.toml"
     if not wiki.is_english and language.isalnum() and own.is_file():

@@ -280,6 +280,14 @@ def test_held_out_documents_are_near_to_no_training_document(build: Build) -> No
     assert max(similarity(one, other) for one in held_out for other in train) < 0.8
 
 
+def test_large_group_is_trained_on() -> None:
+    stubs = np.full(900, 3, dtype=np.uint64)  # in the bucket of held-out documents
+    others = np.arange(1_000, 1_100, dtype=np.uint64)
+    codes = _split_codes(np.concatenate([stubs, others]), np.ones(1_000, dtype=bool), 5)
+    assert (codes[:900] == 1).all()
+    assert (codes[900:] == 2).sum() == 5
+
+
 def test_group_stays_together_where_a_split_would_be_empty() -> None:
     kept = np.ones(4, dtype=bool)
     held_out, train = 2, 1

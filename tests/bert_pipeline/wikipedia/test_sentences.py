@@ -63,6 +63,8 @@ def test_sentence_in_brackets_is_separate() -> None:
         ("hr", "Toranj je visok (114.7 m) North."),
         ("he", 'שטחה של ברלין 891 קמ"ר בערך.'),
         ("ja", "彼は「行く。帰る。」と言った。"),
+        ("no", "Han kom kl. 5 og mr. Hansen kom f.eks. Hansen selv."),
+        ("nb", "Han kom kl. 5 og mr. Hansen kom f.eks. Hansen selv."),
         ("my", "သူ၏ အိမ်၊ ကား။"),
         ("th", "ใน พ.ศ. 2500 เมืองนี้มีประชากร 3.4 ล้านคน"),
         ("ru", "— Привет! — сказал он."),

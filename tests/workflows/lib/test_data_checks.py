@@ -61,6 +61,8 @@ def test_sources_of_every_kind_are_published_by_file(tmp_path):
     _publish_sources([f"parquet:{files[0]}", f"parquet:{tmp_path / 'wikipedia'}"], home.dump("enwiki-1"))
     assert dump_sources(home.dump("enwiki-1")) == [f"parquet:{file}" for file in files]
     assert data_checks.dump_readable(home, "enwiki-1").passed  # although both files have one name
+    _publish_sources([f"books=parquet:{files[0]}"], home.dump("enwiki-3"))
+    assert dump_sources(home.dump("enwiki-3")) == [f"books=parquet:{files[0]}"]
     with pytest.raises(UsageError, match="did you mean 'lines'"):
         _publish_sources(["line:a.txt"], home.dump("enwiki-2"))
 

@@ -13,15 +13,13 @@ from dagster._core.events import EngineEventData
 from workflows.defs import automation
 from workflows.defs.pretraining import TRAINING_POOL
 from workflows.lib.instance import (
-    GRPC_TAG,
-    PROCESS_TAG,
     add_partitions,
     end_abandoned_runs,
     fail_runs,
     open_instance,
-    process_mark,
     unfinished_runs_of,
 )
+from workflows.lib.processes import GRPC_TAG, PROCESS_TAG, process_mark
 from workflows.lib.resources import BertHome, dump_partitions
 
 
