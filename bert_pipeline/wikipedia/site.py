@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.wikipedia.templates import normalize_name
+from bert_pipeline.wikipedia.templates import canonical_language, normalize_name
 
 MEDIA_NAMESPACE = -2
 FILE_NAMESPACE = 6
@@ -104,7 +104,7 @@ def _read_names(language: str) -> dict[str, Any]:
     """Return the fields of `Site` that follow from a language; with "", file and category names of all languages."""
     mediawiki = json.loads((_DATA / "mediawiki.json").read_text(encoding="utf-8"))
     languages = mediawiki["languages"]
-    code = mediawiki["renamed"].get(language, language)
+    code = canonical_language(language)
     code = code if code in languages else code.partition("-")[0]
     codes = dict.fromkeys((code, *languages.get(code, {}).get("fallback", ()), "en"))
     chain = [languages[code] for code in codes if code in languages]

@@ -6,7 +6,7 @@ modules of this package, which importing it registers.
 """
 
 from bert_pipeline.wikipedia.templates import chemistry, convert, dates, numbers, words  # noqa: F401 (they register)
-from bert_pipeline.wikipedia.templates.files import load_wiki
+from bert_pipeline.wikipedia.templates.files import canonical_language, load_wiki
 from bert_pipeline.wikipedia.templates.registry import Arguments, Renderer, Wiki, normalize_name, show_nothing
 
-__all__ = ["Arguments", "Renderer", "Wiki", "load_wiki", "normalize_name", "show_nothing"]
+__all__ = ["Arguments", "Renderer", "Wiki", "canonical_language", "load_wiki", "normalize_name", "show_nothing"]

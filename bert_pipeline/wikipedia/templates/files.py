@@ -5,6 +5,7 @@ every wiki that gives its names no other meaning.
 """
 
 import functools
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -30,8 +31,19 @@ GENERAL = "en"
 
 _SIGNS = {"UNKNOWN": UNKNOWN_VALUE, "FORMULA": FORMULA, "PARAGRAPH": PARAGRAPH_BREAK, "PIPE": PIPE}
 _SECTIONS = {"wiki", "indented_prose", "templates", "functions", "tables", "words", "formats"}
+_ENTRY_KEYS = {"text", "source"}
 _FORMATS = {"date", "language", "number"}
 _Error = Callable[[str], Exception]
+
+
+_NAMES = Path(__file__).parents[1] / "data" / "mediawiki.json"
+
+
+@functools.lru_cache(maxsize=64)
+def canonical_language(language: str) -> str:
+    """Return the code that MediaWiki uses for a language in lower case: "nb" for "no", "en" for "simple"."""
+    renamed: dict[str, str] = json.loads(_NAMES.read_text(encoding="utf-8"))["renamed"]
+    return renamed.get(language.lower(), language.lower())
 
 
 @functools.lru_cache(maxsize=64)
@@ -41,8 +53,8 @@ def load_wiki(language: str, file: str = "") -> Wiki:
     Raise InputError if the file cannot be read or is no template file, with the line that is wrong.
     """
     wiki = Wiki()
-    language = language.lower().partition("-")[0] or GENERAL
-    wiki.is_english = language in (GENERAL, "simple")
+    language = canonical_language(language).partition("-")[0] or GENERAL
+    wiki.is_english = language == GENERAL
     _add_file(wiki, DATA / f"{GENERAL}.toml", is_general=not wiki.is_english)
     own = DATA / f"{language}.toml"
     if not wiki.is_english and language.isalnum() and own.is_file():
@@ -97,7 +109,7 @@ class _File:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.text = path.read_text(encoding="utf-8")
+            self.text = path.read_text(encoding="utf-8-sig")
             self.content: dict[str, Any] = tomllib.loads(self.text)
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from None
@@ -149,6 +161,8 @@ class _File:
         """Yield (name, text, key) of every name of a section."""
         for key, entry in self._mapping(section).items():
             text = entry.get("text") if isinstance(entry, dict) else entry
+            if isinstance(entry, dict) and (unknown := sorted(entry.keys() - _ENTRY_KEYS)):
+                raise self.error(key, f"{key!r} has {unknown[0]!r}, expected only {', '.join(sorted(_ENTRY_KEYS))}")
             if not isinstance(text, str):
                 raise self.error(key, f"{key!r} has no text")
             names = [name.strip() for name in key.split(" | ")] if key != "|" else [key]
