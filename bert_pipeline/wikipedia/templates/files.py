@@ -31,6 +31,7 @@ GENERAL = "en"
 
 _SIGNS = {"UNKNOWN": UNKNOWN_VALUE, "FORMULA": FORMULA, "PARAGRAPH": PARAGRAPH_BREAK, "PIPE": PIPE}
 _SECTIONS = {"wiki", "indented_prose", "templates", "functions", "tables", "words", "formats"}
+_ENTRY_KEYS = {"text", "source"}
 _FORMATS = {"date", "language", "number"}
 _Error = Callable[[str], Exception]
 
@@ -98,7 +99,7 @@ class _File:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.text = path.read_text(encoding="utf-8")
+            self.text = path.read_text(encoding="utf-8-sig")
             self.content: dict[str, Any] = tomllib.loads(self.text)
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from None
@@ -150,6 +151,8 @@ class _File:
         """Yield (name, text, key) of every name of a section."""
         for key, entry in self._mapping(section).items():
             text = entry.get("text") if isinstance(entry, dict) else entry
+            if isinstance(entry, dict) and (unknown := sorted(entry.keys() - _ENTRY_KEYS)):
+                raise self.error(key, f"{key!r} has {unknown[0]!r}, expected only {', '.join(sorted(_ENTRY_KEYS))}")
             if not isinstance(text, str):
                 raise self.error(key, f"{key!r} has no text")
             names = [name.strip() for name in key.split(" | ")] if key != "|" else [key]

@@ -1,5 +1,6 @@
 """Template files: patterns, lookup of names, errors with their line."""
 
+import re
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -157,3 +158,18 @@ def test_every_function_is_documented_and_used() -> None:
     assert [name for name in FUNCTIONS if f"`{name}`" not in page] == []
     used = "".join(path.read_text(encoding="utf-8") for path in DATA.glob("*.toml"))
     assert [name for name in FUNCTIONS if f'"={name}"' not in used] == []
+
+
+def test_both_codes_of_norwegian_read_its_templates() -> None:
+    assert load_wiki("nb").number == load_wiki("no").number != load_wiki("en").number
+    assert load_wiki("simple").is_english
+
+
+def test_template_file_with_byte_order_mark_and_unknown_key(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('[templates]\nfoo = { text = "x", source = "y" }\n', encoding="utf-8-sig")
+    assert "foo" in {name.lower() for name in load_wiki("en", str(path)).renderers}
+    path = tmp_path / "typo.toml"
+    path.write_text('[templates]\nfoo = { text = "x", typo = "y" }\n', encoding="utf-8")
+    with pytest.raises(InputError, match=re.escape("line 2: 'foo' has 'typo'")):
+        load_wiki("en", str(path))
