@@ -60,24 +60,27 @@ class Site:
 
     def _calls_template(self, text: str) -> bool:
         """Return True if the text calls a template of disambiguation pages outside of comments and other templates."""
+        if "<!--" in text or "<nowiki" in text:
+            text = _HIDDEN.sub("", text)
         # Few pages have such a name at all: only those are read with their brackets
         if not any(normalize_name(name) in self.disambiguation_templates for name in _NAME.findall(text)):
             return False
-        depth = 0
-        for brackets in _BRACKETS.finditer(_COMMENT.sub("", text)):
-            if brackets[0] == "}}":
-                depth = max(0, depth - 1)
-                continue
-            if not depth and normalize_name(brackets[1]) in self.disambiguation_templates:
-                return True
-            depth += 1
-        return False
+        # A call inside of another template counts only if that one is never closed: then its braces are text
+        opened: list[list[bool]] = []  # [whether it has such a name, whether it holds a call with such a name]
+        for brackets in _BRACKETS.finditer(text):
+            if brackets[0] != "}}":
+                opened.append([normalize_name(brackets[1]) in self.disambiguation_templates, False])
+            elif opened and opened.pop()[0]:
+                if not opened:
+                    return True
+                opened[-1][1] = True
+        return any(holds_call for _, holds_call in opened)
 
 
 # {{name|, {{name}}, a name that ends its line
 _NAME = re.compile(r"\{\{([^|{}\[\]<>\n]++)[|}\n]")
 _BRACKETS = re.compile(r"\{\{([^|{}\[\]<>\n]*+)|\}\}")
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_HIDDEN = re.compile(r"<!--.*?(?:-->|\Z)|<nowiki\s*+/>|<nowiki\b[^<>]*+>.*?(?:</nowiki\s*+>|\Z)", re.DOTALL)
 
 # <namespace key="14" case="first-letter">Kategorie</namespace>
 _NAMESPACE = re.compile(r'<namespace key="(-?\d+)"[^>/]*>([^<]*)</namespace>')
