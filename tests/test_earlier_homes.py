@@ -45,6 +45,7 @@ def data(request, tmp_path_factory):
         for name in [name for name in os.environ if name.startswith(("BERT_HOME", "DAGSTER_", "MLFLOW_"))]:
             patch.delenv(name)
         patch.setenv("BERT_HOME", str(place / "home"))
+        patch.setenv("DAGSTER_HOME", str(place / "home" / "dagster"))  # opening it sets this, which is taken back so
         patch.chdir(place)
         assert backup.main(["restore", "backup"]) == 0
         yield place / "data"
