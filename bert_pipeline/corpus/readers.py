@@ -4,6 +4,7 @@ Each yields None for a record without text, so that it can be counted.
 """
 
 import codecs
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -56,34 +57,27 @@ def read_book_documents(path: Path, name: str, language: str, span: Span = WHOLE
     """Yield the document of a book, or its parts if it is longer than `MAX_DOCUMENT_BYTES`."""
     stem = stem_of(path)
     with open_text(path) as stream:
-        records = read_records(stream, path, "book", span)
-        is_over = False  # what follows the end of Project Gutenberg's text is its license
-        for number, (offset, data) in enumerate(records, start=span.first):
+        records = itertools.chain(read_records(stream, path, "book", span), [(0, b"")])
+        for number, ((offset, data), (_, following)) in enumerate(itertools.pairwise(records), start=span.first):
             text = decode(data, offset, path).replace("\r\n", "\n").replace("\r", "\n")
-            passages = [] if is_over else read_book(text, is_start=number == 0)
-            is_over = is_over or _ends_gutenberg(text, is_start=number == 0)
+            is_end = not following and span.stop is None
             yield make_document(
                 document_id=f"{name}:{stem}-{number}" if number else f"{name}:{stem}",
                 title=f"{stem} {number}" if number else stem,
                 language=language,
-                passages=passages,
+                passages=read_book(text, is_start=number == 0, is_end=is_end),
             )
 
 
-def _ends_gutenberg(text: str, *, is_start: bool) -> bool:
-    """Return True if a part of a book holds the end of Project Gutenberg's text."""
-    return (not is_start or _GUTENBERG_START.search(text) is not None) and _GUTENBERG_END.search(text) is not None
-
-
-def read_book(text: str, *, is_start: bool = True) -> list[str]:
+def read_book(text: str, *, is_start: bool = True, is_end: bool = True) -> list[str]:
     """Return the paragraphs of running text, separated by blank lines; single line ends are joined.
 
-    Project Gutenberg's header and license are removed.
+    Project Gutenberg's header and license are removed from the text that holds the book's start and end.
     """
     start = _GUTENBERG_START.search(text) if is_start else None
     if start:
         text = text[start.end() :]
-    if (start or not is_start) and (end := _GUTENBERG_END.search(text)):
+    if is_end and (start or not is_start) and (end := _GUTENBERG_END.search(text)):
         text = text[: end.start()]
     paragraphs = (" ".join(paragraph.split()) for paragraph in _BLANK_LINES.split(text))
     return [paragraph for paragraph in paragraphs if paragraph]

@@ -85,15 +85,6 @@ def test_long_book_is_continued_in_parts(tmp_path: Path, monkeypatch: pytest.Mon
     ]
 
 
-def test_license_in_a_part_of_its_own_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = BOOK + "\n" + "\n\n".join(f"Section {number}. You must keep this license." for number in range(9))
-    expected = sentences_of(read_book_documents(write(tmp_path / "book.txt", text), "own", "en"))
-    monkeypatch.setattr("bert_pipeline.corpus.text_files.MAX_DOCUMENT_BYTES", 150)
-    parts = sentences_of(read_book_documents(write(tmp_path / "book.txt", text), "own", "en"))
-    assert len(parts) > 1
-    assert [sentence for part in parts for sentence in part] == list(*expected)
-
-
 def test_text_that_begins_like_bzip2_is_text(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "BZhang went home.\nHe slept.\n")
     assert sentences_of(read_line_documents(path, "own", "en")) == [("BZhang went home.", "He slept.")]
