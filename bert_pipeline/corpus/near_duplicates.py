@@ -259,11 +259,24 @@ def plan_band_tasks(stems: Sequence[str], directory: Path) -> list[BandTask]:
     ]
 
 
-def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
-    """Return pairs (M, 3) int64 of similar texts, numbered over all batches in order, the smaller number first.
+def pack_pairs(left: np.ndarray, right: np.ndarray, is_near: np.ndarray) -> np.ndarray:
+    """Pack pairs of texts to one number each, uint64 (M,): single numbers are sorted twenty times as fast as rows."""
+    numbers = left.astype(np.uint64) << np.uint64(33) | right.astype(np.uint64) << np.uint64(1)
+    packed: np.ndarray = numbers | is_near.astype(np.uint64)
+    return packed
 
-    The third column is 1 if they are near, and 0 if their similarity only reaches `SPLIT_THRESHOLD`. Of G texts with
-    one hash each is compared with the first and with the one before it, so there are less than 2 G.
+
+def unpack_pairs(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of texts (M, 2) int64, and whether they are near (M,)."""
+    numbers = np.stack([packed >> np.uint64(33), packed >> np.uint64(1) & np.uint64(0xFFFFFFFF)], axis=1)
+    return numbers.astype(np.int64), packed & np.uint64(1) == 1
+
+
+def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
+    """Return packed pairs (M,) of similar texts, numbered over all batches in order, the smaller number first.
+
+    A pair is near, or its similarity only reaches `SPLIT_THRESHOLD`. Of G texts with one hash each is compared with
+    the first and with the one before it, so there are less than 2 G.
     """
     bounds = _bounds(task.stems, directory)
     hashes, numbers = [], []
@@ -280,13 +293,15 @@ def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
     is_equal = np.concatenate([[False], hashed[1:] == hashed[:-1]])[: len(hashed)]
     second = np.flatnonzero(is_equal)
     first = np.maximum.accumulate(np.where(is_equal, 0, np.arange(len(hashed))))[second]
-    candidates = np.concatenate([np.stack([number[left], number[second]], axis=1) for left in (first, second - 1)])
-    candidates = np.unique(candidates, axis=0)
-    parts = [np.zeros((0, 3), dtype=np.int64)]
+    unknown = np.zeros(len(second), dtype=bool)
+    candidates = np.unique(
+        np.concatenate([pack_pairs(number[left], number[second], unknown) for left in (first, second - 1)])
+    )
+    parts = [np.zeros(0, dtype=np.uint64)]
     for start in range(0, len(candidates), _PAIRS_AT_A_TIME):
-        some = candidates[start : start + _PAIRS_AT_A_TIME]
+        some, _ = unpack_pairs(candidates[start : start + _PAIRS_AT_A_TIME])
         similarity = estimate_similarity(some, task.stems, bounds, directory)
-        parts.append(np.column_stack([some, similarity >= THRESHOLD])[similarity >= SPLIT_THRESHOLD])
+        parts.append(pack_pairs(some[:, 0], some[:, 1], similarity >= THRESHOLD)[similarity >= SPLIT_THRESHOLD])
     return np.concatenate(parts)
 
 
@@ -330,10 +345,9 @@ class TextGroups:
     """(V,) int64: index, among the V, of the first text of the group that is joined by pairs."""
 
 
-def group_pairs(pairs: Sequence[np.ndarray], stems: Sequence[str], directory: Path) -> TextGroups:
-    """Join pairs (M, 2), as found by all tasks, to groups."""
-    all_pairs = np.unique(np.concatenate([np.zeros((0, 2), dtype=np.int64), *pairs]), axis=0)
-    numbers, places = np.unique(all_pairs, return_inverse=True)
+def group_pairs(pairs: np.ndarray, stems: Sequence[str], directory: Path) -> TextGroups:
+    """Join pairs (M, 2) to groups."""
+    numbers, places = np.unique(pairs, return_inverse=True)
     bounds = _bounds(stems, directory)
     texts = _rows(numbers, "texts", stems, bounds, directory)
     return TextGroups(

@@ -37,7 +37,7 @@ from bert_pipeline.corpus.batches import (
 )
 from bert_pipeline.corpus.documents import make_document
 from bert_pipeline.corpus.mixture import count_texts, sum_texts
-from bert_pipeline.corpus.near_duplicates import TextGroups, count_words, group_pairs
+from bert_pipeline.corpus.near_duplicates import TextGroups, count_words, group_pairs, unpack_pairs
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.corpus.readers import (
     Reader,
@@ -310,7 +310,7 @@ def plan_shards(
     """Resolve duplicates and splits over all batches, and group the batches into shards.
 
     Of documents with one id the latest revision is kept, of documents with equal sentences the first. Documents that
-    `pairs` (M, 3) of similar texts join are in one split. Returns the shards, the number of dropped documents by
+    the packed pairs (M,) of all tasks join are in one split. Returns the shards, the number of dropped documents by
     reason, and the number of near duplicates, dropped or not.
     """
     ordered = sorted(batches, key=lambda batch: (batch.split, batch.number))
@@ -336,8 +336,9 @@ def plan_shards(
 
     # Near text: all but the first of each group, where that is asked for.
     all_stems = [batch.stem for batch in ordered]
-    is_near_pair = [some[:, 2] == 1 for some in pairs]
-    near_texts = group_pairs([some[which, :2] for some, which in zip(pairs, is_near_pair)], all_stems, directory)
+    # Most pairs are found by several tasks.
+    all_pairs, are_near = unpack_pairs(np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *pairs])))
+    near_texts = group_pairs(all_pairs[are_near], all_stems, directory)
     near = find_near(near_texts, bounds, kept, documents)
     is_near = kept & (near.first != np.arange(len(documents)))
     found = {"documents": int(is_near.sum()), "passages": len(near.passages)}
@@ -350,7 +351,7 @@ def plan_shards(
 
     # Documents that are similar to each other have one split, that of the first, so that none is held out in vain. All
     # dropped documents are first coded as "same text"; the others get their code after.
-    similar = first_documents(group_pairs([some[:, :2] for some in pairs], all_stems, directory), bounds, kept)
+    similar = first_documents(group_pairs(all_pairs, all_stems, directory), bounds, kept)
     codes = _split_codes(documents["id"][similar], kept, config.held_out_per_mille)  # (N,)
     codes[is_same_id] = _SAME_ID
     if config.near_duplicates != "keep":
@@ -451,22 +452,20 @@ def _split_codes(ids: np.ndarray, kept: np.ndarray, held_out_per_mille: int) -> 
 
     Each split gets at least one document if there are two that are not similar.
     """
-    buckets = ids % 1000
-    codes = np.where(kept, np.where(buckets < held_out_per_mille, _HELD_OUT, _TRAIN), _SAME_TEXT).astype(np.uint8)
-    # A small corpus may leave a split empty: the document with the nearest bucket fills it.
+    codes = np.full(len(ids), _SAME_TEXT, dtype=np.uint8)
     rows = np.flatnonzero(kept)
-    # A group of similar documents, such as the stubs of a bot, goes as a whole: a large one would be most of its split.
-    _, group, sizes = np.unique(ids[rows], return_inverse=True, return_counts=True)
-    is_large = sizes[group] > max(_MAX_HELD_OUT_GROUP, len(rows) * held_out_per_mille // 1000)
-    codes[rows[is_large]] = _TRAIN
-    rows = rows[~is_large]
+    first, group, sizes = np.unique(ids[rows], return_inverse=True, return_counts=True)  # (G,), (len(rows),), (G,)
+    # A group goes to its split as a whole: the stubs of a bot would be most of the held-out documents.
+    is_large = sizes > max(_MAX_HELD_OUT_GROUP, len(rows) * held_out_per_mille // 1000)
+    is_held_out = (first % 1000 < held_out_per_mille) & ~is_large
+    # A small corpus may leave a split empty: the group with the nearest bucket fills it, or the smallest large one.
     if held_out_per_mille and len(rows) >= 2:
-        order = rows[np.lexsort((ids[rows], buckets[rows]))]
-        nearest, farthest = ids[order[0]], ids[order[-1]]
-        if not (codes == _HELD_OUT).any() and nearest != farthest:
-            codes[kept & (ids == nearest)] = _HELD_OUT
-        elif not (codes == _TRAIN).any():
-            codes[kept & (ids == farthest)] = _TRAIN
+        order = np.lexsort((first, first % 1000, np.where(is_large, sizes, 0)))
+        if is_held_out.all():
+            is_held_out[order[-1]] = False
+        elif not is_held_out.any() and len(first) >= 2:
+            is_held_out[order[0]] = True
+    codes[rows] = np.where(is_held_out[group], _HELD_OUT, _TRAIN)
     return codes
 
 

@@ -20,8 +20,10 @@ from bert_pipeline.corpus.near_duplicates import (
     find_pairs,
     group_pairs,
     join,
+    pack_pairs,
     plan_band_tasks,
     sign_documents,
+    unpack_pairs,
     write_signed_texts,
 )
 from bert_pipeline.corpus.parquet import document_table, read_documents
@@ -70,10 +72,11 @@ def found_pairs(batches: Sequence[Sequence[Document]], directory: Path) -> set[t
         signed = sign_documents(document_table(list(documents)))
         write_signed_texts([signed], stem, directory)
         texts += [(index, *text) for text in signed.texts.tolist()]
-    pairs = np.concatenate([find_pairs(task, directory) for task in plan_band_tasks(stems, directory)])
+    found = np.concatenate([find_pairs(task, directory) for task in plan_band_tasks(stems, directory)])
+    pairs, are_near = unpack_pairs(found)
     starts = [0, *itertools.accumulate(map(len, batches))]
     numbers = [starts[batch] + document if passage < 0 else -1 for batch, document, passage in texts]
-    return {(numbers[i], numbers[j]) for i, j, is_near in pairs.tolist() if is_near and numbers[i] >= 0}
+    return {(numbers[i], numbers[j]) for i, j in pairs[are_near].tolist() if numbers[i] >= 0}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +160,7 @@ def test_groups_do_not_depend_on_the_order_of_pairs(tmp_path: Path) -> None:
     write_signed_texts([sign_documents(document_table([make(i, " ".join(WORDS)) for i in range(50)]))], "b", tmp_path)
     parts = [pairs[:50] // 2, pairs[50:] // 2]
     parts = [part[part[:, 0] < part[:, 1]] for part in parts]
-    first, second = (group_pairs(order, ["b"], tmp_path) for order in (parts, parts[::-1]))
+    first, second = (group_pairs(np.concatenate(order), ["b"], tmp_path) for order in (parts, parts[::-1]))
     assert first.group.tolist() == second.group.tolist()
 
 
@@ -286,6 +289,22 @@ def test_large_group_is_trained_on() -> None:
     codes = _split_codes(np.concatenate([stubs, others]), np.ones(1_000, dtype=bool), 5)
     assert (codes[:900] == 1).all()
     assert (codes[900:] == 2).sum() == 5
+
+
+def test_split_is_filled_where_every_group_is_large() -> None:
+    everything = np.ones(25, dtype=bool)
+    groups = np.repeat(np.array([500, 600], dtype=np.uint64), [13, 12])
+    assert _split_codes(groups, everything, 5).tolist() == [1] * 13 + [2] * 12  # the smaller one
+    one_more = np.append(np.full(24, 500, dtype=np.uint64), np.uint64(900))
+    assert _split_codes(one_more, everything, 5).tolist() == [1] * 24 + [2]
+
+
+def test_packed_pairs_are_the_pairs() -> None:
+    pairs = np.array([[0, 1], [5, 2**31 - 1], [2**31 - 2, 2**31 - 1]])
+    are_near = np.array([True, False, True])
+    unpacked, near = unpack_pairs(pack_pairs(pairs[:, 0], pairs[:, 1], are_near))
+    assert unpacked.tolist() == pairs.tolist()
+    assert near.tolist() == are_near.tolist()
 
 
 def test_group_stays_together_where_a_split_would_be_empty() -> None:

@@ -48,7 +48,7 @@ def test_search_for_a_disambiguation_template_is_linear(unit: str) -> None:
     def seconds(copies: int) -> float:
         text = "{{a|" + unit * copies
         start = time.process_time()
-        assert not SITE.is_disambiguation("T", text)
+        SITE.is_disambiguation("T", text)
         return time.process_time() - start
 
     short = max(min(seconds(1000) for _ in range(3)), 2e-3)
