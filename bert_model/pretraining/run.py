@@ -256,8 +256,11 @@ def _train(
                 saver.wait()
         failure = _explain(error, checkpoints, trainer.watchdog)
         if tracker is not None:
-            tracker.record("end", step, {}, status="failed", error=str(failure))
-            tracker.close("FAILED")
+            # The failure may be that the log was removed.
+            with contextlib.suppress(TrainingError):
+                tracker.record("end", step, {}, status="failed", error=str(failure))
+            with contextlib.suppress(OSError):
+                tracker.close("FAILED")
         raise failure from error
 
     # A preempted run is "killed" in MLflow: it is not finished, and it did not fail.

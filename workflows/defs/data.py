@@ -17,7 +17,7 @@ from bert_model.presets import SampleConfig
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.mixture import recorded_settings
 from bert_pipeline.corpus.sources import parse_source, split_name
-from bert_pipeline.corpus.steps import CorpusConfig
+from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import UsageError
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import (
