@@ -43,7 +43,7 @@ _LINE_REASONS = {
 _NOTE = re.compile(r"<!--.*?-->|<ref\b[^<>]*/>|<ref\b[^<>]*>.*?</ref>", re.DOTALL | re.IGNORECASE)
 _BLOCK = re.compile(r"(\{\||<div\b[^<>]*>|<table\b|<[uo]l\b)|(\|\}(?!\})|</div\b|</table\b|</[uo]l\b)", re.IGNORECASE)
 _FILE = re.compile(r"\[\[(?:File|Image):", re.IGNORECASE)
-_CLOSERS = "".join(CLOSERS | QUOTATION_MARKS)
+_CLOSERS = "".join(CLOSERS | QUOTATION_MARKS | {" "})
 _HEADING = re.compile(r"^=+(.*?)=+\s*(?:<!--.*)?$", re.MULTILINE)
 
 
