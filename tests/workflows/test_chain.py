@@ -9,6 +9,7 @@ import pytest
 
 from bert_pipeline.manifest import load_manifest
 from workflows.lib.instance import open_instance
+from workflows.lib.processes import process_of
 from workflows.lib.resources import ASSETS, ON_REQUEST, TASK_ASSETS, TASK_NAMES, BertHome, dump_task_key
 from workflows.lib.torchrun import read_metrics
 from workflows.run import main
@@ -61,6 +62,7 @@ def test_runs_appear_in_the_instance_as_successes(instance):
     runs = instance.get_runs()
     assert len(runs) == 3 + len(miniature.TASKS)  # data, pre-training, report, and each task
     assert {run.status for run in runs} == {dg.DagsterRunStatus.SUCCESS}
+    assert all(process_of(run) for run in runs)  # by which a killed one would be recognized
 
 
 def test_build_keys_have_the_code_version_of_the_asset(finished_home):

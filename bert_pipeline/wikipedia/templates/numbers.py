@@ -8,8 +8,8 @@ import re
 from bert_pipeline.wikipedia.placeholders import DROPPED, UNKNOWN_VALUE
 from bert_pipeline.wikipedia.templates.registry import FILTERS, Arguments, Wiki, function
 
-_NUMBER = re.compile(r"([-−+]?)(\d[\d,]*\.?\d*|\.\d+)(?:[eE]([-+−]?\d{1,3}))?")
-_FRACTION = re.compile(r"([-−+]?)(?:([\d,]+)\s*([-−+⁄ ]))?(\d{1,5})(//?|⁄)(\d{1,5})")
+_NUMBER = re.compile(r"([-−+]?)(\d[\d,]*\.?\d*|\.\d+)(?:[eE]([-+−]?\d{1,2}))?")
+_FRACTION = re.compile(r"([-−+]?)(?:(\d[\d,]*)\s*([-−+⁄ ]))?(\d{1,5})(//?|⁄)(\d{1,5})")
 _RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
 
 
@@ -88,7 +88,7 @@ def format_value(value: float, precision: int) -> str:
 
 # Numbers of a wiki
 
-_DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_DIGITS = re.compile(r"\d[\d,]{0,99}(?:\.\d+)?")
 
 
 def write_number(text: str, wiki: Wiki) -> str:
@@ -225,7 +225,7 @@ def _fraction(arguments: Arguments) -> str | None:
 @function("significant figures")
 def _significant_figures(arguments: Arguments) -> str | None:
     number, figures = parse_number(arguments.get(1)), arguments.get(2)
-    if number is None or not number.value or not figures.isdecimal() or not 0 < int(figures) < 15:
+    if number is None or not number.value or not re.fullmatch("[1-9]|1[0-4]", figures):
         return None
     rounded = float(f"{number.value:.{int(figures) - 1}e}")
     return format_value(rounded, int(figures) - 1 - math.floor(math.log10(abs(rounded)) + 1e-14))

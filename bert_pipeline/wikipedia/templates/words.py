@@ -252,7 +252,7 @@ def _cited_author(arguments: Arguments) -> str | None:
 def _patent(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:US_patent: a second argument is shown in place of the number."""
     number = arguments.get(1)
-    return arguments.get(2) or (f"U.S. Patent {int(number):,}" if number.isdecimal() else None)
+    return arguments.get(2) or (f"U.S. Patent {int(number):,}" if re.fullmatch(r"\d{1,15}", number) else None)
 
 
 @function("address")

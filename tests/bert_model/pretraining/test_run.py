@@ -20,9 +20,10 @@ from two_ranks import run_pretraining
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.presets import load_configuration
+from bert_model.pretraining import run
 from bert_model.pretraining.__main__ import EXIT_PREEMPTED, main
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.run import pretrain
+from bert_model.pretraining.run import pretrain, stop_requests
 from bert_model.pretraining.run_directory import run_lock, training_id
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
@@ -404,6 +405,22 @@ def test_command_line_error_is_one_paragraph_with_exit_code_2(
     assert captured.err.startswith("error: ")
     assert captured.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_signals_of_one_request_stop_a_run_and_a_later_one_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *arguments: ended.append(arguments))
+    with stop_requests() as should_stop:
+        handle = signal.getsignal(signal.SIGTERM)
+        assert callable(handle)
+        assert not should_stop()
+        handle(signal.SIGTERM, None)  # Slurm's, to every process of the job
+        handle(signal.SIGTERM, None)  # torchrun's, which has received the same
+        assert should_stop()
+        assert not ended
+        monkeypatch.setattr(run, "ONE_REQUEST_SECONDS", 0.0)
+        handle(signal.SIGTERM, None)
+    assert ended == [(os.getpid(), signal.SIGTERM)]
 
 
 @pytest.mark.slow
