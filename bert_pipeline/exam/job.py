@@ -5,6 +5,7 @@ for each word of the training text, which `max_words` bounds.
 """
 
 import collections
+import contextlib
 import functools
 import logging
 import shutil
@@ -27,7 +28,7 @@ from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
 from bert_pipeline.configuration import configuration, to_mapping
 from bert_pipeline.corpus.documents import id_hash
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
-from bert_pipeline.errors import InputError
+from bert_pipeline.errors import ArtifactError, InputError
 from bert_pipeline.exam.made_pairs import PairMaker
 from bert_pipeline.exam.ngrams import (
     MARKS,
@@ -119,6 +120,21 @@ def build_exam(
         }
         draft.provenance["workers"] = num_workers(options)
     return load_manifest(output, kind="exam")
+
+
+def prepared_exam(path: Path | str, directory: Path | str) -> Path:
+    """Return a directory of `build_exam` for a corpus: `path` if it is one, or below `directory`, built if missing."""
+    source = load_manifest(path)
+    if source.kind == "exam":
+        return source.path
+    output = Path(directory) / load_manifest(path, kind="corpus").sha256[:16]
+    with contextlib.suppress(ArtifactError):
+        found = load_manifest(output, kind="exam")
+        if found.configuration == to_mapping(ExamConfig()):
+            return output
+    log.info("making pairs and an n-gram model from %s in %s", path, output)
+    build_exam(path, output)
+    return output
 
 
 def _of_both_parts(pairs: Sequence[Pair], config: ExamConfig) -> list[Pair]:
