@@ -140,7 +140,7 @@ def test_ui_metadata_links_to_runs_and_versions_in_mlflow(finished_home, instanc
         link = latest(instance, name).metadata["mlflow_run"].value
         assert link.startswith("http://127.0.0.1:5000/#/runs/")
         assert client.get_run(link.rpartition("/")[2]).info.status == "FINISHED"
-    for name, model in (("registered_pretrained_model", "bert-tiny"), ("promotion_decision", "bert-tiny")):
+    for name, model in (("candidate_model", "bert-tiny"), ("promotion_decision", "bert-tiny")):
         assert latest(instance, name).metadata["mlflow_version"].value.endswith(f"/#/models/{model}/versions/1")
     version = client.get_model_version("bert-tiny", "1")
     assert version.run_id == latest(instance, "pretrained_model").metadata["mlflow_run"].value.rpartition("/")[2]

@@ -69,7 +69,7 @@ DumpLaunchpad: Any = config_class(
 
 
 @data_asset(
-    group_name="corpus",
+    group_name="data",
     kinds={"wikipedia", "bzip2"},
     tags=job_tags("dump"),
     code_version=DUMP_CODE,
@@ -181,7 +181,7 @@ CorpusLaunchpad: Any = config_class(
 
 @data_asset(
     deps=[dump],
-    group_name="corpus",
+    group_name="data",
     kinds={"beam", "parquet"},
     tags=job_tags("corpus"),
     code_version=CORPUS_CODE,
@@ -244,7 +244,7 @@ VocabularyLaunchpad: Any = config_class(
 
 @data_asset(
     deps=[corpus],
-    group_name="vocabulary",
+    group_name="data",
     kinds={"beam", "tokenizers"},
     tags=job_tags("vocabulary"),
     code_version=VOCABULARY_CODE,
@@ -364,7 +364,7 @@ InstancesLaunchpad: Any = config_class(
 
 @data_asset(
     deps=[corpus, vocabulary],
-    group_name="instances",
+    group_name="data",
     kinds={"beam", "parquet"},
     tags=job_tags("instances"),
     code_version=INSTANCES_CODE,
