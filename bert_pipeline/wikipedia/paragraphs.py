@@ -1,11 +1,14 @@
 """Lines to paragraphs, and which of them are prose."""
 
+import itertools
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 from bert_pipeline.wikipedia.markup import remove_emphasis
 from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE, unprotect
 from bert_pipeline.wikipedia.punctuation import (
+    CJK,
     CLOSERS,
     COLONS,
     COMMAS,
@@ -115,7 +118,7 @@ class PassageReader:
         if not paragraph:
             return
         self._half_sentence = ""
-        raw = " ".join(paragraph)
+        raw = paragraph[0] if len(paragraph) == 1 else _join_lines(paragraph)
         paragraph.clear()
         kind = self._keep(raw)
         if kind:
@@ -137,6 +140,15 @@ class PassageReader:
         # "The distance between two points" is a sentence if a formula follows on the next line.
         self._half_sentence = passage if passage.count(" ") >= 3 else ""
         return "fragment"
+
+
+_CJK_PAIR = re.compile(f"[{CJK}]{{2}}")
+
+
+def _join_lines(lines: Sequence[str]) -> str:
+    """Join the lines of a paragraph: by a space, but not between Chinese or Japanese characters."""
+    joints = ["" if _CJK_PAIR.fullmatch(line[-1:] + after[:1]) else " " for line, after in itertools.pairwise(lines)]
+    return "".join(map("".join, zip(lines, [*joints, ""])))
 
 
 # "'''Title'''", "'''''Title''''':"

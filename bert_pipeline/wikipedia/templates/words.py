@@ -173,6 +173,19 @@ def _recording(arguments: Arguments) -> str | None:
 # Quotations, marks and names
 
 
+@function("quotation")
+def _quotation(arguments: Arguments) -> str | None:
+    """Render a quotation in marks if its sentence goes on behind it, else as a paragraph of its own.
+
+    The words "after quotations" of the wiki's file tell which: Japanese writers put という or を on the next line.
+    """
+    words = arguments.wiki.tables.get("after quotations", {})
+    text = arguments.get(1, "text")
+    if "\n" not in text and arguments.after.removeprefix("\n").startswith(tuple(words)):
+        return arguments.wiki.write("quotation", text=text) or None
+    return arguments.wiki.renderers["blockquote"](arguments)
+
+
 @function("sic")
 def _sic(arguments: Arguments) -> str:
     """https://en.wikipedia.org/wiki/Template:Sic"""
