@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from bert_model.model.config import CONFIG_NAME
-from bert_model.registry.versions import FINETUNED, TaskScore, tags_of
+from bert_model.registry.versions import EXAM_ACCURACY, FINETUNED, TaskScore, tags_of
 from bert_model.training.metrics_log import METRICS_NAME, read_lines
 from bert_pipeline.manifest import Manifest, atomic_write, load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
@@ -275,6 +275,9 @@ def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
     # Nested counts, such as a report of defects, would not fit a line.
     counts = {key: value for key, value in manifest.counts.items() if isinstance(value, int)}
     lines += [f"- {key.replace('_', ' ')}: {value:,}" for key, value in counts.items()]
+    if EXAM_ACCURACY in tags:
+        score = float(tags[EXAM_ACCURACY])
+        lines.append(f"- Exam on minimal pairs while it was trained: {score:.1f} of 100, mean over kinds; chance is 50")
     if tags.get("generated_sample") == "true":
         lines.append("- The text is generated: an invented encyclopedia, and tasks over it.")
     return "\n".join(lines)

@@ -29,6 +29,7 @@ GATES = (
     "covers_champion",
     "better",
     "no_task_worse",
+    "exam_not_worse",
 )
 """Every gate, in the order of the decision table. `new` and those after `not_rolled_back` need a champion."""
 
@@ -48,6 +49,8 @@ class GateConfig:
     (a newer dump for its own sake)."""
     tolerance: NonNegativeFloat = 3.0
     """Points by which any one task may be worse: about the standard error of an accuracy on RTE's 277 examples."""
+    exam_tolerance: NonNegativeFloat = 3.0
+    """Points by which the exam of a pre-trained model on the champion's pairs may be worse."""
     min_coverage: Proportion = 1.0
     """Share of the champion's tasks that must have a score on the same data."""
     max_degenerate_tasks: NonNegativeInt = 0
@@ -232,6 +235,8 @@ def decide(
         gates.append(Gate(name="new", passed=not same, detail=detail))
         gates += [_comparable(tasks, candidate, config), _covers(tasks, config)]
         gates += [_better(tasks, config), _no_task_worse(tasks, config)]
+        if champion.exam_accuracy is not None:
+            gates.append(_exam_not_worse(candidate, champion, config))
 
     # A waived gate is evaluated nevertheless, so that the decision records what it found.
     waived = [dataclasses.replace(gate, waived=not gate.passed and gate.name in config.waived_gates) for gate in gates]
@@ -366,6 +371,20 @@ def _no_task_worse(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
     if not worse:
         detail = f"no task is worse by more than {config.tolerance:g}"
     return Gate(name="no_task_worse", passed=not worse, detail=detail)
+
+
+def _exam_not_worse(candidate: RegisteredVersion, champion: RegisteredVersion, config: GateConfig) -> Gate:
+    # Pairs made from another corpus are easier or harder: such exams do not compare, and refuse nothing.
+    new, old = candidate.exam_accuracy, champion.exam_accuracy
+    passed = True
+    if new is None or old is None:
+        detail = "not compared: only the champion was examined"
+    elif not candidate.exam_pairs or candidate.exam_pairs != champion.exam_pairs:
+        detail = "not compared: the champion was examined on other pairs"
+    else:
+        passed = new >= old - config.exam_tolerance
+        detail = f"{new:.2f} against the champion's {old:.2f} ({new - old:+.2f}), tolerance {config.exam_tolerance:g}"
+    return Gate(name="exam_not_worse", passed=passed, detail=detail)
 
 
 def _averages(tasks: Sequence[TaskComparison]) -> tuple[float, float] | None:

@@ -14,6 +14,8 @@ from bert_pipeline.manifest import Manifest, content_sha256
 PRETRAINED, FINETUNED = "pretrained_model", "finetuned_model"
 KINDS = (PRETRAINED, FINETUNED)
 PRETRAINED_METRIC = "held_out/mlm_loss"
+EXAM_ACCURACY, EXAM_PAIRS = "exam/accuracy", "exam/pairs_sha256"
+"""Counts of a model that was examined on minimal pairs while it was trained: its score (0-100), and their identity."""
 SAFE_SUFFIXES = frozenset({".json", ".jsonl", ".safetensors", ".txt", ".md", ".png"})
 """File types that enter and leave the registry. None of them can carry code, as a pickle can."""
 
@@ -51,8 +53,8 @@ def _finetuned_tags(manifest: Manifest) -> dict[str, str]:
 
 
 def _pretrained_tags(manifest: Manifest) -> dict[str, str]:
-    # The weights that training started from are lineage, not data.
-    data = {name: entry for name, entry in manifest.inputs.items() if name != "initial_model"}
+    # The weights that training started from are lineage, and the pairs that chose a checkpoint were not read: no data.
+    data = {name: entry for name, entry in manifest.inputs.items() if name not in ("initial_model", "exam")}
     held_out = {
         key: repr(float(value))
         for key, value in manifest.counts.items()
@@ -68,6 +70,7 @@ def _pretrained_tags(manifest: Manifest) -> dict[str, str]:
         **{f"input.{name}": next(reversed(entry.values())) for name, entry in manifest.inputs.items()},
         "instances_sha256": " ".join(dict.fromkeys(entry.get("content_sha256", "") for entry in data.values())),
         **held_out,
+        **{key: str(manifest.counts[key]) for key in (EXAM_ACCURACY, EXAM_PAIRS) if key in manifest.counts},
     }
     if PRETRAINED_METRIC in manifest.counts:
         tags["score"] = repr(float(manifest.counts[PRETRAINED_METRIC]))
@@ -165,6 +168,16 @@ class RegisteredVersion:
     def rolled_back(self) -> bool:
         """True if the version was champion and lost the alias to a rollback."""
         return self.tags.get("rolled_back") == "true"
+
+    @property
+    def exam_accuracy(self) -> float | None:
+        """Score of a pre-trained version on minimal pairs, from 0 to 100; None if it was not examined."""
+        return _number(self.tags.get(EXAM_ACCURACY))
+
+    @property
+    def exam_pairs(self) -> str:
+        """Identity of the pairs of `exam_accuracy`; "" if it is not known."""
+        return self.tags.get(EXAM_PAIRS, "")
 
     @property
     def model_id(self) -> str:

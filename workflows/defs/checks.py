@@ -29,6 +29,7 @@ CHECKS: Mapping[dg.AssetsDefinition, Sequence[Check]] = {
         model_checks.pretrained_model_loads,
         model_checks.pretraining_loss_falls,
         model_checks.held_out_reproduces,
+        model_checks.pretrained_model_beats_floor,
     ],
     task_data: [model_checks.task_data_unchanged, model_checks.task_splits_disjoint],
     finetuned_model: [model_checks.finetuned_scores_reproduce, model_checks.finetuned_not_degenerate],
@@ -38,7 +39,11 @@ CHECKS: Mapping[dg.AssetsDefinition, Sequence[Check]] = {
     predictions: [model_checks.predictions_complete],
 }
 """The checks of each asset; a function's name and docstring are the name and description of the check."""
-WARNINGS = {model_checks.task_splits_disjoint, model_checks.finetuned_not_degenerate}
+WARNINGS = {
+    model_checks.pretrained_model_beats_floor,
+    model_checks.task_splits_disjoint,
+    model_checks.finetuned_not_degenerate,
+}
 """Checks whose failure is a warning: it may be a property of the task or of a short training."""
 NOT_BLOCKING = WARNINGS | {
     model_checks.registered_pretrained_consistent,

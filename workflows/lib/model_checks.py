@@ -17,6 +17,8 @@ HELD_OUT_TOLERANCES = {"held_out/mlm_loss": 0.02, "held_out/mlm_accuracy": 0.5, 
 """Tolerated differences of a repeated evaluation: other devices and world sizes sum in another order."""
 MAX_SHARED_EXAMPLES = 0.05
 """Official sets share some: CoNLL-2003 has many short lines."""
+PAIRS_PER_KIND = 200
+"""Of the pairs for reporting: the interval of a score is about ±7 points a kind, less for the mean."""
 SCORE_TOLERANCE = 0.01
 """Tolerated difference of a repeated evaluation in points of 100: thread counts and libraries differ."""
 
@@ -94,6 +96,34 @@ def held_out_reproduces(home: BertHome, dump: str) -> Verdict:
         passed=not differences,
         description="; ".join(differences) or f"as recorded: {reproduced}",
         metadata={key: value for key, value in found.items() if math.isfinite(value)},
+    )
+
+
+@fails_if_unreadable
+def pretrained_model_beats_floor(home: BertHome, dump: str) -> Verdict:
+    """The model prefers the right text of more minimal pairs than an n-gram model does; passes without an exam."""
+    from bert_model.zero_shot.exam import take_exam
+    from bert_pipeline.exam.job import FLOOR_NAME
+    from bert_pipeline.exam.pairs import read_pairs, sample_pairs
+
+    directory = home.current_model(dump)
+    load_manifest(directory, kind="pretrained_model", verify="sha256")
+    stored = json.loads((directory.parent / "configuration.json").read_text(encoding="utf-8"))["configuration"]
+    exam = stored.get("exam", "")
+    if not exam or not (Path(exam) / FLOOR_NAME).is_file():
+        return Verdict(passed=True, description=f"not measured: the training's exam {exam!r} has no n-gram model")
+
+    # The pairs for choosing may have chosen the checkpoint.
+    pairs = sample_pairs(read_pairs(exam), PAIRS_PER_KIND, "reporting")
+    result = take_exam(directory, pairs, floor=Path(exam) / FLOOR_NAME)
+    metadata = {f"exam_{kind}": found.score.accuracy for kind, found in result.kinds.items()}
+    metadata |= {"exam_pairs": sum(found.score.count for found in result.kinds.values()), "exam_mean": result.mean}
+    if result.floor_mean is None:
+        return Verdict(passed=True, description="not measured: the n-gram model needs kenlm", metadata=metadata)
+    return Verdict(
+        passed=result.mean > result.floor_mean,
+        description=f"{result.mean:.1f} of 100, the n-gram model {result.floor_mean:.1f}, chance 50",
+        metadata={**metadata, "floor_mean": result.floor_mean},
     )
 
 

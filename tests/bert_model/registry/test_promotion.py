@@ -6,7 +6,7 @@ import pytest
 from judged_versions import judged_version, task_score
 
 from bert_model.registry.promotion import GateConfig, Inspection, decide
-from bert_model.registry.versions import PRETRAINED
+from bert_model.registry.versions import EXAM_ACCURACY, EXAM_PAIRS, PRETRAINED
 from bert_pipeline.errors import ConfigurationError
 
 SOUND = Inspection()
@@ -86,6 +86,28 @@ def test_margin_decides_whether_a_slightly_worse_model_passes():
     assert decide(candidate, champion).refused_by == ("better",)
     assert decide(candidate, champion, config=GateConfig(margin=-0.5)).passed
     assert decide(*_pair({"sst2": 80.0}, {"sst2": 80.0})).refused_by == ("better",)
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "refused_by", "words"),
+    [
+        ({EXAM_ACCURACY: "60.0", EXAM_PAIRS: "p"}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, True, "(-4.00)"),
+        ({EXAM_ACCURACY: "62.0", EXAM_PAIRS: "p"}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, False, "(-2.00)"),
+        ({EXAM_ACCURACY: "60.0", EXAM_PAIRS: "q"}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, False, "other pairs"),
+        ({EXAM_ACCURACY: "60.0"}, {EXAM_ACCURACY: "64.0"}, False, "other pairs"),
+        ({}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, False, "only the champion was examined"),
+    ],
+)
+def test_exam_is_compared_on_the_same_pairs(new, old, refused_by, words):
+    candidate, champion = _pair({"sst2": 85.0}, {"sst2": 80.0})
+    candidate.tags.update(new)
+    champion.tags.update(old)
+    decision = decide(candidate, champion)
+    assert decision.refused_by == (("exam_not_worse",) if refused_by else ())
+    assert words in decision.table()
+    assert decide(candidate, champion, config=GateConfig(exam_tolerance=5.0)).passed
+    champion.tags.pop(EXAM_ACCURACY)
+    assert "exam_not_worse" not in decide(candidate, champion).table()
 
 
 def test_more_training_data_compares_for_task_models_only():
