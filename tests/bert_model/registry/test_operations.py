@@ -20,7 +20,7 @@ from bert_model.registry import artifacts, operations
 from bert_model.registry.model_card import card_problem, description_of
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
-from bert_model.registry.versions import RegisteredVersion, TaskScore, tags_of
+from bert_model.registry.versions import EXAM_ACCURACY, EXAM_PAIRS, RegisteredVersion, TaskScore, tags_of
 from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 
@@ -305,6 +305,7 @@ def _pretrained(directory, base, loss, data="1"):
     ) as draft:
         shutil.copytree(base, draft.path, dirs_exist_ok=True)
         draft.counts = {"steps": 10, "held_out/mlm_loss": loss, "held_out/mlm_accuracy": 50.0}
+        draft.counts |= {EXAM_ACCURACY: 70.0 - loss, EXAM_PAIRS: "p" * 64}
     return directory
 
 
@@ -337,6 +338,7 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     register(two_pretrained / "stsb-1", f"{name}-stsb")
     assert operations.promote(name).require().promoted  # the first one needs scores but has no champion to beat
     assert "| stsb | dev/spearman |" in operations.get_version(f"models:/{name}/1").description
+    assert "- Exam on minimal pairs while it was trained: 66.0 of 100" in first.description
     second = register(two_pretrained / "model-2", name, dump="enwiki-20261101")
     assert first.tags["data_sha256"] != second.tags["data_sha256"]  # held-out losses of two dumps do not compare
     assert set(operations.promote(name, dry_run=True).refused_by) == {
@@ -350,6 +352,7 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     assert decision.passed
     rows = {row["task"]: row for row in decision.task_rows()}
     assert float(rows["average"]["change"]) > 0
+    assert "67.00 against the champion's 66.00 (+1.00)" in decision.table()  # the exams, on the same pairs
     assert aliases_of(name)["champion"] == 1
     assert operations.promote(name).require().promoted
     assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}

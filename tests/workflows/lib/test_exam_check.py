@@ -1,0 +1,62 @@
+"""The check of a pre-trained model against the n-gram model of its exam."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_tasks
+
+from bert_model.zero_shot import exam
+from bert_pipeline.manifest import publishing
+from workflows.defs.checks import WARNINGS
+from workflows.lib.model_checks import pretrained_model_beats_floor
+from workflows.lib.resources import BertHome
+
+DUMP = "samplewiki-1"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> BertHome:
+    """A home with an untrained model, whose training names an exam."""
+    home = BertHome(directory=str(tmp_path / "home"))
+    training = home.pretraining(DUMP, "training")
+    with publishing(training / "model", kind="pretrained_model", configuration={}, inputs={}) as draft:
+        tiny_tasks.make_model(tmp_path / "weights")
+        for path in (tmp_path / "weights").iterdir():
+            path.rename(draft.path / path.name)
+    home.current_training(DUMP).write_text(json.dumps({"training": "training"}))
+    pairs = tmp_path / "exam"
+    pairs.mkdir()
+    rows = [
+        f"the {noun} was {word} .\t{word} the was {noun} .\tswap"
+        for noun in tiny_tasks.NOUNS
+        for word in ("fine", "dull")
+    ]
+    (pairs / "pairs.jsonl").write_text("".join(row + "\n" for row in rows))
+    (pairs / "floor.arpa").touch()
+    (training / "configuration.json").write_text(json.dumps({"configuration": {"exam": str(pairs)}}))
+    return home
+
+
+@pytest.mark.parametrize(("right", "passed"), [(False, True), (True, False)])
+def test_model_is_compared_with_the_n_gram_model(
+    home: BertHome, monkeypatch: pytest.MonkeyPatch, right: bool, passed: bool
+) -> None:
+    good = np.array([0.0 if right else -1.0])
+    monkeypatch.setattr(exam, "floor_scores", lambda _, pairs: (good.repeat(len(pairs)), np.full(len(pairs), -0.5)))
+    verdict = pretrained_model_beats_floor(home, DUMP)
+    assert verdict.metadata["floor_mean"] == (100.0 if right else 0.0)
+    assert 0 < verdict.metadata["exam_mean"] < 100  # an untrained model
+    assert verdict.passed == passed
+    assert pretrained_model_beats_floor in WARNINGS
+
+
+def test_check_without_kenlm_or_exam_says_so(home: BertHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kenlm", None)
+    verdict = pretrained_model_beats_floor(home, DUMP)
+    assert verdict.passed
+    assert "needs kenlm" in verdict.description
+    (home.current_model(DUMP).parent / "configuration.json").write_text(json.dumps({"configuration": {}}))
+    assert "not measured" in pretrained_model_beats_floor(home, DUMP).description
