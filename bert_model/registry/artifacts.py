@@ -30,7 +30,7 @@ from bert_model.registry.model_card import CARD_NAME, card_problem
 from bert_model.registry.promotion import Inspection
 from bert_model.registry.versions import KINDS, RegisteredVersion, refuse_unsafe_files
 from bert_model.training.metrics_log import bert_home, first_line, mlflow_run_id
-from bert_model.training.mlflow_sync import experiment_id
+from bert_model.training.mlflow_store import experiment_id
 from bert_pipeline.errors import ArtifactError, BertError
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer

@@ -13,7 +13,7 @@ import filelock
 
 from bert_model.registry.versions import PRETRAINED, RegisteredVersion, TaskScore
 from bert_model.training.metrics_log import bert_home, first_line, tracking_uri, without_password
-from bert_model.training.mlflow_sync import open_client
+from bert_model.training.mlflow_store import open_client
 from bert_pipeline.errors import PromotionError, UnavailableError, UsageError
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.presets import preset_from_mapping
 from bert_model.registry import operations
 from bert_model.training.metrics_log import METRICS_NAME, metric_key, read_lines, read_state
-from bert_model.training.mlflow_sync import open_client
+from bert_model.training.mlflow_store import open_client
 from workflows.lib.launchpad import asset_configs
 from workflows.lib.resources import BertHome
 
