@@ -89,6 +89,15 @@ def test_registered_version_passes_the_gates(data, capsys):
     assert "bert-tiny-sst2 version 1 is refused by: new, better" in capsys.readouterr().out
 
 
+def test_registered_version_is_rolled_back(data):
+    with operations.registry_client() as client:
+        client.set_registered_model_alias("bert-tiny-sst2", "previous", "1")
+    champion = operations.rollback("bert-tiny-sst2")
+    assert (champion.version, champion.aliases) == (1, ("candidate", "champion", "previous"))
+    assert champion.facts == champion.tags  # an earlier revision has no facts.json
+    assert champion.scores[0].num_seeds == int(champion.tags["num_seeds"])
+
+
 def test_registering_the_same_directory_keeps_its_version(data):
     assert operations.register(data / "finetuned", "bert-tiny-sst2").version == 1
 

@@ -12,7 +12,7 @@ from bert_model.finetuning.analysis import analyze, decisions, errors_page, erro
 from bert_model.finetuning.config import GRID_KEYS, FinetuningConfig, recorded_configuration, task_configuration
 from bert_model.finetuning.decode import evaluate
 from bert_model.finetuning.encode import encode_examples
-from bert_model.finetuning.results import SearchLog, results_document
+from bert_model.finetuning.results import SearchLog, dev_data, results_document
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult, initializations_of, search
 from bert_model.finetuning.task_model import TAGGER_NAME, TaskModel, write_predictions, write_task_model
 from bert_model.finetuning.trial import OUTPUT_SUFFIX, TrialJob, read_output
@@ -203,13 +203,7 @@ def _data_inputs(data: TaskData, tokenizer: Tokenizer, hashes: Mapping[str, str]
             "context": "training",
             "num_rows": len(data.train) + num_dev,
         },
-        {
-            "name": f"{name}-dev",
-            "kind": "task_data",
-            "sha256": hashes["dev_sha256"],
-            "context": "evaluation",
-            "num_rows": num_dev,
-        },
+        {**dev_data(name, hashes["dev_sha256"]), "num_rows": num_dev},
         {"name": "vocabulary", "kind": "vocabulary", "sha256": tokenizer.sha256, "context": "source"},
     ]
     has_manifest = (model / MANIFEST_NAME).is_file()

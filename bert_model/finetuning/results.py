@@ -41,6 +41,11 @@ INTERRUPTION_SECONDS = 5.0
 """Time that an interrupted search waits for MLflow. What is missing is copied when it is resumed."""
 
 
+def dev_data(task: str, sha256: str) -> DataInput:
+    """Return the dev examples of a task as the data set that scores are measured on."""
+    return {"name": f"{task}-dev", "kind": "task_data", "sha256": sha256, "context": "evaluation"}
+
+
 def results_document(
     data: TaskData,
     config: FinetuningConfig,

@@ -221,7 +221,7 @@ def test_registered_versions_carry_lineage(finished_home, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
     versions = {version.name: version for version in list_models()}
     assert set(versions) == {"bert-tiny", *(f"bert-tiny-{task}" for task in miniature.TASKS)}
-    tags = versions["bert-tiny-sst2"].tags
+    tags = versions["bert-tiny-sst2"].facts
     assert tags["dump"] == miniature.DUMP
     assert tags["corpus_sha256"] == load_manifest(finished_home.corpus(miniature.DUMP)).sha256
     assert tags["generated_sample"] == "true"
@@ -235,7 +235,8 @@ def test_promotion_decision_is_shown_and_stored_with_the_version(finished_home, 
 
     event = latest(instance, "promotion_decision")
     (version,) = list_models("bert-tiny")
-    stored = json.loads(version.tags["promotion"])
+    (file,) = finished_home.artifacts.glob(f"models/{version.model_id}/artifacts/promotion.json")
+    stored = json.loads(file.read_text(encoding="utf-8"))
     assert {task["task"] for task in stored["tasks"]} == set(miniature.TASKS)
     gates = {gate["name"]: gate["passed"] for gate in stored["gates"]}
     assert gates["scored"]

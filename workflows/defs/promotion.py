@@ -137,7 +137,7 @@ def _version_metadata(version: Any, home: BertHome) -> dict[str, Any]:
         "licence": version.tags.get("licence", ""),
         "mlflow_version": version_link(home, version),
         "card": dg.MetadataValue.md(version.description),
-        "lineage": dg.MetadataValue.json({k: v for k, v in version.tags.items() if len(v) <= 200}),
+        "lineage": dg.MetadataValue.json({k: v for k, v in version.facts.items() if len(v) <= 200}),
     }
     if version.scores:
         metadata |= {"metric": version.scores[0].metric, "score": version.scores[0].mean}
