@@ -57,7 +57,7 @@ test: install-dev  ## the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-services: $(VENV)/.installed-services  ## PostgreSQL, MLflow and Dagster together, as in deploy/; installs Debian's packages for it
-	tests/debian-packages.sh postgresql chromium
+	tests/debian-packages.sh postgresql chromium nginx slurm-wlm munge
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "services or browser" --durations=5
 
 screenshots: $(VENV)/.installed-services  ## the pictures of README and docs, taken of a finished `make demo` in Chromium

@@ -23,6 +23,7 @@ from bert_pipeline.corpus.job import DROPPED_NAME, build_corpus
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
+from bert_pipeline.wikipedia.punctuation import CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS
 from bert_pipeline.wikipedia.sentences import split_sentences
 
 BEGIN, END = "<!-- audit: begin -->", "<!-- audit: end -->"
@@ -42,6 +43,7 @@ _LINE_REASONS = {
 _NOTE = re.compile(r"<!--.*?-->|<ref\b[^<>]*/>|<ref\b[^<>]*>.*?</ref>", re.DOTALL | re.IGNORECASE)
 _BLOCK = re.compile(r"(\{\||<div\b[^<>]*>|<table\b|<[uo]l\b)|(\|\}(?!\})|</div\b|</table\b|</[uo]l\b)", re.IGNORECASE)
 _FILE = re.compile(r"\[\[(?:File|Image):", re.IGNORECASE)
+_CLOSERS = "".join(CLOSERS | QUOTATION_MARKS | {" "})
 _HEADING = re.compile(r"^=+(.*?)=+\s*(?:<!--.*)?$", re.MULTILINE)
 
 
@@ -198,8 +200,7 @@ def prose_sentences(text: str, wikitext: str, language: str) -> Iterator[str]:
         if "".join(split_words(line)) in headings:
             continue
         for sentence in split_sentences(line, language):
-            ends = sentence.rstrip("\"'”’)")[-1:] in (".", "!", "?")
-            if ends and len(split_words(sentence)) >= MIN_WORDS:
+            if sentence.rstrip(_CLOSERS)[-1:] in SENTENCE_ENDS and len(split_words(sentence)) >= MIN_WORDS:
                 yield sentence
 
 

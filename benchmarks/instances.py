@@ -40,7 +40,7 @@ from benchmarks.inputs import cut_corpus, repeat_corpus, sample_dump, source_nam
 from benchmarks.reference import ReferenceSettings, create_instances, pad_features
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
-from bert_pipeline.corpus.steps import CorpusConfig
+from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import BertError
 from bert_pipeline.instances.job import tokenize_shard
 from bert_pipeline.instances.pairs import InstancesConfig, InstanceStatistics, make_instances, make_pairs

@@ -9,7 +9,8 @@ import resource
 from multiprocessing import forkserver
 from pathlib import Path
 
-from bert_pipeline.corpus.steps import CorpusConfig, plan_shards, plan_splits, read_batches, write_shard
+from bert_pipeline.corpus.shards import plan_shards, write_shard
+from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
 
 
 def extract_dump(dump: Path, output: Path) -> int:

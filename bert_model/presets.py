@@ -12,7 +12,7 @@ from bert_model.finetuning.config import FinetuningConfig, task_configuration
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.registry.promotion import GateConfig
 from bert_pipeline.configuration import Share, configuration, from_mapping, override, read_yaml
-from bert_pipeline.corpus.steps import CorpusConfig
+from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import ConfigurationError, UsageError, suggest
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.tasks.catalogue import TASKS

@@ -139,7 +139,7 @@ def _run_corpus(arguments: argparse.Namespace) -> int:
     # Imported late: Beam takes seconds to import, and a wrong option should not wait for it.
     from bert_pipeline.corpus.job import build_corpus
     from bert_pipeline.corpus.quality import describe_corpus
-    from bert_pipeline.corpus.steps import CorpusConfig
+    from bert_pipeline.corpus.splits import CorpusConfig
 
     config = CorpusConfig(**given, strict=arguments.strict, templates=arguments.templates or "")
     with _shown("pages") as progress:

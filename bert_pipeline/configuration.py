@@ -24,6 +24,8 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 """A share that is never the whole, such as a dropout."""
 Proportion = Annotated[float, Field(ge=0, le=1)]
 """A share of a whole."""
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+"""A seed of torch's generators, and a 64-bit key of `bert_pipeline.randomness`."""
 
 Config = TypeVar("Config")
 

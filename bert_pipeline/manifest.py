@@ -201,8 +201,29 @@ def refuse_foreign_directory(directory: Path) -> None:
             f"{directory}: exists and holds files that are not ours (no {MANIFEST_NAME}); "
             "give a new directory or empty this one"
         )
-    if directory.exists() and not directory.is_dir():
-        raise ArtifactError(f"{directory}: exists and is not a directory; give another path")
+    if os.path.lexists(directory) and not directory.is_dir():
+        raise ArtifactError(f"{directory}: {_describe_obstacle(directory)}; give another path")
+
+
+@contextlib.contextmanager
+def creating(directory: Path) -> Iterator[None]:
+    """Turn an OSError of the block, which creates a directory or the first file in it, into an ArtifactError."""
+    try:
+        yield
+    except OSError as error:
+        # The nearest name that exists decides: a file, a link to nowhere, or a directory that may not be written.
+        place = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
+        reason = error.strerror or str(error) if place.is_dir() else _describe_obstacle(place)
+        raise ArtifactError(
+            f"{directory}: cannot be written: {place}: {reason}; give a path in a directory that can be written"
+        ) from error
+
+
+def _describe_obstacle(path: Path) -> str:
+    """Return what a path is that exists and is not a directory."""
+    if path.is_symlink():
+        return f"exists and is a symbolic link to {os.readlink(path)}, which is not a directory"
+    return "exists and is not a directory"
 
 
 def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
@@ -234,11 +255,12 @@ def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
 @contextlib.contextmanager
 def atomic_directory(directory: Path) -> Iterator[Path]:
     """Yield a temporary directory that replaces `directory` at the end, or is removed if the block raises."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    remove_abandoned_drafts(directory)
     temporary = directory.parent / f".{directory.name}.partial-{os.getpid()}"
     old = directory.parent / f"{temporary.name}-old"
-    temporary.mkdir()
+    with creating(directory):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned_drafts(directory)
+        temporary.mkdir()
     try:
         yield temporary
         # `rename` does not replace a directory with files in it, so an older artifact moves aside first.

@@ -24,12 +24,14 @@ def program(path: Path, body: str) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> dict[str, str]:
-    """Stand-ins of srun and scontrol that write down how they were called, on a cluster of two nodes."""
-    program(tmp_path / "srun", f'printf "%s\\n" "$@" > {tmp_path}/srun.txt; env > {tmp_path}/env.txt; exec $BEHAVIOR')
-    hosts = "node7\\nnode9\\n"
-    program(tmp_path / "scontrol", f'echo "$@" >> {tmp_path}/scontrol.txt; [ "$1" = show ] && printf "{hosts}"; true')
+    """Stand-ins of Slurm's programs that write down how they were called, on a cluster of two nodes."""
+    record = f'echo $$ > {tmp_path}/srun.pid; printf "%s\\n" "$@" > {tmp_path}/srun.txt; env > {tmp_path}/env.txt'
+    program(tmp_path / "srun", f"{record}; exec $BEHAVIOR")
+    program(tmp_path / "scancel", f'echo "$@" > {tmp_path}/scancel.txt; kill -TERM $(cat {tmp_path}/srun.pid)')
+    answers = 'case "$2" in hostnames) printf "node7\\nnode9\\n";; job) echo "  A=b PreemptTime=$PREEMPTED";; esac'
+    program(tmp_path / "scontrol", f'echo "$@" >> {tmp_path}/scontrol.txt; {answers}')
     job = {"SLURM_JOB_NODELIST": "node[7,9]", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "42"}
-    job |= {"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "16", "BEHAVIOR": "true"}
+    job |= {"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "16", "BEHAVIOR": "true", "PREEMPTED": "None"}
     return os.environ | job | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
 
@@ -41,7 +43,9 @@ def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]
 def test_every_node_starts_torchrun_with_the_trainings_entry_point(cluster: dict[str, str], tmp_path: Path) -> None:
     assert start(cluster, "paper-large", "/shared/training", "phases.0.instances=/shared/i").wait(60) == 0
     called = (tmp_path / "srun.txt").read_text().splitlines()
-    assert called[:4] == ["--kill-on-bad-exit=1", "python", "-m", "torch.distributed.run"]
+    program = called.index("python")
+    assert "--cpus-per-task=16" in called[:program]  # since Slurm 22.05, srun does not inherit it
+    assert called[program : program + 3] == ["python", "-m", "torch.distributed.run"]
     options = {"--nnodes=2", "--nproc-per-node=4", "--max-restarts=0", "--rdzv-backend=c10d"}
     assert options | {"--rdzv-endpoint=node7:29500", "--rdzv-id=42"} <= set(called)
     assert "OMP_NUM_THREADS=4" in (tmp_path / "env.txt").read_text().splitlines()
@@ -57,6 +61,12 @@ def test_every_node_starts_torchrun_with_the_trainings_entry_point(cluster: dict
 def test_a_failed_training_fails_the_job_and_is_not_queued_again(cluster: dict[str, str], tmp_path: Path) -> None:
     assert start(cluster | {"BEHAVIOR": "false"}, "demo", str(tmp_path / "training")).wait(60) == 1
     assert "requeue" not in (tmp_path / "scontrol.txt").read_text()
+
+
+def test_a_preempted_job_is_queued_again(cluster: dict[str, str], tmp_path: Path) -> None:
+    preempted = cluster | {"BEHAVIOR": "false", "PREEMPTED": "2026-11-23T03:28:55"}
+    assert start(preempted, "demo", str(tmp_path / "training")).wait(60) == 0
+    assert "requeue 42" in (tmp_path / "scontrol.txt").read_text()
 
 
 @pytest.mark.parametrize("is_finished", [False, True])
@@ -78,6 +88,7 @@ def test_a_stopped_job_is_queued_again_unless_the_model_is_there(
     job.send_signal(signal.SIGTERM)
     assert job.wait(60) == (1 if is_finished else 0)
     assert (tmp_path / "saved").exists()
+    assert (tmp_path / "scancel.txt").read_text() == "--signal=TERM 42.0\n"
     assert ("requeue 42" in (tmp_path / "scontrol.txt").read_text()) is not is_finished
 
 

@@ -21,6 +21,7 @@ ONLY_IN = {
         "bert_pipeline/corpus/job.py",
         "bert_pipeline/vocabulary/job.py",
         "bert_pipeline/instances/job.py",
+        "bert_pipeline/exam/job.py",
     ),
     "mlflow": (
         "bert_model/training/mlflow_store.py",
@@ -59,12 +60,12 @@ ROOMS = {
         {"beam", "sample", "tasks", "wikipedia"},
         {"corpus", "download"},
         {"vocabulary"},
-        {"instances"},
+        {"instances", "exam"},
         {"cli"},
     ),
     "bert_model": (
         {"model", "metrics"},
-        {"training"},
+        {"training", "zero_shot"},
         {"pretraining", "finetuning"},
         {"inference", "conversion"},
         {"registry"},

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -179,7 +180,7 @@ def run_stage(plan: Plan, stage: str, instance: Any, details: Path) -> list[str]
 
     from workflows.definitions import defs
     from workflows.lib.console import TIME_LEFT
-    from workflows.lib.processes import PROCESS_TAG, process_mark
+    from workflows.lib.processes import PROCESS_TAG, run_mark
     from workflows.lib.resources import dump_task_key
 
     job = defs().resolve_implicit_global_asset_job_def()
@@ -190,12 +191,14 @@ def run_stage(plan: Plan, stage: str, instance: Any, details: Path) -> list[str]
         partitions = [dump_task_key(plan.dump, task) for task in plan.tasks]
     failed: list[str] = []
     for number, partition in enumerate(partitions, start=1):
+        run_id = str(uuid.uuid4())
         result = job.execute_in_process(
+            run_id=run_id,
             instance=instance,
             partition_key=partition,
             asset_selection=[dg.AssetKey(name) for name in STAGE_ASSETS[stage]],
             run_config=run_config(plan, stage, details),
-            tags={"bert/preset": plan.preset.name, "bert/phase": stage, PROCESS_TAG: process_mark()},
+            tags={"bert/preset": plan.preset.name, "bert/phase": stage, PROCESS_TAG: run_mark(run_id)},
             raise_on_error=False,
         )
         if not result.success:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from bert_pipeline.configuration import Share, configuration, from_mapping, to_mapping
+from bert_pipeline.configuration import Seed, Share, configuration, from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError
 
 FeatureInput = Literal[
@@ -32,7 +32,7 @@ class FinetuningConfig:
     """Batch sizes of the grid."""
     epochs: tuple[PositiveFloat, ...] = (3.0,)
     """Numbers of epochs of the grid."""
-    seeds: tuple[NonNegativeInt, ...] = (1, 2, 3)
+    seeds: tuple[Seed, ...] = (1, 2, 3)
     """Restarts: the seed decides the head's first weights, the order of the data and dropout."""
     search: Literal["grid", "first_seed"] = "grid"
     """`grid` trains every setting with every seed and chooses by the mean; `first_seed` chooses the setting with the

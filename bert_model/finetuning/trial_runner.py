@@ -34,7 +34,15 @@ from bert_model.model.cpu_kernels import Shape
 from bert_model.model.heads import HEAD_CLASSES, states_of
 from bert_model.model.weights import fill_model, read_weights
 from bert_pipeline.errors import ArtifactError, BertError, UsageError
-from bert_pipeline.manifest import Manifest, atomic_write, content_sha256, file_sha256, load_manifest
+from bert_pipeline.manifest import (
+    Manifest,
+    atomic_write,
+    content_sha256,
+    creating,
+    file_sha256,
+    load_manifest,
+    refuse_foreign_directory,
+)
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -67,7 +75,9 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
     """
     prefix = f".trials-{output.name}-"
     directory = output.parent / f"{prefix}{identity[:16]}"
-    output.parent.mkdir(parents=True, exist_ok=True)
+    refuse_foreign_directory(output)
+    with creating(output):
+        directory.mkdir(parents=True, exist_ok=True)
 
     # Trials of other data, code or machines cannot be reused. A directory with a lock belongs to a running search.
     for other in output.parent.glob(f"{prefix}{'[0-9a-f]' * 16}"):
@@ -76,7 +86,6 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
                 shutil.rmtree(other, ignore_errors=True)
 
     # The lock is held until the end of the block, and released by the system if this process is killed.
-    directory.mkdir(exist_ok=True)
     try:
         lock = _lock(directory).acquire()
     except Timeout as error:

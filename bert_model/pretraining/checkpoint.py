@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import WEIGHTS_NAME, read_tensors, write_weights
+from bert_model.training.metrics_log import removed_error
 from bert_model.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from bert_pipeline.errors import ArtifactError, TrainingError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
@@ -97,9 +98,12 @@ class CheckpointDirectory:
     def save(self, snapshot: Snapshot) -> Path:
         """Publish a checkpoint, then remove old ones; raise TrainingError if the disk is full or fails.
 
-        Earlier checkpoints are intact then.
+        Earlier checkpoints are intact then. Raise TrainingError also if the run directory was removed meanwhile.
         """
         directory = self.path_of(snapshot.step)
+        # Publishing would create it again, without the configuration that a resume needs.
+        if not self.path.parent.is_dir():
+            raise removed_error(self.path.parent)
         try:
             # The directory gets its name when every file is complete; until then it is a draft that `clean` removes.
             with publishing(directory, kind=KIND, configuration=self.configuration, inputs=self.inputs) as draft:
@@ -111,6 +115,8 @@ class CheckpointDirectory:
                 (draft.path / STATE_NAME).write_text(state + "\n", encoding="utf-8")
                 draft.counts = {"step": snapshot.step, **snapshot.metrics}
         except Exception as error:
+            if not self.path.is_dir():
+                raise removed_error(self.path) from error
             if not _is_disk_error(error):
                 raise
             # Report what is needed, what is free, and which checkpoint is still good.

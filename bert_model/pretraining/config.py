@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from bert_model.model.config import BertConfig
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at
-from bert_pipeline.configuration import configuration
+from bert_pipeline.configuration import Seed, configuration
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig
 
@@ -77,7 +77,7 @@ class PretrainingConfig:
     """Maximum instances per forward pass of a rank; gradients are accumulated up to the global batch."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """The optimizer."""
-    seed: NonNegativeInt = 12345
+    seed: Seed = 12345
     """Seed of weights, order, masks and dropout."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
     """`bfloat16` computes under autocast, with weights and optimizer state in float32; `auto` takes it if the device

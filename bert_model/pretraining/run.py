@@ -5,6 +5,7 @@ import dataclasses
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -39,6 +40,9 @@ from bert_pipeline.manifest import content_sha256, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
+
+ONE_REQUEST_SECONDS = 5.0
+"""Time in which further signals belong to the first."""
 
 
 def pretrain(
@@ -268,8 +272,11 @@ def _train(
                 saver.wait()
         failure = _explain(error, checkpoints, trainer.watchdog)
         if tracker is not None:
-            tracker.record("end", step, {}, status="failed", error=str(failure))
-            tracker.close("FAILED")
+            # The failure may be that the log was removed.
+            with contextlib.suppress(TrainingError):
+                tracker.record("end", step, {}, status="failed", error=str(failure))
+            with contextlib.suppress(OSError):
+                tracker.close("FAILED")
         raise failure from error
 
     # A preempted run is "killed" in MLflow: it is not finished, and it did not fail.
@@ -333,16 +340,18 @@ def _already_finished(output: Path, group: Group) -> PretrainingResult:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Catch SIGTERM and SIGINT: the yielded function tells whether one arrived; a second one ends the process."""
-    requested = False
+    """Catch SIGTERM and SIGINT: the yielded function tells whether one arrived; a later one ends the process."""
+    requested: float | None = None
 
     def handle(number: int, _: Any) -> None:
         nonlocal requested
-        # The first signal waits for the end of a step; a second one must end a step that hangs.
-        if requested:
+        # The first signal waits for the end of a step; a later one must end a step that hangs. A scheduler that stops
+        # every process of a job sends one, and torchrun passes on its own.
+        if requested is None:
+            requested = time.monotonic()
+        elif time.monotonic() - requested > ONE_REQUEST_SECONDS:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        requested = True
 
     previous = {}
     try:
@@ -351,7 +360,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
     except ValueError:  # not the main thread: the caller handles signals
         pass
     try:
-        yield lambda: requested
+        yield lambda: requested is not None
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -23,7 +23,15 @@ from bert_model.training.distributed import Group
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
-from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, input_of, load_manifest, write_text_durably
+from bert_pipeline.manifest import (
+    Manifest,
+    content_sha256,
+    creating,
+    file_sha256,
+    input_of,
+    load_manifest,
+    write_text_durably,
+)
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -82,9 +90,14 @@ def training_id(config: PretrainingConfig, manifests: Sequence[Manifest]) -> str
 
 @contextlib.contextmanager
 def run_lock(output: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a run directory; it ends with the process. Raise TrainingError if another holds it."""
-    output.mkdir(parents=True, exist_ok=True)
-    with open(output / ".lock", "a+", encoding="utf-8") as stream:
+    """Hold an exclusive lock on a run directory, created if missing; the lock ends with the process.
+
+    Raise TrainingError if another process holds it, ArtifactError if the directory cannot be created or written.
+    """
+    with creating(output):
+        output.mkdir(parents=True, exist_ok=True)
+        stream = open(output / ".lock", "a+", encoding="utf-8")  # noqa: SIM115 (closed by the next statement)
+    with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

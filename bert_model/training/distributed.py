@@ -9,6 +9,7 @@ import ctypes
 import datetime
 import faulthandler
 import functools
+import itertools
 import json
 import logging
 import os
@@ -198,8 +199,9 @@ class GradientBuffer:
     """The gradients of all parameters in one float32 tensor, preceded by numbers that are summed along with them.
 
     Layout: numbers, padding to ALIGNMENT, then each gradient and its padding. The gradients of consecutive parameters
-    form buckets of about BUCKET_BYTES. On GPUs a bucket is all-reduced as soon as the backward pass has filled it. On
-    CPUs, where communication would slow down the computation, the whole buffer is all-reduced at the end.
+    form buckets of about BUCKET_BYTES. On GPUs a bucket is all-reduced as soon as the backward pass has filled it and
+    all buckets before it, so that every rank sends them in the same order. On CPUs, where communication would slow down
+    the computation, the whole buffer is all-reduced at the end.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], group: Group, num_numbers: int) -> None:
@@ -236,7 +238,9 @@ class GradientBuffer:
     def all_reduce(self) -> None:
         """Sum gradients and numbers over the ranks; returns when they are summed."""
         if self._overlaps:
-            # The hooks have sent the buckets; the numbers in front of them are complete only now.
+            # The hooks have sent the buckets, up to the first with a parameter that the loss does not depend on. The
+            # numbers in front of them are complete only now.
+            self._send_buckets(len(self._buckets))
             first = self._buckets[0][0].start if self._buckets else len(self.flat)
             self._works.append(dist.all_reduce(self.flat[:first], async_op=True))
             for work in self._works:
@@ -266,12 +270,17 @@ class GradientBuffer:
                 self.parameters[index].register_post_accumulate_grad_hook(hook)
 
     def _on_gradient(self, number: int, _: Tensor) -> None:
-        """Count a gradient of a bucket as ready, and all-reduce the bucket when it is complete."""
+        """Count a gradient of a bucket as ready, and all-reduce the buckets that are complete, in their order."""
         if not self._is_last_backward:
             return
         self._num_pending[number] -= 1
-        if self._num_pending[number] == 0:
-            self._works.append(dist.all_reduce(self.flat[self._buckets[number][0]], async_op=True))
+        complete = itertools.takewhile(lambda pending: pending == 0, self._num_pending)
+        self._send_buckets(sum(1 for _ in complete))
+
+    def _send_buckets(self, end: int) -> None:
+        """Start the all-reduce of the buckets before number `end` that are not sent yet."""
+        for part, _ in self._buckets[len(self._works) : end]:
+            self._works.append(dist.all_reduce(self.flat[part], async_op=True))
 
 
 class Watchdog:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
-from bert_pipeline.errors import BertError
+from bert_pipeline.errors import BertError, TrainingError
 from bert_pipeline.manifest import Manifest, atomic_write
 
 METRICS_NAME = "metrics.jsonl"
@@ -37,9 +37,16 @@ class MetricsLog:
         self._lock = threading.Lock()
 
     def append(self, line: Mapping[str, Any]) -> None:
-        """Write a line; a reader sees it at once."""
+        """Write a line; a reader sees it at once. TrainingError if the file was removed or replaced meanwhile."""
         text = json.dumps(line)
         with self._lock:
+            # The open file would take the line all the same, and the system drop it in the end.
+            try:
+                is_ours = os.path.samestat(os.stat(self.path), os.fstat(self._stream.fileno()))
+            except FileNotFoundError:
+                is_ours = False
+            if not is_ours:
+                raise removed_error(self.path)
             self._stream.write(text + "\n")
             self._stream.flush()
 
@@ -49,6 +56,14 @@ class MetricsLog:
 
     def close(self) -> None:
         self._stream.close()
+
+
+def removed_error(path: Path) -> TrainingError:
+    """Return the error of a training whose files were removed while it ran."""
+    return TrainingError(
+        f"{path}: was removed or moved while the training was writing there, so its results would be lost; restore "
+        "the directory and resume, or start again"
+    )
 
 
 def end_torn_line(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The corpus job: a Beam graph around the steps of `bert_pipeline.corpus.steps`.
+"""The corpus job: a Beam graph from splits to shards.
 
 Documents never travel between workers: a worker writes them to files in the scratch directory, and Beam carries names,
 counts and one byte per document. So memory stays flat, and any runner that shares a file system with this process
@@ -32,17 +32,8 @@ from bert_pipeline.corpus.batches import DROPPED_SUFFIX, PageBatch
 from bert_pipeline.corpus.mixture import TEXTS_SCHEMA, sum_texts
 from bert_pipeline.corpus.near_duplicates import BandTask, find_pairs, plan_band_tasks
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
-from bert_pipeline.corpus.steps import (
-    CorpusConfig,
-    Shard,
-    Split,
-    collect_dropped,
-    plan_shards,
-    plan_splits,
-    read_batches,
-    shard_name,
-    write_shard,
-)
+from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, shard_name, write_shard
+from bert_pipeline.corpus.splits import CorpusConfig, Split, plan_splits, read_batches
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, atomic_write, foreign_input, load_manifest, publishing
 from bert_pipeline.wikipedia.templates import load_wiki
@@ -99,6 +90,15 @@ def build_corpus(
         for problem in totals["problems"]:
             read, kept = counts.get("pages_read", 0), counts["documents"]
             logger.warning("%s; of %s pages read, %s documents were kept", problem, f"{read:,}", f"{kept:,}")
+        same_id = counts["dropped"].get("same id", 0)
+        if same_id and any(split.kind != "wikipedia" for split in splits):
+            logger.warning(
+                "%s documents have the id of another one and are dropped (%s names them); unless they are the same, "
+                "give each source a name, as in books=jsonl:PATH",
+                f"{same_id:,}", DROPPED_NAME,
+            )  # fmt: skip
+        if config.held_out_per_mille and counts["documents"] and not counts["documents_held_out"]:
+            logger.warning("no document is held out: all are similar to each other; add other text for evaluation")
         lists = [scratch / name for name in (*totals["dropped_lists"], *(shard["dropped_list"] for shard in shards))]
         counts["articles_without_text"] = collect_dropped(lists, draft.path / DROPPED_NAME)
         shutil.rmtree(scratch)
@@ -226,9 +226,9 @@ def _plan_shards(
         check_total("parts of the sources that were read", len({batch.split for batch in batches}), num_splits)
     if has_failed(directory):
         return []
-    shards, duplicates, near_duplicates = plan_shards(batches, config, directory, pairs)
+    shards, decisions = plan_shards(batches, config, directory, pairs)
     counts: Counter[str] = Counter()
-    dropped: Counter[str] = Counter(duplicates)
+    dropped: Counter[str] = Counter(decisions.dropped)
     elements: Counter[str] = Counter()
     problems: list[str] = []
     for batch in batches:
@@ -242,7 +242,7 @@ def _plan_shards(
         "dropped": {reason: dropped[reason] for reason in sorted(dropped) if dropped[reason]},
         "dropped_elements": {kind: elements[kind] for kind in sorted(elements) if elements[kind]},
         "broken_files": len(problems),
-        "near_duplicates": near_duplicates,
+        "near_duplicates": decisions.near_duplicates,
     }
     plan = {shard_name(shard.index): shard.counts["documents"] for shard in shards}
     lists = [f"{batch.stem}{DROPPED_SUFFIX}" for batch in batches]

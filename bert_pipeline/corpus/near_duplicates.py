@@ -43,6 +43,7 @@ NUM_VALUES = NUM_BANDS * VALUES_PER_BAND
 _TEXTS = np.dtype([("document", "<i4"), ("passage", "<i4")])
 """Row of the document in its batch, and the number of the passage in it; -1 for the whole document."""
 _DOCUMENT, _PASSAGE = 0, 1
+_ALL_VALUES = NUM_BANDS
 _NO_SHINGLE = np.uint32(0xFFFFFFFF)
 _CHUNK_CHARACTERS = 1 << 20
 _TEXTS_PER_TASK = 1 << 22
@@ -172,7 +173,7 @@ class SignedTexts:
     texts: np.ndarray
     """(U,) `_TEXTS`, by document, the document itself before its passages."""
     bands: np.ndarray
-    """(NUM_BANDS, U) uint64: a hash of each band."""
+    """(NUM_BANDS + 1, U) uint64: a hash of each band, and one of all values."""
     low_bytes: np.ndarray
     """(U, NUM_VALUES) uint8: the low bytes of all values."""
     num_words: np.ndarray
@@ -204,10 +205,11 @@ def sign_documents(table: pa.Table, first_row: int = 0) -> SignedTexts:
     texts, values = texts[order], values[order]
 
     # Documents never share a band with passages.
-    bands = np.empty((NUM_BANDS, len(texts)), dtype=np.uint64)
+    bands = np.empty((NUM_BANDS + 1, len(texts)), dtype=np.uint64)
     for band in range(NUM_BANDS):
         some = values[:, band * VALUES_PER_BAND : (band + 1) * VALUES_PER_BAND]
         bands[band] = combine((texts["passage"] < 0).astype(np.uint64), *some.T)
+    bands[_ALL_VALUES] = combine(*bands[:NUM_BANDS])
     return SignedTexts(texts, bands, values.astype(np.uint8), words_of_documents)
 
 
@@ -224,7 +226,7 @@ def write_signed_texts(parts: Sequence[SignedTexts], stem: str, directory: Path)
 
 _NOTHING = SignedTexts(
     np.zeros(0, dtype=_TEXTS),
-    np.zeros((NUM_BANDS, 0), dtype=np.uint64),
+    np.zeros((NUM_BANDS + 1, 0), dtype=np.uint64),
     np.zeros((0, NUM_VALUES), dtype=np.uint8),
     np.zeros(0, dtype=np.int64),
 )
@@ -275,34 +277,41 @@ def unpack_pairs(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
     """Return packed pairs (M,) of similar texts, numbered over all batches in order, the smaller number first.
 
-    A pair is near, or its similarity only reaches `SPLIT_THRESHOLD`. Of G texts with one hash each is compared with
-    the first and with the one before it, so there are less than 2 G.
+    A pair is near, or its similarity only reaches `SPLIT_THRESHOLD`. Of texts with equal values all but the first are
+    only paired with the first, by the task of one band. Of G others with one hash each is compared with the first and
+    with the one before it, so there are less than 2 G.
     """
     bounds = _bounds(task.stems, directory)
-    hashes, numbers = [], []
+    hashes, of_all_values, numbers = [], [], []
     for stem, base in zip(task.stems, bounds):
-        some = np.asarray(_open(stem, "bands", directory)[task.band])
+        bands = _open(stem, "bands", directory)
+        some = np.asarray(bands[task.band])
         here = np.flatnonzero(some % np.uint64(task.num_parts) == task.part)
         hashes.append(some[here])
+        of_all_values.append(bands[_ALL_VALUES][here])
         numbers.append(base + here)
     hashed, number = np.concatenate(hashes), np.concatenate(numbers)
+    _, first, which = np.unique(np.concatenate(of_all_values), return_index=True, return_inverse=True)
+    found = [np.zeros(0, dtype=np.uint64)]
+    if task.band == 0:
+        copies = np.flatnonzero(first[which] != np.arange(len(which)))
+        found.append(pack_pairs(number[first[which[copies]]], number[copies], np.ones(len(copies), dtype=bool)))
+    first.sort()
+    hashed, number = hashed[first], number[first]
+
+    # Equal hashes become neighbors, each run ascending in the number.
     order = np.argsort(hashed, kind="stable")
     hashed, number = hashed[order], number[order]
-
-    # Equal hashes are next to each other now, each run ascending in the number.
     is_equal = np.concatenate([[False], hashed[1:] == hashed[:-1]])[: len(hashed)]
     second = np.flatnonzero(is_equal)
-    first = np.maximum.accumulate(np.where(is_equal, 0, np.arange(len(hashed))))[second]
+    left = np.maximum.accumulate(np.where(is_equal, 0, np.arange(len(hashed))))[second]
     unknown = np.zeros(len(second), dtype=bool)
-    candidates = np.unique(
-        np.concatenate([pack_pairs(number[left], number[second], unknown) for left in (first, second - 1)])
-    )
-    parts = [np.zeros(0, dtype=np.uint64)]
+    candidates = np.unique(np.concatenate([pack_pairs(number[i], number[second], unknown) for i in (left, second - 1)]))
     for start in range(0, len(candidates), _PAIRS_AT_A_TIME):
         some, _ = unpack_pairs(candidates[start : start + _PAIRS_AT_A_TIME])
         similarity = estimate_similarity(some, task.stems, bounds, directory)
-        parts.append(pack_pairs(some[:, 0], some[:, 1], similarity >= THRESHOLD)[similarity >= SPLIT_THRESHOLD])
-    return np.concatenate(parts)
+        found.append(pack_pairs(some[:, 0], some[:, 1], similarity >= THRESHOLD)[similarity >= SPLIT_THRESHOLD])
+    return np.concatenate(found)
 
 
 def _bounds(stems: Sequence[str], directory: Path) -> np.ndarray:

@@ -48,7 +48,7 @@ class InstancesConfig(MaskingConfig, MixtureConfig):
     """Compression of the TFRecord files."""
     masking: Masking = ""
     """Masks stored with the instances, or drawn when a batch is made; empty: dynamic for parquet, else static."""
-    seed: int = 12345
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 12345
     """Key of all draws."""
 
     def __post_init__(self) -> None:

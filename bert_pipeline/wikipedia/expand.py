@@ -105,10 +105,7 @@ class _Expansion:
         if is_function:  # {{lc:Text}}: the first argument is behind the colon
             parts.insert(1, parts[0].partition(":")[2])
         arguments = Arguments(written.strip(), parts[1:], self.wiki, self.title, self.text, (start - 2, end + 2), name)
-        try:
-            rendered = renderer(arguments)
-        except (ValueError, ArithmeticError):  # unforeseen arguments lose one template, not the job
-            rendered = None
+        rendered = renderer(arguments)
         # What is computed from an unknown value is unknown
         if UNKNOWN_VALUE in parts and UNKNOWN_VALUE not in (rendered or ""):
             rendered = UNKNOWN_VALUE

@@ -1,11 +1,22 @@
 """Lines to paragraphs, and which of them are prose."""
 
+import itertools
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 from bert_pipeline.wikipedia.markup import remove_emphasis
 from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE, unprotect
-from bert_pipeline.wikipedia.punctuation import CLOSERS, COMMAS, PAUSES, QUOTATION_MARKS, SENTENCE_ENDS
+from bert_pipeline.wikipedia.punctuation import (
+    CJK,
+    CLOSERS,
+    COLONS,
+    COMMAS,
+    PAUSES,
+    QUOTATION_MARKS,
+    SENTENCE_ENDS,
+    one_of,
+)
 from bert_pipeline.wikipedia.repair import (
     count_unspaced_words,
     count_words,
@@ -107,7 +118,7 @@ class PassageReader:
         if not paragraph:
             return
         self._half_sentence = ""
-        raw = " ".join(paragraph)
+        raw = paragraph[0] if len(paragraph) == 1 else _join_lines(paragraph)
         paragraph.clear()
         kind = self._keep(raw)
         if kind:
@@ -115,9 +126,11 @@ class PassageReader:
 
     def _keep(self, raw: str) -> str:
         """Append a paragraph to the passages, or return the kind it is dropped as; "" also if nothing is left of it."""
-        # Before the emphasis is removed: it distinguishes headings from sentences.
+        # Before the emphasis is removed: it distinguishes headings and titles from sentences.
         if "'''" in raw[:16] and _is_bold_heading(raw):
             return "heading"
+        if raw[0].isupper() and _is_bibliography_entry(raw):
+            return "reference"
         passage = _finish_passage(raw, self._dropped)
         if not passage:
             return ""
@@ -129,6 +142,15 @@ class PassageReader:
         return "fragment"
 
 
+_CJK_PAIR = re.compile(f"[{CJK}]{{2}}")
+
+
+def _join_lines(lines: Sequence[str]) -> str:
+    """Join the lines of a paragraph: by a space, but not between Chinese or Japanese characters."""
+    joints = ["" if _CJK_PAIR.fullmatch(line[-1:] + after[:1]) else " " for line, after in itertools.pairwise(lines)]
+    return "".join(map("".join, zip(lines, [*joints, ""])))
+
+
 # "'''Title'''", "'''''Title''''':"
 _BOLD = re.compile(rf"[{DROPPED} ]*+'''(?:'')?+(?!')((?:[^']|'(?!''))++)(?:''(?='''))?+'''[:. {DROPPED}]*+")
 
@@ -137,6 +159,31 @@ def _is_bold_heading(paragraph: str) -> bool:
     """Return True if a paragraph is a few words in bold: a heading without its markup."""
     match = _BOLD.fullmatch(paragraph)
     return match is not None and match[1].count(" ") < 10
+
+
+# "Smith, Jane, and Jean de la Tour", and the year or the title behind these names
+_ENTRY = re.compile(
+    r"[^\W\d_](?:[^\W_]|[’'-])*+, (?P<names>[^\W\d_](?:[^\W\d_]|[’'., -]){0,100}?)[., ]*+"
+    r"(?:\(?(?:1[5-9]|20)\d\d[a-z]?\)?\.|(?P<title>(?:''|[“\"«„‘])++[^\W_a-z]))"
+)
+# What an entry ends with: "pp. 50–53", ", 1999.", "(London, 1999)"
+_ENTRY_END = re.compile(rf"(?:\d[-–]\d{{1,9}}|[,(] ?\d{{4}}|\d{{4}}\))[.)\s{DROPPED}]*+$")
+_NAME = re.compile(r"[^\W\d_]++")
+_MAX_PARTICLE = 3
+"""Letters of "von", "de", "and", which may be among the names in lower case."""
+
+
+def _is_bibliography_entry(paragraph: str) -> bool:
+    """Return True for an entry of a bibliography without the markup of a list: inverted names, then a year or a title.
+
+    59 of 607,463 paragraphs of English articles were, and all of them are entries.
+    """
+    entry = _ENTRY.match(paragraph)
+    if entry is None or not entry["names"][0].isupper():
+        return False
+    if any(name[0].islower() and len(name) > _MAX_PARTICLE for name in _NAME.findall(entry["names"])):
+        return False
+    return entry["title"] is None or _ENTRY_END.search(paragraph, max(0, len(paragraph) - 60)) is not None
 
 
 # Paragraph to passage
@@ -175,6 +222,10 @@ OPEN_ENDS = tuple(PAUSES)
 """Ends of a passage that leads to a quotation, a list or a formula: "The signers were:"."""
 
 
+# "Great-grandfather: Levi, third of twelve sons"
+_LABEL = re.compile(rf"[^\W\d_][\w -]{{0,19}}+{one_of(COLONS)}")
+
+
 def _is_prose(passage: str) -> bool:
     """Return False for what is not a sentence: a label, a name, debris of a template."""
     if passage.startswith(("* ", "† ", "‡ ")):  # the legend of a table
@@ -183,6 +234,8 @@ def _is_prose(passage: str) -> bool:
     if end in SENTENCE_ENDS:
         return True
     # No full stop: only the length can tell a sentence from a label.
+    if end not in PAUSES and _LABEL.match(passage):
+        return False
     num_spaces = passage.count(" ")
     if not num_spaces or not passage.isascii() and num_spaces < 8:
         num_spaces += count_unspaced_words(passage)

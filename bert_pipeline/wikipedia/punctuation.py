@@ -57,6 +57,9 @@ before ";", Hindi before "।", Khmer before "។"."""
 SEPARATORS = PAUSES | frozenset(" \u3000/·・–—-")
 """Marks that separate words, and are nothing without one on each side."""
 
+CJK = "\u3001-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff01-\uffef"
+"""Kana, Chinese characters and their punctuation, between which no space is written, as a class of a regular
+expression."""
 UNSPACED_LETTERS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 """Letters of scripts without spaces between words, as a class of a regular expression: Thai, Lao, Burmese, Khmer, kana
 and Chinese characters."""

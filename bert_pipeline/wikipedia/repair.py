@@ -13,6 +13,7 @@ from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE
 from bert_pipeline.wikipedia.punctuation import (
     APOSTROPHES,
     BRACKETS,
+    CJK,
     CLOSE_UP,
     CLOSERS,
     COLONS,
@@ -110,6 +111,7 @@ _AMBIGUOUS = frozenset(pair[0] for pair in QUOTATIONS) & frozenset(pair[1] for p
 """Marks that open quotations in one language and close them in another: "«a»", "»a«"."""
 _DASHES = frozenset("–—")
 _SEPARATORS = "".join(SEPARATORS)
+_CJK = re.compile(f"[{CJK}]{{2}}")
 # Dropped elements with only separators between them count as one: "DROPPED, DROPPED or DROPPED"
 _DROPPED_ROW = re.compile(rf"{DROPPED}(?: *+(?:{one_of(PAUSES, '/–~')} *+|(?:and|or)(?=[ {DROPPED}]) *+)?+{DROPPED})++")
 # What only leads to a dropped element: "English pronunciation:" of "(English pronunciation: *; born 1950)", or one of a
@@ -189,6 +191,8 @@ def _close_gap(before: str, after: str, *, is_start: bool) -> tuple[str, str, bo
     if (next_char in SENTENCE_ENDS or next_char in PAUSES) and not is_literal:
         is_spaced = after[0] == " " != before[-1:] and next_char not in CLOSE_UP  # as in French: "one* ; two"
         return left, after if is_spaced else right, False
+    if _CJK.fullmatch(last + next_char):  # "徹底性」* があり"
+        return left, right, False
     if after[0] == " " and before[-1:] in ("", " "):  # one space is enough
         return before, right, False
     return before, after, False

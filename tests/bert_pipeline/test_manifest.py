@@ -116,6 +116,28 @@ def test_directory_without_manifest_is_never_overwritten(tmp_path):
     assert leftovers(tmp_path) == []
 
 
+def test_link_to_nowhere_is_refused_before_the_work(tmp_path):
+    target = tmp_path / "target"
+    target.symlink_to(tmp_path / "missing")
+    with (
+        pytest.raises(ArtifactError, match="symbolic link to .*missing, which is not a directory; give another path"),
+        publishing(target, kind="corpus", configuration={}, inputs={}),
+    ):
+        pytest.fail("the work began")
+
+
+def test_read_only_place_is_named(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with (
+        pytest.raises(ArtifactError, match=f"{tmp_path}/a/b: cannot be written: {tmp_path}: Read-only file system; "),
+        publishing(tmp_path / "a/b", kind="corpus", configuration={}, inputs={}),
+    ):
+        pytest.fail("the work began")
+
+
 def test_draft_of_dead_process_is_removed(tmp_path):
     dead = tmp_path / ".corpus.partial-999999999"
     alive = tmp_path / f".corpus.partial-{os.getppid()}"

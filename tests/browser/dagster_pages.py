@@ -36,7 +36,7 @@ class AssetGraph:
         return self.canvas.get_by_text(name, exact=True).first
 
     def assets(self) -> list[str]:
-        """Return the names on the nodes; long ones are shortened, as in "registered_…_model"."""
+        """Return the names on the nodes."""
         return self.canvas.locator("[class*=AssetNode_assetName]").all_inner_texts()
 
     def materialized(self) -> Locator:

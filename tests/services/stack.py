@@ -4,6 +4,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import socket
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -102,7 +103,7 @@ class Stack:
         if service == "daemon":
             return True
         if service == "code":
-            return _listens(self.ports["code"])
+            return listens(self.ports["code"])
         try:
             path = {"mlflow": "/health", "webserver": "/server_info"}[service]
             address = {"mlflow": self.mlflow, "webserver": self.dagster}[service] + path
@@ -118,9 +119,8 @@ def _with_program(command: list[str]) -> list[str]:
     return [str(path) if path.exists() else command[0], *command[1:]]
 
 
-def _listens(port: int) -> bool:
-    import socket
-
+def listens(port: int) -> bool:
+    """Return whether a server of this machine listens on a port."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=2).close()
     except OSError:

@@ -245,7 +245,7 @@ class Ticks:
             self.definitions, self.instance, cursor=self.cursor, evaluation_time=self.moment
         )
         self.cursor = result.cursor
-        assets = ("task_data", "finetuned_model", "registered_task_model", "report", "promotion_decision")
+        assets = ("task_data", "finetuned_model", "registered_model", "report", "promotion_decision")
         found = {name: sorted(map(str, result.get_requested_partitions(dg.AssetKey(name)))) for name in assets}
         return {name: keys for name, keys in found.items() if keys}
 
@@ -265,12 +265,12 @@ def test_new_candidate_triggers_finetunings_report_and_decision(definitions):
     assert ticks.requested() == {}
     ticks.materialize("pretrained_model", "enwiki-1")
     assert ticks.requested() == {}  # its blocking checks have the word before it is a candidate
-    ticks.materialize("registered_pretrained_model", "enwiki-1")
+    ticks.materialize("candidate_model", "enwiki-1")
     tasks = [str(partition) for partition in partitions]
-    assert ticks.requested() == {"finetuned_model": tasks, "registered_task_model": tasks}
+    assert ticks.requested() == {"finetuned_model": tasks, "registered_model": tasks}
     for partition in partitions:
         ticks.materialize("finetuned_model", partition)
-        ticks.materialize("registered_task_model", partition)
+        ticks.materialize("registered_model", partition)
     assert ticks.requested() == {"report": ["enwiki-1"]}
     ticks.materialize("report", "enwiki-1")
     assert ticks.requested() == {"promotion_decision": ["enwiki-1"]}
@@ -279,7 +279,21 @@ def test_new_candidate_triggers_finetunings_report_and_decision(definitions):
     # A task that appears later is read, and fine-tuned on the pre-trained model that there is.
     instance.add_dynamic_partitions(str(task_partitions.name), ["tickets"])
     added = [str(dump_task_key("enwiki-1", "tickets"))]
-    assert ticks.requested() == {"task_data": added, "finetuned_model": added, "registered_task_model": added}
+    assert ticks.requested() == {"task_data": added, "finetuned_model": added, "registered_model": added}
+
+
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning", "ignore::dagster.PreviewWarning")
+def test_partitions_without_a_renamed_asset_are_not_requested(definitions):
+    instance = dg.DagsterInstance.ephemeral()
+    instance.add_dynamic_partitions(str(dump_partitions.name), ["enwiki-1"])
+    instance.add_dynamic_partitions(str(task_partitions.name), ["sst2"])
+    ticks = Ticks(definitions, instance)
+    for asset in ("dump", "pretrained_model", "registered_pretrained_model", "report"):
+        ticks.materialize(asset, "enwiki-1")
+    for asset in ("task_data", "finetuned_model", "registered_task_model"):
+        ticks.materialize(asset, dump_task_key("enwiki-1", "sst2"))
+    assert ticks.requested() == {}
+    assert ticks.requested() == {}
 
 
 def test_jobs_have_time_limit_and_retries(repository):

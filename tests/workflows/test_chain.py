@@ -9,6 +9,7 @@ import pytest
 
 from bert_pipeline.manifest import load_manifest
 from workflows.lib.instance import open_instance
+from workflows.lib.processes import process_of
 from workflows.lib.resources import ASSETS, ON_REQUEST, TASK_ASSETS, TASK_NAMES, BertHome, dump_task_key
 from workflows.lib.torchrun import read_metrics
 from workflows.run import main
@@ -61,6 +62,7 @@ def test_runs_appear_in_the_instance_as_successes(instance):
     runs = instance.get_runs()
     assert len(runs) == 3 + len(miniature.TASKS)  # data, pre-training, report, and each task
     assert {run.status for run in runs} == {dg.DagsterRunStatus.SUCCESS}
+    assert all(process_of(run) for run in runs)  # by which a killed one would be recognized
 
 
 def test_build_keys_have_the_code_version_of_the_asset(finished_home):
@@ -163,7 +165,7 @@ def test_ui_metadata_links_to_runs_and_versions_in_mlflow(finished_home, instanc
         link = latest(instance, name).metadata["mlflow_run"].value
         assert link.startswith("http://127.0.0.1:5000/#/runs/")
         assert client.get_run(link.rpartition("/")[2]).info.status == "FINISHED"
-    for name, model in (("registered_pretrained_model", "bert-tiny"), ("promotion_decision", "bert-tiny")):
+    for name, model in (("candidate_model", "bert-tiny"), ("promotion_decision", "bert-tiny")):
         assert latest(instance, name).metadata["mlflow_version"].value.endswith(f"/#/models/{model}/versions/1")
     version = client.get_model_version("bert-tiny", "1")
     assert version.run_id == latest(instance, "pretrained_model").metadata["mlflow_run"].value.rpartition("/")[2]

@@ -13,10 +13,12 @@ from bert_model.presets import load_preset, preset_names
 from workflows.definitions import defs
 from workflows.defs.promotion import REGISTRY_POOL
 from workflows.lib.launchpad import asset_configs, launchpad_preset
-from workflows.lib.resources import ASSETS, JOB_TAG, asset_of_step
+from workflows.lib.resources import ASSETS, JOB_TAG, ON_REQUEST, STAGE_ASSETS, STAGES, asset_of_step
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SNAPSHOT = Path(__file__).parent / "asset_graph.json"
+SHOWN_LETTERS = 18
+"""Dagster's graph shortens longer names in the middle."""
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +93,21 @@ def test_every_asset_has_description_group_owner_and_code_version(definitions):
         assert spec.group_name
 
 
+def test_groups_are_the_stages(definitions):
+    groups: dict[str, set[str]] = {}
+    for spec in definitions.resolve_all_asset_specs():
+        groups.setdefault(str(spec.group_name), set()).add(spec.key.to_user_string())
+    assert tuple(sorted(groups)) == tuple(sorted(STAGES))
+    for stage, assets in STAGE_ASSETS.items():
+        assert groups[stage] - set(ON_REQUEST) == set(assets)
+
+
+def test_names_of_assets_are_short_and_differ_at_the_start(definitions):
+    names = [spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()]
+    assert max(map(len, names)) <= SHOWN_LETTERS
+    assert len({name[:4] for name in names}) == len(names)
+
+
 def test_every_asset_links_to_its_source(definitions):
     for spec in definitions.resolve_all_asset_specs():
         (reference,) = spec.metadata["dagster/code_references"].code_references
@@ -106,7 +123,7 @@ def test_every_asset_is_tagged_with_its_job(definitions):
 
 def test_assets_and_ops_that_move_aliases_share_one_pool(definitions):
     moving = {key.to_user_string() for key in graph_of_registry(definitions)}
-    assert moving == {"registered_pretrained_model", "registered_task_model", "promotion_decision"}
+    assert moving == {"candidate_model", "registered_model", "promotion_decision"}
     for job, op in (("promote", "evaluate_promotion"), ("rollback", "rollback_champion")):
         assert definitions.resolve_job_def(job).graph.node_named(op).definition.pool == REGISTRY_POOL
 

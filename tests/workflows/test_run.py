@@ -29,15 +29,16 @@ def test_invalid_arguments_print_one_line_and_leave_no_files(clean_environment, 
     assert not clean_environment.exists()
 
 
-def test_dump_files_and_task_folders_reach_the_assets(tmp_path):
+@pytest.mark.parametrize("name", ["", "web="])
+def test_dump_files_and_task_folders_reach_the_assets(tmp_path, name):
     dump = tmp_path / "enwiki.xml.bz2"
     dump.write_bytes(b"")
     glue = tmp_path / "glue"
     glue.mkdir()
-    words = ["--preset", "laptop", "--dump", "enwiki-1", "--dump-file", f"text:{dump}", "--glue", str(glue)]
+    words = ["--preset", "laptop", "--dump", "enwiki-1", "--dump-file", f"{name}text:{dump}", "--glue", str(glue)]
     plan = plan_of(build_parser().parse_args([*words, "--dev-fraction", "0.25", "--tasks", "rte,cola"]))
     assert plan.tasks == ("cola", "rte")
-    assert run_config(plan, "data", tmp_path / "log")["ops"]["dump"]["config"]["sources"] == [f"text:{dump}"]
+    assert run_config(plan, "data", tmp_path / "log")["ops"]["dump"]["config"]["sources"] == [f"{name}text:{dump}"]
     config = run_config(plan, "finetuning", tmp_path / "log")["ops"]
     assert config["task_data"]["config"]["glue"] == str(glue)
     assert config["task_data"]["config"]["dev_fraction"] == 0.25

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from training_processes import ranks_of, training_processes, wait_until
 from bert_pipeline.manifest import load_manifest
 from workflows.defs.pretraining import TRAINING_POOL
 from workflows.lib.instance import open_instance
-from workflows.lib.processes import PROCESS_TAG, process_mark
+from workflows.lib.processes import PROCESS_TAG, run_mark
 from workflows.lib.resources import ASSETS, BertHome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -99,8 +100,12 @@ def test_run_of_a_killed_process_frees_its_slot_while_the_ui_is_open(server, hom
     monkeypatch.setenv("DAGSTER_HOME", str(home.path / "dagster"))
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     with open_instance(home) as instance:
+        run_id = str(uuid.uuid4())
         run = instance.create_run_for_job(
-            empty_job, tags={PROCESS_TAG: process_mark(process.pid)}, status=dg.DagsterRunStatus.STARTED
+            empty_job,
+            run_id=run_id,
+            tags={PROCESS_TAG: run_mark(run_id, process.pid)},
+            status=dg.DagsterRunStatus.STARTED,
         )
         instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 1)
         instance.event_log_storage.claim_concurrency_slot(TRAINING_POOL, run.run_id, "step")

@@ -9,7 +9,7 @@ from workflows.defs.data import corpus, dump, instances, vocabulary
 from workflows.defs.finetuning import finetuned_model, task_data
 from workflows.defs.predictions import predictions
 from workflows.defs.pretraining import pretrained_model
-from workflows.defs.promotion import registered_pretrained_model, registered_task_model, report
+from workflows.defs.promotion import candidate_model, registered_model, report
 from workflows.lib import data_checks, model_checks
 from workflows.lib.data_checks import Check
 from workflows.lib.resources import BertHome
@@ -32,8 +32,8 @@ CHECKS: Mapping[dg.AssetsDefinition, Sequence[Check]] = {
     ],
     task_data: [model_checks.task_data_unchanged, model_checks.task_splits_disjoint],
     finetuned_model: [model_checks.finetuned_scores_reproduce, model_checks.finetuned_not_degenerate],
-    registered_pretrained_model: [model_checks.registered_pretrained_consistent],
-    registered_task_model: [model_checks.registered_task_consistent],
+    candidate_model: [model_checks.registered_pretrained_consistent],
+    registered_model: [model_checks.registered_task_consistent],
     report: [model_checks.report_intact],
     predictions: [model_checks.predictions_complete],
 }

@@ -17,7 +17,7 @@ from bert_model.presets import SampleConfig
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.mixture import recorded_settings
 from bert_pipeline.corpus.sources import parse_source, split_name
-from bert_pipeline.corpus.steps import CorpusConfig
+from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import UsageError
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import (
@@ -69,7 +69,7 @@ DumpLaunchpad: Any = config_class(
 
 
 @data_asset(
-    group_name="corpus",
+    group_name="data",
     kinds={"wikipedia", "bzip2"},
     tags=job_tags("dump"),
     code_version=DUMP_CODE,
@@ -181,7 +181,7 @@ CorpusLaunchpad: Any = config_class(
 
 @data_asset(
     deps=[dump],
-    group_name="corpus",
+    group_name="data",
     kinds={"beam", "parquet"},
     tags=job_tags("corpus"),
     code_version=CORPUS_CODE,
@@ -244,7 +244,7 @@ VocabularyLaunchpad: Any = config_class(
 
 @data_asset(
     deps=[corpus],
-    group_name="vocabulary",
+    group_name="data",
     kinds={"beam", "tokenizers"},
     tags=job_tags("vocabulary"),
     code_version=VOCABULARY_CODE,
@@ -364,7 +364,7 @@ InstancesLaunchpad: Any = config_class(
 
 @data_asset(
     deps=[corpus, vocabulary],
-    group_name="instances",
+    group_name="data",
     kinds={"beam", "parquet"},
     tags=job_tags("instances"),
     code_version=INSTANCES_CODE,

@@ -189,7 +189,7 @@ FinetuningLaunchpad: Any = config_class(
 
 
 @dg.asset(
-    deps=[task_data, pretrained_model, "registered_pretrained_model"],
+    deps=[task_data, pretrained_model, "candidate_model"],
     group_name="finetuning",
     kinds={"pytorch", "huggingface"},
     owners=OWNERS,

@@ -16,7 +16,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
 from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.pretraining import OWNERS
-from workflows.defs.promotion import REGISTRY_RETRIES, registered_task_model, version_link
+from workflows.defs.promotion import REGISTRY_RETRIES, registered_model, version_link
 from workflows.lib.launchpad import launchpad_preset
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, shortened, table
 from workflows.lib.resources import BertHome, job_tags, task_partitions
@@ -49,8 +49,8 @@ class PredictionLaunchpad(dg.Config):
 
 
 @dg.asset(
-    deps=[registered_task_model],
-    group_name="serving",
+    deps=[registered_model],
+    group_name="finetuning",
     kinds={"pytorch", "mlflow", "json"},
     owners=OWNERS,
     tags=job_tags("predictions"),

@@ -61,7 +61,6 @@ class RegistrationLaunchpad(dg.Config):
 
 registry_asset = functools.partial(
     dg.asset,
-    group_name="registry",
     kinds={"mlflow"},
     owners=OWNERS,
     pool=REGISTRY_POOL,
@@ -71,8 +70,13 @@ registry_asset = functools.partial(
 """`dg.asset` with the options that all assets of the registry share."""
 
 
-@registry_asset(deps=[pretrained_model], partitions_def=dump_partitions, tags=job_tags("registered_pretrained_model"))
-def registered_pretrained_model(
+@registry_asset(
+    deps=[pretrained_model],
+    group_name="pretraining",
+    partitions_def=dump_partitions,
+    tags=job_tags("candidate_model"),
+)
+def candidate_model(
     context: dg.AssetExecutionContext, config: RegistrationLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
     """A version of `bert-<preset>` in the MLflow registry, with its card and lineage, as `candidate`.
@@ -86,11 +90,12 @@ def registered_pretrained_model(
 
 @registry_asset(
     deps=[finetuned_model],
+    group_name="finetuning",
     partitions_def=dump_task_partitions,
     automation_condition=AFTER_INPUTS,
-    tags=job_tags("registered_task_model"),
+    tags=job_tags("registered_model"),
 )
-def registered_task_model(
+def registered_model(
     context: dg.AssetExecutionContext, config: TaskRegistrationLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
     """A version of `bert-<preset>-<task>` in the MLflow registry.
@@ -215,7 +220,8 @@ def with_pictures(directory: Path) -> str:
 
 
 @registry_asset(
-    deps=[registered_pretrained_model, registered_task_model, report],
+    deps=[candidate_model, registered_model, report],
+    group_name="report",
     partitions_def=dump_partitions,
     automation_condition=after_last_of("report"),
     freshness_policy=MONTHLY,
@@ -239,7 +245,7 @@ def promotion_decision(
         content = load_manifest(directory, kind="pretrained_model").sha256
         version = next((v for v in reversed(list_models(name)) if v.content_sha256 == content), None)
         if version is None:
-            raise ArtifactError(f"{name}: {directory} is not registered; materialize registered_pretrained_model")
+            raise ArtifactError(f"{name}: {directory} is not registered; materialize candidate_model")
         decision = _decide(context, config, version)
     context.log.info(f"{decision.outcome()}\n{decision.table()}")
     metadata = {

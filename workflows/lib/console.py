@@ -13,7 +13,7 @@ from workflows.lib.resources import asset_of_step
 
 QUIET_SECONDS = 30.0
 """A longer step prints its latest message this often."""
-UNREPORTED_ASSETS = ("task_data", "registered_task_model")
+UNREPORTED_ASSETS = ("task_data", "registered_model")
 """Steps without a line of their own: the line of a task is that of its fine-tuning."""
 
 

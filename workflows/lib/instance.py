@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from workflows.lib.processes import GRPC_TAG, PROCESS_TAG, process_mark
+from workflows.lib.processes import GRPC_TAG, process_mark, process_of
 from workflows.lib.resources import (
     DEFAULT_DUMP,
     HOME_VARIABLE,
@@ -99,7 +99,7 @@ def end_abandoned_runs(instance: dg.DagsterInstance) -> list[str]:
 
 def _has_lost_its_process(run: dg.DagsterRun) -> bool:
     """Return True if a run was executed by a process of this machine that has ended."""
-    mark = run.tags.get(PROCESS_TAG, "")
+    mark = process_of(run)
     host, _, rest = mark.partition(":")
     process_id = rest.partition(":")[0]
     return host == socket.gethostname() and process_id.isdigit() and process_mark(int(process_id)) != mark

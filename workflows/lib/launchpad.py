@@ -119,6 +119,6 @@ def asset_configs(
         "pretrained_model": {**to_mapping(preset.pretraining), "launch": to_mapping(preset.launch)},
         "task_data": {**(suites or {}), "dev_fraction": dev_fraction},
         "finetuned_model": {**to_mapping(preset.finetuning), "dev_fraction": dev_fraction},
-        "registered_task_model": to_mapping(preset.promotion),
+        "registered_model": to_mapping(preset.promotion),
         "promotion_decision": to_mapping(preset.promotion),
     }

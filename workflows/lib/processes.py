@@ -9,7 +9,7 @@ import dagster as dg
 import psutil
 
 PROCESS_TAG = "bert/process"
-"""Tag of a run with the process that executes it: host, process id and start time."""
+"""Tag of a run with the process that executes it; see `run_mark`."""
 GRPC_TAG = ".dagster/grpc_info"
 """Tag in which Dagster stores the address of the code server that executes a run."""
 
@@ -34,17 +34,31 @@ def process_mark(process_id: int | None = None) -> str:
     return f"{socket.gethostname()}:{process_id}:{started}"
 
 
+def run_mark(run_id: str, process_id: int | None = None) -> str:
+    """Return the value of the tag: the mark of the process and the run.
+
+    Dagster copies tags to a run that is executed again, where the mark of the former run has no meaning.
+    """
+    return f"{process_mark(process_id)}:{run_id}"
+
+
+def process_of(run: dg.DagsterRun) -> str:
+    """Return the mark of the process that executes a run, "" if the run has none of its own."""
+    mark, _, run_id = run.tags.get(PROCESS_TAG, "").rpartition(":")
+    return mark if run_id == run.run_id else ""
+
+
 def mark_run(instance: dg.DagsterInstance, run_id: str) -> None:
     """Tag a run of the UI with the process that executes it, which Dagster only logs.
 
     A code server that others reach by a port is left out: it may be in a container, and marks its runs itself.
     """
     run = instance.get_run_by_id(run_id)
-    if run is None or PROCESS_TAG in run.tags or "socket" not in json.loads(run.tags.get(GRPC_TAG, "{}")):
+    if run is None or process_of(run) or "socket" not in json.loads(run.tags.get(GRPC_TAG, "{}")):
         return
     for record in instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
         event = record.dagster_event
         pid = event.engine_event_data.metadata.get("pid") if event else None
         if pid is not None:
-            instance.add_run_tags(run_id, {PROCESS_TAG: process_mark(int(str(pid.value)))})
+            instance.add_run_tags(run_id, {PROCESS_TAG: run_mark(run_id, int(str(pid.value)))})
             return

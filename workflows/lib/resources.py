@@ -121,8 +121,8 @@ def read_own_tasks(folder: Path | None) -> OwnTasks:
 
 STAGE_ASSETS = {
     "data": ("dump", "corpus", "vocabulary", "instances"),
-    "pretraining": ("pretrained_model", "registered_pretrained_model"),
-    "finetuning": ("task_data", "finetuned_model", "registered_task_model"),
+    "pretraining": ("pretrained_model", "candidate_model"),
+    "finetuning": ("task_data", "finetuned_model", "registered_model"),
     "report": ("report", "promotion_decision"),
 }
 """The stages of `python -m workflows.run --phase`, and the assets of each."""

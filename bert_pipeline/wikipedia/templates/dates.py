@@ -80,8 +80,9 @@ def _years_ago(arguments: Arguments) -> str | None:
     if start is None:
         return UNKNOWN_VALUE if arguments.get(1) else None
     decimals = arguments.get("round")
+    is_rounded = decimals.isdecimal() and len(decimals) == 1
     shown = " to ".join(
-        format_value(number.value, int(decimals)) if decimals.isdecimal() else number.text
+        format_value(number.value, int(decimals)) if is_rounded else number.text
         for number in (start, end)
         if number is not None
     )

@@ -32,7 +32,7 @@ GENERAL = "en"
 _SIGNS = {"UNKNOWN": UNKNOWN_VALUE, "FORMULA": FORMULA, "PARAGRAPH": PARAGRAPH_BREAK, "PIPE": PIPE}
 _SECTIONS = {"wiki", "indented_prose", "templates", "functions", "tables", "words", "formats"}
 _ENTRY_KEYS = {"text", "source"}
-_FORMATS = {"date", "language", "number"}
+_FORMATS = {"date", "language", "number", "quotation"}
 _Error = Callable[[str], Exception]
 
 

@@ -8,8 +8,8 @@ import re
 from bert_pipeline.wikipedia.placeholders import DROPPED, UNKNOWN_VALUE
 from bert_pipeline.wikipedia.templates.registry import FILTERS, Arguments, Wiki, function
 
-_NUMBER = re.compile(r"([-−+]?)(\d[\d,]*\.?\d*|\.\d+)(?:[eE]([-+−]?\d{1,3}))?")
-_FRACTION = re.compile(r"([-−+]?)(?:([\d,]+)\s*([-−+⁄ ]))?(\d{1,5})(//?|⁄)(\d{1,5})")
+_NUMBER = re.compile(r"([-−+]?)(\d[\d,]*\.?\d*|\.\d+)(?:[eE]([-+−]?\d{1,2}))?")
+_FRACTION = re.compile(r"([-−+]?)(?:(\d[\d,]*)\s*([-−+⁄ ]))?(\d{1,5})(//?|⁄)(\d{1,5})")
 _RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
 
 
@@ -88,7 +88,7 @@ def format_value(value: float, precision: int) -> str:
 
 # Numbers of a wiki
 
-_DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_DIGITS = re.compile(r"\d[\d,]{0,99}(?:\.\d+)?")
 
 
 def write_number(text: str, wiki: Wiki) -> str:
@@ -109,7 +109,26 @@ def write_number(text: str, wiki: Wiki) -> str:
     return sign + whole + (point + decimals if decimals else "")
 
 
-FILTERS["number"] = lambda text, wiki: write_number(re.sub(r"(?<=\d)[ \xa0\u202f](?=\d)", "", text), wiki)
+# The number at the start of "53 200,5 habitants"
+_FIGURES = re.compile(r"[-−]?\d(?:\d|[ \xa0\u202f.,](?=\d))*+(?=\s|$)")
+
+
+def rewrite_number(text: str, wiki: Wiki) -> str:
+    """Write the number at the start of a text that an editor wrote, with or without separators.
+
+    A single comma is the decimal sign where that is a comma: "4203,5 hab./km" is "4 203,5 hab./km" in French.
+    """
+    figures = _FIGURES.match(text.strip())
+    if figures is None:
+        return text.strip()
+    number = re.sub(r"[ \xa0\u202f]", "", figures[0])
+    if wiki.number[-2] == "," and number.count(",") == 1:
+        number = number.replace(",", ".")
+    shown = write_number(number, wiki) if _DIGITS.fullmatch(number.lstrip("-−")) else figures[0]
+    return shown + figures.string[figures.end() :]
+
+
+FILTERS["number"] = rewrite_number
 FILTERS["raised"] = lambda text, wiki: raise_figures(text)
 FILTERS["upper"] = lambda text, wiki: text.upper()
 FILTERS["lower"] = lambda text, wiki: text.lower()
@@ -201,8 +220,7 @@ def _measure(arguments: Arguments) -> str | None:
     number, *rest = [*arguments.positional(), ""]
     if not number or _lacks_value(number):
         return UNKNOWN_VALUE if number else None
-    number = re.sub(r"(?<=\d)[ \xa0\u202f](?=\d)", "", number).replace(",", ".")
-    shown = write_number(number, arguments.wiki)
+    shown = rewrite_number(number, arguments.wiki)
     if arguments.get("e"):
         shown += f"×10{raise_figures(arguments.get('e'))}"
     units = [unit + raise_figures(power) for unit, power in zip(rest[::2], [*rest[1::2], ""]) if unit]
@@ -225,7 +243,7 @@ def _fraction(arguments: Arguments) -> str | None:
 @function("significant figures")
 def _significant_figures(arguments: Arguments) -> str | None:
     number, figures = parse_number(arguments.get(1)), arguments.get(2)
-    if number is None or not number.value or not figures.isdecimal() or not 0 < int(figures) < 15:
+    if number is None or not number.value or not re.fullmatch("[1-9]|1[0-4]", figures):
         return None
     rounded = float(f"{number.value:.{int(figures) - 1}e}")
     return format_value(rounded, int(figures) - 1 - math.floor(math.log10(abs(rounded)) + 1e-14))

@@ -173,6 +173,19 @@ def _recording(arguments: Arguments) -> str | None:
 # Quotations, marks and names
 
 
+@function("quotation")
+def _quotation(arguments: Arguments) -> str | None:
+    """Render a quotation in marks if its sentence goes on behind it, else as a paragraph of its own.
+
+    The words "after quotations" of the wiki's file tell which: Japanese writers put という or を on the next line.
+    """
+    words = arguments.wiki.tables.get("after quotations", {})
+    text = arguments.get(1, "text")
+    if "\n" not in text and arguments.after.removeprefix("\n").startswith(tuple(words)):
+        return arguments.wiki.write("quotation", text=text) or None
+    return arguments.wiki.renderers["blockquote"](arguments)
+
+
 @function("sic")
 def _sic(arguments: Arguments) -> str:
     """https://en.wikipedia.org/wiki/Template:Sic"""
@@ -252,7 +265,7 @@ def _cited_author(arguments: Arguments) -> str | None:
 def _patent(arguments: Arguments) -> str | None:
     """https://en.wikipedia.org/wiki/Template:US_patent: a second argument is shown in place of the number."""
     number = arguments.get(1)
-    return arguments.get(2) or (f"U.S. Patent {int(number):,}" if number.isdecimal() else None)
+    return arguments.get(2) or (f"U.S. Patent {int(number):,}" if re.fullmatch(r"\d{1,15}", number) else None)
 
 
 @function("address")

@@ -26,7 +26,7 @@ from bert_model.metrics import score
 from bert_model.metrics.score import read_predictions
 from bert_model.model.config import BertConfig
 from bert_model.training.mlflow_store import open_client
-from bert_pipeline.errors import ConfigurationError, InputError, TrainingError, UsageError
+from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
 from bert_pipeline.tasks.task import get_task
@@ -254,6 +254,18 @@ def test_concurrent_fine_tuning_of_one_output_is_refused(tmp_path):
         trial_directory(tmp_path / "out", "0" * 64),
     ):
         pass
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "link"])
+def test_output_that_cannot_be_a_directory_is_refused_before_any_training(place, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "missing")
+    with (
+        pytest.raises(ArtifactError, match=f"^{tmp_path / place}: .*not a directory"),
+        trial_directory(tmp_path / place, "0" * 64),
+    ):
+        pytest.fail("the search began")
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "link"}
 
 
 def test_resumed_search_is_one_mlflow_run_with_every_trial_once(model, tmp_path, recorded):

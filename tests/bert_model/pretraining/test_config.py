@@ -155,6 +155,7 @@ def test_max_predictions_follow_the_sequence_length_of_the_phase() -> None:
         ({"masking": {"max_predictions_per_seq": 5}}, "set max_predictions_per_seq in the phases"),
         ({"initial_optimizer": "restored"}, "without an initial_model"),
         ({"model": {"preset": "initial"}}, "model.preset: found 'initial' without an initial_model"),
+        ({"seed": 2**70}, "seed: found 1180591620717411303424"),
         ({"precision": "float16"}, "precision: found 'float16'"),
         ({"phases": [{"steps": 5, "warmup_steps": 6}]}, "warmup_steps: found 6"),
         ({"schedule": "run", "phases": [{}, {"warmup_steps": 3}]}, "phases.1"),

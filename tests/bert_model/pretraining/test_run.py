@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,9 +20,10 @@ from two_ranks import run_pretraining
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.presets import load_configuration
+from bert_model.pretraining import run
 from bert_model.pretraining.__main__ import EXIT_PREEMPTED, main
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.run import pretrain
+from bert_model.pretraining.run import pretrain, stop_requests
 from bert_model.pretraining.run_directory import run_lock, training_id
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
@@ -239,6 +241,48 @@ def test_directory_with_other_files_is_refused(data: dict[str, str], tmp_path: P
         pretrain(single(data), tmp_path, experiment="", device="cpu")
 
 
+@pytest.mark.parametrize("place", ["file", "file/below", "link", "link/below", "/proc/training"])
+def test_output_that_cannot_be_a_directory_is_one_sentence(
+    data: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "missing")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(configuration(data)))
+    output = tmp_path / place
+    assert main(["--config", str(tmp_path / "config.yaml"), "--output", str(output), "--experiment", ""]) == 1
+    found = capsys.readouterr().err.strip()
+    assert found.startswith(f"error: {output}: cannot be written: ")
+    assert found.endswith("; give a path in a directory that can be written")
+    assert len(found.splitlines()) == 1
+    if place.startswith("link"):
+        assert f"symbolic link to {tmp_path / 'missing'}, which is not a directory" in found
+    assert not (tmp_path / "missing").exists()
+
+
+def test_unusable_output_ends_every_rank(data: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "training").write_text("")
+    codes, reports, _ = run_pretraining(configuration(data), tmp_path / "training")
+    assert codes == [1, 1]
+    assert [report["type"] for report in reports] == ["ArtifactError", "OtherRankError"]
+
+
+@pytest.mark.parametrize("interval", ["log_interval_steps", "checkpoint_interval_steps"])
+def test_removed_output_ends_the_run_at_the_next_write(data: dict[str, str], tmp_path: Path, interval: str) -> None:
+    output = tmp_path / "training"
+    often = {"log_interval_steps": 1000, "checkpoint_interval_steps": 1000} | {interval: 2}
+    seen: list[int] = []
+
+    def after_step(step: int) -> None:
+        seen.append(step)
+        if step == 3:
+            shutil.rmtree(output)
+
+    with pytest.raises(TrainingError, match=f"^{output}.*: was removed or moved while the training was writing"):
+        pretrain(single(data, **often), output, experiment="", after_step=after_step)
+    assert seen[-1] == 4 if interval == "log_interval_steps" else seen[-1] < 8
+    assert not output.exists()
+
+
 def test_non_finite_loss_stops_before_the_update(
     data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,6 +405,22 @@ def test_command_line_error_is_one_paragraph_with_exit_code_2(
     assert captured.err.startswith("error: ")
     assert captured.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_signals_of_one_request_stop_a_run_and_a_later_one_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *arguments: ended.append(arguments))
+    with stop_requests() as should_stop:
+        handle = signal.getsignal(signal.SIGTERM)
+        assert callable(handle)
+        assert not should_stop()
+        handle(signal.SIGTERM, None)  # Slurm's, to every process of the job
+        handle(signal.SIGTERM, None)  # torchrun's, which has received the same
+        assert should_stop()
+        assert not ended
+        monkeypatch.setattr(run, "ONE_REQUEST_SECONDS", 0.0)
+        handle(signal.SIGTERM, None)
+    assert ended == [(os.getpid(), signal.SIGTERM)]
 
 
 @pytest.mark.slow

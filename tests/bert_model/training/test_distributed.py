@@ -37,6 +37,30 @@ def reduce_gradients(output: Path, overlaps: bool) -> None:
         torch.save(buffer.flat, output / f"{overlaps}-{group.rank}.pt")
 
 
+def reduce_missing_gradients(output: Path) -> None:
+    """Sum the gradients of a model of which each rank's loss uses another part, in three steps."""
+    distributed.BUCKET_BYTES = 64  # one bucket for each layer
+    with process_group(60, "cpu") as group:
+        layers = nn.ModuleList(nn.Linear(4, 4, bias=False) for _ in range(4))
+        buffer = GradientBuffer(layers.parameters(), group, num_numbers=1)
+        buffer._overlaps = True
+        buffer._install_hooks()
+        used = [(0, 1, 3), (0, 2, 3)][group.rank]
+        for _ in range(3):
+            buffer.zero()
+            buffer.expect_last_backward()
+            torch.stack([layers[index](torch.ones(4)).sum() for index in used]).sum().backward()
+            buffer.all_reduce()
+        torch.save([layer.weight.grad for layer in layers], output / f"{group.rank}.pt")
+
+
+def test_parameters_without_a_gradient_are_summed(tmp_path: Path) -> None:
+    assert run_ranks(2, reduce_missing_gradients, tmp_path, timeout_seconds=60) == [0, 0]
+    for rank in (0, 1):
+        found = torch.load(tmp_path / f"{rank}.pt")
+        assert [gradient.unique().tolist() for gradient in found] == [[2.0], [1.0], [1.0], [2.0]]
+
+
 def test_overlapping_all_reduce_equals_one_at_the_end(tmp_path: Path) -> None:
     for overlaps in (False, True):
         assert run_ranks(2, reduce_gradients, tmp_path, overlaps) == [0, 0]

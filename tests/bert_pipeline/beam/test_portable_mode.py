@@ -7,7 +7,7 @@ from portable_beam import portable_beam
 from small_corpus import make_documents
 
 from bert_pipeline.corpus.job import build_corpus
-from bert_pipeline.corpus.steps import CorpusConfig
+from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig

@@ -18,7 +18,7 @@ from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.mixture import parse_weights, plan_passes, weigh_texts
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.corpus.sources import split_name
-from bert_pipeline.corpus.steps import CorpusConfig
+from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig, TokenizedDocuments, make_pairs

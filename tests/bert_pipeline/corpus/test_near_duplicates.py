@@ -13,6 +13,7 @@ import pytest
 
 from bert_pipeline.corpus import near_duplicates
 from bert_pipeline.corpus.documents import Document
+from bert_pipeline.corpus.duplicates import split_codes
 from bert_pipeline.corpus.job import DROPPED_NAME, build_corpus
 from bert_pipeline.corpus.near_duplicates import (
     compute_signatures,
@@ -28,7 +29,7 @@ from bert_pipeline.corpus.near_duplicates import (
 )
 from bert_pipeline.corpus.parquet import document_table, read_documents
 from bert_pipeline.corpus.quality import count_broken_text, count_markup
-from bert_pipeline.corpus.steps import CorpusConfig, _split_codes
+from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.manifest import Manifest
 
 Build: TypeAlias = Callable[..., Manifest]
@@ -286,7 +287,7 @@ def test_held_out_documents_are_near_to_no_training_document(build: Build) -> No
 def test_large_group_is_trained_on() -> None:
     stubs = np.full(900, 3, dtype=np.uint64)  # in the bucket of held-out documents
     others = np.arange(1_000, 1_100, dtype=np.uint64)
-    codes = _split_codes(np.concatenate([stubs, others]), np.ones(1_000, dtype=bool), 5)
+    codes = split_codes(np.concatenate([stubs, others]), np.ones(1_000, dtype=bool), 5)
     assert (codes[:900] == 1).all()
     assert (codes[900:] == 2).sum() == 5
 
@@ -294,9 +295,16 @@ def test_large_group_is_trained_on() -> None:
 def test_split_is_filled_where_every_group_is_large() -> None:
     everything = np.ones(25, dtype=bool)
     groups = np.repeat(np.array([500, 600], dtype=np.uint64), [13, 12])
-    assert _split_codes(groups, everything, 5).tolist() == [1] * 13 + [2] * 12  # the smaller one
+    assert split_codes(groups, everything, 5).tolist() == [1] * 13 + [2] * 12  # the smaller one
     one_more = np.append(np.full(24, 500, dtype=np.uint64), np.uint64(900))
-    assert _split_codes(one_more, everything, 5).tolist() == [1] * 24 + [2]
+    assert split_codes(one_more, everything, 5).tolist() == [1] * 24 + [2]
+
+
+def test_copies_are_compared_once(tmp_path: Path) -> None:
+    copies = document_table([make(index, " ".join(WORDS)) for index in range(50)])
+    write_signed_texts([sign_documents(copies)], "b", tmp_path)
+    found = np.concatenate([find_pairs(task, tmp_path) for task in plan_band_tasks(["b"], tmp_path)])
+    assert len(found) == 2 * 49  # a document and its passage, each with the first one
 
 
 def test_packed_pairs_are_the_pairs() -> None:
@@ -311,7 +319,7 @@ def test_group_stays_together_where_a_split_would_be_empty() -> None:
     kept = np.ones(4, dtype=bool)
     held_out, train = 2, 1
     ids = np.array([900, 900, 950, 950], dtype=np.uint64)
-    assert _split_codes(ids, kept, 5).tolist() == [held_out, held_out, train, train]
-    assert _split_codes(np.full(4, 900, dtype=np.uint64), kept, 5).tolist() == [train] * 4
-    assert _split_codes(np.full(4, 3, dtype=np.uint64), kept, 5).tolist() == [train] * 4
-    assert _split_codes(np.array([3, 3, 4, 4], dtype=np.uint64), kept, 5).tolist() == [held_out, held_out, train, train]
+    assert split_codes(ids, kept, 5).tolist() == [held_out, held_out, train, train]
+    assert split_codes(np.full(4, 900, dtype=np.uint64), kept, 5).tolist() == [train] * 4
+    assert split_codes(np.full(4, 3, dtype=np.uint64), kept, 5).tolist() == [train] * 4
+    assert split_codes(np.array([3, 3, 4, 4], dtype=np.uint64), kept, 5).tolist() == [held_out, held_out, train, train]

@@ -89,11 +89,12 @@ def test_extraction_agrees_with_the_marked_articles(real_data: Path) -> None:
         print(
             f"{score.title}: {score.found} of {score.marked} found, {score.right} of {score.kept} right", score.missed
         )
-    for name, part, whole in (
-        ("passages found", sum(score.found for score in scores), sum(score.marked for score in scores)),
-        ("passages right", sum(score.right for score in scores), sum(score.kept for score in scores)),
-        ("words found", sum(score.words_common for score in scores), sum(score.words_marked for score in scores)),
-        ("words right", sum(score.words_common for score in scores), sum(score.words_kept for score in scores)),
+    for name, min_share, part, whole in (
+        ("passages found", 0.99, "found", "marked"),
+        ("passages right", 0.99, "right", "kept"),
+        ("words found", 0.9993, "words_common", "words_marked"),
+        ("words right", 0.9998, "words_common", "words_kept"),
     ):
-        print(f"{name}: {part:,} of {whole:,}, {part / whole:.4f}")
-        assert part / whole >= 0.98, name
+        num_part, num_whole = (sum(getattr(score, count) for score in scores) for count in (part, whole))
+        print(f"{name}: {num_part:,} of {num_whole:,}, {num_part / num_whole:.4f}")
+        assert num_part / num_whole >= min_share, name

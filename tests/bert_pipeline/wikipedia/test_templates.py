@@ -1,5 +1,6 @@
 """Inline templates render as documented."""
 
+import itertools
 import re
 import time
 from pathlib import Path
@@ -8,8 +9,10 @@ import pytest
 from template_cases import DATA, read_cases, render_call
 
 from benchmarks.template_usage import called_names, read_blocks, title_of
-from bert_pipeline.wikipedia.templates import Arguments, Wiki, dates, normalize_name
+from bert_pipeline.wikipedia.placeholders import UNKNOWN_VALUE
+from bert_pipeline.wikipedia.templates import Arguments, Wiki, dates, load_wiki, normalize_name
 from bert_pipeline.wikipedia.templates.numbers import format_value, parse_number
+from bert_pipeline.wikipedia.templates.registry import FUNCTIONS
 
 
 def cases(name: str) -> list[object]:
@@ -120,3 +123,20 @@ def test_negative_precision_rounds_to_tens_and_hundreds() -> None:
     assert format_value(4048.6, -2) == "4,000"
     assert format_value(-0.04, 1) == "0.0"
     assert format_value(-12.345, 2) == "−12.35" or format_value(-12.345, 2) == "−12.34"
+
+
+_ODD_VALUES = (
+    "", "-5", "1e400", "1e99", "1e-99", "9" * 38, "9" * 5000, "٣", "²", ", 1/2", "1/0", "5-10", "km", "ftin", "e9km2",
+    "kg/", "to", "(5)", "1.5.2", "1999-01-01", "nan", "sigfig=9", "round=99999999999999999999", UNKNOWN_VALUE,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function_accepts_any_arguments(name: str) -> None:
+    """An error in one template of one page would end the job of a whole dump."""
+    wiki = load_wiki("en")
+    called = {"": name} | {title: title for title, renderer in wiki.renderers.items() if renderer is FUNCTIONS[name]}
+    for title in sorted(called.values())[:3]:
+        for first, parts in itertools.product(([], ["5"], ["5", "km"]), itertools.product(_ODD_VALUES, repeat=2)):
+            text = FUNCTIONS[name](Arguments(title, [*first, *parts], wiki, "T", "3 {{x}} 4", (2, 7)))
+            assert text is None or isinstance(text, str)

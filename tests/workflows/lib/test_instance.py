@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from types import SimpleNamespace
 
 import dagster as dg
@@ -19,7 +20,7 @@ from workflows.lib.instance import (
     open_instance,
     unfinished_runs_of,
 )
-from workflows.lib.processes import GRPC_TAG, PROCESS_TAG, process_mark
+from workflows.lib.processes import GRPC_TAG, PROCESS_TAG, process_mark, process_of
 from workflows.lib.resources import BertHome, dump_partitions
 
 
@@ -76,10 +77,12 @@ def empty_job() -> None:
 
 
 def started_run(instance: dg.DagsterInstance, mark: str) -> str:
-    run = instance.create_run_for_job(empty_job, tags={PROCESS_TAG: mark}, status=dg.DagsterRunStatus.STARTED)
+    run_id = str(uuid.uuid4())
+    tags = {PROCESS_TAG: f"{mark}:{run_id}"}
+    instance.create_run_for_job(empty_job, run_id=run_id, tags=tags, status=dg.DagsterRunStatus.STARTED)
     instance.event_log_storage.set_concurrency_slots("training", 1)
-    instance.event_log_storage.claim_concurrency_slot("training", run.run_id, "step")
-    return run.run_id
+    instance.event_log_storage.claim_concurrency_slot("training", run_id, "step")
+    return run_id
 
 
 def test_run_of_killed_process_is_failed_and_frees_its_slot(instance):
@@ -104,11 +107,15 @@ def test_run_of_a_living_process_keeps_its_slot(instance):
 def run_of_the_ui(instance: dg.DagsterInstance, process_id: int) -> str:
     """A run that a code server of `dagster dev` executes, which logs the process and tags the run with its socket."""
     run_id = run_on(instance, dg.DagsterRunStatus.STARTED, host="localhost", socket="/tmp/of-the-code-server")
+    execute_in(process_id, instance, instance.get_run_by_id(run_id))
+    return run_id
+
+
+def execute_in(process_id: int, instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
+    """Log the process as Dagster does, and set up the home as the run's first step does."""
     metadata = {"pid": dg.MetadataValue.text(str(process_id))}
-    run = instance.get_run_by_id(run_id)
     instance.report_engine_event("Started process for run", run, EngineEventData(metadata))
     BertHome().setup_for_execution(SimpleNamespace(instance=instance, run=run))
-    return run_id
 
 
 def test_killed_run_of_the_ui_is_failed_by_the_sensor(instance):
@@ -123,6 +130,20 @@ def test_killed_run_of_the_ui_is_failed_by_the_sensor(instance):
     statuses = {run.run_id: run.status for run in instance.get_runs()}
     assert statuses.pop(killed) == dg.DagsterRunStatus.FAILURE
     assert statuses == {alive: dg.DagsterRunStatus.STARTED, without_process: dg.DagsterRunStatus.STARTING}
+
+
+def test_run_executed_again_is_not_judged_by_the_process_of_the_first(instance):
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    first = run_of_the_ui(instance, process.pid)
+    process.kill()
+    process.wait()
+    assert end_abandoned_runs(instance) == [first]
+    tags = instance.get_run_by_id(first).tags  # Dagster copies them: those of a retry, and those of the launchpad
+    again = instance.create_run_for_job(empty_job, tags=tags, status=dg.DagsterRunStatus.STARTED)
+    assert end_abandoned_runs(instance) == []
+    execute_in(os.getpid(), instance, again)
+    assert end_abandoned_runs(instance) == []
+    assert process_of(instance.get_run_by_id(again.run_id)) == process_mark()
 
 
 def test_later_process_with_the_same_id_does_not_keep_a_run(instance):

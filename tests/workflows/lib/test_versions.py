@@ -16,7 +16,7 @@ from workflows.definitions import defs
 from workflows.lib.resources import BertHome, dump_task_key
 from workflows.lib.reuse import FLOORS, ROOT, build_or_reuse, closure, code_version, packages_version
 
-REGISTRY = {"registered_pretrained_model", "registered_task_model", "promotion_decision"}
+REGISTRY = {"candidate_model", "registered_model", "promotion_decision"}
 BEAM = {"corpus", "vocabulary", "instances"}
 MODELS = {"pretrained_model", "finetuned_model", "predictions", *REGISTRY}
 

@@ -17,7 +17,7 @@ from bert_pipeline.corpus.documents import Document, id_hash
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.corpus.quality import describe_corpus
-from bert_pipeline.corpus.steps import CorpusConfig, plan_splits, read_batches
+from bert_pipeline.corpus.splits import CorpusConfig, plan_splits, read_batches
 from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest
 from bert_pipeline.wikipedia.preview import preview_article
@@ -275,6 +275,11 @@ def test_at_least_one_document_is_held_out(output: Path) -> None:
     assert (manifest.counts["documents_train"], manifest.counts["documents_held_out"]) == (4, 1)
 
 
+def test_corpus_without_held_out_documents_is_a_warning(output: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert build(output, *some_pages(1)).counts["documents_held_out"] == 0
+    assert "no document is held out" in caplog.text
+
+
 def test_several_sources_make_one_corpus(tmp_path: Path, output: Path) -> None:
     folder = tmp_path / "dumps"
     folder.mkdir()
@@ -352,6 +357,18 @@ def test_files_of_one_name_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptu
     plan_splits([f"lines:{tmp_path}/a", f"lines:{tmp_path}/b"], CorpusConfig())
     (message,) = caplog.messages
     assert message.startswith(f"{tmp_path}/b/x.txt: has the name of {tmp_path}/a/x.txt")
+
+
+def test_documents_that_share_an_id_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.jsonl", json.dumps({"id": 1, "text": f"A text of {name} is here."}) + "\n")
+    names = [f"web=jsonl:{tmp_path}/a.jsonl", f"web=jsonl:{tmp_path}/b.jsonl"]
+    assert build_corpus(names, tmp_path / "one", CorpusConfig(), ONE).counts["dropped"] == {"same id": 1}
+    assert "1 documents have the id of another one" in caplog.text
+    caplog.clear()
+    names[1] = names[1].replace("web=", "press=")
+    assert build_corpus(names, tmp_path / "two", CorpusConfig(), ONE).counts["dropped"] == {}
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize("kind", ["text", "lines", "book", "jsonl", "parquet", "pairs"])

@@ -1,0 +1,1 @@
+"""Zero-shot evaluation: minimal pairs scored by pseudo-log-likelihood."""

@@ -1,0 +1,280 @@
+"""Page batches to corpus shards: group the batches, copy their documents without the duplicates."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bert_pipeline.corpus.batches import (
+    COUNTED,
+    DROPPED_SUFFIX,
+    STATISTICS,
+    PageBatch,
+    batch_stem,
+    count_flaws,
+    dropped_line,
+    read_document_ids,
+    read_statistics,
+    read_tables,
+)
+from bert_pipeline.corpus.duplicates import CODES, HELD_OUT, NEAR, TRAIN, Decisions, decide
+from bert_pipeline.corpus.mixture import count_texts, sum_texts
+from bert_pipeline.corpus.near_duplicates import count_words
+from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
+from bert_pipeline.corpus.splits import CorpusConfig
+from bert_pipeline.manifest import atomic_write, file_sha256
+from bert_pipeline.parquet_io import list_offsets
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shard:
+    """The plan of one shard: its batches, and which of their documents it keeps."""
+
+    index: int
+    stems: tuple[str, ...]
+    codes: tuple[bytes, ...]
+    """For each batch one byte per document: an index into `CODES`."""
+    counts: dict[str, int]
+    """Counts of its kept documents, with the passages that are dropped."""
+    resembled: bytes = b""
+    """(M, 3) int64: for each near duplicate, in order, the document kept in its place: split, batch and row."""
+    dropped_passages: bytes = b""
+    """(M, 2) int64: rows, over all batches of the shard, and passages that are dropped; ascending."""
+
+
+def plan_shards(
+    batches: Iterable[PageBatch], config: CorpusConfig, directory: Path, pairs: Sequence[np.ndarray] = ()
+) -> tuple[list[Shard], Decisions]:
+    """Decide what becomes of the documents of all batches, and group the batches into shards.
+
+    `pairs` are the packed pairs (M,) of similar texts that each task found.
+    """
+    ordered = sorted(batches, key=lambda batch: (batch.split, batch.number))
+    parts = [read_statistics(batch.stem, directory) for batch in ordered]
+    documents = np.concatenate(parts) if parts else np.zeros(0, dtype=STATISTICS)  # (N,)
+    bounds = np.cumsum([0, *map(len, parts)])
+    decisions = decide(documents, bounds, pairs, [batch.stem for batch in ordered], config, directory)
+    codes, passages = decisions.codes, decisions.passages
+
+    # Consecutive batches form a shard as soon as they hold enough text; a short rest joins the last shard.
+    characters = np.where(np.isin(codes, (TRAIN, HELD_OUT)), documents["characters"], 0)
+    groups: list[list[int]] = [[]]
+    size = 0
+    for index in range(len(parts)):
+        if size >= config.shard_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(index)
+        size += int(characters[bounds[index] : bounds[index + 1]].sum())
+    if size < config.shard_bytes and len(groups) > 1:
+        groups[-2].extend(groups.pop())
+
+    # A shard's plan is small: the names of its batches, one byte per document, and a few numbers per near duplicate.
+    place = np.array([(batch.split, batch.number) for batch in ordered], dtype=np.int64).reshape(-1, 2)
+    shards: list[Shard] = []
+    for group in groups if parts else []:
+        start, stop = bounds[group[0]], bounds[group[-1] + 1]
+        rows = slice(start, stop)
+        resembled = decisions.resembled[rows][codes[rows] == NEAR]
+        batch = np.searchsorted(bounds, resembled, side="right") - 1
+        here = passages[np.searchsorted(passages[:, 0], start) : np.searchsorted(passages[:, 0], stop)]
+        shards.append(
+            Shard(
+                index=len(shards),
+                stems=tuple(ordered[index].stem for index in group),
+                codes=tuple(codes[bounds[index] : bounds[index + 1]].tobytes() for index in group),
+                counts=_count(documents[rows], codes[rows]),
+                resembled=np.column_stack([place[batch], resembled - bounds[batch]]).tobytes(),
+                dropped_passages=(here - [start, 0]).tobytes(),
+            )
+        )
+    return shards, decisions
+
+
+def _count(documents: np.ndarray, codes: np.ndarray) -> dict[str, int]:
+    """Sum the counts of the kept ones among N documents, given their statistics (N,) and codes (N,)."""
+    num_train, num_held_out = int((codes == TRAIN).sum()), int((codes == HELD_OUT).sum())
+    kept = documents[np.isin(codes, (TRAIN, HELD_OUT))]
+    counts = {name: int(kept[name].sum()) for name in COUNTED}
+    counts["characters_out"] = counts.pop("characters")
+    return {
+        "documents": num_train + num_held_out,
+        "documents_train": num_train,
+        "documents_held_out": num_held_out,
+        **counts,
+    }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WrittenShard:
+    """One shard on disk."""
+
+    name: str
+    rows: int
+    sha256: str
+    counts: dict[str, int]
+    texts: list[dict[str, Any]]
+    """Training documents and their words, by source and language."""
+    dropped_list: str
+    """Name of the list of its duplicates, in the scratch directory."""
+
+
+@dataclasses.dataclass
+class _Copied:
+    """What is known of a shard once its documents have been copied."""
+
+    duplicates: list[str] = dataclasses.field(default_factory=list)
+    """A line for each dropped document."""
+    lost: Counter[str] = dataclasses.field(default_factory=Counter)
+    """Counts of the dropped passages."""
+    texts: list[pa.Table] = dataclasses.field(default_factory=list)
+
+
+def shard_name(index: int) -> str:
+    """Return the name of a shard's file."""
+    return f"documents-{index:05d}.parquet"
+
+
+def write_shard(shard: Shard, scratch: Path, output: Path) -> WrittenShard:
+    """Copy the kept documents of a shard's batches to `documents-NNNNN.parquet`."""
+    name = shard_name(shard.index)
+    rows = 0
+    copied = _Copied()
+    with atomic_write(output / name) as path:
+        with pq.ParquetWriter(path, DOCUMENT_SCHEMA, compression="zstd", write_page_checksum=True) as writer:
+            for table in _row_groups(_kept_documents(shard, scratch, copied)):
+                writer.write_table(table)
+                rows += table.num_rows
+        sha256 = file_sha256(path)
+    # A list of its own, even if empty: `collect_dropped` joins those of all shards.
+    dropped_list = f"shard-{shard.index:06d}{DROPPED_SUFFIX}"
+    with atomic_write(scratch / dropped_list) as path:
+        path.write_text("".join(copied.duplicates), encoding="utf-8")
+    counts = {key: number - copied.lost[key] for key, number in shard.counts.items()}
+    texts = sum_texts(copied.texts).to_pylist()
+    return WrittenShard(name=name, rows=rows, sha256=sha256, counts=counts, texts=texts, dropped_list=dropped_list)
+
+
+def _kept_documents(shard: Shard, scratch: Path, copied: _Copied) -> Iterator[pa.Table]:
+    """Yield the kept documents of a shard with their split, and fill in `copied`."""
+    labels = pa.array(CODES)
+    split_column = DOCUMENT_SCHEMA.get_field_index("split")
+    resembled = _resembled_ids(shard, scratch)
+    passages = np.frombuffer(shard.dropped_passages, dtype=np.int64).reshape(-1, 2)
+    first = 0  # row of the shard at which the table begins
+    for stem, codes in zip(shard.stems, shard.codes):
+        position = 0
+        words_of_batch = read_statistics(stem, scratch)["words"]
+        for table in read_tables(stem, scratch):
+            # `codes` covers the whole batch, which is read in several tables.
+            part = np.frombuffer(codes, dtype=np.uint8, count=table.num_rows, offset=position)
+            words = words_of_batch[position : position + table.num_rows]
+            position += table.num_rows
+            column = labels.take(pa.array(part, type=pa.int8()))
+            table = table.set_column(split_column, DOCUMENT_SCHEMA.field("split"), column)
+            cuts = np.searchsorted(passages[:, 0], [first, first + table.num_rows])
+            first += table.num_rows
+            if cuts[1] > cuts[0]:
+                some = passages[slice(*cuts)] - [first - table.num_rows, 0]
+                table = drop_passages(table, some[:, 0], some[:, 1], copied.lost)
+                lists = table.column("sentences").combine_chunks()
+                words = count_words(lists.flatten(), list_offsets(lists))
+
+            # The code of a duplicate is the reason it is listed with.
+            is_kept = np.isin(part, (TRAIN, HELD_OUT))
+            if not is_kept.all():
+                rows = table.filter(pa.array(~is_kept)).select(["document_id", "split", "title"]).to_pylist()
+                for row in rows:
+                    reason = row["split"]
+                    if reason == CODES[NEAR]:
+                        reason = f"{reason} of {next(resembled)}"
+                    copied.duplicates.append(dropped_line(row["document_id"], reason, row["title"]))
+                table, words = table.filter(pa.array(is_kept)), words[is_kept]
+            copied.texts.append(count_texts(table, words))
+            yield table.cast(DOCUMENT_SCHEMA)
+
+
+def _resembled_ids(shard: Shard, scratch: Path) -> Iterator[str]:
+    """Yield the ids of the documents that were kept in place of the shard's near duplicates."""
+    places = np.frombuffer(shard.resembled, dtype=np.int64).reshape(-1, 3)
+    batches, batch_of = np.unique(places[:, :2], axis=0, return_inverse=True)
+    ids = np.empty(len(places), dtype=object)
+    for index, (split, number) in enumerate(batches.tolist()):
+        rows = np.flatnonzero(batch_of == index)
+        ids[rows] = read_document_ids(batch_stem(split, number), places[rows, 2], scratch)
+    yield from ids.tolist()
+
+
+def drop_passages(table: pa.Table, rows: np.ndarray, passages: np.ndarray, lost: Counter[str]) -> pa.Table:
+    """Return a table without some passages (M,) of the documents in `rows` (M,); their counts are added to `lost`."""
+    lists, starts = table.column("sentences").combine_chunks(), table.column("passage_starts").combine_chunks()
+    sentences_of, passages_of = list_offsets(lists), list_offsets(starts)  # (D + 1,)
+    document = np.repeat(np.arange(table.num_rows), np.diff(passages_of))  # (P,)
+    sentences = lists.flatten()
+    first_sentence = starts.flatten().to_numpy() + sentences_of[:-1][document]
+    lengths = np.diff(first_sentence, append=len(sentences))
+    is_kept = np.ones(len(document), dtype=bool)
+    is_kept[passages_of[:-1][rows] + passages] = False
+    of_sentence = np.repeat(is_kept, lengths)  # (S,)
+
+    # Count what goes, as the batch counted it.
+    gone = sentences.filter(pa.array(~of_sentence))
+    lost.update(passages=int((~is_kept).sum()), sentences=len(gone))
+    lost["words"] += int(count_words(gone, np.array([0, len(gone)]))[0])
+    lost["characters_out"] += pc.sum(pc.utf8_length(gone)).as_py() or 0
+    for name, counts in count_flaws(gone).items():
+        lost[name] += int(counts.sum())
+
+    # The rest keeps its order: passages start where the sentences before them end.
+    ends = np.cumsum(np.where(is_kept, lengths, 0))
+    new_sentences = np.concatenate([[0], ends])[passages_of]
+    new_passages = np.concatenate([[0], np.cumsum(is_kept)])[passages_of]
+    new_starts = (ends - lengths - new_sentences[:-1][document])[is_kept]
+    columns = {
+        "sentences": pa.ListArray.from_arrays(pa.array(new_sentences, pa.int32()), sentences.filter(of_sentence)),
+        "passage_starts": pa.ListArray.from_arrays(
+            pa.array(new_passages, pa.int32()), pa.array(new_starts, pa.int32())
+        ),
+    }
+    for name, column in columns.items():
+        table = table.set_column(DOCUMENT_SCHEMA.get_field_index(name), DOCUMENT_SCHEMA.field(name), column)
+    return table
+
+
+def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Regroup rows into tables of the size of a row group, however small the batches are."""
+    waiting: list[pa.Table] = []
+    num_waiting = 0
+    for table in tables:
+        waiting.append(table)
+        num_waiting += table.num_rows
+        # Full groups whatever the batches, so that only the last group of a shard is smaller.
+        while num_waiting >= DOCUMENTS_PER_ROW_GROUP:
+            whole = pa.concat_tables(waiting)
+            yield whole.slice(0, DOCUMENTS_PER_ROW_GROUP)
+            waiting = [whole.slice(DOCUMENTS_PER_ROW_GROUP)]
+            num_waiting -= DOCUMENTS_PER_ROW_GROUP
+    if num_waiting:
+        yield pa.concat_tables(waiting)
+
+
+def collect_dropped(lists: Iterable[Path], path: Path) -> int:
+    """Join the lists of articles without output: those of the batches, then the duplicates of the shards.
+
+    A row is the article's id, the reason and its title. Returns the number of rows.
+    """
+    rows = 0
+    with open(path, "w", encoding="utf-8", newline="\n") as stream:
+        stream.write("document_id\treason\ttitle\n")
+        for part in lists:
+            with open(part, encoding="utf-8") as lines:
+                for line in lines:
+                    stream.write(line)
+                    rows += 1
+    return rows

@@ -1,0 +1,260 @@
+"""Sources to page batches: plan what each worker reads, read it, and write the documents.
+
+A *split* is what one worker reads at a time: a byte range of a file, or some row groups of Parquet. It yields *page
+batches*, whose documents go to one file each. Batches are a function of the input and the configuration, never of the
+runner. Only statistics leave a batch (hashes, lengths, counts).
+"""
+
+import dataclasses
+import functools
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt
+
+from bert_pipeline.configuration import configuration
+from bert_pipeline.corpus.batches import PageBatch, PageBatchWriter
+from bert_pipeline.corpus.documents import make_document
+from bert_pipeline.corpus.readers import (
+    Reader,
+    detect_format,
+    plan_row_groups,
+    read_book_documents,
+    read_json_documents,
+    read_line_documents,
+    read_pair_documents,
+    read_parquet_documents,
+)
+from bert_pipeline.corpus.sources import SourceKind, parse_source, split_name
+from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
+from bert_pipeline.errors import ConfigurationError, InputError, UsageError
+from bert_pipeline.wikipedia.dump import Dump, ReadReport, ends_with_end_tag, is_truncated_bzip2, open_dump, read_pages
+from bert_pipeline.wikipedia.extract import drop_reason, extract_article
+
+logger = logging.getLogger(__name__)
+
+
+@configuration
+class CorpusConfig:
+    """How a corpus is made."""
+
+    language: str = "en"
+    """Language of sources that do not say it themselves; a dump does."""
+    name: str = ""
+    """What document ids start with where a dump has no <dbname>, and in other sources; "" takes the file's name."""
+    strict: bool = False
+    """Refuse a dump that breaks off, instead of keeping its whole pages and counting the loss."""
+    templates: str = ""
+    """Template file of a wiki that the project has none for, or whose entries it should replace (docs/templates.md)."""
+    held_out_per_mille: Annotated[int, Field(ge=0, le=500)] = 5
+    """Share of the documents that pre-training never sees, in thousandths; at least one document in any case."""
+    shard_bytes: PositiveInt = 64 << 20
+    """Least text in a shard, in bytes; a smaller corpus is one shard."""
+    unit_bytes: PositiveInt = 4 << 20
+    """Bytes of a dump (plain or .bz2), of a text file or of the texts of Parquet in a unit of work: little, so that no
+    worker is left alone with the last one, and much beside the block of .bz2 that a unit reads beyond its end to finish
+    its last page."""
+    pages_per_unit: PositiveInt = 2000
+    """Documents in a unit of work, in files that can only be read from the front (.gz, UTF-16);
+    in other sources than dumps, at most."""
+    near_duplicates: Literal["keep", "drop", "drop-passages"] = "keep"
+    """Keep and count near-duplicate documents, drop all but the first of each group, or drop near-duplicate passages of
+    other documents as well."""
+
+    def __post_init__(self) -> None:
+        if not self.language or not self.language.replace("-", "").isalnum():
+            raise ConfigurationError(f"language: found {self.language!r}, expected a code such as 'en'")
+        if any(char.isspace() or char in "/:" for char in self.name):
+            raise ConfigurationError(f"name: found {self.name!r}, expected a name without spaces, '/' and ':'")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Split:
+    """What one worker reads: a span of a file, in bytes, or in row groups of Parquet."""
+
+    index: int
+    kind: SourceKind
+    """"lines" or "book" for a "text" source."""
+    path: str
+    start: int = 0
+    stop: int | None = None
+    first: int = 0
+    """Number of records before it in the file."""
+    name: str = ""
+    """What its document ids begin with; "" takes the usual name."""
+
+
+def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
+    """Split the sources for the workers, in order. InputError for the first file that does not match its kind."""
+    if not sources:
+        raise UsageError("no source given; name a dump, or files with their kind, such as jsonl:PATH")
+    splits: list[Split] = []
+    for source in sources:
+        name, source = split_name(source)
+        given, files = parse_source(source)
+        formats: dict[SourceKind, list[str]] = {}
+        for path in files:
+            kind = given
+            if kind != "wikipedia":
+                _check_text_file(path)
+            if kind == "text":
+                kind = detect_format(Path(path), config.language)
+                formats.setdefault(kind, []).append(os.path.basename(path))
+            for span in _plan_spans(path, kind, config):
+                where = dataclasses.asdict(span)
+                splits.append(Split(index=len(splits), kind=kind, path=path, name=name, **where))
+        for kind, names in formats.items():
+            some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            logger.info("%s: read as %s (%s): %s", source, kind, _FORMATS[kind], some)
+    _warn_of_equal_names(splits, config)
+    return splits
+
+
+def _warn_of_equal_names(splits: Sequence[Split], config: CorpusConfig) -> None:
+    """Warn of files whose documents may get the ids of those of another file, and then be dropped."""
+    first: dict[tuple[str, str], str] = {}
+    files = ((split.path, split.name) for split in splits if split.kind != "wikipedia")
+    for path, name in dict.fromkeys(files):
+        other = first.setdefault((name or config.name or _default_name(path), stem_of(Path(path))), path)
+        if other != path:
+            logger.warning(
+                "%s: has the name of %s, and documents of equal ids are kept once; rename it unless they are the same",
+                path, other,
+            )  # fmt: skip
+
+
+_FORMATS = {"lines": "one sentence per line", "book": "running text"}
+
+
+def _check_text_file(path: str) -> None:
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{path}: cannot be read; check its permissions")
+    if not os.path.getsize(path):
+        raise InputError(f"{path}: the file is empty; fetch or make it again, or leave it out")
+
+
+def _plan_spans(path: str, kind: SourceKind, config: CorpusConfig) -> Iterable[Span]:
+    step = config.unit_bytes
+    if kind == "wikipedia":
+        dump = _open_dump(path)
+        if not dump.is_splittable:
+            return [WHOLE]
+        # Bounds ignore pages: a page belongs to the range that its first byte is in.
+        return [Span(start, min(start + step, dump.size)) for start in range(0, dump.size, step)]
+    if kind == "parquet":
+        return plan_row_groups(path, step)
+    assert kind != "text"
+    return plan_spans(path, kind, step)
+
+
+def _open_dump(path: str) -> Dump:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return open_dump(path)  # raises InputError with the reason
+    return _open_once(path, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _open_once(path: str, size: int, changed: int) -> Dump:
+    # Size and time only belong to the cache's key: a file that has changed is opened again.
+    return open_dump(path)
+
+
+def read_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
+    """Read one split and write its batches to `directory`; a repeated call writes the same bytes."""
+    if split.kind == "wikipedia":
+        yield from _read_dump_batches(split, config, directory)
+        return
+    name = split.name or config.name or _default_name(split.path)
+    writer = PageBatchWriter(split.index, directory)
+    span = Span(split.start, split.stop, split.first)
+    # These sources have no revisions: with 0 for all, the first document of an id is kept.
+    for document in _READERS[split.kind](Path(split.path), name, config.language, span):
+        writer.counts["pages_read"] += 1
+        if document is None:
+            writer.drop("empty", "", "")
+            continue
+        writer.counts["characters_in"] += sum(map(len, document.sentences))
+        writer.add(document, revision=0)
+        # A worker holds one batch: a compressed file may have any length, and a document may be a book.
+        if writer.num_pages >= config.pages_per_unit or writer.counts["characters_in"] >= config.unit_bytes:
+            yield writer.finish()
+    yield writer.finish()
+
+
+_READERS: dict[SourceKind, Reader] = {
+    "lines": read_line_documents,
+    "book": read_book_documents,
+    "jsonl": read_json_documents,
+    "parquet": read_parquet_documents,
+    "pairs": read_pair_documents,
+}
+
+
+def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
+    dump = _open_dump(split.path)
+    name = split.name or dump.site.dbname or config.name or _default_name(split.path)
+    language = dump.site.language or config.language
+    report = ReadReport()
+    writer = PageBatchWriter(split.index, directory)
+    bytes_read = 0
+
+    # Every page read becomes a document or is counted as dropped, with the reason.
+    for page in read_pages(dump, split.start, split.stop, report):
+        writer.counts["pages_read"] += 1
+        reason = drop_reason(page, dump.site)
+        if reason:
+            writer.drop(reason, "" if reason in _NO_ARTICLES else f"{name}:{page.page_id}", page.title)
+        else:
+            # Markup included, but of articles only: the share that becomes text measures the extraction.
+            writer.counts["characters_in"] += len(page.text)
+            extraction = extract_article(page, dump.site, templates=config.templates)
+            writer.dropped_elements.update(extraction.dropped)
+            document = make_document(
+                document_id=f"{name}:{page.page_id}",
+                title=page.title,
+                language=language,
+                passages=extraction.passages,
+            )
+            if document is None:
+                writer.drop("no prose", f"{name}:{page.page_id}", page.title)
+            else:
+                writer.add(document, revision=page.revision_id)
+
+        # A byte range makes one batch; a file read from the front is cut by the number of pages.
+        if not dump.is_splittable and writer.num_pages >= config.pages_per_unit:
+            writer.counts["bytes_in"] += report.bytes_read - bytes_read
+            bytes_read = report.bytes_read
+            yield writer.finish()
+
+    # The last batch also reports how the file ends, which is known only now.
+    writer.counts["bytes_in"] += report.bytes_read - bytes_read
+    writer.problems.extend(_problems(dump, split, report))
+    if report.unfinished_page:
+        writer.drop("cut off", f"{name}:?", report.unfinished_page)
+    yield writer.finish()
+
+
+_NO_ARTICLES = ("namespace", "redirect")
+"""Reasons to drop pages that are not articles: counted, but not listed by title."""
+
+
+def _problems(dump: Dump, split: Split, report: ReadReport) -> Iterator[str]:
+    """Yield one sentence if the dump is truncated, in the split that holds its end."""
+    if report.unfinished_page:
+        yield f"{dump.path}: breaks off inside page {report.unfinished_page!r}, which is lost with all that followed"
+    elif split.stop is not None and split.stop < dump.size:
+        return
+    elif report.is_truncated or is_truncated_bzip2(dump):
+        yield f"{dump.path}: the compressed file is cut off; whatever followed is lost"
+    elif report.reached_end and not report.is_closed and not (dump.is_splittable and ends_with_end_tag(dump)):
+        yield f"{dump.path}: ends without </mediawiki>; whatever followed is lost"
+
+
+def _default_name(path: str) -> str:
+    stem = os.path.basename(path).partition(".")[0]
+    return "".join(char if char.isalnum() or char in "-_" else "-" for char in stem) or "corpus"

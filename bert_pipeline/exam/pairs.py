@@ -1,0 +1,159 @@
+"""Minimal pairs: an acceptable text, and one that differs in a word or in an order and is worse.
+
+Read from BLiMP's JSON lines (Warstadt et al. 2020), from tables of one's own and from directories of `build_exam`.
+"""
+
+import collections
+import dataclasses
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from bert_pipeline.errors import InputError
+
+PAIRS_NAME = "pairs.jsonl"
+NEXT_SENTENCE = "next_sentence"
+"""Kind of the pairs of two sentences, which differ in their order."""
+
+Part = Literal["choosing", "reporting"]
+
+_BLIMP_GROUPS = {"s-selection": "argument_structure"}
+"""What BLiMP's files call a group of its own, and its paper counts among another: so it has twelve."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    """An acceptable and an unacceptable text, or two sentences in the right and in the wrong order."""
+
+    pair_id: str
+    """Unique among the pairs of an exam."""
+    kind: str
+    """What differs: BLiMP's paradigm, such as "adjunct_island", or a kind of `make_pairs`."""
+    group: str = ""
+    """Group of kinds, such as BLiMP's "island_effects"; "" if there are none."""
+    good: tuple[str, ...]
+    bad: tuple[str, ...]
+    source: str = ""
+    """The document that the pair was made from; "" for a pair of a file."""
+
+    @property
+    def part(self) -> Part:
+        """Which decisions the pair may serve: all pairs of a document are for choosing, or all for reporting."""
+        return "choosing" if _hash(self.source or self.pair_id)[0] % 2 else "reporting"
+
+    def to_json(self) -> str:
+        """Return the pair as a line of pairs.jsonl."""
+        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
+
+
+def sample_pairs(pairs: Iterable[Pair], per_kind: int, part: Part | None = None) -> list[Pair]:
+    """Return the same `per_kind` pairs of each kind for the same pairs in any order, if given of one part only."""
+    kinds: dict[str, list[Pair]] = collections.defaultdict(list)
+    for pair in pairs:
+        if part is None or pair.part == part:
+            kinds[pair.kind].append(pair)
+    return [
+        pair
+        for kind in sorted(kinds)
+        for pair in sorted(kinds[kind], key=lambda pair: (_hash(pair.pair_id), pair.pair_id))[:per_kind]
+    ]
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+
+def read_pairs(path: Path | str) -> list[Pair]:
+    """Read pairs from a directory or zip archive of .jsonl files, one .jsonl file, or a table of two columns.
+
+    A line of JSON has `sentence_good` and `sentence_bad` as BLiMP's, and may have `UID`, `linguistics_term` and
+    `pairID`; or it is a line of pairs.jsonl. A table has the good text, a tab, the bad one, and may have a third column
+    with the kind. InputError names the file and line that is none of these.
+    """
+    path = Path(path)
+    pairs = []
+    for name, text in _files(path):
+        # Only "\n" ends a line: a text may hold U+2028.
+        for number, line in enumerate(text.split("\n"), start=1):
+            line = line.removesuffix("\r")
+            if line.strip():
+                where = f"{name}:{number}"
+                read = _of_json if line.lstrip().startswith("{") else _of_table
+                pairs.append(read(line, Path(name).stem, number, where))
+    if not pairs:
+        raise InputError(f"{path}: no pairs; expected .jsonl files as BLiMP's, or lines of good<TAB>bad<TAB>kind")
+    # Of two equal ids, a choice of pairs would drop one or the other.
+    repeated = [name for name, count in collections.Counter(pair.pair_id for pair in pairs).items() if count > 1]
+    if repeated:
+        raise InputError(f"{path}: {len(repeated)} pairs have the id of another, such as {repeated[0]!r}; rename them")
+    return pairs
+
+
+def _files(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each file of pairs, in the order of their names."""
+    try:
+        if path.is_dir():
+            made = path / PAIRS_NAME
+            for file in [made] if made.is_file() else sorted(path.rglob("*.jsonl")):
+                yield str(file), file.read_text(encoding="utf-8-sig")
+        elif zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                for name in sorted(archive.namelist()):
+                    if name.endswith(".jsonl") and not name.startswith("__MACOSX"):
+                        with io.TextIOWrapper(archive.open(name), encoding="utf-8-sig") as stream:
+                            yield f"{path}/{name}", stream.read()
+        else:
+            yield str(path), path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from error
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{path}: damaged archive ({error}); download it again") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _of_json(line: str, stem: str, number: int, where: str) -> Pair:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"{where}: not valid JSON ({error})") from None
+    if "sentence_good" in row and "sentence_bad" in row:
+        kind = str(row.get("UID", stem))
+        # BLiMP numbers the pairs of a paradigm as `pairID`, its fast subset as `pair_id`.
+        own = row.get("pairID", row.get("pair_id", number))
+        texts = _text(row["sentence_good"], where), _text(row["sentence_bad"], where)
+        group = str(row.get("linguistics_term", ""))
+        return _pair(f"{kind}:{own}", kind, _BLIMP_GROUPS.get(group, group), *texts, where)
+    names = {field.name for field in dataclasses.fields(Pair)}
+    if set(row) != names:
+        raise InputError(f"{where}: found the keys {', '.join(sorted(row))}; expected sentence_good and sentence_bad")
+    return Pair(**row | {side: tuple(_text(text, where) for text in row[side]) for side in ("good", "bad")})
+
+
+def _of_table(line: str, stem: str, number: int, where: str) -> Pair:
+    columns = line.split("\t")
+    if len(columns) not in (2, 3):
+        raise InputError(f"{where}: found {len(columns)} columns, expected good<TAB>bad or good<TAB>bad<TAB>kind")
+    kind = columns[2].strip() if columns[2:] else stem
+    return _pair(f"{kind}:{number}", kind, "", columns[0], columns[1], where)
+
+
+def _pair(pair_id: str, kind: str, group: str, good: str, bad: str, where: str) -> Pair:
+    if not good.strip() or not bad.strip():
+        raise InputError(f"{where}: found {good!r} and {bad!r}, expected two texts")
+    return Pair(pair_id=pair_id, kind=kind, group=group, good=(good,), bad=(bad,))
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{where}: found {value!r}, expected a text")
+    return value
+
+
+def write_pairs(path: Path, pairs: Sequence[Pair]) -> None:
+    """Write pairs as the lines that `read_pairs` reads."""
+    path.write_text("".join(f"{pair.to_json()}\n" for pair in pairs), encoding="utf-8", newline="\n")

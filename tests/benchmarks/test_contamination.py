@@ -1,0 +1,54 @@
+"""Runs of words are found across punctuation and case, and nothing else is."""
+
+import json
+
+import pytest
+
+from benchmarks import contamination
+from benchmarks.contamination import RUN_WORDS, Text, find_runs
+from bert_pipeline.corpus.job import build_corpus
+from bert_pipeline.corpus.splits import CorpusConfig
+
+WORDS = [f"word{chr(97 + index // 26)}{chr(97 + index % 26)}" for index in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("piece", "runs", "found"),
+    [
+        (" ".join(WORDS[5 : 5 + RUN_WORDS]), 1, 1),
+        (", ".join(WORDS[5 : 5 + RUN_WORDS]).upper() + "!", 1, 1),
+        (" ".join(WORDS[5 : 4 + RUN_WORDS]) + " other", 1, 0),
+        (" ".join(WORDS[5 : 5 + RUN_WORDS]) + " other", 2, 1),
+        (" ".join(WORDS[7:12]), 1, 1),  # a short text is one run
+        (" ".join([*WORDS[7:12], "other"]), 1, 0),
+        ("", 0, 0),
+    ],
+)
+def test_runs_are_found(piece: str, runs: int, found: int) -> None:
+    assert find_runs([Text("set", "1", (piece,))], ["Nothing.", " ".join(WORDS)]) == [(runs, found)]
+
+
+def test_runs_do_not_cross_documents_or_pieces() -> None:
+    halves = [" ".join(WORDS[:8]), " ".join(WORDS[8:16])]
+    assert find_runs([Text("set", "1", (" ".join(WORDS[:16]),))], halves) == [(4, 0)]
+    assert find_runs([Text("set", "1", tuple(halves))], [" ".join(WORDS[:16])]) == [(2, 2)]
+
+
+def test_program_counts_by_test_set(tmp_path, capsys) -> None:
+    lines = [f"This is sentence number {n} of a text about the {WORDS[n]} and its many friends." for n in range(30)]
+    (tmp_path / "a.txt").write_text("\n\n".join(lines))
+    build_corpus([f"lines:{tmp_path / 'a.txt'}"], tmp_path / "corpus", CorpusConfig(held_out_per_mille=100))
+    (tmp_path / "pairs").mkdir()
+    texts = [*lines, "Nobody has written this."]
+    records = [{"UID": "u", "pairID": str(n), "sentence_good": text} for n, text in enumerate(texts)]
+    (tmp_path / "pairs" / "u.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    listed = tmp_path / "found.jsonl"
+    program = [str(tmp_path / "corpus"), "--pairs", str(tmp_path / "pairs"), "--output", str(listed)]
+    assert contamination.main(program) == 0
+    table = capsys.readouterr().out
+    rows = [json.loads(line) for line in listed.read_text().splitlines()]
+    num_held_out = int(table.split("| held-out documents | ")[1].split(" ")[0])
+    assert num_held_out >= 1
+    assert f"| minimal pairs | 31 | {30 - num_held_out} |" in table
+    assert f"| held-out documents | {num_held_out} | 0 | 0.00%" in table
+    assert {row["id"] for row in rows} <= {f"u-{n}" for n in range(30)}

@@ -1,0 +1,98 @@
+"""Pairs are read from BLiMP's files and from tables, refused by line, and split into two disjoint parts."""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bert_pipeline.errors import InputError
+from bert_pipeline.exam.pairs import Pair, read_pairs, sample_pairs, write_pairs
+
+
+def blimp_line(number: int, good: str = "Who hugs Richard?") -> str:
+    row = {"sentence_good": good, "sentence_bad": "Who hug Richard?", "UID": "agreement", "pairID": str(number)}
+    return json.dumps(row | {"linguistics_term": "subject_verb_agreement"}) + "\n"
+
+
+def test_blimp_is_read_from_a_zip_a_folder_and_a_file(tmp_path):
+    (tmp_path / "agreement.jsonl").write_text(blimp_line(0) + blimp_line(1))
+    with zipfile.ZipFile(tmp_path / "blimp.zip", "w") as archive:
+        archive.write(tmp_path / "agreement.jsonl", "data/agreement.jsonl")
+    expected = Pair(
+        pair_id="agreement:0",
+        kind="agreement",
+        group="subject_verb_agreement",
+        good=("Who hugs Richard?",),
+        bad=("Who hug Richard?",),
+    )
+    for path in ("agreement.jsonl", "blimp.zip", "."):
+        pairs = read_pairs(tmp_path / path)
+        assert pairs[0] == expected
+        assert [pair.pair_id for pair in pairs] == ["agreement:0", "agreement:1"]
+
+
+def test_tables_have_two_columns_or_a_third_with_the_kind(tmp_path):
+    path = tmp_path / "own.tsv"
+    path.write_text("\ufeffDer Hund\tDas Hund\tgender\r\nsie geht\tsie gehst\r\n", encoding="utf-8")
+    first, second = read_pairs(path)
+    assert (first.good, first.bad, first.kind) == (("Der Hund",), ("Das Hund",), "gender")
+    assert (second.bad, second.kind) == (("sie gehst",), "own")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tb\nalone\n", "own.tsv:2: found 1 columns"),
+        ("one\t \n", "own.tsv:1: found 'one' and ' ', expected two texts"),
+        ('{"sentence_good": 3, "sentence_bad": "x"}\n', "own.tsv:1: found 3, expected a text"),
+        ('{"text": "x"}\n', "own.tsv:1: found the keys text; expected sentence_good"),
+        ("{broken\n", "own.tsv:1: not valid JSON"),
+        ("\n", "own.tsv: no pairs"),
+        (blimp_line(1) * 2, "1 pairs have the id of another, such as 'agreement:1'"),
+    ],
+)
+def test_lines_that_are_no_pairs_are_refused(tmp_path, text, message):
+    path = tmp_path / "own.tsv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message.replace(".", r"\.")):
+        read_pairs(path)
+
+
+def many_pairs() -> list[Pair]:
+    return [
+        Pair(pair_id=f"{kind}:{number}", kind=kind, good=("a",), bad=("b",), source=f"document {number // 3}")
+        for kind in ("swap", "ending")
+        for number in range(300)
+    ]
+
+
+def test_written_pairs_are_read_again(tmp_path):
+    pairs = [*many_pairs(), Pair(pair_id="n", kind="next_sentence", good=("a\u2028", "b"), bad=("b", "a"))]
+    write_pairs(tmp_path / "pairs.jsonl", pairs)
+    assert read_pairs(tmp_path) == pairs
+
+
+def test_parts_share_no_document():
+    parts = {part: {pair.source for pair in many_pairs() if pair.part == part} for part in ("choosing", "reporting")}
+    assert not parts["choosing"] & parts["reporting"]
+    assert all(30 < len(documents) < 70 for documents in parts.values())  # of 100 documents
+
+
+def test_sample_is_fixed_whatever_the_order():
+    pairs = many_pairs()
+    sample = sample_pairs(pairs, 20, "choosing")
+    assert sample == sample_pairs(pairs[::-1], 20, "choosing")
+    assert [pair.kind for pair in sample] == ["ending"] * 20 + ["swap"] * 20
+    assert {pair.part for pair in sample} == {"choosing"}
+    assert len(sample_pairs(pairs, 1000)) == 600
+
+
+@pytest.mark.real_data
+def test_blimp_has_67_paradigms_in_12_groups():
+    data = Path(os.environ["BERT_REAL_DATA"]) / "zero_shot"
+    pairs = read_pairs(data / "blimp.zip")
+    assert (len(pairs), len({pair.kind for pair in pairs}), len({pair.group for pair in pairs})) == (67_000, 67, 12)
+    fast = read_pairs(data / "blimp_fast.zip")
+    assert (len(fast), len({pair.kind for pair in fast})) == (13_400, 67)
