@@ -29,7 +29,7 @@ CODE_HOST_VARIABLE = "DAGSTER_CODE_HOST"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until interrupted; return the exit code of what was served."""
+    """Serve until interrupted; return 0, or what was served returned, at least 1, if it ended by itself."""
     arguments = build_parser().parse_args(argv)
     try:
         return serve_ui(arguments) if arguments.command == "ui" else serve_code(arguments)
@@ -111,10 +111,10 @@ def _serve_ui(home: BertHome, arguments: argparse.Namespace) -> int:
         try:
             _supervise(processes, {name: address for name, (address, _) in services.items()}, log)
         except KeyboardInterrupt:
-            pass
+            return 0
         finally:
             _stop(list(processes.values()))
-    return max(0, *(process.returncode for process in processes.values()))  # a negative code is the signal sent
+    return max(1, *(process.returncode for process in processes.values()))  # a negative code is the signal sent
 
 
 def check_port(host: str, port: int, option: str) -> None:
@@ -135,7 +135,10 @@ def check_port(host: str, port: int, option: str) -> None:
 
 
 def _supervise(processes: Mapping[str, "subprocess.Popen[bytes]"], addresses: Mapping[str, str], log: Path) -> None:
-    """Print each address as soon as it answers; return when a process ends, with the end of its log if it failed."""
+    """Print each address as soon as it answers; when a process ends by itself, print the end of the log and return.
+
+    Dagster ends, with 0, if its webserver or its daemon was killed.
+    """
     waiting = dict(addresses)
     while all(process.poll() is None for process in processes.values()):
         for name, address in list(waiting.items()):
@@ -145,12 +148,9 @@ def _supervise(processes: Mapping[str, "subprocess.Popen[bytes]"], addresses: Ma
                 if not waiting:
                     print("Ctrl-C ends what was started here.", flush=True)
         time.sleep(0.5)
-    for name, process in processes.items():
-        if process.poll():
-            tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:])
-            print(
-                f"{tail}\n{name} ended with {process.returncode}; the lines above are the end of {log}", file=sys.stderr
-            )
+    tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:])
+    ended = [f"{name} ended with {code}" for name, process in processes.items() if (code := process.poll()) is not None]
+    print(f"{tail}\n{', '.join(ended)}; the lines above are the end of {log}", file=sys.stderr)
 
 
 def _answers(address: str) -> bool:

@@ -90,6 +90,8 @@ class CheckpointDirectory:
         self.inputs = inputs
         self.keep_last = keep_last
         self.keep_every_steps = keep_every_steps
+        self.trunk_step: int | None = None
+        """The checkpoint before the decay, which is never removed."""
 
     def path_of(self, step: int) -> Path:
         """Return the directory of a step's checkpoint."""
@@ -153,11 +155,17 @@ class CheckpointDirectory:
             for leftover in self.path.glob(pattern):
                 shutil.rmtree(leftover, ignore_errors=True)
 
+    def remove_after(self, last: int) -> None:
+        """Remove the checkpoints of later steps. The caller holds the lock of the run."""
+        for step in self.steps():
+            if step > last:
+                shutil.rmtree(self.path_of(step), ignore_errors=True)
+
     def _remove_old(self) -> None:
-        """Keep the last `keep_last` checkpoints and those at multiples of `keep_every_steps`."""
+        """Keep the last `keep_last` checkpoints, those at multiples of `keep_every_steps`, and the trunk."""
         steps = self.steps()
         for step in steps[: -self.keep_last]:
-            if not (self.keep_every_steps and step % self.keep_every_steps == 0):
+            if not (step == self.trunk_step or self.keep_every_steps and step % self.keep_every_steps == 0):
                 shutil.rmtree(self.path_of(step), ignore_errors=True)
 
 
@@ -183,6 +191,11 @@ def restore(directory: Path, model: nn.Module, optimizer: Optimizer) -> dict[str
         for name, parameter in parameters.items():
             parameter.copy_(tensors[name])
     load_optimizer_tensors(model, optimizer, load_file(directory / OPTIMIZER_NAME))
+    return read_state(directory)
+
+
+def read_state(directory: Path) -> dict[str, Any]:
+    """Return the stored state of a checkpoint: what is neither weights nor optimizer."""
     state: dict[str, Any] = json.loads((directory / STATE_NAME).read_text(encoding="utf-8"))
     return state
 

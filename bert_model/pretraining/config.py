@@ -1,17 +1,21 @@
 """Configuration of a pre-training run and its command-line arguments; importable without torch."""
 
 import argparse
+import bisect
 import dataclasses
+import functools
+import itertools
 import math
+import re
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from bert_model.model.config import BertConfig
-from bert_model.training.schedule import OptimizerConfig, learning_rate_at
-from bert_pipeline.configuration import Seed, configuration
+from bert_model.training.schedule import OptimizerConfig, learning_rate_at, trapezoid_at
+from bert_pipeline.configuration import Proportion, Seed, configuration
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig
 
@@ -53,14 +57,37 @@ class PhaseConfig:
     """Steps of linear warm-up."""
     max_predictions_per_seq: NonNegativeInt = 0
     """Maximum predictions per instance with dynamic masks; 0 takes `masking.masked_lm_prob` of `max_seq_length`."""
+    initial_batch_size: NonNegativeInt = 0
+    """Instances of the first step, of which the batch grows by as many at a time, until it has `global_batch_size` at
+    the end of the warm-up; 0 starts with the whole batch."""
+    share: PositiveFloat = 1.0
+    """With a budget, the phase's part of it, in relation to the other phases."""
     instances: str = ""
     """The phase's instance directory."""
 
     def __post_init__(self) -> None:
+        if self.initial_batch_size and self.global_batch_size % self.initial_batch_size:
+            raise ConfigurationError(
+                f"initial_batch_size: found {self.initial_batch_size}, expected a divisor of global_batch_size "
+                f"{self.global_batch_size}"
+            )
         if self.warmup_steps > self.steps:
             raise ConfigurationError(
                 f"warmup_steps: found {self.warmup_steps}, expected at most the phase's {self.steps} steps"
             )
+
+    def samples_in(self, steps: int) -> int:
+        """Return the number of instances in the first `steps` steps of the phase."""
+        ramp = _ramp(self.initial_batch_size or self.global_batch_size, self.global_batch_size, self.warmup_steps)
+        return ramp[min(steps, self.warmup_steps)] + max(0, steps - self.warmup_steps) * self.global_batch_size
+
+
+@functools.lru_cache(maxsize=16)
+def _ramp(first: int, last: int, num_steps: int) -> list[int]:
+    """Return the samples before each step of a ramp, and after it: a staircase from batches of `first` to `last`."""
+    stairs = last // first
+    sizes = (first * (1 + step * stairs // num_steps) for step in range(num_steps))
+    return list(itertools.accumulate(sizes, initial=0))
 
 
 @configuration
@@ -71,8 +98,13 @@ class PretrainingConfig:
     """The model to train."""
     phases: tuple[PhaseConfig, ...] = ()
     """The phases, in order."""
-    schedule: Literal["phase", "run"] = "phase"
-    """`phase` warms up and decays in every phase; `run` draws one warm-up and one decay line over all phases."""
+    schedule: Literal["phase", "run", "trapezoid"] = "phase"
+    """`phase` warms up and decays in every phase; `run` draws one warm-up and one decay line over all phases;
+    `trapezoid` warms up once, keeps each phase's rate, and decays at the end."""
+    decay_share: Proportion = 0.2
+    """Share of the steps, or of the budget, in which a trapezoid decays to 0; at most the last phase."""
+    budget: str = ""
+    """Time of training, such as 3h or 90m, instead of the phases' `steps`; the decay ends when it is over."""
     micro_batch_size: PositiveInt = 32
     """Maximum instances per forward pass of a rank; gradients are accumulated up to the global batch."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -125,6 +157,19 @@ class PretrainingConfig:
         if self.initial_optimizer == "restored" and not self.initial_model:
             raise ConfigurationError("initial_optimizer: found 'restored' without an initial_model to restore it from")
 
+        if self.budget and (self.schedule != "trapezoid" or not self.budget_seconds):
+            raise ConfigurationError(
+                f"budget: found {self.budget!r} with schedule={self.schedule}, expected a time such as 3h or 90m with "
+                "schedule=trapezoid"
+            )
+        if self.schedule == "trapezoid":
+            for index, phase in enumerate(self.phases[1:], start=1):
+                if phase.warmup_steps:
+                    raise ConfigurationError(
+                        f"phases.{index}.warmup_steps: found {phase.warmup_steps}, expected 0: with schedule=trapezoid "
+                        "only the first phase warms up"
+                    )
+
         # With one line over the whole run, settings of the later phases would be ignored.
         if self.schedule == "run":
             for index, phase in enumerate(self.phases[1:], start=1):
@@ -136,8 +181,19 @@ class PretrainingConfig:
 
     @property
     def total_steps(self) -> int:
-        """Optimizer steps of all phases."""
+        """Optimizer steps of all phases, if there is no budget."""
         return sum(phase.steps for phase in self.phases)
+
+    @property
+    def budget_seconds(self) -> float:
+        """The budget in seconds; 0 without one, or if it is not a time."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", self.budget)
+        return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]] if match else 0.0
+
+    @property
+    def goal(self) -> str:
+        """How long the training is: the budget, or the number of steps."""
+        return self.budget or f"{self.total_steps:,}"
 
     def masking_of(self, phase: PhaseConfig) -> MaskingConfig:
         """Return the masking of a phase, with its own limit on predictions."""
@@ -150,6 +206,16 @@ class PretrainingConfig:
             first = self.phases[0]
             return learning_rate_at(
                 step, peak=first.learning_rate, total_steps=self.total_steps, warmup_steps=first.warmup_steps
+            )
+        if self.schedule == "trapezoid":
+            ends = list(itertools.accumulate(phase.steps for phase in self.phases))
+            last_start = ends[-1] - self.phases[-1].steps
+            return trapezoid_at(
+                step,
+                peak=self.phases[bisect.bisect_right(ends, step)].learning_rate,
+                warmup_steps=self.phases[0].warmup_steps,
+                decay_start=max(last_start, ends[-1] - round(self.decay_share * ends[-1])),
+                end=ends[-1],
             )
         for phase in self.phases:  # `step` becomes relative to each phase in turn
             if step < phase.steps:

@@ -1,5 +1,7 @@
 """Phases of a run: each phase of the configuration with its instances and its position in the run."""
 
+import dataclasses
+import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +15,9 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
+UNDECIDED = 1 << 40
+"""End of a phase that the clock has not decided yet: beyond all steps."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
@@ -23,13 +28,15 @@ class Phase:
     masking: MaskingConfig
     train: InstanceSplit
     held_out: InstanceSplit
-    first_step: int
-    first_position: int
+    first_step: int = 0
+    end_step: int = 0
+    """Step after its last update; `UNDECIDED` if the clock will decide it."""
+    first_position: int = 0
     """Samples of the same instances that earlier phases have consumed; this phase continues after them."""
 
-    @property
-    def end_step(self) -> int:
-        return self.first_step + self.config.steps
+    def batch_size_at(self, step: int) -> int:
+        """Return the number of instances in the update of `step`, over all ranks."""
+        return self.position_at(step + 1) - self.position_at(step)
 
     @property
     def data(self) -> DataInput:
@@ -44,15 +51,13 @@ class Phase:
 
     def position_at(self, step: int) -> int:
         """Return the position in the data before the update of `step`."""
-        return self.first_position + (step - self.first_step) * self.config.global_batch_size
+        return self.first_position + self.config.samples_in(step - self.first_step)
 
 
 def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
     """Open the instances of every phase; raise if they do not fit the phases or one another."""
     phases: list[Phase] = []
-    consumed: dict[str, int] = {}  # samples of each instance directory that the phases so far consume
     tokenizer: Tokenizer | None = None
-    first_step = 0
     for index, phase in enumerate(config.phases):
         where = f"phases.{index}"
         if not phase.instances:
@@ -71,23 +76,28 @@ def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
                 f"{where}.instances: {describe_vocabularies('phase 0', tokenizer, where, phase_tokenizer)}"
             )
 
-        # A later phase on the same instances reads on where the earlier one ended.
-        key = train.manifest.sha256
         phases.append(
-            Phase(
-                index=index,
-                config=phase,
-                masking=config.masking_of(phase),
-                train=train,
-                held_out=held_out,
-                first_step=first_step,
-                first_position=consumed.get(key, 0),
-            )
+            Phase(index=index, config=phase, masking=config.masking_of(phase), train=train, held_out=held_out)
         )
-        consumed[key] = consumed.get(key, 0) + phase.steps * phase.global_batch_size
-        first_step += phase.steps
     assert tokenizer is not None
-    return phases, tokenizer
+    ends = list(itertools.accumulate(phase.steps for phase in config.phases))
+    return place_phases(phases, [UNDECIDED] * len(ends) if config.budget else ends), tokenizer
+
+
+def place_phases(phases: Sequence[Phase], ends: Sequence[int]) -> list[Phase]:
+    """Return the phases with their steps and positions, given the step after which each of them ends."""
+    placed: list[Phase] = []
+    consumed: dict[str, int] = {}  # samples of each instance directory that the phases so far consume
+    first_step = 0
+    for phase, end in zip(phases, ends):
+        # A later phase on the same instances reads on where the earlier one ended.
+        key = phase.train.manifest.sha256
+        placed.append(
+            dataclasses.replace(phase, first_step=first_step, end_step=end, first_position=consumed.get(key, 0))
+        )
+        consumed[key] = placed[-1].position_at(end)
+        first_step = end
+    return placed
 
 
 def data_inputs(phases: Sequence[Phase]) -> list[DataInput]:

@@ -13,7 +13,8 @@ from typing import Any, Literal, cast
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice, onednn_shapes, processor
 from bert_model.model.weights import write_weights
-from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory
+from bert_model.pretraining.budget import Budget, trunk_step
+from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, read_state
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.phases import Phase, data_inputs, load_phases
 from bert_model.pretraining.run_directory import (
@@ -55,12 +56,13 @@ def pretrain(
     device: str = "",
     after_step: Callable[[int], None] | None = None,
     resolve: Callable[[str], Path] = Path,
+    clock: Callable[[], float] = time.monotonic,
 ) -> PretrainingResult:
     """Pre-train in this process, or as one rank under torchrun; `output` is the run directory.
 
     With `resume` the run in `output` continues from its newest valid checkpoint, a finished one is left unchanged, and
     an empty directory starts from the beginning. Without an `experiment` MLflow is not used. `resolve` turns the
-    configuration's initial model into a directory, on rank 0.
+    configuration's initial model into a directory, on rank 0. `clock` measures a budget, in seconds.
 
     Raise TrainingError if another process holds the directory or a loss is not finite, ConfigurationError if the
     configuration does not fit the data or differs from that of the run to resume (`allow_changes` accepts the
@@ -84,7 +86,7 @@ def pretrain(
             keep_every_steps=config.keep_every_steps,
         )
         # One rank chooses the checkpoint for all: another machine might see the files of a shared disk later.
-        newest = group.call_on_main(lambda: _newest_checkpoint(checkpoints))
+        newest = group.call_on_main(lambda: _newest_checkpoint(checkpoints, config))
 
         # Model and optimizer, and the kernels that they compute with.
         initial = initialize_or_resume(config, newest, run.tokenizer, group)
@@ -109,10 +111,15 @@ def pretrain(
                 code_version=os.environ.get(CODE_VERSION_VARIABLE, ""),
             )
 
+        budget = None
+        if config.budget:
+            budget = Budget(config, run.phases, initial.state.get("budget", {}), clock=clock)
+            checkpoints.trunk_step = budget.decisions.decay_start
+
         # All ranks train alike; only rank 0 logs and saves.
         trainer = Trainer(
             config,
-            phases=run.phases,
+            phases=run.phases if budget is None else budget.phases,
             model=initial.model,
             optimizer=initial.optimizer,
             vocabulary=run.tokenizer,
@@ -122,6 +129,7 @@ def pretrain(
             should_stop=stack.enter_context(stop_requests()),
             after_step=after_step,
             peak_flops=peak_flops,
+            budget=budget,
         )
         _restore_counters(trainer, initial.state)
         return _train(trainer, initial.step, checkpoints, run, output / "model")
@@ -172,18 +180,26 @@ def _resolve_initial_model(
 
 def _check_batch_sizes(config: PretrainingConfig, world_size: int) -> None:
     for index, phase in enumerate(config.phases):
-        if phase.global_batch_size % world_size:
-            raise ConfigurationError(
-                f"phases.{index}.global_batch_size: {phase.global_batch_size} instances cannot be shared equally by "
-                f"{world_size} ranks; give a multiple of {world_size}"
-            )
+        for key in ("global_batch_size", "initial_batch_size"):
+            if getattr(phase, key) % world_size:
+                raise ConfigurationError(
+                    f"phases.{index}.{key}: {getattr(phase, key)} instances cannot be shared equally by "
+                    f"{world_size} ranks; give a multiple of {world_size}"
+                )
 
 
-def _newest_checkpoint(checkpoints: CheckpointDirectory) -> Path | None:
-    """Return the newest valid checkpoint, after removing incomplete ones of a killed process."""
+def _newest_checkpoint(checkpoints: CheckpointDirectory, config: PretrainingConfig) -> Path | None:
+    """Return the newest valid checkpoint, after removing incomplete ones of a killed process.
+
+    With a larger budget than before it is the one before the decay, and those of the decay are removed.
+    """
     checkpoints.path.mkdir(exist_ok=True)
     checkpoints.clean()
     manifest = checkpoints.newest()
+    if manifest is not None and (trunk := trunk_step(config, read_state(manifest.path).get("budget", {}))) is not None:
+        logger.info("the budget is larger than before: continuing from step %d, before the decay", trunk)
+        checkpoints.remove_after(trunk)
+        manifest = checkpoints.newest()
     return manifest.path if manifest is not None else None
 
 
@@ -264,7 +280,7 @@ def _train(
         if saver is not None:
             saver.wait()
         if result.status == "finished" and trainer.group.is_main:
-            _publish_model(trainer, run, directory)
+            _publish_model(trainer, result.step, run, directory)
     except Exception as error:
         if saver is not None:
             # Finish the queued checkpoints first, so that the error names the last one that is safe.
@@ -306,7 +322,7 @@ def _explain(error: Exception, checkpoints: CheckpointDirectory, watchdog: Watch
     raise error
 
 
-def _publish_model(trainer: Trainer, run: _Run, directory: Path) -> None:
+def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> None:
     """Publish the trained weights as a Hugging Face directory without training state."""
     model = trainer.model
     with publishing(
@@ -315,7 +331,7 @@ def _publish_model(trainer: Trainer, run: _Run, directory: Path) -> None:
         write_weights(dict(model.named_parameters()), model.config, type(model).__name__, draft.path)
         run.tokenizer.save(draft.path, model_max_length=model.config.max_position_embeddings)
         draft.counts = {
-            "steps": trainer.config.total_steps,
+            "steps": step,
             "tokens_seen": trainer.tokens_seen,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             **trainer.metrics,

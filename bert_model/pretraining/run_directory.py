@@ -17,7 +17,7 @@ from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
-from bert_model.pretraining.config import INITIAL_SIZE, PretrainingConfig
+from bert_model.pretraining.config import INITIAL_SIZE, PhaseConfig, PretrainingConfig
 from bert_model.pretraining.phases import describe_vocabularies
 from bert_model.training.distributed import Group
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
@@ -60,10 +60,12 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
     mapping = to_mapping(config)
     for key in MONITORING_KEYS:
         del mapping[key]
+    _delete_unused(mapping, PretrainingConfig, ("budget", "decay_share"))
 
     # Directories may be moved: what they contain counts, as hashes.
     for phase in mapping["phases"]:
         del phase["instances"]
+        _delete_unused(phase, PhaseConfig, ("initial_batch_size", "share"))
     inputs: dict[str, Any] = {f"instances_{index}": input_of(manifest) for index, manifest in enumerate(manifests)}
     if mapping.pop("initial_model"):
         directory = Path(config.initial_model)
@@ -81,6 +83,13 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
         sha256 = next(iter(hashes.values())) if len(hashes) == 1 else content_sha256(hashes)
         inputs["initial_model"] = {"name": ", ".join(hashes), "sha256": sha256}
     return {"configuration": mapping, "inputs": inputs}
+
+
+def _delete_unused(mapping: dict[str, Any], config_class: type, keys: Sequence[str]) -> None:
+    """Delete keys that have their default: runs that are older than these keys keep their identity."""
+    for key in keys:
+        if mapping[key] == getattr(config_class, key):
+            del mapping[key]
 
 
 def training_id(config: PretrainingConfig, manifests: Sequence[Manifest]) -> str:
@@ -212,7 +221,7 @@ def initialize_or_resume(
     if checkpoint is not None:
         state = restore(checkpoint, model, optimizer)
         step = state["step"]
-        origin = f"resuming from {checkpoint} at step {step:,} of {config.total_steps:,}"
+        origin = f"resuming from {checkpoint} at step {step:,} of {config.goal}"
 
     # Should the files differ between machines, those of rank 0 count.
     group.broadcast(parameter.data for parameter in model.parameters())

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import onednn_shapes, processor
+from bert_model.pretraining.budget import Budget
 from bert_model.pretraining.checkpoint import BackgroundSaver, take_snapshot
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import Batch, InstanceReader, make_batch, rank_slice, split_micro_batches
@@ -67,13 +68,16 @@ class Trainer:
         should_stop: Callable[[], bool],
         after_step: Callable[[int], None] | None = None,
         peak_flops: float = 0.0,
+        budget: Budget | None = None,
     ) -> None:
         """`tracker` and `saver` are given on rank 0 only; `after_step(step)` is called after every update.
 
-        `peak_flops` is one device's `peak_matmul_flops`; 0 leaves utilization out of the metrics.
+        `peak_flops` is one device's `peak_matmul_flops`; 0 leaves utilization out of the metrics. `budget` replaces
+        `phases` as soon as the clock decides.
         """
         self.config = config
         self.phases = phases
+        self.budget = budget
         self.model = model
         self.loss_sums: Any = torch.compile(model.loss_sums) if config.compile else model.loss_sums
         self.optimizer = optimizer
@@ -90,21 +94,24 @@ class Trainer:
         self.watchdog = Watchdog(group, config.timeout_seconds)
         self.metrics: dict[str, float] = {}  # the latest held-out metrics
         self.tokens_seen = 0
-        self._progress = Progress(config.total_steps, peak_flops * group.world_size)
+        self._seconds = 0.0  # of training so far, if there is a budget
+        self._progress = Progress(config.goal, peak_flops * group.world_size)
 
     def run(self, step: int) -> PretrainingResult:
         """Train from `step` finished updates to the end, or until some rank is asked to stop."""
         with self.watchdog:
-            for phase in self.phases:
+            for index in range(len(self.phases)):
+                phase = self.phases[index]
                 if step >= phase.end_step:
                     continue
                 for batches, seconds_waiting in self._batches(phase, step):
                     # The step is reported before the first collective, so that a rank that stalls it has a name.
                     self.watchdog.report_step(step)
-                    counts, num_stop_requests = self._all_reduce_counts(phase, batches)
+                    counts, num_stop_requests, self._seconds = self._all_reduce_counts(step, phase, batches)
                     if num_stop_requests:
                         self._save_checkpoint(step, phase)
                         return PretrainingResult(status="preempted", step=step, metrics=self.metrics)
+                    phase = self._decide(step, phase)
                     metrics = self._train_step(step, phase, batches, counts)
                     step += 1
                     if self.after_step is not None:
@@ -119,6 +126,8 @@ class Trainer:
                         self._evaluate(step, phase)
                     if saves:
                         self._save_checkpoint(step, phase)
+                    if ends:  # the batches go on where the clock has decided the end
+                        break
         return PretrainingResult(status="finished", step=step, metrics=self.metrics)
 
     def _batches(self, phase: Phase, step: int) -> Iterator[tuple[list[Batch], float]]:
@@ -127,7 +136,7 @@ class Trainer:
 
         def prepare(step: int) -> list[Batch]:
             # Every rank reads the whole global batch: how it is shared depends on all lengths.
-            samples = reader.take(phase.position_at(step), phase.config.global_batch_size)
+            samples = reader.take(phase.position_at(step), phase.batch_size_at(step))
             mine = rank_slice(samples, rank=self.group.rank, world_size=self.group.world_size)
             return [
                 make_batch(part, phase.masking, self.vocabulary, seed=self.config.seed, device=self.group.device)
@@ -145,31 +154,49 @@ class Trainer:
                     future = executor.submit(prepare, current + 1)
                 yield batches, time.perf_counter() - started
 
-    def _all_reduce_counts(self, phase: Phase, batches: list[Batch]) -> tuple[StepCounts, float]:
-        """Return this step's counts and the number of stop requests, summed over the ranks.
+    def _all_reduce_counts(self, step: int, phase: Phase, batches: list[Batch]) -> tuple[StepCounts, float, float]:
+        """Return this step's counts and the number of stop requests, summed over the ranks, and rank 0's seconds.
 
         Losses are divided by these counts before the backward pass, and all ranks stop after the same step.
         """
-        tokens, squared_lengths, predictions, num_stop_requests = self.group.all_reduce_numbers(
+        tokens, squared_lengths, predictions, num_stop_requests, seconds = self.group.all_reduce_numbers(
             float(sum(batch.num_tokens for batch in batches)),
             float(sum(batch.squared_lengths for batch in batches)),
             float(sum(batch.num_predictions for batch in batches)),
             float(self.should_stop()),
+            self.budget.seconds if self.budget is not None and self.group.is_main else 0.0,
         )
         counts = StepCounts(
-            instances=float(phase.config.global_batch_size),
+            instances=float(phase.batch_size_at(step)),
             tokens=tokens,
             squared_lengths=squared_lengths,
             predictions=predictions,
         )
-        return counts, num_stop_requests
+        return counts, num_stop_requests, seconds
+
+    def _decide(self, step: int, phase: Phase) -> Phase:
+        """Let the clock decide before the update of `step`; return the phase, with its end if that is decided now."""
+        if self.budget is None or not self.budget.decide(step, phase.index, self._seconds):
+            return phase
+        self.phases = self.budget.phases
+        phase = self.phases[phase.index]
+        if self.budget.decisions.decay_start == step:
+            logger.info("step %d: the learning rate decays from here to step %d", step, phase.end_step)
+            # A later training with a larger budget goes on from this checkpoint.
+            if self.saver is not None:
+                self.saver.directory.trunk_step = step
+            self._save_checkpoint(step, phase)
+        return phase
 
     def _train_step(self, step: int, phase: Phase, batches: list[Batch], counts: StepCounts) -> dict[str, float]:
         """Make one update and return its metrics.
 
         If a loss or gradient is not finite, raise TrainingError on every rank before the update.
         """
-        learning_rate = self.config.learning_rate_at(step)
+        if self.budget is None:
+            learning_rate = self.config.learning_rate_at(step)
+        else:
+            learning_rate = self.budget.learning_rate_at(step, phase)
         set_learning_rate(self.optimizer, learning_rate)
         self.model.train()
         self.gradients.zero()
@@ -238,7 +265,7 @@ class Trainer:
 
     def _describe_rows(self, step: int, phase: Phase) -> str:
         """Name the rows of train/, counted over all its shards, in the batch of a step."""
-        count = min(phase.config.global_batch_size, MAX_REPORTED_ROWS)
+        count = min(phase.batch_size_at(step), MAX_REPORTED_ROWS)
         samples = self._reader(phase).take(phase.position_at(step), count)
         return f"rows {', '.join(map(str, sorted(samples.sample_indices.tolist())))}"
 
@@ -284,6 +311,7 @@ class Trainer:
                 "processor": processor(),
                 "onednn": onednn_shapes(),
                 "metrics": self.metrics,
+                **({"budget": self.budget.state(self.budget.seconds)} if self.budget is not None else {}),
             },
             metrics=self.metrics,
         )

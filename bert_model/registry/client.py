@@ -60,29 +60,43 @@ def parse_uri(reference: str) -> tuple[str, int | None, str | None]:
 
 
 @contextlib.contextmanager
+def mlflow_errors_as_unavailable(uri: str) -> Iterator[None]:
+    """Raise UnavailableError if MLflow refuses a request or cannot be reached, or if its database is locked."""
+    try:
+        yield
+    except Exception as error:
+        import mlflow  # not before `open_client`, which sets variables for it
+        import sqlalchemy.exc
+
+        # SQLAlchemy's own errors come out of MLflow while it opens a store.
+        if not isinstance(error, (mlflow.MlflowException, sqlalchemy.exc.OperationalError)):
+            raise
+        raise UnavailableError(
+            f"MLflow at {without_password(uri)} refused or cannot be reached: {first_line(error)}"
+        ) from error
+
+
+@contextlib.contextmanager
 def registry_client() -> Iterator["MlflowClient"]:
     """Open a client; UnavailableError if MLflow refuses a request or cannot be reached."""
     uri = tracking_uri()
-    client = open_client(uri)
-    import mlflow
+    with mlflow_errors_as_unavailable(uri):
+        client = open_client(uri)
+        import mlflow
 
-    # MLflow's SQL store resolves a version's source through the process-wide URI, which MLflow also copies into these
-    # variables; both are restored for the code that runs afterwards.
-    variables = {name: os.environ.get(name) for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")}
-    mlflow.set_tracking_uri(uri)
-    try:
-        yield client
-    except mlflow.MlflowException as error:
-        raise UnavailableError(
-            f"the registry at {without_password(uri)} refused or cannot be reached: {first_line(error)}"
-        ) from error
-    finally:
-        mlflow.set_tracking_uri("")
-        for name, value in variables.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        # MLflow's SQL store resolves a version's source through the process-wide URI, which MLflow also copies into
+        # these variables; both are restored for the code that runs afterwards.
+        variables = {name: os.environ.get(name) for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")}
+        mlflow.set_tracking_uri(uri)
+        try:
+            yield client
+        finally:
+            mlflow.set_tracking_uri("")
+            for name, value in variables.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ _DOCUMENT, _PASSAGE = 0, 1
 _ALL_VALUES = NUM_BANDS
 _NO_SHINGLE = np.uint32(0xFFFFFFFF)
 _CHUNK_CHARACTERS = 1 << 20
-_TEXTS_PER_TASK = 1 << 22
+_TEXTS_PER_TASK = 3 << 20
 _PAIRS_AT_A_TIME = 1 << 16
 
 _MULTIPLIERS = (combine(0, np.arange(NUM_VALUES)) >> np.uint64(32)).astype(np.uint32) | np.uint32(1)

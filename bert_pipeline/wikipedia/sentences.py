@@ -87,7 +87,7 @@ _OWN_ENDS = {
     for languages, marks in {
         "am ti tig": r"[።፧፨]|፡፡|[!?](?=\s)|(?<=[\u1200-\u135a]{4})\.(?=\s)",
         "bo dz": r"།[ ]?།|།(?=\s)",
-        "hy hyw": r"[։!…](?=\s)|(?<=\w):(?=\s)|(?<=\w{3})[․.](?=\s)",
+        "hy hyw": r"[։!…](?=\s)|(?:(?<=[\w)»])|(?<=[\w)»] )):(?=\s)|(?<=\w{3})[․.](?=\s)",
         "ja": r"[。！？｡]|[!?](?=[\s」』）)])|(?<=[a-zß-ÿ]{2})\.(?=\s)",
         "km": r"[។៕]|[!?](?=\s)",
         "lo": r"[!?…](?=\s)|(?<=[\u0e80-\u0eff]{4})\.(?=\s)",
@@ -177,6 +177,10 @@ def _continues(end: str, start: str, language: str, has_capitals: bool) -> bool:
         return False
     if start[0].isdigit() and _TAKES_NUMBER.search(end, max(0, len(end) - 6)):
         return True
+    if end[-2:-1].isdigit() and _AFTER_ORDINAL.match(start) and _ORDINAL.search(end, max(0, len(end) - 40)):
+        return True
+    if end[-4:-1] in ("a.m", "p.m") and _TIME_ZONE.match(start) or len(end) <= 20 and _YEAR_ALONE.match(end):
+        return True
     ordinal = None
     if language in _ORDINAL_LANGUAGES and end[-2:-1] in _ORDINAL_ENDS:
         ordinal = _ORDINAL.search(end, max(0, len(end) - 40))
@@ -202,9 +206,13 @@ _ORDINAL_LANGUAGES = frozenset(_WORDS["ordinals"].split())
 _ROMAN_FIRST = frozenset(_WORDS["roman_before_name"].split())
 _ORDINAL_ENDS = frozenset("0123456789IVXL")
 _ORDINAL = re.compile(r"(?P<name>[^\W\d_a-z]\w++ )?(?<![\w.,])(?:\d{1,2}0?|(?P<roman>[IVXL]+))\.$")
+_AFTER_ORDINAL = re.compile(rf"(?:{_any_of(_WORDS['after_ordinals'])})\b")
+_TIME_ZONE = re.compile(r"[A-Z][a-z]+ (?:(?:Standard|Daylight|Summer|Mean|Universal) )?Time\b")
+# "W 1930 r. Berlin": a preposition and a year are no sentence
+_YEAR_ALONE = re.compile(r"(?:[^\W\d_]{1,7} ){1,2}\d{1,4} (?:r|г|р|g)\.$")
 
 _ABBREVIATIONS = {
-    language: re.compile(rf"(?<![\w.])(?:{_any_of(words)})\.$", re.IGNORECASE)
+    language: re.compile(rf"(?<![^\W\d_])(?<!\.)(?:{_any_of(words)})\.$", re.IGNORECASE)
     for language, words in _WORDS["abbreviations"].items()
 }
 

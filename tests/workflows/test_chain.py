@@ -1,13 +1,19 @@
 """The whole pipeline by its command: artifacts, report, registry, and the metadata in the UI."""
 
+import contextlib
 import csv
 import json
+import logging
+import shutil
+import sqlite3
+from types import SimpleNamespace
 
 import dagster as dg
 import miniature
 import pytest
 
 from bert_pipeline.manifest import load_manifest
+from workflows.defs import promotion
 from workflows.lib.instance import open_instance
 from workflows.lib.processes import process_of
 from workflows.lib.resources import ASSETS, ON_REQUEST, TASK_ASSETS, TASK_NAMES, BertHome, dump_task_key
@@ -246,6 +252,24 @@ def test_promotion_decision_is_shown_and_stored_with_the_version(finished_home, 
     assert event.metadata["promoted"].value is stored["promoted"] is ("champion" in version.aliases)
     assert event.metadata["outcome"].value in finished_log
     assert "| sst2 | dev/accuracy | 100 | 2 |" in version.description  # the scores have reached the model card
+
+
+def test_report_is_tried_again_if_the_database_of_mlflow_is_locked(home, empty_store, monkeypatch):
+    monkeypatch.setenv("BERT_HOME", str(home.path))
+    database = home.path / "mlflow.db"
+    shutil.copy(empty_store, database)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}?timeout=0.1")
+    # Dagster's own context for a direct call has no run.
+    run = SimpleNamespace(partition_key=miniature.DUMP, run=SimpleNamespace(run_id="run"), log=logging.getLogger())
+    materialize = promotion.report.op.compute_fn.decorated_fn
+    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(dg.Failure, match="database is locked") as failure:
+            materialize(run, home)
+        assert failure.value.allow_retries
+        other.execute("ROLLBACK")
+        assert materialize(run, home).metadata["mlflow_run"]
+    assert promotion.report.op.retry_policy.max_retries > 0
 
 
 def test_finished_training_is_not_repeated_when_materialized_again(

@@ -47,7 +47,7 @@ def hosts(command: list[str]) -> list[str]:
 
 
 def test_both_uis_bind_to_loopback_by_default(started):
-    assert serve.main(PORTS) == 0
+    serve.main(PORTS)
     assert [hosts(command) for command in started] == [["127.0.0.1"], ["127.0.0.1"]]
 
 
@@ -90,6 +90,15 @@ def test_addresses_are_printed_when_they_answer_and_a_failure_with_its_log(clean
     assert '"GET / HTTP' not in output  # a request's line is in the log only
     assert '"GET / HTTP' in errors
     assert "the server failed\nDagster ended with 1" in errors
+
+
+def test_ui_whose_daemon_was_killed_ends_with_a_sentence(clean_environment, monkeypatch, capsys):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5055")
+    shut_down = "print('dagster-daemon process shut down unexpectedly'); raise SystemExit(0)"  # as `dagster dev` does
+    monkeypatch.setattr(serve, "dagster_command", lambda _: [sys.executable, "-c", shut_down])
+    assert serve.main(PORTS) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith("dagster-daemon process shut down unexpectedly\nDagster ended with 0; the lines above are")
 
 
 def test_busy_port_is_named_before_anything_starts(started, capsys):

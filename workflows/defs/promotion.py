@@ -166,6 +166,7 @@ def version_link(home: BertHome, version: Any) -> dg.MetadataValue[Any]:
     owners=OWNERS,
     tags=job_tags("report"),
     partitions_def=dump_partitions,
+    retry_policy=REGISTRY_RETRIES,
     automation_condition=after_last_of("finetuned_model"),
     freshness_policy=MONTHLY,
     code_version=code_version("workflows.lib.report.collect_results", "workflows.lib.report.write_report"),
@@ -175,6 +176,8 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
 
     Tasks at chance and tasks that were skipped are named. The same files are in MLflow as a run of their own.
     """
+    from bert_model.registry.client import mlflow_errors_as_unavailable
+
     name = context.partition_key
     with as_dagster_failures():
         directory = home.current_model(name)
@@ -185,14 +188,15 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
 
     # The report is an MLflow run of its own: there the scores of several dumps compare.
     scores = {f"{row['task']}/{row['metric']}": float(row["score"]) for row in results.rows}
-    run_id = home.log_report(
-        run_name=f"report-{name}",
-        note=f"Scores of {len(results.rows)} tasks on the model that was pre-trained on {dump_label(name)}; the table "
-        f"is the artifact `{REPORT_NAME}`.",
-        tags={"dump": name, "generated_sample": str(results.generated), "dagster_run_id": context.run.run_id},
-        metrics={**scores, **{f"average/{key}": value for key, value in results.averages().items()}},
-        directory=manifest.path,
-    )
+    with as_dagster_failures(), mlflow_errors_as_unavailable(home.tracking_uri):
+        run_id = home.log_report(
+            run_name=f"report-{name}",
+            note=f"Scores of {len(results.rows)} tasks on the model that was pre-trained on {dump_label(name)}; the "
+            f"table is the artifact `{REPORT_NAME}`.",
+            tags={"dump": name, "generated_sample": str(results.generated), "dagster_run_id": context.run.run_id},
+            metrics={**scores, **{f"average/{key}": value for key, value in results.averages().items()}},
+            directory=manifest.path,
+        )
     context.log.info(f"{len(results.rows)} tasks, {len(results.skipped)} skipped; MLflow run {run_id}")
     metadata: dict[str, Any] = manifest_metadata(manifest) | {
         "scores": score_preview([(row["task"], row["score"], row["majority"]) for row in results.rows]),

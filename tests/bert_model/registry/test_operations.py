@@ -1,11 +1,13 @@
 """Only a better, sound and intact version becomes champion; foreign names and files are refused."""
 
+import contextlib
 import dataclasses
 import json
 import multiprocessing
 import os
 import pickle
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -462,6 +464,18 @@ def test_rollback_that_another_client_overtakes_is_an_error(home, trained, monke
     with pytest.raises(PromotionError, match="the champion changed while version 1 was inspected"):
         operations.rollback(name)
     assert aliases_of(name) == {"candidate": 2, "champion": 1, "previous": 1}
+
+
+def test_locked_database_is_one_sentence(home, monkeypatch, capsys):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home / 'mlflow.db'}?timeout=0.1")  # MLflow's own: 5 s
+    with contextlib.closing(sqlite3.connect(home / "mlflow.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert main(["models"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "mlflow.db" in line
+    assert "refused or cannot be reached" in line
+    assert "database is locked" in line
+    assert main(["models"]) == 0
 
 
 def _promote_in_process(home, name, version, queue):

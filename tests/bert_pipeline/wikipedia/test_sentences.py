@@ -68,6 +68,12 @@ def test_sentence_in_brackets_is_separate() -> None:
         ("my", "သူ၏ အိမ်၊ ကား။"),
         ("th", "ใน พ.ศ. 2500 เมืองนี้มีประชากร 3.4 ล้านคน"),
         ("ru", "— Привет! — сказал он."),
+        ("fr", "L'équipe de handball de la 1. Bundesliga y joue."),
+        ("ar", "شاحنة في شارع Strasse des 17. Juni أو حول المدينة."),
+        ("bg", "Играят Херта БШК и 1. ФК Унион Берлин."),
+        ("en", "It launched at 7:51:00 a.m. Eastern Standard Time on Monday."),
+        ("hi", "बर्लिन 52° 32मि. उत्तरी अक्षांश पर है।"),
+        ("pl", "W 1930 r. Berlin został siedzibą diecezji."),
     ],
 )
 def test_sentence_of_another_language_is_not_cut(language: str, text: str) -> None:
@@ -87,6 +93,9 @@ def test_sentence_of_another_language_is_not_cut(language: str, text: str) -> No
         ("et", ["Sademete hulk on 581 mm.", "Kõige soojemad kuud on juuli ja august."]),
         ("he", ['שטחה של ברלין 891 קמ"ר.', "ברלין נמצאת בצפון."]),
         ("ru", ["Там театры, кабаре и т. д.", "Всемирной известностью пользуется опера."]),
+        ("hy", ["Քաղաքը կոչվում է (Residenzstadt Berlin) :", "1740 թվականին նա եկավ։"]),
+        ("pl", ["Pierwsza wzmianka o mieście pochodzi z 1237 r.", "Berlin pełnił rolę stolicy."]),
+        ("en", ["He rose at 7 a.m.", "Eastern towns were asleep."]),
         ("ka", ["ქალაქი დიდია.", "ბერლინი დედაქალაქია."]),
     ],
 )
@@ -140,7 +149,7 @@ def test_marked_sentences_of_26_wikipedias(real_data: Path) -> None:
             missed += len(set(ends) - found)
         precision, recall = right / (right + wrong), right / (right + missed)
         print(f"{language}: {right + missed} ends, precision {precision:.3f}, recall {recall:.3f}")
-        expected = THAI_SCORES if language == "th" else (0.97, 0.95)
+        expected = THAI_SCORES if language == "th" else (0.99, 0.95)
         assert precision >= expected[0], language
         assert recall >= expected[1], language
 

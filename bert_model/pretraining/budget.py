@@ -1,0 +1,114 @@
+"""Time budgets: the clock decides when a phase ends and when the learning rate decays, once, for all ranks.
+
+A decision is a step number. It is part of every later checkpoint, so that a resumed training does the same, and an
+uninterrupted training with the same steps computes the same bits. What counts is the time of training on rank 0 up to
+the checkpoint that was resumed from: neither pauses nor steps that were lost and repeated.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.phases import UNDECIDED, Phase, place_phases
+from bert_model.training.schedule import trapezoid_at
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decisions:
+    """What the clock has decided so far."""
+
+    phase_ends: tuple[int, ...] = ()
+    """Step after which each phase ended; the last one's is decided when its decay begins."""
+    decay_start: int | None = None
+    """First step of the decay."""
+
+
+def trunk_step(config: PretrainingConfig, state: Mapping[str, Any]) -> int | None:
+    """Return the step before the decay of a stored `Budget.state` if the budget is larger by now, else None."""
+    start: int | None = state.get("decay_start")
+    return start if start is not None and config.budget_seconds > state["budget_seconds"] else None
+
+
+class Budget:
+    """The clock of a training, its decisions, and the learning rate and phases that follow from them."""
+
+    def __init__(
+        self,
+        config: PretrainingConfig,
+        phases: Sequence[Phase],
+        state: Mapping[str, Any],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`state` is what `state` returned for the checkpoint that is resumed from; {} for a new training."""
+        self.config = config
+        self.phases = list(phases)
+        self.decisions = Decisions(phase_ends=tuple(state.get("phase_ends", ())), decay_start=state.get("decay_start"))
+        if trunk_step(config, state) is not None:
+            self.decisions = Decisions(phase_ends=self.decisions.phase_ends[:-1])
+        self._clock = clock
+        self._started = clock() - float(state.get("seconds", 0.0))
+        # Step and seconds at which the phase began: its pace decides how many steps the decay has.
+        self._phase_began: tuple[int, float] = tuple(state.get("phase_began", (0, 0.0)))
+        self._replace_phases()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far."""
+        return self._clock() - self._started
+
+    def state(self, seconds: float) -> dict[str, Any]:
+        """Return what a checkpoint holds of the budget, in JSON values."""
+        return {
+            "budget_seconds": self.config.budget_seconds,
+            "seconds": seconds,
+            "phase_began": list(self._phase_began),
+            **dataclasses.asdict(self.decisions),
+        }
+
+    def decide(self, step: int, index: int, seconds: float) -> bool:
+        """Decide, before the update of `step` in phase `index`, whether the phase or its stable rate ends here.
+
+        `seconds` are those of rank 0, so that all ranks decide alike. Returns whether a decision was made: the phase
+        then ends after this update, or the decay begins with it.
+        """
+        if len(self.decisions.phase_ends) > index:
+            return False
+        total, shares = self.config.budget_seconds, [phase.share for phase in self.config.phases]
+        is_last = index == len(shares) - 1
+        limit = total * sum(shares[: index + 1]) / sum(shares)
+        first_step, first_seconds = self._phase_began
+        pace = (seconds - first_seconds) / max(1, step - first_step)  # seconds a step
+
+        # Without a finished step there is no pace.
+        if is_last:
+            if step == first_step or seconds < total * (1 - self.config.decay_share):
+                return False
+            end = step + max(1, round((total - seconds) / pace)) if pace > 0 else step + 1
+            self.decisions = dataclasses.replace(
+                self.decisions, phase_ends=(*self.decisions.phase_ends, end), decay_start=step
+            )
+        elif seconds + pace >= limit:
+            self.decisions = dataclasses.replace(self.decisions, phase_ends=(*self.decisions.phase_ends, step + 1))
+            self._phase_began = (step + 1, seconds + pace)
+        else:
+            return False
+        self._replace_phases()
+        return True
+
+    def learning_rate_at(self, step: int, phase: Phase) -> float:
+        """Return the learning rate of the update of `step`: warm-up, the phase's rate, and linear decay to 0."""
+        start = self.decisions.decay_start
+        return trapezoid_at(
+            step,
+            peak=phase.config.learning_rate,
+            warmup_steps=self.config.phases[0].warmup_steps,
+            decay_start=UNDECIDED if start is None else start,
+            end=phase.end_step,
+        )
+
+    def _replace_phases(self) -> None:
+        ends = [*self.decisions.phase_ends, *[UNDECIDED] * len(self.phases)]
+        self.phases = place_phases(self.phases, ends[: len(self.phases)])

@@ -1,0 +1,174 @@
+"""Time budgets: the clock decides once, a stopped training repeats its decisions, a larger budget goes on."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_training import configuration, read_events, train_events
+from two_ranks import run_pretraining
+
+from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
+from bert_model.pretraining.run import pretrain
+from bert_model.pretraining.run_directory import identity
+from bert_model.training.schedule import trapezoid_at
+from bert_pipeline.configuration import from_mapping
+from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.manifest import load_manifest
+
+SECONDS_A_STEP = 1.0
+
+
+def trapezoid(data: dict[str, str], steps: tuple[int, int] = (10, 10), **changes: Any) -> dict[str, Any]:
+    """The two phases with one warm-up and a decay in the last quarter."""
+    mapping = configuration(data, schedule="trapezoid", decay_share=0.25, **changes)
+    for phase, count in zip(mapping["phases"], steps):
+        phase["steps"] = count
+    mapping["phases"][1]["warmup_steps"] = 0
+    return mapping
+
+
+class Machine:
+    """A machine on which every step takes as long."""
+
+    def __init__(self) -> None:
+        self.now = 1e6
+
+    def train(self, mapping: dict[str, Any], output: Path, stop: Callable[[int], None] | None = None, **options: Any):
+        def after_step(step: int) -> None:
+            self.now += SECONDS_A_STEP
+            if stop is not None:
+                stop(step)
+
+        config = from_mapping(PretrainingConfig, mapping)
+        return pretrain(
+            config, output, experiment="", device="cpu", after_step=after_step, clock=lambda: self.now, **options
+        )
+
+
+def assert_equal_models(one: Path, other: Path) -> None:
+    weights, expected = (load_file(path / "model" / "model.safetensors") for path in (one, other))
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    assert train_events(one) == train_events(other)
+
+
+@pytest.fixture
+def budgeted(data: dict[str, str]) -> dict[str, Any]:
+    return trapezoid(data, budget="20s", checkpoint_interval_steps=4, keep_last=1)
+
+
+def test_budget_gives_the_bits_of_a_training_with_the_same_steps(
+    data: dict[str, str], budgeted: dict[str, Any], tmp_path: Path
+) -> None:
+    result = Machine().train(budgeted, tmp_path / "budget")
+    assert (result.status, result.step) == ("finished", 20)
+    assert load_manifest(tmp_path / "budget" / "model").counts["steps"] == 20
+    Machine().train(trapezoid(data), tmp_path / "steps")
+    assert_equal_models(tmp_path / "budget", tmp_path / "steps")
+    rates = [event["train/learning_rate"] for event in train_events(tmp_path / "budget").values()]
+    assert rates[:3] == [0.0, 5e-4, 1e-3]
+    assert rates[3:16] == [1e-3] * 13
+    assert rates[16:] == pytest.approx([8e-4, 6e-4, 4e-4, 2e-4])
+
+
+def test_budget_that_is_stopped_twice_gives_the_same_bits(budgeted: dict[str, Any], tmp_path: Path) -> None:
+    Machine().train(budgeted, tmp_path / "whole")
+    machine, output = Machine(), tmp_path / "stopped"
+
+    def terminate(step: int) -> None:
+        if step == 7:
+            signal.raise_signal(signal.SIGTERM)
+
+    def crash(step: int) -> None:
+        if step == 18:  # in the decay; steps since its beginning are lost
+            raise KeyError("a defect")
+
+    assert machine.train(budgeted, output, terminate).status == "preempted"
+    machine.now += 1e5  # a pause is no training
+    with pytest.raises(KeyError):
+        machine.train(budgeted, output, crash, resume=True)
+    assert [event["step"] for event in read_events(output) if event["event"] == "checkpoint"][-1] == 16
+    machine.now += 1e5
+    assert machine.train(budgeted, output, resume=True).step == 20
+    assert_equal_models(output, tmp_path / "whole")
+
+
+def test_larger_budget_continues_before_the_decay(budgeted: dict[str, Any], tmp_path: Path) -> None:
+    machine, output = Machine(), tmp_path / "training"
+    machine.train(budgeted, output)
+    assert [path.name for path in sorted((output / "checkpoints").iterdir())] == ["step-00000015", "step-00000020"]
+    larger = {**budgeted, "budget": "40s"}
+    with pytest.raises(ConfigurationError, match="budget: was '20s', is '40s'"):
+        machine.train(larger, output, resume=True)
+    machine.now += 1e5
+    result = machine.train(larger, output, resume=True, allow_changes=True)
+    assert (result.status, result.step) == ("finished", 40)
+    assert [event["step"] for event in read_events(output) if event["event"] == "resume"] == [15]
+    rates = {step: event["train/learning_rate"] for step, event in train_events(output).items()}
+    assert [rates[step] for step in (16, 20, 31)] == [1e-3] * 3
+    assert rates[40] == pytest.approx(1e-4)
+    assert [path.name for path in sorted((output / "checkpoints").iterdir())] == ["step-00000030", "step-00000040"]
+
+
+def test_ranks_decide_alike_and_a_killed_one_is_resumed(data: dict[str, str], tmp_path: Path) -> None:
+    mapping = trapezoid(data, budget="3s")
+    codes, _, _ = run_pretraining(mapping, tmp_path / "training", fail=(1, 5, "kill"))
+    assert codes[1] == -signal.SIGKILL
+    codes, reports, _ = run_pretraining(mapping, tmp_path / "training", resume=True)
+    assert codes == [0, 0], reports
+    assert reports[0] == reports[1]
+    assert reports[0]["status"] == "finished"
+    steps = train_events(tmp_path / "training")
+    assert list(steps) == list(range(1, reports[0]["step"] + 1))
+
+
+def test_batch_grows_during_the_warm_up(data: dict[str, str], tmp_path: Path) -> None:
+    phase = PhaseConfig(warmup_steps=4, global_batch_size=16, initial_batch_size=4)
+    assert [phase.samples_in(step) for step in range(7)] == [0, 4, 12, 24, 40, 56, 72]
+    mapping = trapezoid(data, steps=(6, 2))
+    mapping["phases"][0] |= {"warmup_steps": 4, "initial_batch_size": 4}
+    Machine().train(mapping, tmp_path / "training")
+    seen = [
+        event["metrics"]["train/tokens_seen"]
+        for event in read_events(tmp_path / "training")
+        if event["event"] == "train"
+    ]
+    assert seen[0] <= 4 * 16 < seen[1]
+    mapping["phases"][0]["initial_batch_size"] = 5
+    with pytest.raises(ConfigurationError, match="initial_batch_size: found 5, expected a divisor"):
+        from_mapping(PretrainingConfig, mapping)
+
+
+def test_trapezoid_warms_up_keeps_its_rate_and_decays() -> None:
+    rates = [trapezoid_at(step, peak=1.0, warmup_steps=2, decay_start=5, end=9) for step in range(9)]
+    assert rates == [0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"budget": "3 hours"}, "budget: found '3 hours'"),
+        ({"budget": "0h"}, "budget: found '0h'"),
+        ({"budget": "3h", "schedule": "phase"}, "with schedule=phase, expected .* schedule=trapezoid"),
+    ],
+)
+def test_unusable_budget_is_refused(data: dict[str, str], changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        from_mapping(PretrainingConfig, {**trapezoid(data), **changes})
+
+
+def test_only_the_first_phase_of_a_trapezoid_warms_up(data: dict[str, str]) -> None:
+    mapping = trapezoid(data)
+    mapping["phases"][1]["warmup_steps"] = 1
+    with pytest.raises(ConfigurationError, match=r"phases\.1\.warmup_steps: found 1, expected 0"):
+        from_mapping(PretrainingConfig, mapping)
+
+
+def test_identity_of_other_trainings_does_not_name_the_budget(data: dict[str, str]) -> None:
+    described = identity(from_mapping(PretrainingConfig, configuration(data)), [])["configuration"]
+    assert "budget" not in described
+    assert "share" not in described["phases"][0]
+    assert "budget" in identity(from_mapping(PretrainingConfig, trapezoid(data, budget="3h")), [])["configuration"]
