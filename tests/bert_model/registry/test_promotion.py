@@ -100,13 +100,13 @@ def test_margin_decides_whether_a_slightly_worse_model_passes():
 )
 def test_exam_is_compared_on_the_same_pairs(new, old, refused_by, words):
     candidate, champion = _pair({"sst2": 85.0}, {"sst2": 80.0})
-    candidate.tags.update(new)
-    champion.tags.update(old)
+    candidate.facts.update(new)
+    champion.facts.update(old)
     decision = decide(candidate, champion)
     assert decision.refused_by == (("exam_not_worse",) if refused_by else ())
     assert words in decision.table()
     assert decide(candidate, champion, config=GateConfig(exam_tolerance=5.0)).passed
-    champion.tags.pop(EXAM_ACCURACY)
+    champion.facts.pop(EXAM_ACCURACY)
     assert "exam_not_worse" not in decide(candidate, champion).table()
 
 
