@@ -20,7 +20,7 @@ from bert_model.registry import artifacts, operations
 from bert_model.registry.model_card import card_problem, description_of
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
-from bert_model.registry.versions import EXAM_ACCURACY, EXAM_PAIRS, RegisteredVersion, TaskScore, facts_of
+from bert_model.registry.versions import EXAM_ACCURACY, RegisteredVersion, TaskScore, facts_of
 from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 
@@ -305,12 +305,11 @@ def test_unknown_name_alias_and_version_are_errors(home, trained):
 
 def _pretrained(directory, base, loss, data="1"):
     source = load_manifest(_with_manifest(directory.parent / f"instances-{data}", data))
-    with publishing(
-        directory, kind="pretrained_model", configuration={"seed": loss}, inputs={"instances": input_of(source)}
-    ) as draft:
+    inputs = {"instances": input_of(source), "exam": {"name": "20 pairs", "sha256": "p" * 64}}
+    with publishing(directory, kind="pretrained_model", configuration={"seed": loss}, inputs=inputs) as draft:
         shutil.copytree(base, draft.path, dirs_exist_ok=True)
         draft.counts = {"steps": 10, "held_out/mlm_loss": loss, "held_out/mlm_accuracy": 50.0}
-        draft.counts |= {EXAM_ACCURACY: 70.0 - loss, EXAM_PAIRS: "p" * 64}
+        draft.counts[EXAM_ACCURACY] = 70.0 - loss
     return directory
 
 
