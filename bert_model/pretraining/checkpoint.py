@@ -90,8 +90,8 @@ class CheckpointDirectory:
         self.inputs = inputs
         self.keep_last = keep_last
         self.keep_every_steps = keep_every_steps
-        self.trunk_step: int | None = None
-        """The checkpoint before the decay, which is never removed."""
+        self.kept: dict[str, int] = {}
+        """Steps whose checkpoints are never removed: "trunk", before the decay, and "best", to be published."""
 
     def path_of(self, step: int) -> Path:
         """Return the directory of a step's checkpoint."""
@@ -162,10 +162,10 @@ class CheckpointDirectory:
                 shutil.rmtree(self.path_of(step), ignore_errors=True)
 
     def _remove_old(self) -> None:
-        """Keep the last `keep_last` checkpoints, those at multiples of `keep_every_steps`, and the trunk."""
+        """Keep the last `keep_last` checkpoints, those at multiples of `keep_every_steps`, and `kept`."""
         steps = self.steps()
         for step in steps[: -self.keep_last]:
-            if not (step == self.trunk_step or self.keep_every_steps and step % self.keep_every_steps == 0):
+            if not (step in self.kept.values() or self.keep_every_steps and step % self.keep_every_steps == 0):
                 shutil.rmtree(self.path_of(step), ignore_errors=True)
 
 

@@ -138,6 +138,13 @@ class PretrainingConfig:
     """Checkpoints kept on disk; older ones are removed."""
     keep_every_steps: NonNegativeInt = 0
     """Checkpoints at multiples of this are never removed; 0 keeps only `keep_last`."""
+    exam: str = ""
+    """Minimal pairs that checkpoints are examined on: a directory of `bert exam --corpus`, or a file; "" for none."""
+    exam_pairs: PositiveInt = 20
+    """Pairs of each kind, of those for choosing."""
+    choose: Literal["last", "loss", "exam"] = "last"
+    """The checkpoint that is published: the last one, or of the last phase's the one with the lowest held-out loss or
+    the best exam."""
     upload_checkpoints: bool = True
     """Whether MLflow gets the weights of every checkpoint, or only its path and hash."""
     timeout_seconds: PositiveInt = 600
@@ -162,6 +169,8 @@ class PretrainingConfig:
                 f"budget: found {self.budget!r} with schedule={self.schedule}, expected a time such as 3h or 90m with "
                 "schedule=trapezoid"
             )
+        if self.choose == "exam" and not self.exam:
+            raise ConfigurationError("choose: found 'exam' without pairs to examine checkpoints on; give exam=FILE")
         if self.schedule == "trapezoid":
             for index, phase in enumerate(self.phases[1:], start=1):
                 if phase.warmup_steps:

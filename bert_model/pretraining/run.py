@@ -14,8 +14,10 @@ from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice, onednn_shapes, processor
 from bert_model.model.weights import write_weights
 from bert_model.pretraining.budget import Budget, trunk_step
-from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, read_state
+from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
+from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, read_state, restore
 from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.fast_exam import FastExam, pairs_for_choosing
 from bert_model.pretraining.phases import Phase, load_phases
 from bert_model.pretraining.run_directory import (
     MODEL_KIND,
@@ -114,7 +116,16 @@ def pretrain(
         budget = None
         if config.budget:
             budget = Budget(config, run.phases, initial.state.get("budget", {}), clock=clock)
-            checkpoints.trunk_step = budget.decisions.decay_start
+            if budget.decisions.decay_start is not None:
+                checkpoints.kept["trunk"] = budget.decisions.decay_start
+        exam = None
+        if config.exam and group.is_main:
+            exam = FastExam(
+                pairs_for_choosing(config.exam, config.exam_pairs),
+                run.tokenizer,
+                next_sentence=config.objective == "mlm_nsp",
+                precision=resolve_precision(config.precision, group.device),
+            )
 
         # All ranks train alike; only rank 0 logs and saves.
         trainer = Trainer(
@@ -130,6 +141,7 @@ def pretrain(
             after_step=after_step,
             peak_flops=peak_flops,
             budget=budget,
+            exam=exam,
         )
         _restore_counters(trainer, initial.state)
         return _train(trainer, initial.step, checkpoints, run, output / "model")
@@ -231,6 +243,9 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any]) -> None:
     """Restore counters from a checkpoint; warn if precision, processor or world size changed."""
     trainer.tokens_seen = int(state.get("tokens_seen", 0))
     trainer.metrics = dict(state.get("metrics", {}))
+    trainer.best = dict(state.get("best", {}))
+    if trainer.best and trainer.saver is not None:
+        trainer.saver.directory.kept["best"] = int(trainer.best["step"])
 
     # These changes are accepted, but the run is no longer the same bit for bit.
     if state.get("precision", trainer.precision) != trainer.precision:
@@ -264,6 +279,8 @@ def _train(
         if saver is not None:
             saver.wait()
         if result.status == "finished" and trainer.group.is_main:
+            if trainer.best and trainer.best["step"] != result.step:
+                _load_best(trainer, checkpoints)
             _publish_model(trainer, result.step, run, directory)
     except Exception as error:
         if saver is not None:
@@ -306,6 +323,15 @@ def _explain(error: Exception, checkpoints: CheckpointDirectory, watchdog: Watch
     raise error
 
 
+def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory) -> None:
+    """Replace the weights and metrics by those of the chosen checkpoint."""
+    step = int(trainer.best["step"])
+    manifest = load_manifest(checkpoints.path_of(step), kind=CHECKPOINT_KIND, verify="sha256")
+    logger.info("publishing the checkpoint of step %d, the best by %s", step, trainer.config.choose)
+    restore(manifest.path, trainer.model, trainer.optimizer)
+    trainer.metrics = {key: value for key, value in manifest.counts.items() if key != "step"}
+
+
 def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> None:
     """Publish the trained weights as a Hugging Face directory without training state."""
     model = trainer.model
@@ -317,6 +343,7 @@ def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> N
         draft.counts = {
             "steps": step,
             "tokens_seen": trainer.tokens_seen,
+            **({"published_step": int(trainer.best["step"])} if trainer.best else {}),
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             **trainer.metrics,
         }

@@ -18,6 +18,7 @@ from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
 from bert_model.pretraining.config import INITIAL_SIZE, PhaseConfig, PretrainingConfig
+from bert_model.pretraining.fast_exam import pairs_for_choosing
 from bert_model.pretraining.phases import describe_vocabularies
 from bert_model.training.distributed import Group
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
@@ -47,6 +48,8 @@ MONITORING_KEYS = (
     "checkpoint_interval_steps",
     "keep_last",
     "keep_every_steps",
+    "exam",
+    "exam_pairs",
     "upload_checkpoints",
     "timeout_seconds",
 )
@@ -60,7 +63,7 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
     mapping = to_mapping(config)
     for key in MONITORING_KEYS:
         del mapping[key]
-    _delete_unused(mapping, PretrainingConfig, ("budget", "decay_share"))
+    _delete_unused(mapping, PretrainingConfig, ("budget", "decay_share", "choose"))
 
     # Directories may be moved: what they contain counts, as hashes.
     for phase in mapping["phases"]:
@@ -82,6 +85,11 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
         # A single file is identified by its own hash, several by the hash of their hashes.
         sha256 = next(iter(hashes.values())) if len(hashes) == 1 else content_sha256(hashes)
         inputs["initial_model"] = {"name": ", ".join(hashes), "sha256": sha256}
+    # The pairs decide which weights are published, not which are computed.
+    if config.choose == "exam":
+        pairs = pairs_for_choosing(config.exam, config.exam_pairs)
+        described = {pair.pair_id: pair.to_json() for pair in pairs}
+        inputs["exam"] = {"name": f"{len(pairs)} pairs", "sha256": content_sha256(described)}
     return {"configuration": mapping, "inputs": inputs}
 
 

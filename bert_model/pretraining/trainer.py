@@ -24,6 +24,7 @@ from bert_model.pretraining.checkpoint import BackgroundSaver, take_snapshot
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import Batch, InstanceReader, make_batch, rank_slice, split_micro_batches
 from bert_model.pretraining.evaluation import evaluate
+from bert_model.pretraining.fast_exam import FastExam
 from bert_model.pretraining.phases import Phase
 from bert_model.training.distributed import GradientBuffer, Group, Watchdog, autocast, resolve_precision
 from bert_model.training.mlflow_sync import Tracker
@@ -69,15 +70,18 @@ class Trainer:
         after_step: Callable[[int], None] | None = None,
         peak_flops: float = 0.0,
         budget: Budget | None = None,
+        exam: FastExam | None = None,
     ) -> None:
         """`tracker` and `saver` are given on rank 0 only; `after_step(step)` is called after every update.
 
         `peak_flops` is one device's `peak_matmul_flops`; 0 leaves utilization out of the metrics. `budget` replaces
-        `phases` as soon as the clock decides.
+        `phases` as soon as the clock decides. `exam`, on rank 0 only, examines checkpoints.
         """
         self.config = config
         self.phases = phases
         self.budget = budget
+        self.exam = exam
+        self.best: dict[str, float] = {}  # step and score of the checkpoint to be published; the higher, the better
         self.model = model
         self.loss_sums: Any = torch.compile(model.loss_sums) if config.compile else model.loss_sums
         self.optimizer = optimizer
@@ -125,6 +129,8 @@ class Trainer:
                     if saves or _is_due(step, self.config.evaluation_interval_steps):
                         self._evaluate(step, phase)
                     if saves:
+                        self._examine(step, phase)
+                        self._choose(step, phase)
                         self._save_checkpoint(step, phase)
                     if ends:  # the batches go on where the clock has decided the end
                         break
@@ -184,7 +190,7 @@ class Trainer:
             logger.info("step %d: the learning rate decays from here to step %d", step, phase.end_step)
             # A later training with a larger budget goes on from this checkpoint.
             if self.saver is not None:
-                self.saver.directory.trunk_step = step
+                self.saver.directory.kept["trunk"] = step
             self._save_checkpoint(step, phase)
         return phase
 
@@ -292,6 +298,31 @@ class Trainer:
             self.tracker.record("evaluation", step, self.metrics, phase=phase.index)
             logger.info("step %d: %s", step, ", ".join(f"{key} {value:.4g}" for key, value in self.metrics.items()))
 
+    def _examine(self, step: int, phase: Phase) -> None:
+        """Score the minimal pairs on rank 0, and record the result."""
+        if self.exam is None or self.tracker is None:
+            return
+        started = time.perf_counter()
+        metrics = self.exam.metrics(self.model, is_last=step == self.phases[-1].end_step)
+        self._progress.exclude(time.perf_counter() - started)
+        if metrics:
+            self.metrics = self.metrics | metrics
+            self.tracker.record("exam", step, metrics, phase=phase.index)
+            logger.info("step %d: exam %.1f %%", step, metrics["exam/accuracy"])
+
+    def _choose(self, step: int, phase: Phase) -> None:
+        """Keep the checkpoint of this step for publication if it is the best of the last phase so far."""
+        key, sign = {"loss": ("held_out/mlm_loss", -1.0), "exam": ("exam/accuracy", 1.0)}.get(
+            self.config.choose, ("", 0)
+        )
+        if phase.index < len(self.phases) - 1 or key not in self.metrics:
+            return
+        score = sign * self.metrics[key]
+        if not self.best or score > self.best["score"]:
+            self.best = {"step": step, "score": score}
+            if self.saver is not None:
+                self.saver.directory.kept["best"] = step
+
     def _save_checkpoint(self, step: int, phase: Phase) -> None:
         """Copy the training state to host memory on rank 0; a thread writes it while training continues."""
         if self.saver is None:
@@ -311,6 +342,7 @@ class Trainer:
                 "processor": processor(),
                 "onednn": onednn_shapes(),
                 "metrics": self.metrics,
+                "best": self.best,
                 **({"budget": self.budget.state(self.budget.seconds)} if self.budget is not None else {}),
             },
             metrics=self.metrics,

@@ -49,6 +49,7 @@ SHOWN_METRICS = {
     "held_out/mlm_loss": ("held-out MLM loss", 3),
     "held_out/mlm_accuracy": ("MLM accuracy %", 1),
     "held_out/nsp_accuracy": ("NSP accuracy %", 1),
+    "exam/accuracy": ("exam %", 1),
 }
 """Metrics in log lines: words and decimals. The others are in `metrics.jsonl` and MLflow."""
 
@@ -181,7 +182,7 @@ def _train(
     def report(event: dict[str, Any]) -> None:
         context.log.info(describe_event(event, settings.goal.replace(",", "")))
         # The UI plots observations while the asset is still being materialized.
-        if event.get("event") == "evaluation" and event.get("metrics"):
+        if event.get("event") in ("evaluation", "exam") and event.get("metrics"):
             context.log_event(
                 dg.AssetObservation(
                     asset_key=context.asset_key,
