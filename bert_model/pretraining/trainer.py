@@ -349,7 +349,7 @@ class Trainer:
         # Logged from the saver's thread, when the files are complete.
         def log_published(directory: Path) -> None:
             if self.tracker is not None:
-                self.tracker.log_checkpoint(directory, step, snapshot.metrics, phase=phase.index)
+                self.tracker.log_checkpoint(directory, step, snapshot.metrics, phase=phase.index, data=phase.data)
 
         self.saver.save(snapshot, log_published)
         self._progress.exclude(time.perf_counter() - started)

@@ -316,14 +316,14 @@ class BertHome(dg.ConfigurableResource[Any]):
         return self.path / "predictions" / checked_task_name(task)
 
     def log_report(
-        self, *, run_name: str, tags: Mapping[str, str], metrics: Mapping[str, float], directory: Path
+        self, *, run_name: str, note: str, tags: Mapping[str, str], metrics: Mapping[str, float], directory: Path
     ) -> str:
-        """Log a report directory as an MLflow run; return the run's id."""
-        from bert_model.training.mlflow_sync import experiment_id, open_client
+        """Log a report directory as an MLflow run with a description; return the run's id."""
+        from bert_model.training.mlflow_store import NOTE_TAG, experiment_id, open_client
 
         self.apply_environment()
         client = open_client(self.tracking_uri)
-        run = client.create_run(experiment_id(client, EXPERIMENT), run_name=run_name, tags=dict(tags))
+        run = client.create_run(experiment_id(client, EXPERIMENT), run_name=run_name, tags={NOTE_TAG: note, **tags})
         run_id: str = run.info.run_id
         for key, value in metrics.items():
             client.log_metric(run_id, key, value)
