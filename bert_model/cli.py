@@ -108,6 +108,38 @@ def commands() -> list[Command]:
             ],
         ),
         Command(
+            "exam",
+            run_exam,
+            "Score a pre-trained model on minimal pairs, without fine-tuning: how often it finds the right text of two "
+            "more likely. Pairs are BLiMP's, one's own, or made from the held-out text of a corpus in any language.",
+            [
+                Argument("model", metavar="MODEL", help=MODEL_HELP),
+                Argument(
+                    "--pairs",
+                    default="made",
+                    metavar="blimp|FILE|made",
+                    help="FILE: lines of good<TAB>bad<TAB>kind, or BLiMP's JSON lines in a file, zip or folder; blimp: "
+                    "BERT_HOME/data/blimp.zip; made: from --corpus (default)",
+                ),
+                Argument(
+                    "--corpus",
+                    type=Path,
+                    metavar="DIR",
+                    help="the corpus of the model: source of made pairs and of the n-gram floor (needs kenlm)",
+                ),
+                Argument(
+                    "--part",
+                    choices=("reporting", "choosing", "all"),
+                    help="pairs to use: choose among models by one part and report the other "
+                    "(default: reporting of made pairs, all of others)",
+                ),
+                Argument(
+                    "--whole-words", action="store_true", help="mask the later pieces of a word with each of its pieces"
+                ),
+                Argument("--output", type=Path, metavar="FILE", help="results as JSON"),
+            ],
+        ),
+        Command(
             "features",
             run_features,
             "Write a model's hidden states for every token to Parquet.",
@@ -403,6 +435,39 @@ def run_submission(arguments: argparse.Namespace) -> int:
     for note in write_submission(arguments.output, predictions):
         print(note, file=sys.stderr)
     print(arguments.output)
+    return 0
+
+
+def run_exam(arguments: argparse.Namespace) -> int:
+    from bert_model.training.metrics_log import bert_home
+    from bert_pipeline.exam.pairs import blimp_path, read_pairs
+
+    # Files of pairs are read, and what is missing reported, before a corpus is counted.
+    is_made = arguments.pairs == "made"
+    if is_made and arguments.corpus is None:
+        raise UsageError("--pairs made: give --corpus DIR, or --pairs blimp or a file of pairs")
+    path = blimp_path(bert_home() / "data") if arguments.pairs == "blimp" else Path(arguments.pairs)
+    pairs = [] if is_made else read_pairs(path)
+    floor = None
+    if arguments.corpus is not None:
+        from bert_pipeline.exam.job import FLOOR_NAME, prepared_exam
+
+        exam = prepared_exam(arguments.corpus, bert_home() / "exams")
+        floor = exam / FLOOR_NAME
+        pairs = read_pairs(exam) if is_made else pairs
+    from bert_model.registry.resolve import resolve_model
+    from bert_model.zero_shot.exam import exam_table, take_exam
+    from bert_pipeline.manifest import atomic_write
+
+    part = arguments.part or ("reporting" if is_made else "all")
+    pairs = [pair for pair in pairs if part in (pair.part, "all")]
+    directory = resolve_model(arguments.model)
+    result = take_exam(directory, pairs, floor=floor, whole_words=arguments.whole_words)
+    if arguments.output is not None:
+        document = {"model": arguments.model, "pairs": arguments.pairs, "part": part, **result.to_json()}
+        with atomic_write(arguments.output) as temporary:
+            temporary.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(exam_table(result))
     return 0
 
 

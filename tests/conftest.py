@@ -40,7 +40,7 @@ def real_data() -> Path:
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An MLflow database without runs, to be copied into a home as its mlflow.db: making the tables takes seconds."""
-    from bert_model.training.mlflow_sync import open_client
+    from bert_model.training.mlflow_store import open_client
 
     database = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
     open_client(f"sqlite:///{database}").search_experiments(max_results=1)

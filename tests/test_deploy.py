@@ -28,10 +28,17 @@ def cluster(tmp_path: Path) -> dict[str, str]:
     record = f'echo $$ > {tmp_path}/srun.pid; printf "%s\\n" "$@" > {tmp_path}/srun.txt; env > {tmp_path}/env.txt'
     program(tmp_path / "srun", f"{record}; exec $BEHAVIOR")
     program(tmp_path / "scancel", f'echo "$@" > {tmp_path}/scancel.txt; kill -TERM $(cat {tmp_path}/srun.pid)')
-    answers = 'case "$2" in hostnames) printf "node7\\nnode9\\n";; job) echo "  A=b PreemptTime=$PREEMPTED";; esac'
+    job = 'echo "  JobState=$STATE PreemptTime=$PREEMPTED"'
+    answers = f'case "$2" in hostnames) printf "node7\\nnode9\\n";; job) {job};; esac'
     program(tmp_path / "scontrol", f'echo "$@" >> {tmp_path}/scontrol.txt; {answers}')
     job = {"SLURM_JOB_NODELIST": "node[7,9]", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "42"}
-    job |= {"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "16", "BEHAVIOR": "true", "PREEMPTED": "None"}
+    job |= {
+        "SLURM_GPUS_ON_NODE": "4",
+        "SLURM_CPUS_PER_TASK": "16",
+        "BEHAVIOR": "true",
+        "PREEMPTED": "None",
+        "STATE": "RUNNING",
+    }
     return os.environ | job | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
 
@@ -69,9 +76,9 @@ def test_a_preempted_job_is_queued_again(cluster: dict[str, str], tmp_path: Path
     assert "requeue 42" in (tmp_path / "scontrol.txt").read_text()
 
 
-@pytest.mark.parametrize("is_finished", [False, True])
-def test_a_stopped_job_is_queued_again_unless_the_model_is_there(
-    cluster: dict[str, str], tmp_path: Path, is_finished: bool
+@pytest.mark.parametrize(("state", "is_finished"), [("RUNNING", False), ("RUNNING", True), ("COMPLETING", False)])
+def test_a_stopped_job_is_queued_again_unless_it_is_canceled_or_the_model_is_there(
+    cluster: dict[str, str], tmp_path: Path, state: str, is_finished: bool
 ) -> None:
     program(
         tmp_path / "ranks",
@@ -81,15 +88,16 @@ def test_a_stopped_job_is_queued_again_unless_the_model_is_there(
     if is_finished:
         (output / "model").mkdir(parents=True)
         (output / "model" / "manifest.json").write_text("{}")
-    job = start(cluster | {"BEHAVIOR": f"{tmp_path}/ranks"}, "demo", str(output))
+    job = start(cluster | {"BEHAVIOR": f"{tmp_path}/ranks", "STATE": state}, "demo", str(output))
     deadline = time.monotonic() + 120
     while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     job.send_signal(signal.SIGTERM)
-    assert job.wait(60) == (1 if is_finished else 0)
+    is_requeued = state == "RUNNING" and not is_finished
+    assert job.wait(60) == (0 if is_requeued else 1)
     assert (tmp_path / "saved").exists()
     assert (tmp_path / "scancel.txt").read_text() == "--signal=TERM 42.0\n"
-    assert ("requeue 42" in (tmp_path / "scontrol.txt").read_text()) is not is_finished
+    assert ("requeue 42" in (tmp_path / "scontrol.txt").read_text()) is is_requeued
 
 
 def test_without_arguments_the_usage_is_printed(cluster: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from bert_model.inference.predict import load_predictor
 from bert_model.pretraining.data import InstanceSplit
 from bert_model.registry import operations
 from bert_model.training.metrics_log import read_lines, tracking_uri
-from bert_model.training.mlflow_sync import open_client
+from bert_model.training.mlflow_store import open_client
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig
@@ -87,6 +87,15 @@ def test_registered_version_passes_the_gates(data, capsys):
     assert "bert-tiny version 1 is champion" in capsys.readouterr().out
     assert main(["promote", "bert-tiny-sst2"]) == 1
     assert "bert-tiny-sst2 version 1 is refused by: new, better" in capsys.readouterr().out
+
+
+def test_registered_version_is_rolled_back(data):
+    with operations.registry_client() as client:
+        client.set_registered_model_alias("bert-tiny-sst2", "previous", "1")
+    champion = operations.rollback("bert-tiny-sst2")
+    assert (champion.version, champion.aliases) == (1, ("candidate", "champion", "previous"))
+    assert champion.facts == champion.tags  # an earlier revision has no facts.json
+    assert champion.scores[0].num_seeds == int(champion.tags["num_seeds"])
 
 
 def test_registering_the_same_directory_keeps_its_version(data):

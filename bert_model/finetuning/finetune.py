@@ -12,7 +12,7 @@ from bert_model.finetuning.analysis import analyze, decisions, errors_page, erro
 from bert_model.finetuning.config import GRID_KEYS, FinetuningConfig, recorded_configuration, task_configuration
 from bert_model.finetuning.decode import evaluate
 from bert_model.finetuning.encode import encode_examples
-from bert_model.finetuning.results import SearchLog, results_document
+from bert_model.finetuning.results import SearchLog, dev_data, results_document
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult, initializations_of, search
 from bert_model.finetuning.task_model import TAGGER_NAME, TaskModel, write_predictions, write_task_model
 from bert_model.finetuning.trial import OUTPUT_SUFFIX, TrialJob, read_output
@@ -28,6 +28,7 @@ from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import onednn_choice, processor
 from bert_model.model.weights import WEIGHTS_NAME, weight_files
+from bert_model.training.metrics_log import DataInput
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
 from bert_pipeline.manifest import (
@@ -142,6 +143,10 @@ def finetune(
                 # The last value of either form of identity is its hash.
                 tags={"input.model": next(reversed(identity.values())), "own_split": str(data.own_split).lower()},
                 params=configuration,
+                inputs=_data_inputs(data, tokenizer, hashes, Path(model)),
+                note=f"Fine-tuning for {task.title}: a search with {len(config.seeds)} seeds of each setting, its "
+                "trials as child runs. The scores are means over the seeds of the best setting; the artifact "
+                "`results.md` has them beside the baselines.",
                 resumed=any(scratch.glob(f"*{OUTPUT_SUFFIX}")),
             )
             stack.push(log.fail)  # unless it is finished by then
@@ -185,6 +190,28 @@ def finetune(
     return FinetuningResult(
         path=Path(output), manifest=manifest, results=results, seconds=float(manifest.provenance["seconds"])
     )
+
+
+def _data_inputs(data: TaskData, tokenizer: Tokenizer, hashes: Mapping[str, str], model: Path) -> list[DataInput]:
+    """Return the data sets of a fine-tuning, and those of the pre-training where the model names them."""
+    name, num_dev = data.task.name, sum(map(len, data.dev.values()))
+    own: list[DataInput] = [
+        {
+            "name": name,
+            "kind": "task_data",
+            "sha256": hashes["data_sha256"],
+            "context": "training",
+            "num_rows": len(data.train) + num_dev,
+        },
+        {**dev_data(name, hashes["dev_sha256"]), "num_rows": num_dev},
+        {"name": "vocabulary", "kind": "vocabulary", "sha256": tokenizer.sha256, "context": "source"},
+    ]
+    has_manifest = (model / MANIFEST_NAME).is_file()
+    earlier: list[DataInput] = load_manifest(model).provenance.get("data", []) if has_manifest else []
+    for item in earlier:
+        if item["kind"] != "vocabulary":
+            own.append({**item, "context": "pre-training"})
+    return own
 
 
 def _analyze(runner: TrialRunner, saved: SavedTrial) -> tuple[dict[str, Any], str]:

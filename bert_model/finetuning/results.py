@@ -11,7 +11,7 @@ from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult
 from bert_model.finetuning.trial import TrialProgress
 from bert_model.metrics.score import BASELINES, trivial_baseline
-from bert_model.training.metrics_log import STATE_NAME, RunStatus, read_lines, read_state
+from bert_model.training.metrics_log import STATE_NAME, DataInput, RunStatus, read_lines, read_state
 from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
@@ -39,6 +39,11 @@ PROGRESS_EVENT = "progress"
 LOG_INTERVAL_SECONDS = 10.0
 INTERRUPTION_SECONDS = 5.0
 """Time that an interrupted search waits for MLflow. What is missing is copied when it is resumed."""
+
+
+def dev_data(task: str, sha256: str) -> DataInput:
+    """Return the dev examples of a task as the data set that scores are measured on."""
+    return {"name": f"{task}-dev", "kind": "task_data", "sha256": sha256, "context": "evaluation"}
 
 
 def results_document(
@@ -179,13 +184,18 @@ class SearchLog:
         identity: str,
         tags: Mapping[str, str],
         params: Mapping[str, Any],
+        inputs: Sequence[DataInput] = (),
+        note: str = "",
         resumed: bool = False,
     ) -> None:
-        """`identity` is a hash of the configuration and inputs. A `resumed` search continues an unfinished log."""
+        """`identity` is a hash of the configuration and inputs. A `resumed` search continues an unfinished log.
+
+        `inputs` are the data sets of the search and of each trial, `note` describes the search.
+        """
         self.directory = output.parent / LOGS / f"{output.name}-{identity[:16]}"
         if not resumed or read_state(self.directory / STATE_NAME).get("status") == "FINISHED":
             shutil.rmtree(self.directory, ignore_errors=True)
-        self.task = task
+        self.task, self.inputs = task, inputs
         self._running: dict[Trial, _RunningTrial] = {}
         self._logged = {line["trial"] for line in read_lines(self.directory) if "trial" in line}
         self.tracker = Tracker(
@@ -194,6 +204,8 @@ class SearchLog:
             run_name=f"{task}-{identity[:16]}",
             tags={"kind": "finetuning", "task": task, **tags},
             params=params,
+            inputs=inputs,
+            note=note,
         )
 
     @property
@@ -284,6 +296,8 @@ class SearchLog:
             run_name=f"{prefix}lr {setting.learning_rate:g}, batch {setting.batch_size}, seed {trial.seed}",
             tags={"kind": "trial", **(tags or {})},
             params={**setting.describe(), "seed": trial.seed},
+            inputs=self.inputs,
+            note=f"One trial of the search for {self.task} in the parent run: a setting trained with one seed.",
             parent_run_id=parent,
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.data import InstanceSplit
+from bert_model.training.metrics_log import DataInput
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -36,6 +37,17 @@ class Phase:
     def batch_size_at(self, step: int) -> int:
         """Return the number of instances in the update of `step`, over all ranks."""
         return self.position_at(step + 1) - self.position_at(step)
+
+    @property
+    def data(self) -> DataInput:
+        """The instances, as an input of the run."""
+        return {
+            "name": f"instances-{self.config.max_seq_length}",
+            "kind": "instances",
+            "sha256": self.train.manifest.sha256,
+            "context": "training",
+            "num_rows": self.train.num_instances,
+        }
 
     def position_at(self, step: int) -> int:
         """Return the position in the data before the update of `step`."""
@@ -86,6 +98,19 @@ def place_phases(phases: Sequence[Phase], ends: Sequence[int]) -> list[Phase]:
         consumed[key] = placed[-1].position_at(end)
         first_step = end
     return placed
+
+
+def data_inputs(phases: Sequence[Phase]) -> list[DataInput]:
+    """Return the data sets of a run: the instances of its phases, and the corpora and vocabularies they are made of."""
+    found: list[DataInput] = []
+    for phase in phases:
+        found.append(phase.data)
+        # An artifact is identified by its content, a vocabulary by what decides the ids.
+        for name, entry in phase.train.manifest.inputs.items():
+            sha256 = entry.get("content_sha256") or entry.get("sha256")
+            if sha256:
+                found.append({"name": name, "kind": name, "sha256": sha256, "context": "source"})
+    return [item for index, item in enumerate(found) if item not in found[:index]]
 
 
 def describe_vocabularies(one: str, tokenizer: Tokenizer, other: str, other_tokenizer: Tokenizer) -> str:

@@ -16,7 +16,7 @@ from bert_model.model.weights import write_weights
 from bert_model.pretraining.budget import Budget, trunk_step
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, read_state
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.phases import Phase, load_phases
+from bert_model.pretraining.phases import Phase, data_inputs, load_phases
 from bert_model.pretraining.run_directory import (
     MODEL_KIND,
     identity,
@@ -33,6 +33,7 @@ from bert_model.training.distributed import (
     process_group,
     resolve_precision,
 )
+from bert_model.training.gradients import unsharded
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
@@ -94,7 +95,7 @@ def pretrain(
         stack.enter_context(cpu_settings(onednn=onednn))
 
         # Metrics, on rank 0: the log starts with what the run computes on.
-        tracker = _open_tracker(output, config, run.identity, experiment) if group.is_main else None
+        tracker = _open_tracker(output, config, run, experiment) if group.is_main else None
         peak_flops = 0.0
         if tracker is not None:
             logger.info("%s", initial.origin)
@@ -214,8 +215,9 @@ def _choose_kernels(
     return onednn_choice(model_config, device=group.device)
 
 
-def _open_tracker(output: Path, config: PretrainingConfig, described: dict[str, Any], experiment: str) -> Tracker:
-    """Open the metrics log and its MLflow run, tagged with the hashes of the inputs."""
+def _open_tracker(output: Path, config: PretrainingConfig, run: _Run, experiment: str) -> Tracker:
+    """Open the metrics log and its MLflow run, with its description, its data sets and the hashes of its inputs."""
+    described = run.identity
     lineage = {f"input.{name}": next(reversed(entry.values())) for name, entry in described["inputs"].items()}
     return Tracker(
         output,
@@ -223,7 +225,22 @@ def _open_tracker(output: Path, config: PretrainingConfig, described: dict[str, 
         run_name=f"{config.model.preset}-{content_sha256(described)[:16]}",
         tags={"kind": "pretraining", **lineage},
         params=described["configuration"],
+        inputs=data_inputs(run.phases),
+        note=_note(config, output),
         upload_checkpoints=config.upload_checkpoints,
+    )
+
+
+def _note(config: PretrainingConfig, output: Path) -> str:
+    """Describe a run in Markdown."""
+    phases = [
+        f"{phase.steps:,} steps of {phase.global_batch_size} instances of up to {phase.max_seq_length} tokens"
+        for phase in config.phases
+    ]
+    start = f"continued from `{Path(config.initial_model).name}`" if config.initial_model else "from random weights"
+    return (
+        f"Pre-training of a {config.model.preset} BERT {start}: {', then '.join(phases)}. The finished model is "
+        f"`{output.name}/model`; `metrics.jsonl` next to it has the same metrics."
     )
 
 
@@ -244,6 +261,12 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any]) -> None:
             state["onednn"],
             onednn_shapes(),
         )
+    if state.get("data_parallel", trainer.data_parallel) != trainer.data_parallel:
+        logger.warning(
+            "so far this run summed gradients with %s, now it does with %s: sums may differ in their last bits",
+            state["data_parallel"],
+            trainer.data_parallel,
+        )
     world_size = trainer.group.world_size
     if state.get("world_size", world_size) != world_size:
         logger.warning(
@@ -263,8 +286,10 @@ def _train(
         result = trainer.run(step)
         if saver is not None:
             saver.wait()
-        if result.status == "finished" and trainer.group.is_main:
-            _publish_model(trainer, result.step, run, directory)
+        if result.status == "finished":
+            with unsharded(trainer.model):
+                if trainer.group.is_main:
+                    _publish_model(trainer, result.step, run, directory)
     except Exception as error:
         if saver is not None:
             # Finish the queued checkpoints first, so that the error names the last one that is safe.
@@ -320,6 +345,8 @@ def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> N
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             **trainer.metrics,
         }
+        # Names the data to the fine-tunings of the model, wherever it is copied.
+        draft.provenance["data"] = data_inputs(run.phases)
 
 
 def _already_finished(output: Path, group: Group) -> PretrainingResult:

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,23 +21,25 @@ import numpy.typing as npt
 import torch
 
 from bert_model.finetuning.encode import encode_examples
+from bert_model.finetuning.results import dev_data
 from bert_model.finetuning.task_model import load_task_model, read_task_facts
 from bert_model.inference.inputs import check_input, to_examples
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.weights import load_model
-from bert_model.registry.client import silence_mlflow
+from bert_model.registry.client import read_facts, read_stored_file, silence_mlflow
 from bert_model.registry.model_card import CARD_NAME, card_problem
 from bert_model.registry.promotion import Inspection
-from bert_model.registry.versions import KINDS, RegisteredVersion, refuse_unsafe_files
-from bert_model.training.metrics_log import bert_home, first_line, mlflow_run_id
-from bert_model.training.mlflow_sync import experiment_id
+from bert_model.registry.versions import FACTS_NAME, FINETUNED, KINDS, RegisteredVersion, refuse_unsafe_files, tags_of
+from bert_model.training.metrics_log import DataInput, bert_home, first_line, metric_key, mlflow_run_id
+from bert_model.training.mlflow_store import NOTE_TAG, dataset_input, experiment_id
 from bert_pipeline.errors import ArtifactError, BertError
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel, Run
     from mlflow.models import ModelSignature
 
 
@@ -61,9 +64,9 @@ TOLERANCE = 1e-3
 
 
 def upload(
-    client: "MlflowClient", manifest: Manifest, name: str, tags: Mapping[str, str], attachments: Mapping[str, bytes]
-) -> str:
-    """Store a model directory as a logged model that MLflow can serve; return the model's id.
+    client: "MlflowClient", manifest: Manifest, name: str, facts: Mapping[str, str], attachments: Mapping[str, bytes]
+) -> "LoggedModel":
+    """Store a model directory, with its scores, as a logged model of its training run that MLflow can serve.
 
     `attachments` are small files stored next to the model: name -> content.
     """
@@ -73,7 +76,7 @@ def upload(
     from bert_model.registry import pyfunc
 
     # Answer the example once: the signature is inferred from a real input and its answers.
-    task = tags.get("task", "mlm")
+    task = facts.get("task", "mlm")
     predictor = load_predictor(task, [manifest.path])
     example = EXAMPLE_INPUTS[task if task == "mlm" else predictor.form]
     signature = _signature(example, answer_inputs(predictor, [example]))
@@ -93,16 +96,60 @@ def upload(
             (path / file).write_bytes(data)
 
         # READY comes last: until then nobody can use a model whose upload was interrupted.
+        run = _training_run(client, manifest, name)
         logged = client.create_logged_model(
-            experiment_id=experiment_id(client, EXPERIMENT),
+            experiment_id=run.info.experiment_id,
             name=name,
-            source_run_id=mlflow_run_id(manifest),
-            tags=dict(tags),
+            source_run_id=run.info.run_id,
+            tags=tags_of(facts),
             model_type=manifest.kind,
         )
         client.log_model_artifacts(logged.model_id, str(path))
-        client.finalize_logged_model(logged.model_id, "READY")
-    return logged.model_id
+        _log_scores(client, logged, manifest, facts)
+        return client.finalize_logged_model(logged.model_id, "READY")
+
+
+def _training_run(client: "MlflowClient", manifest: Manifest, name: str) -> "Run":
+    """Return the MLflow run that a model was trained in, or a new one if this store does not have it."""
+    import mlflow
+
+    if run_id := mlflow_run_id(manifest):
+        with contextlib.suppress(mlflow.MlflowException):
+            run = client.get_run(run_id)
+            if run.info.lifecycle_stage == "active":
+                return run
+    note = "Registration of a model that was trained without this MLflow store."
+    run = client.create_run(experiment_id(client, EXPERIMENT), run_name=name, tags={NOTE_TAG: note})
+    client.set_terminated(run.info.run_id)
+    return run
+
+
+def _log_scores(client: "MlflowClient", model: "LoggedModel", manifest: Manifest, facts: Mapping[str, str]) -> None:
+    """Log the scores of a model with the data that they were measured on: MLflow lists them by data set."""
+    from mlflow.entities import Metric
+
+    data: DataInput | None = None
+    if manifest.kind == FINETUNED:
+        results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
+        scores = {key: entry["mean"] for key, entry in results["metrics"].items() if "/dev" in key}
+        data = dev_data(facts["task"], facts["data_sha256"])
+    else:
+        scores = {key: value for key, value in manifest.counts.items() if key.startswith("held_out/")}
+        instances = [item for item in manifest.provenance.get("data", []) if item["context"] == "training"]
+        data = instances[-1] if instances else None  # of the last phase
+
+    # The run has the same metrics, and with the same time and step MLflow stores them once.
+    metrics = []
+    dataset = dataset_input(data).dataset if data else None
+    run_id = str(model.source_run_id)
+    for key, value in scores.items():
+        history = client.get_metric_history(run_id, metric_key(key))
+        when = (history[-1].timestamp, history[-1].step) if history else (int(time.time() * 1000), 0)
+        source = (dataset.name, dataset.digest) if dataset else (None, None)
+        metrics.append(Metric(metric_key(key), float(value), *when, model.model_id, *source))
+    if data:
+        client.log_inputs(run_id, datasets=[dataset_input(data)])
+    client.log_batch(run_id, metrics=metrics)
 
 
 def attach(client: "MlflowClient", version: RegisteredVersion, attachments: Mapping[str, bytes]) -> None:
@@ -115,15 +162,7 @@ def attach(client: "MlflowClient", version: RegisteredVersion, attachments: Mapp
 
 def read_card(client: "MlflowClient", version: RegisteredVersion) -> str:
     """Return the version's model card; "" if it has none."""
-    import mlflow
-
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            uri = client.get_model_version_download_uri(version.name, str(version.version))
-            path = mlflow.artifacts.download_artifacts(artifact_uri=f"{uri}/{CARD_NAME}", dst_path=scratch)
-            return Path(path).read_text(encoding="utf-8")
-        except (mlflow.MlflowException, OSError, ValueError):
-            return ""
+    return read_stored_file(client, version.name, version.version, CARD_NAME) or ""
 
 
 def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
@@ -157,7 +196,14 @@ def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
     if card is None and not version.description:
         card = "its description is empty"
 
-    # What the store has now is inspected, not what the cache kept of it.
+    # What the store has now is inspected, not what the cache kept of it. An earlier revision has the facts as tags.
+    stored = {**read_facts(client, version.name, version.version, version.content_sha256), **version.tags}
+    if stored != version.facts or "data_sha256" not in stored:
+        return Inspection(
+            damage=f"its {FACTS_NAME} is missing or was changed",
+            logits="its reference outputs are in that file",
+            card=card,
+        )
     with tempfile.TemporaryDirectory() as scratch:
         try:
             manifest = _download(client, version, Path(scratch))
@@ -171,7 +217,7 @@ def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
             damage = f"its content is {manifest.sha256[:12]}…, {expected[:12]}… was registered"
             return Inspection(damage=damage, logits="its files were replaced", card=card)
         try:
-            logits = check_outputs(manifest.path, version.tags.get("reference_logits", ""))
+            logits = check_outputs(manifest.path, version.facts.get("reference_logits", ""))
         except BertError as error:
             logits = str(error).replace(scratch, "")
     return Inspection(logits=logits, card=card)

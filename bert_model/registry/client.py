@@ -2,19 +2,23 @@
 
 import contextlib
 import dataclasses
+import json
 import logging
 import os
 import re
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import filelock
 
-from bert_model.registry.versions import PRETRAINED, RegisteredVersion, TaskScore
+from bert_model.registry.versions import FACTS_NAME, PRETRAINED, RegisteredVersion, TaskScore
 from bert_model.training.metrics_log import bert_home, first_line, tracking_uri, without_password
-from bert_model.training.mlflow_sync import open_client
+from bert_model.training.mlflow_store import open_client
 from bert_pipeline.errors import PromotionError, UnavailableError, UsageError
+from bert_pipeline.manifest import atomic_write, content_sha256
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -126,15 +130,17 @@ def silence_mlflow() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def create_name(client: "MlflowClient", name: str) -> None:
-    """Create a registered model unless it exists."""
+def create_name(client: "MlflowClient", name: str, description: str) -> None:
+    """Create a registered model unless it exists; give it the description if it has none."""
     from mlflow import MlflowException
 
     try:
-        client.create_registered_model(name)
+        client.create_registered_model(name, description=description)
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
+        if not client.get_registered_model(name).description:  # of an earlier revision
+            client.update_registered_model(name, description)
 
 
 def known_names(client: "MlflowClient") -> list[str]:
@@ -157,14 +163,14 @@ def aliases_of(client: "MlflowClient", name: str) -> dict[str, int]:
 
 def read_version(client: "MlflowClient", name: str, version: int) -> RegisteredVersion:
     """Return a version in its present state."""
-    return _registered(client.get_model_version(name, str(version)), aliases_of(client, name))
+    return _registered(client, client.get_model_version(name, str(version)), aliases_of(client, name))
 
 
 def find_versions(client: "MlflowClient", name: str) -> list[RegisteredVersion]:
     """Return all versions of a name, oldest first; empty if there is no such name."""
     aliases = aliases_of(client, name)
     found = _search_versions(client, f"name = '{name}'")
-    return [_registered(version, aliases) for version in found]
+    return [_registered(client, version, aliases) for version in found]
 
 
 def resolve_version(
@@ -197,7 +203,7 @@ def with_finetuning_scores(client: "MlflowClient", version: RegisteredVersion) -
     scores: dict[str, TaskScore] = {}
     # Oldest first: of several registrations for a task, the newest is kept.
     for item in _search_versions(client, f"tags.pretrained_model_sha256 = '{version.content_sha256}'"):
-        score = TaskScore.from_tags(int(item.version), item.tags)
+        score = TaskScore.from_facts(int(item.version), _facts(client, item))
         if score is not None and item.name == f"{version.name}-{score.task}":
             scores[score.task] = score
     return dataclasses.replace(version, scores=tuple(scores[task] for task in sorted(scores)))
@@ -208,14 +214,55 @@ def _search_versions(client: "MlflowClient", condition: str) -> list["ModelVersi
     return sorted(found, key=lambda version: int(version.version))
 
 
-def _registered(version: "ModelVersion", aliases: Mapping[str, int]) -> RegisteredVersion:
-    number, tags = int(version.version), dict(version.tags)
-    score = TaskScore.from_tags(number, tags)
+def read_facts(client: "MlflowClient", name: str, version: int, identity: str) -> dict[str, str]:
+    """Return the content of a version's FACTS_NAME; {} if it cannot be read or describes another model."""
+    try:
+        facts = json.loads(read_stored_file(client, name, version, FACTS_NAME) or "{}")
+    except ValueError:
+        return {}
+    known = isinstance(facts, dict) and facts.get("content_sha256") == identity
+    return {key: str(value) for key, value in facts.items()} if known else {}
+
+
+def read_stored_file(client: "MlflowClient", name: str, version: int, file: str) -> str | None:
+    """Return a text file that is stored next to a version's model; None if it cannot be read."""
+    import mlflow
+
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            uri = client.get_model_version_download_uri(name, str(version))
+            path = mlflow.artifacts.download_artifacts(artifact_uri=f"{uri}/{file}", dst_path=scratch)
+            return Path(path).read_text(encoding="utf-8")
+        except (mlflow.MlflowException, OSError, ValueError):
+            return None
+
+
+def _facts(client: "MlflowClient", version: "ModelVersion") -> dict[str, str]:
+    """Return a version's tags and what its FACTS_NAME adds, which is downloaded once into a cache."""
+    tags = dict(version.tags)
+    identity = tags.get("content_sha256", "")
+    if "data_sha256" in tags or not identity:  # an earlier revision has all facts as tags, another program has none
+        return tags
+    cached = bert_home() / "cache" / "facts" / f"{content_sha256({'source': version.source})}.json"
+    with contextlib.suppress(OSError, ValueError):
+        return {**json.loads(cached.read_text(encoding="utf-8")), **tags}
+    facts = read_facts(client, version.name, int(version.version), identity)
+    if facts:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(cached) as temporary:
+            temporary.write_text(json.dumps(facts), encoding="utf-8")
+    return {**facts, **tags}
+
+
+def _registered(client: "MlflowClient", version: "ModelVersion", aliases: Mapping[str, int]) -> RegisteredVersion:
+    number, facts = int(version.version), _facts(client, version)
+    score = TaskScore.from_facts(number, facts)
     return RegisteredVersion(
         name=version.name,
         version=number,
         aliases=tuple(sorted(alias for alias, holder in aliases.items() if holder == number)),
-        tags=tags,
+        tags=dict(version.tags),
+        facts=facts,
         description=version.description or "",
         source=version.source or "",
         run_id=version.run_id or None,

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from bert_model.model.config import CONFIG_NAME
-from bert_model.registry.versions import FINETUNED, TaskScore, tags_of
+from bert_model.registry.versions import FINETUNED, TaskScore, facts_of
 from bert_model.training.metrics_log import METRICS_NAME, read_lines
 from bert_pipeline.manifest import Manifest, atomic_write, load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
@@ -94,7 +94,7 @@ def write_readme(directory: Path, tags: Mapping[str, str] | None = None) -> None
     may be edited.
     """
     manifest = load_manifest(directory)
-    facts = {**tags_of(manifest), **(tags or {})}
+    facts = {**facts_of(manifest), **(tags or {})}
     events = list(read_lines(directory.parent)) if (directory.parent / METRICS_NAME).is_file() else []
 
     # The model card with a section on its use after the title, below the hub's header.

@@ -37,14 +37,16 @@ from bert_model.registry.model_card import (
 )
 from bert_model.registry.promotion import Decision, GateConfig, decide, text_table
 from bert_model.registry.versions import (
+    FACTS_NAME,
     FINETUNED,
     KINDS,
     PRETRAINED,
     RegisteredVersion,
+    facts_of,
     refuse_unsafe_files,
     tags_of,
 )
-from bert_model.training.metrics_log import METRICS_NAME, mlflow_run_id, read_lines
+from bert_model.training.metrics_log import METRICS_NAME, read_lines
 from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest
 
@@ -91,8 +93,9 @@ def register(
 ) -> RegisteredVersion:
     """Register a model directory as a new version and make it the candidate.
 
-    The files are checked and uploaded with a model card, which shows `curves`, a PNG, if given. Tags carry score, data,
-    lineage and reference outputs; `tags` adds to them ("licence" is required for promotion). Content that is already
+    The files are checked and uploaded with a model card, which shows `curves`, a PNG, if given, and with a file of
+    facts: score, data, lineage and reference outputs, the searched ones of which are tags too. `tags` adds to them
+    ("licence" is required for promotion). Content that is already
     registered under the name keeps its version, and gets a license if it had none. ArtifactError if the directory is
     not a model or is damaged.
     """
@@ -104,21 +107,30 @@ def register(
 
     # Content is registered once. A version without reference outputs is of an earlier revision and gets a successor.
     with registry_lock(name), registry_client() as client:
-        create_name(client, name)
+        create_name(client, name, _description(facts_of(manifest)))
         versions = find_versions(client, name)
         _refuse_other_task(versions, manifest, name)
         version = next((v for v in versions if v.content_sha256 == manifest.sha256), None)
-        if version is None or "reference_logits" not in version.tags:
-            version = _create_version(client, manifest, name, tags or {}, curves)
+        if version is None or "reference_logits" not in version.facts:
+            version = _create_version(client, manifest, name, {**facts_of(manifest), **(tags or {})}, curves)
         elif not version.licence and (tags or {}).get("licence"):
             _add_licence(client, version, (tags or {})["licence"])
         client.set_registered_model_alias(name, CANDIDATE, str(version.version))
         return read_version(client, name, version.version)
 
 
+def _description(facts: Mapping[str, str]) -> str:
+    """Describe a registered model in Markdown: what its versions are, and which of them to load."""
+    what = f"BERT fine-tuned for {facts['task']}" if facts["kind"] == FINETUNED else "A pre-trained BERT"
+    return (
+        f"{what}; one version for each trained model. `@{CHAMPION}` is the version in use: the last one that passed "
+        f"every promotion gate. `@{CANDIDATE}` is the newest, `@{PREVIOUS}` the one that a rollback restores."
+    )
+
+
 def _refuse_other_task(versions: Sequence[RegisteredVersion], manifest: Manifest, name: str) -> None:
     """Raise UsageError if a name has versions of another task, with which the gates would compare."""
-    task = tags_of(manifest).get("task", "")
+    task = facts_of(manifest).get("task", "")
     others = sorted({version.tags.get("task", "") for version in versions} - {task})
     if others:
         raise UsageError(
@@ -137,23 +149,22 @@ def _add_licence(client: "MlflowClient", version: RegisteredVersion, licence: st
 
 
 def _create_version(
-    client: "MlflowClient", manifest: Manifest, name: str, tags: Mapping[str, str], curves: bytes | None
+    client: "MlflowClient", manifest: Manifest, name: str, facts: dict[str, str], curves: bytes | None
 ) -> RegisteredVersion:
-    facts = {**tags_of(manifest), **tags}
     if facts.get("generated_sample") == "true":
         facts.pop("paper", None)  # models of earlier revisions have it
-    outputs = json.dumps(reference_logits(manifest.path))
     # The metrics log of a training is in the directory above its model.
     events = list(read_lines(manifest.path.parent)) if (manifest.path.parent / METRICS_NAME).is_file() else []
     card = model_card(name, manifest, facts, events=events, curves=curves is not None)
-    attachments = {CARD_NAME: card.encode(), **({CURVES_NAME: curves} if curves else {})}
-    model_id = upload(client, manifest, name, facts, attachments)
+    stored = {**facts, "reference_logits": json.dumps(reference_logits(manifest.path))}
+    attachments = {CARD_NAME: card.encode(), FACTS_NAME: json.dumps(stored, indent=1).encode()}
+    model = upload(client, manifest, name, facts, attachments | ({CURVES_NAME: curves} if curves else {}))
     created = client.create_model_version(
         name,
-        source=f"models:/{model_id}",
-        model_id=model_id,  # required by a server, though not by MLflow's SQL store
-        run_id=mlflow_run_id(manifest),
-        tags={**facts, "reference_logits": outputs},
+        source=f"models:/{model.model_id}",
+        model_id=model.model_id,  # required by a server, though not by MLflow's SQL store
+        run_id=model.source_run_id,
+        tags=tags_of(facts),
         description=description_of(card),
     )
     return read_version(client, name, int(created.version))
@@ -164,10 +175,10 @@ def promote(
 ) -> Decision:
     """Make a version, by default the newest, champion if every gate lets it pass.
 
-    The decision is returned either way, and stored with the version as a tag and as files; `Decision.require` turns a
-    refusal into a PromotionError. With `dry_run` nothing is changed. The former champion becomes `previous`. A lock
-    file serializes promotions on this machine; a change by another machine is detected by reading the alias back, and
-    is a PromotionError.
+    The decision is returned either way, and stored with the version as files, its outcome as the tag "promotion";
+    `Decision.require` turns a refusal into a PromotionError. With `dry_run` nothing is changed. The former champion
+    becomes `previous`. A lock file serializes promotions on this machine; a change by another machine is detected by
+    reading the alias back, and is a PromotionError.
     """
     check_name(name)
     with registry_client() as client:
@@ -220,8 +231,9 @@ def _move_champion(client: "MlflowClient", name: str, *, expected: int | None, c
 
 
 def _store_decision(client: "MlflowClient", version: RegisteredVersion, decision: Decision) -> None:
-    """Keep a decision with its version: as a tag for programs, as files for readers."""
-    client.set_model_version_tag(version.name, str(version.version), "promotion", decision.to_json())
+    """Keep a decision with its version: its outcome as a tag, all of it as files."""
+    outcome = "passed" if decision.passed else f"refused by {', '.join(decision.refused_by)}"
+    client.set_model_version_tag(version.name, str(version.version), "promotion", outcome)
     table = decision.table() + "\n"
     attach(client, version, {DECISION_NAME: decision.to_json().encode(), DECISION_TABLE_NAME: table.encode()})
 
@@ -267,17 +279,17 @@ def models_table(versions: list[RegisteredVersion]) -> str:
 
 
 def _table_row(version: RegisteredVersion) -> dict[str, str]:
-    tags = version.tags
-    score = f"{float(tags['score']):.2f}" if tags.get("score") else ""
+    facts = version.facts
+    score = f"{float(facts['score']):.2f}" if facts.get("score") else ""
     if version.kind == FINETUNED and version.scores:
-        score = str(version.scores[0])  # of earlier versions, the tag holds the score of the best seed
+        score = str(version.scores[0])  # of earlier versions, "score" is the score of the best seed
     return {
         "NAME": version.name,
         "VERSION": str(version.version),
         "ALIASES": ", ".join(version.aliases),
-        "METRIC": tags.get("metric", ""),
-        "SCORE": score + (" degenerate" if tags.get("degenerate") == "true" else ""),
-        "DATA": tags.get("data_sha256", "")[:12],
+        "METRIC": facts.get("metric", ""),
+        "SCORE": score + (" degenerate" if facts.get("degenerate") == "true" else ""),
+        "DATA": facts.get("data_sha256", "")[:12],
         "MODEL": version.content_sha256[:12],
     }
 

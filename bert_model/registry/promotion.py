@@ -195,7 +195,7 @@ class Decision:
         return "\n\n".join([*parts, self.outcome()])
 
     def to_json(self) -> str:
-        """Serialize for the version's tag "promotion"."""
+        """Serialize for the version's file promotion.json."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
 

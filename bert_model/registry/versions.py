@@ -1,6 +1,7 @@
-"""Registered versions: the tags written at registration, and a typed view of them.
+"""Registered versions: the facts written at registration, and a typed view of them.
 
-`tags_of` derives the tags from a model directory; `RegisteredVersion` and `TaskScore` read them back.
+`facts_of` derives the facts from a model directory. FILTER_TAGS of them become tags of the version in MLflow, all of
+them its file FACTS_NAME; `RegisteredVersion` and `TaskScore` read them back.
 """
 
 import dataclasses
@@ -14,22 +15,43 @@ from bert_pipeline.manifest import Manifest, content_sha256
 PRETRAINED, FINETUNED = "pretrained_model", "finetuned_model"
 KINDS = (PRETRAINED, FINETUNED)
 PRETRAINED_METRIC = "held_out/mlm_loss"
+FACTS_NAME = "facts.json"
+"""File next to a version's model: every fact, with hashes and reference outputs, as text."""
+FILTER_TAGS = (
+    "kind",
+    "task",
+    "metric",
+    "score",
+    "dump",
+    "licence",
+    "degenerate",
+    "own_split",
+    "generated_sample",
+    "content_sha256",
+    "pretrained_model_sha256",
+)
+"""Facts that are tags too: those by which versions are searched. Versions of earlier revisions have all as tags."""
 SAFE_SUFFIXES = frozenset({".json", ".jsonl", ".safetensors", ".txt", ".md", ".png"})
 """File types that enter and leave the registry. None of them can carry code, as a pickle can."""
 
 
-def tags_of(manifest: Manifest) -> dict[str, str]:
-    """Return the tags that describe a model directory: kind, identity, score, data and lineage."""
-    tags = {"kind": manifest.kind, "content_sha256": manifest.sha256}
-    return tags | (_finetuned_tags(manifest) if manifest.kind == FINETUNED else _pretrained_tags(manifest))
+def facts_of(manifest: Manifest) -> dict[str, str]:
+    """Return the facts that describe a model directory: kind, identity, score, data and lineage."""
+    facts = {"kind": manifest.kind, "content_sha256": manifest.sha256}
+    return facts | (_finetuned_facts(manifest) if manifest.kind == FINETUNED else _pretrained_facts(manifest))
 
 
-def _finetuned_tags(manifest: Manifest) -> dict[str, str]:
+def tags_of(facts: Mapping[str, str]) -> dict[str, str]:
+    """Return the facts of a version that become its tags."""
+    return {key: facts[key] for key in FILTER_TAGS if key in facts}
+
+
+def _finetuned_facts(manifest: Manifest) -> dict[str, str]:
     facts = json.loads((manifest.path / "task.json").read_text(encoding="utf-8"))
     results = json.loads((manifest.path / "results.json").read_text(encoding="utf-8"))
     entry = results["metrics"][facts["main_key"]]
 
-    # Tags are text: repr keeps every digit of a score, so that it is the same number when it is read.
+    # Facts are text, as tags are: repr keeps every digit of a score, so that it is the same number when it is read.
     return {
         "task": facts["task"],
         "metric": facts["main_key"],
@@ -50,7 +72,7 @@ def _finetuned_tags(manifest: Manifest) -> dict[str, str]:
     }
 
 
-def _pretrained_tags(manifest: Manifest) -> dict[str, str]:
+def _pretrained_facts(manifest: Manifest) -> dict[str, str]:
     # The weights that training started from are lineage, not data.
     data = {name: entry for name, entry in manifest.inputs.items() if name != "initial_model"}
     held_out = {
@@ -60,7 +82,7 @@ def _pretrained_tags(manifest: Manifest) -> dict[str, str]:
     }
 
     # Several phases may read the same instances, whose hash is then named once.
-    tags = {
+    facts = {
         "metric": PRETRAINED_METRIC,
         "data_sha256": content_sha256(data),
         "configuration_sha256": content_sha256(manifest.configuration),
@@ -70,8 +92,8 @@ def _pretrained_tags(manifest: Manifest) -> dict[str, str]:
         **held_out,
     }
     if PRETRAINED_METRIC in manifest.counts:
-        tags["score"] = repr(float(manifest.counts[PRETRAINED_METRIC]))
-    return tags
+        facts["score"] = repr(float(manifest.counts[PRETRAINED_METRIC]))
+    return facts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,26 +126,26 @@ class TaskScore:
     """Score in the paper."""
 
     @classmethod
-    def from_tags(cls, version: int, tags: Mapping[str, str]) -> "TaskScore | None":
+    def from_facts(cls, version: int, facts: Mapping[str, str]) -> "TaskScore | None":
         """Read the score of a fine-tuned version; None if it was not evaluated."""
-        mean = _number(tags.get("score_mean") or tags.get("score"))
-        if tags.get("kind") != FINETUNED or mean is None:
+        mean = _number(facts.get("score_mean") or facts.get("score"))
+        if facts.get("kind") != FINETUNED or mean is None:
             return None
         return cls(
-            task=tags.get("task", ""),
-            metric=tags.get("metric", ""),
+            task=facts.get("task", ""),
+            metric=facts.get("metric", ""),
             mean=mean,
-            sd=_number(tags.get("score_sd")) or 0.0,
-            num_seeds=int(tags.get("num_seeds", "0")),
-            num_examples=int(tags.get("num_examples", "0")),
-            data_sha256=tags.get("training_data_sha256", ""),
-            dev_sha256=tags.get("data_sha256", ""),
-            configuration_sha256=tags.get("configuration_sha256", ""),
-            degenerate=tags.get("degenerate", "") == "true",
+            sd=_number(facts.get("score_sd")) or 0.0,
+            num_seeds=int(facts.get("num_seeds", "0")),
+            num_examples=int(facts.get("num_examples", "0")),
+            data_sha256=facts.get("training_data_sha256", ""),
+            dev_sha256=facts.get("data_sha256", ""),
+            configuration_sha256=facts.get("configuration_sha256", ""),
+            degenerate=facts.get("degenerate", "") == "true",
             version=version,
-            majority=_number(tags.get("majority")),
+            majority=_number(facts.get("majority")),
             # The paper's score is on real data; it does not compare with one on the generated sample.
-            paper=None if tags.get("generated_sample") == "true" else _number(tags.get("paper")),
+            paper=None if facts.get("generated_sample") == "true" else _number(facts.get("paper")),
         )
 
     def __str__(self) -> str:
@@ -137,6 +159,9 @@ class RegisteredVersion:
     name: str
     version: int
     tags: dict[str, str]
+    """Tags in MLflow: FILTER_TAGS, and the outcomes "promotion" and "rolled_back"."""
+    facts: dict[str, str] = dataclasses.field(default_factory=dict)
+    """The tags, and what FACTS_NAME adds to them."""
     aliases: tuple[str, ...] = ()
     description: str = ""
     source: str = ""

@@ -11,7 +11,7 @@ import threading
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from bert_pipeline.errors import BertError, TrainingError
 from bert_pipeline.manifest import Manifest, atomic_write
@@ -93,6 +93,16 @@ def read_lines(directory: Path, start: int = 0, stop: int | None = None) -> Iter
                 yield {}
 
 
+class DataInput(TypedDict):
+    """A data set that a run reads, as MLflow lists it."""
+
+    name: str
+    kind: str
+    sha256: str
+    context: str  # what for: "training", "evaluation", "source" of other data, or "pre-training"
+    num_rows: NotRequired[int]
+
+
 class SyncState(TypedDict, total=False):
     """Content of `tracking.json`: what the MLflow run is to look like, and how much of it MLflow has."""
 
@@ -101,12 +111,14 @@ class SyncState(TypedDict, total=False):
     run_name: str
     tags: dict[str, str]
     params: dict[str, str]
+    inputs: list[DataInput]
+    note: str
     parent_run_id: str | None
     upload_checkpoints: bool
     status: RunStatus  # final status, once the log is closed
     tracking_uri: str  # the server that has what follows
     run_id: str | None
-    described: bool  # params and tags are sent
+    described: bool  # params, tags, data sets and note are sent
     copied_lines: int
     models: dict[str, str]  # step -> id of the checkpoint's logged model
     status_sent: RunStatus | None

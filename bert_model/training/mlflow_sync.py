@@ -16,7 +16,6 @@ If a run is resumed from step N, the lines of later steps before the `resume` ev
 """
 
 import contextlib
-import json
 import logging
 import math
 import os
@@ -24,7 +23,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -32,10 +31,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from bert_model.training.metrics_log import (
     METRICS_NAME,
     STATE_NAME,
+    DataInput,
     MetricsLog,
     RunStatus,
     SyncState,
-    bert_home,
     first_line,
     flat_params,
     metric_key,
@@ -46,6 +45,7 @@ from bert_model.training.metrics_log import (
     without_password,
     write_state,
 )
+from bert_model.training.mlflow_store import HTTP_TIMEOUT_SECONDS, NOTE_TAG, dataset_input, experiment_id, open_client
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import MANIFEST_NAME, load_manifest, write_part
 
@@ -60,41 +60,10 @@ KEY_TAG = "bert.key"
 UPLOAD_KIND = "checkpoint_weights"
 """Kind of the manifest of an uploaded checkpoint, which lacks the training state."""
 
-HTTP_TIMEOUT_SECONDS = 10
 CLOSE_TIMEOUT_SECONDS = 60.0
 RETRY_SECONDS = 30.0
 COPY_INTERVAL_SECONDS = 2.0
 METRICS_PER_REQUEST = 1000  # MLflow's own limit
-PARAMS_PER_REQUEST = 100  # MLflow's own limit
-
-
-def open_client(uri: str = "") -> "MlflowClient":
-    """Return an MlflowClient with bounded waiting. ImportError if MLflow is not installed."""
-    # Set before the import, during which MLflow reads some of them; values that the user has set are kept.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(HTTP_TIMEOUT_SECONDS))
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    import mlflow
-
-    uri = uri or tracking_uri()
-    if uri.startswith("sqlite:///"):
-        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-    return mlflow.MlflowClient(tracking_uri=uri)
-
-
-def experiment_id(client: "MlflowClient", name: str) -> str:
-    """Return the id of an experiment, created if missing. With SQLite its artifacts are stored under BERT_HOME."""
-    found = client.get_experiment_by_name(name)
-    if found is None:
-        location = (bert_home() / "artifacts").as_uri() if tracking_uri().startswith("sqlite:") else None
-        try:
-            return client.create_experiment(name, artifact_location=location)
-        except Exception:  # another process created it in the meantime
-            found = client.get_experiment_by_name(name)
-            if found is None:
-                raise
-    return found.experiment_id
 
 
 class Tracker:
@@ -108,13 +77,16 @@ class Tracker:
         run_name: str,
         tags: Mapping[str, str] | None = None,
         params: Mapping[str, Any] | None = None,
+        inputs: Sequence[DataInput] = (),
+        note: str = "",
         parent_run_id: str | None = None,
         upload_checkpoints: bool = True,
     ) -> None:
         """Open the log in `directory`; an existing one is continued, with the same MLflow run.
 
         With an empty `experiment` only the file is written. `params` may be nested; they are logged once, with dotted
-        keys. Without `upload_checkpoints` MLflow gets a checkpoint's path and hash in place of its files.
+        keys. `inputs` are the data sets that the run reads, `note` is its description. Without `upload_checkpoints`
+        MLflow gets a checkpoint's path and hash in place of its files.
         """
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -128,6 +100,8 @@ class Tracker:
             "run_name": run_name,
             "tags": {**state.get("tags", {}), **redacted(tags or {})},
             "params": {**flat_params(params or {}), **state.get("params", {})},  # MLflow refuses to change a param
+            "inputs": list(inputs) or state.get("inputs", []),
+            "note": note or state.get("note", ""),
             "parent_run_id": parent_run_id or state.get("parent_run_id"),
             "upload_checkpoints": upload_checkpoints,
             "described": False,
@@ -152,7 +126,10 @@ class Tracker:
     def log_checkpoint(
         self, directory: Path | str, step: int, metrics: Mapping[str, float] | None = None, **fields: Any
     ) -> None:
-        """Record a checkpoint. In MLflow it becomes a logged model: its weights, step and metrics, not its state."""
+        """Record a checkpoint. In MLflow it becomes a logged model: its weights, step and metrics, not its state.
+
+        A field `data`, with name and hash of one of the run's inputs, names what the metrics were measured on.
+        """
         self.record("checkpoint", step, metrics, path=str(directory), **fields)
 
     def child(self, directory: Path | str, *, run_name: str, **settings: Any) -> "Tracker":
@@ -201,6 +178,9 @@ class _Value(NamedTuple):
     value: float
     milliseconds: int
     step: int
+    model_id: str | None = None
+    data_name: str | None = None
+    data_digest: str | None = None
 
 
 class _MlflowSync:
@@ -343,18 +323,18 @@ class _MlflowSync:
             num_lines += 1
             # A checkpoint's metrics belong to its logged model, so the lines in front of it are sent first.
             if line.get("event") == "checkpoint":
-                self._send(pending, num_lines - 1)
+                self._send(client, run_id, pending, num_lines - 1)
                 pending = []
                 self._copy_checkpoint(client, run_id, line)
-                self._send([], num_lines)
+                self._send(client, run_id, [], num_lines)
                 continue
             if line.get("event") == "artifact":
                 _copy_artifact(client, run_id, line)
             pending += self._values(line)
             if len(pending) >= METRICS_PER_REQUEST:
-                self._send(pending, num_lines)
+                self._send(client, run_id, pending, num_lines)
                 pending = []
-        self._send(pending, num_lines)
+        self._send(client, run_id, pending, num_lines)
 
         # The final status comes last: a run that MLflow shows as ended is complete.
         status = self.state.get("status")
@@ -379,10 +359,8 @@ class _MlflowSync:
             tags = {KEY_TAG: self.state["key"]}
             if parent_run_id := self.state.get("parent_run_id"):
                 tags["mlflow.parentRunId"] = parent_run_id
-            run = (
-                found[0]
-                if found
-                else client.create_run(self._experiment_id, run_name=self.state["run_name"], tags=tags)
+            run = next(iter(found), None) or client.create_run(
+                self._experiment_id, run_name=self.state["run_name"], tags=tags
             )
             run_id = str(run.info.run_id)
             # Wake `wait_for_run`; a new run has neither params nor tags yet.
@@ -397,36 +375,33 @@ class _MlflowSync:
         return client, run_id
 
     def _describe(self, client: "MlflowClient", run_id: str) -> None:
-        """Send params and tags; params that the run has keep their value."""
+        """Send params, tags and data sets; params and the description that the run has keep their value."""
         from mlflow.entities import Param, RunTag
 
         run = client.get_run(run_id)
         # The flag is set before sending: tags that are added meanwhile clear it again.
         with self._changed:
             params, tags = dict(self.state["params"]), dict(self.state["tags"])
+            if (note := self.state.get("note")) and NOTE_TAG not in run.data.tags:  # an edited one is kept
+                tags[NOTE_TAG] = note
             self.state["described"] = True
         new = [Param(key, value) for key, value in sorted(params.items()) if key not in run.data.params]
+        inputs = [dataset_input(item) for item in self.state.get("inputs", [])]
         try:
-            for start in range(0, len(new), PARAMS_PER_REQUEST):
-                client.log_batch(run_id, params=new[start : start + PARAMS_PER_REQUEST])
-            if tags:
-                client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+            client.log_batch(run_id, params=new, tags=[RunTag(key, value) for key, value in tags.items()])
+            if inputs:
+                client.log_inputs(run_id, datasets=inputs)
         except Exception:
             self.state["described"] = False  # the next copy sends them again
             raise
         self._save()
 
-    def _send(self, values: list[_Value], copied_lines: int, model_id: str | None = None) -> None:
+    def _send(self, client: "MlflowClient", run_id: str, values: list[_Value], copied_lines: int) -> None:
         """Send metrics, and record that MLflow has the log up to a line."""
         from mlflow.entities import Metric
 
-        client, run_id = self._client, self.state.get("run_id")
-        assert client is not None
-        assert run_id is not None
-        metrics = [Metric(*value, model_id=model_id) for value in values]
         # Metrics first, position second: what an interruption repeats, MLflow stores once.
-        for start in range(0, len(metrics), METRICS_PER_REQUEST):
-            client.log_batch(run_id, metrics=metrics[start : start + METRICS_PER_REQUEST])
+        client.log_batch(run_id, metrics=[Metric(*value) for value in values])
         self.state["copied_lines"] = copied_lines
         self._save()
 
@@ -462,7 +437,7 @@ class _MlflowSync:
             self._experiment_id,
             name=name,
             source_run_id=run_id,
-            tags={"step": str(step), "path": str(directory), **self.state["tags"], **_input_hashes(directory)},
+            tags={"step": str(step), "path": str(directory), **self.state["tags"], **_hash_tag(directory)},
             params={"step": str(step)},
             model_type="checkpoint",
         )
@@ -472,7 +447,10 @@ class _MlflowSync:
             with _weights_only(directory) as folder:
                 client.log_model_artifacts(model.model_id, str(folder))
         # The model repeats metrics of the run's evaluation; with the same time MLflow stores them once.
-        self._send(self._values(line, repeat=True), self.state["copied_lines"], model.model_id)
+        data = dataset_input(line["data"]).dataset if line.get("data") else None
+        source = (data.name, data.digest) if data else (None, None)
+        values = [_Value(*value[:4], model.model_id, *source) for value in self._values(line, repeat=True)]
+        self._send(client, run_id, values, self.state["copied_lines"])
         client.finalize_logged_model(model.model_id, "READY")
         # Noted last, so that an interrupted attempt is repeated.
         models[str(step)] = model.model_id
@@ -509,14 +487,8 @@ def _weights_only(checkpoint: Path) -> Iterator[Path]:
         yield folder
 
 
-def _input_hashes(checkpoint: Path) -> dict[str, str]:
-    """Return the hashes in a checkpoint's manifest, its own and its inputs', as tags; {} if it cannot be read."""
-    try:
-        document = json.loads((checkpoint / MANIFEST_NAME).read_text(encoding="utf-8"))
-        inputs = document["content"]["inputs"]
-        hashes = {
-            f"input.{name}": str(entry.get("content_sha256", entry.get("sha256"))) for name, entry in inputs.items()
-        }
-        return {"sha256": str(document["content_sha256"]), **hashes}
-    except (OSError, ValueError, KeyError, AttributeError):
-        return {}
+def _hash_tag(checkpoint: Path) -> dict[str, str]:
+    """Return the hash in a checkpoint's manifest as a tag; {} if it cannot be read."""
+    with contextlib.suppress(ArtifactError):
+        return {"sha256": load_manifest(checkpoint).sha256}
+    return {}

@@ -93,6 +93,17 @@ def read_pairs(path: Path | str) -> list[Pair]:
     return pairs
 
 
+def blimp_path(directory: Path) -> Path:
+    """Return where BLiMP is below a directory: "blimp.zip", or a folder "blimp". InputError if it is not there."""
+    for path in (directory / "blimp.zip", directory / "blimp"):
+        if path.exists():
+            return path
+    raise InputError(
+        f"{directory / 'blimp.zip'}: not found; download https://github.com/alexwarstadt/blimp and put its archive, or "
+        f"its .jsonl files in a folder {directory / 'blimp'}, there, or give --pairs PATH"
+    )
+
+
 def _files(path: Path) -> Iterator[tuple[str, str]]:
     """Yield name and text of each file of pairs, in the order of their names."""
     try:

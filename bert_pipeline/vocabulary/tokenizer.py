@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -254,16 +254,13 @@ _MAX_CACHED = 500_000
 """Distinct strings between spaces whose ids are kept."""
 
 
-class SentenceEncoder:
-    """Tokenizes arrays of sentences, and caches the ids of the strings between spaces."""
+class StringEncoder:
+    """Encodes arrays of sentences, and caches the ids of the strings between spaces."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, encode_batch: Callable[[Sequence[str]], list[list[int]]]) -> None:
+        """`encode_batch` returns the ids of many strings; it must not look across a space."""
+        self._encode_batch = encode_batch
         self._ids: dict[str, bytes] = {}
-
-    @property
-    def vocab_size(self) -> int:
-        return self.tokenizer.vocab_size
 
     def encode(self, sentences: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
         """Tokenize S sentences; returns all their ids (T,) int32, and the number of ids of each sentence (S,) int64."""
@@ -290,6 +287,18 @@ class SentenceEncoder:
             self._ids.clear()
         known = self._ids
         unknown = [word for word in words if word not in known]
-        for word, ids in zip(unknown, self.tokenizer.encode_batch(unknown)):
+        for word, ids in zip(unknown, self._encode_batch(unknown)):
             known[word] = array.array("i", ids).tobytes()
         return [known[word] for word in words]
+
+
+class SentenceEncoder(StringEncoder):
+    """Tokenizes arrays of sentences."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer.encode_batch)
+        self.tokenizer = tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        return self.tokenizer.vocab_size

@@ -50,6 +50,15 @@ def test_stopped_training_saves_is_requeued_and_finishes(cluster: Cluster, tmp_p
     assert load_manifest(output / "model", kind="pretrained_model").counts["steps"] == 126
 
 
+def test_canceled_training_is_not_requeued(cluster: Cluster, tmp_path: Path):
+    (tmp_path / "run.yaml").touch()
+    job = submit(cluster, tmp_path / "run.yaml", tmp_path / "training")
+    wait_for(lambda: f"StepId={job}.0" in cluster.run("scontrol", "show", "step"), "the start of the ranks")
+    cluster.run("scancel", job)
+    wait_for(lambda: cluster.job(job)["JobState"] not in ("RUNNING", "COMPLETING"), "the end of the job")
+    assert cluster.job(job)["JobState"] == "CANCELLED"
+
+
 def submit(cluster: Cluster, settings: Path, output: Path) -> str:
     """Submit a training without MLflow on all nodes; return the id of the job."""
     variables = {

@@ -13,7 +13,7 @@ import pytest
 from spoiled import flip_byte
 
 from bert_model.registry import operations
-from bert_model.training.mlflow_sync import open_client
+from bert_model.training.mlflow_store import open_client
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import load_manifest
 from workflows import backup

@@ -101,7 +101,7 @@ def test_report_has_a_row_for_each_task(finished_home):
 
 
 def test_report_is_in_mlflow_with_its_scores(finished_home, monkeypatch):
-    from bert_model.training.mlflow_sync import open_client
+    from bert_model.training.mlflow_store import open_client
 
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
     client = open_client(finished_home.tracking_uri)
@@ -110,6 +110,35 @@ def test_report_is_in_mlflow_with_its_scores(finished_home, monkeypatch):
     assert run.data.tags["dump"] == miniature.DUMP
     assert "sst2/dev/accuracy" in run.data.metrics
     assert "report.md" in {item.path for item in client.list_artifacts(run.info.run_id)}
+    assert "pre-trained on" in run.data.tags["mlflow.note.content"]
+
+
+def test_runs_in_mlflow_list_their_data_sets_and_no_experiment_is_empty(finished_home, monkeypatch):
+    from bert_model.training.mlflow_store import open_client
+
+    monkeypatch.setenv("BERT_HOME", str(finished_home.path))
+    client = open_client(finished_home.tracking_uri)
+    experiments = {experiment.name: experiment for experiment in client.search_experiments()}
+    assert set(experiments) == {"pretraining", "finetuning", "reports"}
+    hashes = {
+        "corpus": load_manifest(finished_home.corpus(miniature.DUMP)).sha256[:36],
+        "instances-32": load_manifest(finished_home.instances(miniature.DUMP, 32)).sha256[:36],
+    }
+    contexts = {
+        "pretraining": {"training", "source"},
+        "finetuning": {"training", "evaluation", "source", "pre-training"},
+    }
+    for name, expected in contexts.items():
+        assert experiments[name].tags["mlflow.note.content"]
+        runs = client.search_runs([experiments[name].experiment_id])
+        assert runs
+        for run in runs:
+            inputs = run.inputs.dataset_inputs
+            found = {item.dataset.name: item.dataset.digest for item in inputs}
+            assert "vocabulary" in found
+            assert found.items() >= hashes.items()
+            assert {item.tags[0].value for item in inputs} == expected
+            assert run.data.tags["mlflow.note.content"]
 
 
 def test_ui_metadata_has_curves_and_report_pictures(instance):
@@ -135,7 +164,7 @@ def test_ui_metadata_has_vocabulary_quality_and_instance_statistics(instance):
 
 
 def test_ui_metadata_links_to_runs_and_versions_in_mlflow(finished_home, instance):
-    from bert_model.training.mlflow_sync import open_client
+    from bert_model.training.mlflow_store import open_client
 
     client = open_client(finished_home.tracking_uri)
     for name in ("pretrained_model", "finetuned_model", "report"):
@@ -200,7 +229,7 @@ def test_registered_versions_carry_lineage(finished_home, monkeypatch):
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
     versions = {version.name: version for version in list_models()}
     assert set(versions) == {"bert-tiny", *(f"bert-tiny-{task}" for task in miniature.TASKS)}
-    tags = versions["bert-tiny-sst2"].tags
+    tags = versions["bert-tiny-sst2"].facts
     assert tags["dump"] == miniature.DUMP
     assert tags["corpus_sha256"] == load_manifest(finished_home.corpus(miniature.DUMP)).sha256
     assert tags["generated_sample"] == "true"
@@ -214,7 +243,8 @@ def test_promotion_decision_is_shown_and_stored_with_the_version(finished_home, 
 
     event = latest(instance, "promotion_decision")
     (version,) = list_models("bert-tiny")
-    stored = json.loads(version.tags["promotion"])
+    (file,) = finished_home.artifacts.glob(f"models/{version.model_id}/artifacts/promotion.json")
+    stored = json.loads(file.read_text(encoding="utf-8"))
     assert {task["task"] for task in stored["tasks"]} == set(miniature.TASKS)
     gates = {gate["name"]: gate["passed"] for gate in stored["gates"]}
     assert gates["scored"]

@@ -18,7 +18,7 @@ from workflows.lib.launchpad import config_class, from_launchpad, launchpad_pres
 from workflows.lib.lineage import lineage_tags, registered_name, text_licence
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, score_preview, table
 from workflows.lib.report import REPORT_NAME, SCORES_PLOT, TRAINING_PLOT, collect_results, write_report
-from workflows.lib.resources import BertHome, dump_and_task, dump_partitions, dump_task_partitions, job_tags
+from workflows.lib.resources import BertHome, dump_and_task, dump_label, dump_partitions, dump_task_partitions, job_tags
 from workflows.lib.reuse import code_version
 from workflows.lib.torchrun import read_metrics
 
@@ -142,7 +142,7 @@ def _version_metadata(version: Any, home: BertHome) -> dict[str, Any]:
         "licence": version.tags.get("licence", ""),
         "mlflow_version": version_link(home, version),
         "card": dg.MetadataValue.md(version.description),
-        "lineage": dg.MetadataValue.json({k: v for k, v in version.tags.items() if len(v) <= 200}),
+        "lineage": dg.MetadataValue.json({k: v for k, v in version.facts.items() if len(v) <= 200}),
     }
     if version.scores:
         metadata |= {"metric": version.scores[0].metric, "score": version.scores[0].mean}
@@ -191,6 +191,8 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
     with as_dagster_failures(), mlflow_errors_as_unavailable(home.tracking_uri):
         run_id = home.log_report(
             run_name=f"report-{name}",
+            note=f"Scores of {len(results.rows)} tasks on the model that was pre-trained on {dump_label(name)}; the "
+            f"table is the artifact `{REPORT_NAME}`.",
             tags={"dump": name, "generated_sample": str(results.generated), "dagster_run_id": context.run.run_id},
             metrics={**scores, **{f"average/{key}": value for key, value in results.averages().items()}},
             directory=manifest.path,

@@ -236,7 +236,7 @@ def registered_consistent(directory: Path, name: str) -> Verdict:
     found = load_manifest(local, verify="sha256").sha256
     if found != expected:
         return failed(f"{uri} holds {found[:12]}…, expected {expected[:12]}…")
-    if other := check_outputs(local, version.tags.get("reference_logits", "")):
+    if other := check_outputs(local, version.facts.get("reference_logits", "")):
         return failed(f"{uri} does not compute what was registered: {other}")
 
     # The champion may be another version: it is what users load.

@@ -42,6 +42,9 @@ DEFAULT_DUMP = "samplewiki-1"
 SAMPLE_DUMP = re.compile(r"samplewiki-(\d{1,9})")
 _DUMP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
+PARTITION_TAG = "dagster/partition"
+"""The tag of a run that holds its partition."""
+
 dump_partitions = dg.DynamicPartitionsDefinition(name="dump")
 task_partitions = dg.DynamicPartitionsDefinition(name="task")
 dump_task_partitions = dg.MultiPartitionsDefinition({"dump": dump_partitions, "task": task_partitions})
@@ -305,6 +308,10 @@ class BertHome(dg.ConfigurableResource[Any]):
         """Return the file that `workflows.run` writes every message to."""
         return self.path / "logs" / f"{checked_dump_name(dump)}.log"
 
+    def archive_record(self, dump: str) -> Path:
+        """Return the file that the job `archive_partitions` writes: where the files of a dump are."""
+        return self.path / "archive" / f"{checked_dump_name(dump)}.json"
+
     def report(self, dump: str) -> Path:
         return self.of_dump(dump) / "report"
 
@@ -316,14 +323,14 @@ class BertHome(dg.ConfigurableResource[Any]):
         return self.path / "predictions" / checked_task_name(task)
 
     def log_report(
-        self, *, run_name: str, tags: Mapping[str, str], metrics: Mapping[str, float], directory: Path
+        self, *, run_name: str, note: str, tags: Mapping[str, str], metrics: Mapping[str, float], directory: Path
     ) -> str:
-        """Log a report directory as an MLflow run; return the run's id."""
-        from bert_model.training.mlflow_sync import experiment_id, open_client
+        """Log a report directory as an MLflow run with a description; return the run's id."""
+        from bert_model.training.mlflow_store import NOTE_TAG, experiment_id, open_client
 
         self.apply_environment()
         client = open_client(self.tracking_uri)
-        run = client.create_run(experiment_id(client, EXPERIMENT), run_name=run_name, tags=dict(tags))
+        run = client.create_run(experiment_id(client, EXPERIMENT), run_name=run_name, tags={NOTE_TAG: note, **tags})
         run_id: str = run.info.run_id
         for key, value in metrics.items():
             client.log_metric(run_id, key, value)

@@ -25,7 +25,7 @@ from bert_model.inference.predict import TaskPredictor
 from bert_model.metrics import score
 from bert_model.metrics.score import read_predictions
 from bert_model.model.config import BertConfig
-from bert_model.training.mlflow_sync import open_client
+from bert_model.training.mlflow_store import open_client
 from bert_pipeline.errors import ArtifactError, ConfigurationError, InputError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
@@ -281,6 +281,13 @@ def test_resumed_search_is_one_mlflow_run_with_every_trial_once(model, tmp_path,
     assert [run.info.run_id for run in parents] == [result.manifest.provenance["mlflow_run_id"]]
     assert parents[0].info.status == "FINISHED"
     assert len(runs) == 1 + 3
+    facts = json.loads((tmp_path / "out" / "task.json").read_text())
+    expected = {"sst2": facts["data_sha256"][:36], "sst2-dev": facts["dev_sha256"][:36]}
+    for run in runs.values():
+        data = {item.dataset.name: item.dataset.digest for item in run.inputs.dataset_inputs}
+        assert {name: data[name] for name in expected} == expected
+        assert len(data["vocabulary"]) == 36
+        assert run.data.tags["mlflow.note.content"]
     (record,) = (tmp_path / ".tracking").iterdir()
     lines = [json.loads(line) for line in (record / "metrics.jsonl").read_text().splitlines()]
     assert sorted(line["trial"] for line in lines if line["event"] == "trial") == [

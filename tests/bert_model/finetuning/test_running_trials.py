@@ -23,7 +23,7 @@ from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.trial import TrialOutput, TrialProgress
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
-from bert_model.training.mlflow_sync import open_client
+from bert_model.training.mlflow_store import open_client
 from bert_pipeline.manifest import load_manifest
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -20,7 +20,7 @@ from bert_model.registry import artifacts, operations
 from bert_model.registry.model_card import card_problem, description_of
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
-from bert_model.registry.versions import RegisteredVersion, TaskScore, tags_of
+from bert_model.registry.versions import RegisteredVersion, TaskScore, facts_of
 from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 
@@ -80,7 +80,8 @@ def test_better_version_becomes_champion_and_rollback_restores(home, trained):
     assert operations.promote(name).require().promoted
     assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}
     assert second.tags["dump"] == "samplewiki-1"
-    stored = json.loads(operations.get_version(f"models:/{name}@champion").tags["promotion"])
+    assert operations.get_version(f"models:/{name}@champion").tags["promotion"] == "passed"
+    stored = json.loads(stored_beside(home, second, "promotion.json").read_text())
     assert [gate["name"] for gate in stored["gates"]][-2:] == ["better", "no_task_worse"]
     assert stored["tasks"][0]["champion"]["version"] == 1
     table = stored_beside(home, second, "promotion.txt").read_text()
@@ -149,7 +150,7 @@ def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, ca
     assert "Weights: apache-2.0." in stored_beside(home, version, "model_card.md").read_text()
     assert "Weights: apache-2.0." in version.description
     assert float(version.tags["score"]) == entry["mean"]
-    assert float(version.tags["score_sd"]) == entry["sd"]
+    assert float(version.facts["score_sd"]) == entry["sd"]
     capsys.readouterr()
     assert main(["models"]) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("bert-tiny-sst2 ")]
@@ -169,10 +170,14 @@ def test_score_tag_is_the_mean_and_not_the_best_seed(trained, tmp_path):
     facts["scores"]["stsb/dev/spearman"] = 50.3
     (tmp_path / "copy" / "results.json").write_text(json.dumps(results))
     (tmp_path / "copy" / "task.json").write_text(json.dumps(facts))
-    tags = tags_of(dataclasses.replace(load_manifest(trained / "weak"), path=tmp_path / "copy"))
-    assert (tags["score"], tags["score_sd"], tags["score_of_weights"]) == ("32.7", "18.9", "50.3")
+    facts = facts_of(dataclasses.replace(load_manifest(trained / "weak"), path=tmp_path / "copy"))
+    assert (facts["score"], facts["score_sd"], facts["score_of_weights"]) == ("32.7", "18.9", "50.3")
     earlier = RegisteredVersion(
-        name="bert-tiny-stsb", version=1, tags=tags | {"score": "50.3"}, scores=(TaskScore.from_tags(1, tags),)
+        name="bert-tiny-stsb",
+        version=1,
+        tags={"kind": "finetuned_model"},
+        facts=facts | {"score": "50.3"},
+        scores=(TaskScore.from_facts(1, facts),),
     )
     assert "32.70 ± 18.90 (3)" in operations.models_table([earlier])
 
@@ -185,22 +190,22 @@ def test_model_of_no_presets_size_needs_a_name(home, trained, capsys):
 
 def test_score_on_a_generated_sample_has_no_figure_of_the_paper(home, trained, base, tmp_path):
     version = register(trained / "weak", "bert-tiny-generated", generated_sample="true")  # of an earlier revision
-    assert "paper" not in version.tags
-    assert "paper" in register(trained / "weak", "bert-tiny-real").tags
+    assert "paper" not in version.facts
+    assert "paper" in register(trained / "weak", "bert-tiny-real").facts
     data = dataclasses.replace(tiny_tasks.task_data("stsb"), generated=True)
     with WorkerPool(num_workers=0) as pool:
         finetune(data, base, tmp_path / "out", tiny_tasks.configuration(epochs=[1.0]), pool=pool, experiment="")
     assert json.loads((tmp_path / "out" / "results.json").read_text())["metrics"]["stsb/dev/spearman"]["paper"] is None
     version = operations.register(tmp_path / "out", "bert-tiny-sample")
     assert version.tags["generated_sample"] == "true"
-    assert "paper" not in version.tags
+    assert "paper" not in version.facts
 
 
 def test_name_of_another_task_is_refused(home, trained, monkeypatch):
     name = "bert-tiny-taken"
     register(trained / "weak", name)
-    own = operations.tags_of
-    monkeypatch.setattr(operations, "tags_of", lambda manifest: own(manifest) | {"task": "rte"})
+    own = operations.facts_of
+    monkeypatch.setattr(operations, "facts_of", lambda manifest: own(manifest) | {"task": "rte"})
     with pytest.raises(UsageError, match="bert-tiny-taken: its versions are of stsb, found a model of rte"):
         register(trained / "strong", name)
     assert aliases_of(name) == {"candidate": 1}
@@ -338,7 +343,7 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     assert operations.promote(name).require().promoted  # the first one needs scores but has no champion to beat
     assert "| stsb | dev/spearman |" in operations.get_version(f"models:/{name}/1").description
     second = register(two_pretrained / "model-2", name, dump="enwiki-20261101")
-    assert first.tags["data_sha256"] != second.tags["data_sha256"]  # held-out losses of two dumps do not compare
+    assert first.facts["data_sha256"] != second.facts["data_sha256"]  # held-out losses of two dumps do not compare
     assert set(operations.promote(name, dry_run=True).refused_by) == {
         "scored",
         "comparable",
@@ -375,6 +380,51 @@ def test_version_without_licence_card_or_same_outputs_is_refused(home, trained, 
     assert "documented" in operations.promote(name, dry_run=True).refused_by
     monkeypatch.setattr(artifacts, "reference_logits", lambda directory: [0.0, 0.0])
     assert "reproduces_logits" in operations.promote(name, dry_run=True).refused_by
+
+
+def test_tags_are_those_that_are_searched_and_the_facts_are_a_file(home, trained):
+    lineage = {"dump": "enwiki-20261101", "corpus_sha256": "c" * 64, "dagster_run_id": "12ab"}
+    version = register(trained / "strong", "bert-tiny-facts", **lineage)
+    assert set(version.tags) == {
+        *("kind", "task", "metric", "score", "dump", "licence", "degenerate", "own_split"),
+        *("content_sha256", "pretrained_model_sha256"),
+    }
+    stored = json.loads(stored_beside(home, version, "facts.json").read_text())
+    assert stored == version.facts
+    assert stored["corpus_sha256"] == "c" * 64
+    assert json.loads(stored["reference_logits"])
+    found = operations.get_version("models:/bert-tiny-facts@candidate")
+    assert found.scores[0].data_sha256 == stored["training_data_sha256"]
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"content_sha256": "another"}'], ids=["removed", "torn", "foreign"])
+@pytest.mark.parametrize("cached", [True, False], ids=["cached", "new"])
+def test_version_without_its_facts_is_listed_but_not_promoted(home, trained, content, cached, request):
+    name = f"bert-tiny-{request.node.callspec.id}"
+    file = stored_beside(home, register(trained / "weak", name), "facts.json")
+    file.write_text(content) if content else file.unlink()
+    if not cached:
+        shutil.rmtree(home / "cache" / "facts")
+    assert "stsb/dev/spearman" in operations.models_table(operations.list_models(name))
+    assert {"intact", "reproduces_logits"} <= set(operations.promote(name).refused_by)
+    assert aliases_of(name) == {"candidate": 1}
+
+
+def test_registered_model_has_description_run_and_scores_by_data_set(home, trained):
+    name = "bert-tiny-scored"
+    version = register(trained / "strong", name)
+    with operations.registry_client() as client:
+        assert "fine-tuned for stsb" in client.get_registered_model(name).description
+        model = client.get_logged_model(version.model_id)
+        run = client.get_run(version.run_id)
+        assert run.info.run_id == model.source_run_id
+        assert client.get_experiment(run.info.experiment_id).name == "bert"  # it was trained without MLflow
+        assert run.data.tags["mlflow.note.content"]
+        (data,) = run.inputs.dataset_inputs
+    results = json.loads((trained / "strong" / "results.json").read_text())
+    assert (data.dataset.name, data.dataset.digest) == ("stsb-dev", results["dev_sha256"][:36])
+    scores = {metric.key: (metric.value, metric.dataset_name) for metric in model.metrics}
+    assert scores == {key: (entry["mean"], "stsb-dev") for key, entry in results["metrics"].items()}
 
 
 def stored_beside(home, version, file):

@@ -116,18 +116,71 @@ def test_resume_continues_the_run_without_repeated_steps(store: Any, tmp_path: P
 def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store: Any, tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path, 5)
     metrics = {"held_out/mlm_loss": 2.5}
-    with open_tracker(tmp_path / "run") as run:
+    data = {"name": "instances-16", "kind": "instances", "sha256": "cafe" * 16, "context": "training", "num_rows": 7}
+    with open_tracker(tmp_path / "run", inputs=[data], tags={"input.instances_0": "cafe"}) as run:
         run.record("evaluation", 5, metrics)
-        run.log_checkpoint(checkpoint, 5, metrics)
+        run.log_checkpoint(checkpoint, 5, metrics, data=data)
     model = store.get_logged_model(sync_state(tmp_path / "run")["models"]["5"])
     assert model.status == "READY"
     assert model.source_run_id == run.run_id
     assert model.tags["step"] == "5"
     assert model.tags["input.instances_0"] == "cafe"
-    assert [(metric.key, metric.value, metric.step) for metric in model.metrics] == [("held_out/mlm_loss", 2.5, 5)]
+    (metric,) = model.metrics
+    assert (metric.key, metric.value, metric.step) == ("held_out/mlm_loss", 2.5, 5)
+    assert (metric.dataset_name, metric.dataset_digest) == ("instances-16", "cafe" * 9)
     files = {item.path for item in store.list_logged_model_artifacts(model.model_id)}
     assert files == {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "manifest.json"}
     assert history(store, run.run_id, "held_out/mlm_loss") == [(5, 2.5)]
+
+
+def test_run_lists_data_sets_and_keeps_an_edited_description(store: Any, tmp_path: Path) -> None:
+    corpus = {"name": "corpus", "kind": "corpus", "sha256": "ab" * 32, "context": "source"}
+    instances = {"name": "instances-16", "kind": "instances", "sha256": "cd" * 32, "context": "training", "num_rows": 7}
+    first = open_tracker(tmp_path / "run", inputs=[instances, corpus], note="A *small* run.")
+    first.close("KILLED")
+    assert store.get_run(first.run_id).data.tags["mlflow.note.content"] == "A *small* run."
+    store.set_tag(first.run_id, "mlflow.note.content", "edited")
+    open_tracker(tmp_path / "run", inputs=[instances, corpus], note="A *small* run.").close()
+    run = store.get_run(first.run_id)
+    assert run.data.tags["mlflow.note.content"] == "edited"
+    found = {
+        item.dataset.name: (item.dataset.digest, json.loads(item.dataset.source)["sha256"], item.tags[0].value)
+        for item in run.inputs.dataset_inputs
+    }
+    assert found == {
+        "corpus": (("ab" * 32)[:36], "ab" * 32, "source"),
+        "instances-16": (("cd" * 32)[:36], "cd" * 32, "training"),
+    }
+    profiles = {item.dataset.profile for item in run.inputs.dataset_inputs}
+    assert profiles == {None, '{"num_rows": 7}'}
+
+
+def test_experiments_are_described_and_an_empty_default_is_hidden(
+    empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    client = open_client()
+    assert [experiment.name for experiment in client.search_experiments()] == ["Default"]
+    with open_tracker(tmp_path / "run", experiment="pretraining"), open_tracker(tmp_path / "own", experiment="mine"):
+        pass
+    found = {experiment.name: experiment.tags for experiment in client.search_experiments()}
+    assert set(found) == {"pretraining", "mine"}
+    assert "one run each" in found["pretraining"]["mlflow.note.content"]
+    assert "mlflow.note.content" not in found["mine"]
+
+
+def test_default_experiment_with_runs_is_kept(
+    empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    client = open_client()
+    client.create_run("0")
+    open_tracker(tmp_path / "run", experiment="pretraining").close()
+    assert {experiment.name for experiment in client.search_experiments()} == {"pretraining", "Default"}
 
 
 def test_copied_checkpoint_artifact_is_a_model_but_no_checkpoint(store: Any, tmp_path: Path) -> None:

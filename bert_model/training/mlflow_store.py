@@ -1,0 +1,90 @@
+"""MLflow's store: the client, the experiments with their descriptions, and the data sets that runs read."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bert_model.training.metrics_log import DataInput, bert_home, tracking_uri
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import DatasetInput
+
+NOTE_TAG = "mlflow.note.content"
+"""Tag that MLflow's UI shows as the description, in Markdown, of an experiment or a run."""
+
+EXPERIMENT_NOTES = {
+    "pretraining": "Pre-trainings on masked words and next sentences, one run each. Compare `held_out/mlm_loss` only "
+    "between runs on the same instances (column *Dataset*). The checkpoints are under *Models*.",
+    "finetuning": "One run for each search over a task's learning rates, batch sizes and seeds, with a child run for "
+    "each trial. A run's score is the mean over seeds; its artifact `results.md` is the table. Registered versions, "
+    "with their scores by data set, are under *Models*.",
+    "reports": "One run for each report: the scores of all tasks on one pre-trained model. Select several to compare "
+    "models.",
+    "bert": "Registered models that were trained without this MLflow store.",
+}
+"""Experiment -> its description. Experiments of other names are the user's own."""
+
+HTTP_TIMEOUT_SECONDS = 10
+DIGEST_LENGTH = 36  # MLflow's own limit
+
+
+def open_client(uri: str = "") -> "MlflowClient":
+    """Return an MlflowClient with bounded waiting. ImportError if MLflow is not installed."""
+    # Set before the import, during which MLflow reads some of them; values that the user has set are kept.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(HTTP_TIMEOUT_SECONDS))
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    import mlflow
+
+    uri = uri or tracking_uri()
+    if uri.startswith("sqlite:///"):
+        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def experiment_id(client: "MlflowClient", name: str) -> str:
+    """Return the id of an experiment, created with its description if missing.
+
+    With SQLite its artifacts are stored under BERT_HOME.
+    """
+    note = EXPERIMENT_NOTES.get(name, "")
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        location = (bert_home() / "artifacts").as_uri() if tracking_uri().startswith("sqlite:") else None
+        try:
+            created = client.create_experiment(name, location, {NOTE_TAG: note} if note else {})
+        except Exception:  # another process created it in the meantime
+            found = client.get_experiment_by_name(name)
+            if found is None:
+                raise
+        else:
+            _hide_empty_default(client)
+            return created
+    if note and NOTE_TAG not in found.tags:  # of an earlier revision; an edited description is kept
+        client.set_experiment_tag(found.experiment_id, NOTE_TAG, note)
+        _hide_empty_default(client)
+    return found.experiment_id
+
+
+def _hide_empty_default(client: "MlflowClient") -> None:
+    """Delete the experiment "Default" of the home's own database while it is empty; MLflow can restore it."""
+    default = client.get_experiment_by_name("Default")
+    own = tracking_uri() == f"sqlite:///{bert_home() / 'mlflow.db'}"
+    if not own or default is None or default.lifecycle_stage != "active":
+        return
+    ids = [default.experiment_id]
+    if not client.search_runs(ids, max_results=1) and not client.search_logged_models(ids, max_results=1):
+        client.delete_experiment(default.experiment_id)
+
+
+def dataset_input(item: DataInput) -> "DatasetInput":
+    """Return a data set as MLflow's input of a run. The digest is the hash's beginning; the source has all of it."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    source = json.dumps({"kind": item["kind"], "sha256": item["sha256"]})
+    profile = json.dumps({"num_rows": item["num_rows"]}) if item.get("num_rows") else None
+    dataset = Dataset(item["name"], item["sha256"][:DIGEST_LENGTH], "artifact", source, profile=profile)
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", item["context"])])

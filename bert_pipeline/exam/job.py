@@ -1,0 +1,271 @@
+"""The exam job: Beam counts words and n-grams of the training documents and makes pairs from the held-out ones.
+
+One process sums the counts and writes the n-gram model, the floor of the exam, as ARPA. Its memory is about 130 bytes
+for each word of the training text, which `max_words` bounds.
+"""
+
+import collections
+import contextlib
+import functools
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from bert_pipeline.beam import beam
+from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
+from bert_pipeline.beam.options import num_workers, pipeline_options
+from bert_pipeline.beam.progress import Progress, report_shards
+from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
+from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
+from bert_pipeline.configuration import configuration, to_mapping
+from bert_pipeline.corpus.documents import id_hash
+from bert_pipeline.corpus.parquet import read_documents, read_sentences
+from bert_pipeline.errors import ArtifactError, InputError
+from bert_pipeline.exam.made_pairs import PairMaker
+from bert_pipeline.exam.ngrams import (
+    MARKS,
+    MAX_WORDS,
+    Windows,
+    WordSplitter,
+    count_windows,
+    estimate,
+    merge_windows,
+    write_arpa,
+)
+from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, read_pairs, sample_pairs, write_pairs
+from bert_pipeline.manifest import Manifest, atomic_write, check_shard, input_of, load_manifest, publishing
+from bert_pipeline.vocabulary.job import count_words
+from bert_pipeline.vocabulary.tokenizer import StringEncoder
+
+log = logging.getLogger(__name__)
+
+FLOOR_NAME = "floor.arpa"
+_WORDS_NAME = "words.parquet"
+
+
+@configuration
+class ExamConfig:
+    """Pairs made from held-out text, and the n-gram model beside which they are scored."""
+
+    seed: int = 0
+    """Decides where sentences are changed."""
+    pairs_per_kind: PositiveInt = 1_000
+    """Pairs of each kind, half of them for choosing among models and half for reporting."""
+    order: Annotated[int, Field(ge=3, le=5)] = 5
+    """Words of the longest n-grams."""
+    prune: NonNegativeInt = 1
+    """N-grams of three or more words that occur at most this often are left out of the model."""
+    max_words: PositiveInt = 50_000_000
+    """Of a larger training text, the n-grams of a share of its documents are counted."""
+
+
+def build_exam(
+    corpus: Path | str,
+    output: Path | str,
+    config: ExamConfig | None = None,
+    beam_options: Sequence[str] = (),
+    *,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Make pairs from a corpus' held-out documents and an n-gram model of its training documents.
+
+    The directory holds pairs.jsonl and floor.arpa, equal for any number of workers. InputError if the corpus has no
+    training text or no held-out documents to make pairs from.
+    """
+    config = config or ExamConfig()
+    source = load_manifest(corpus, kind="corpus")
+    inputs = {"corpus": input_of(source)}
+    with publishing(output, kind="exam", configuration=to_mapping(config), inputs=inputs) as draft:
+        scratch = draft.path / "counts"
+        scratch.mkdir()
+        options = pipeline_options(beam_options)
+        run = functools.partial(_run, source, scratch.resolve(), options=options, progress=progress)
+
+        # The words come first: n-grams are counted as their numbers, and pairs need their frequencies.
+        counted = run("words", _count_words)
+        words, num_words = _merge_words(scratch, counted)
+        if not words:
+            raise InputError(f"{source.path}: no training text; the n-gram model of an exam needs some")
+        share = min(1.0, config.max_words / num_words)
+        found = run("pairs", functools.partial(_count_and_make, config=config, share=share))
+
+        pairs = [pair for result in found for pair in (read_pairs(scratch / result["file"]) if result["pairs"] else [])]
+        chosen = _of_both_parts(pairs, config)
+        if not chosen:
+            raise InputError(
+                f"{source.path}: no pairs can be made from its held-out documents; make it with a larger held_out"
+            )
+        write_pairs(draft.path / PAIRS_NAME, chosen)
+        windows = merge_windows([_read_windows(scratch / result["windows_file"]) for result in found])
+        check_total("windows of words", int(windows.counts.sum()), sum(result["windows"] for result in found))
+        levels = estimate(windows, config.order, len(MARKS) + len(words), prune=config.prune)
+        write_arpa(draft.path / FLOOR_NAME, levels, words)
+        shutil.rmtree(scratch)
+
+        kinds = collections.Counter(pair.kind for pair in chosen)
+        draft.rows[PAIRS_NAME] = len(chosen)
+        draft.counts |= {
+            "words": num_words,
+            "share_of_training_documents": share,
+            "ngrams": [len(level.word) for level in levels],
+            "pairs": dict(sorted(kinds.items())),
+        }
+        draft.provenance["workers"] = num_workers(options)
+    return load_manifest(output, kind="exam")
+
+
+def prepared_exam(path: Path | str, directory: Path | str) -> Path:
+    """Return a directory of `build_exam` for a corpus: `path` if it is one, or below `directory`, built if missing."""
+    source = load_manifest(path)
+    if source.kind == "exam":
+        return source.path
+    output = Path(directory) / load_manifest(path, kind="corpus").sha256[:16]
+    with contextlib.suppress(ArtifactError):
+        found = load_manifest(output, kind="exam")
+        if found.configuration == to_mapping(ExamConfig()):
+            return output
+    log.info("making pairs and an n-gram model from %s in %s", path, output)
+    build_exam(path, output)
+    return output
+
+
+def _of_both_parts(pairs: Sequence[Pair], config: ExamConfig) -> list[Pair]:
+    half = -(-config.pairs_per_kind // 2)
+    return [*sample_pairs(pairs, half, "choosing"), *sample_pairs(pairs, half, "reporting")]
+
+
+def _run(
+    source: Manifest,
+    scratch: Path,
+    step: str,
+    function: Callable[..., Result],
+    *,
+    options: Any,
+    progress: Progress | None,
+) -> list[Result]:
+    """Call a function with each corpus shard in the workers; return their results in the order of the shards."""
+    plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
+    shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
+    with (
+        raise_failure(scratch),
+        report_shards(scratch, f"{step}-*.parquet", len(shards), progress),
+        worker_processes(options, preload=__name__),
+        beam.Pipeline(options=options) as pipeline,
+    ):
+        _ = (
+            pipeline
+            | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
+            | "spread shards" >> beam.Reshuffle()
+            | step >> beam.ParDo(ParallelFlatMap(functools.partial(_of_shard, function=function, scratch=str(scratch))))
+            | "results" >> WriteResults(scratch / f"{step}.json")
+        )
+    return read_results(scratch / f"{step}.json", plan)
+
+
+def _of_shard(
+    element: tuple[int, tuple[str, str]], *, function: Callable[..., Result], scratch: str
+) -> Sequence[Result]:
+    index, (shard, sha256) = element
+    if has_failed(Path(scratch)):
+        return []
+    with record_failure(Path(scratch), index):
+        check_shard(shard, sha256)
+        return [{"name": Path(shard).name, **function(shard, index, Path(scratch))}]
+    return []
+
+
+# Words
+
+
+def _count_words(shard: str, index: int, scratch: Path) -> Result:
+    """Count the words of a shard's training documents, in any case and in lower case."""
+    splitter = WordSplitter()
+    counts, _, num_read = count_words(shard, do_lower_case=False)
+    every: collections.Counter[str] = collections.Counter()
+    lower: collections.Counter[str] = collections.Counter()
+    for word, count in counts.items():
+        normal = "".join(splitter.split(word))
+        every[normal] += count
+        lower[normal] += count if word == normal else 0
+    name = f"words-{index:05d}.parquet"
+    _write_words(scratch / name, sorted(every), every, lower)
+    return {"rows": num_read, "file": name, "words": every.total()}
+
+
+def _merge_words(scratch: Path, shards: Sequence[Result]) -> tuple[list[str], int]:
+    """Write the words of all shards, the most frequent first; return them, and the number of words in the text."""
+    every: collections.Counter[str] = collections.Counter()
+    lower: collections.Counter[str] = collections.Counter()
+    for shard in shards:
+        for word, count, lower_count in zip(*_read_words(scratch / shard["file"])):
+            every[word] += int(count)
+            lower[word] += int(lower_count)
+    check_total("words of all shards", every.total(), sum(shard["words"] for shard in shards))
+    words = sorted(every, key=lambda word: (-every[word], word))[: MAX_WORDS - len(MARKS)]
+    _write_words(scratch / _WORDS_NAME, words, every, lower)
+    return words, every.total()
+
+
+def _write_words(
+    path: Path, words: Sequence[str], every: collections.Counter[str], lower: collections.Counter[str]
+) -> None:
+    columns = {"word": pa.array(words, pa.string()), "count": pa.array([every[word] for word in words], pa.int64())}
+    _write_table(path, pa.table(columns | {"lower": pa.array([lower[word] for word in words], pa.int64())}))
+
+
+def _read_words(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
+    table = _read_table(path)
+    return table.column("word").to_pylist(), table.column("count").to_numpy(), table.column("lower").to_numpy()
+
+
+# N-grams and pairs
+
+
+def _count_and_make(shard: str, index: int, scratch: Path, *, config: ExamConfig, share: float) -> Result:
+    """Count the windows of a shard's training documents and make pairs from its held-out documents."""
+    words, counts, lower = _read_words(scratch / _WORDS_NAME)
+    encoder = StringEncoder(WordSplitter(words).encode_batch)
+    parts, num_read = [], 0
+    for table, offsets, sentences in read_sentences(shard):
+        num_read += table.num_rows
+        hashes = [id_hash(name) / 2**64 < share for name in table.column("document_id").to_pylist()]
+        trained = np.array(hashes) & pc.equal(table.column("split"), "train").to_numpy()
+        kept = sentences.filter(pa.array(np.repeat(trained, np.diff(offsets))))
+        parts.append(count_windows(*encoder.encode(kept), config.order))
+    windows = merge_windows(parts)
+    windows_file = f"pairs-{index:05d}.parquet"
+    _write_table(scratch / windows_file, pa.table(windows._asdict()))
+
+    # What a shard keeps includes all that the whole corpus will keep of it.
+    maker = PairMaker(words, counts, lower, config.seed)
+    made = (pair for document in read_documents(shard) if document.split == "held_out" for pair in maker.make(document))
+    pairs = _of_both_parts(list(made), config)
+    name = f"pairs-{index:05d}.jsonl"
+    write_pairs(scratch / name, pairs)
+    total = int(windows.counts.sum())
+    return {"rows": num_read, "file": name, "pairs": len(pairs), "windows_file": windows_file, "windows": total}
+
+
+def _read_windows(path: Path) -> Windows:
+    table = _read_table(path)
+    return Windows(*(table.column(name).to_numpy() for name in Windows._fields))
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    with atomic_write(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+
+
+def _read_table(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: counts cannot be read ({error})") from error

@@ -1,0 +1,231 @@
+"""N-gram models with modified Kneser-Ney smoothing, as in Chen and Goodman 1998: the floor of an exam.
+
+Counting and estimation are vectorized over whole tables of n-grams; the result is written in the ARPA format. Terms:
+the adjusted count of an n-gram is its number of different left neighbors, except for the longest n-grams and those that
+begin a sentence, which have their number of occurrences.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tokenizers import Tokenizer, models, normalizers
+
+from bert_pipeline.vocabulary.tokenizer import pre_tokenizer
+
+_BITS = 21
+_MASK = np.uint64((1 << _BITS) - 1)
+_PER_KEY = 3
+"""Words in a 64-bit key."""
+MAX_WORDS = (1 << _BITS) - 1
+
+PAD, BEGIN, END, UNKNOWN = range(4)
+MARKS = ("<pad>", "<s>", "</s>", "<unk>")
+"""The first ids. <pad> fills windows before the beginning of a sentence and is no word of the model."""
+
+
+class WordSplitter:
+    """Words of a text: lower-cased with their accents, split as BERT's tokenizer splits before WordPiece."""
+
+    def __init__(self, words: Sequence[str] = ()) -> None:
+        """`words` have the ids from `len(MARKS)`; every other word has the id `UNKNOWN`."""
+        ids = {word: index for index, word in enumerate((*MARKS, *words))}
+        self._engine = Tokenizer(models.WordLevel(ids, unk_token=MARKS[UNKNOWN]))
+        self._engine.normalizer = normalizers.BertNormalizer(
+            clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=True
+        )
+        self._engine.pre_tokenizer = pre_tokenizer()
+
+    def split(self, text: str) -> list[str]:
+        """Return the words of a text, unknown ones as they are."""
+        normalized = self._engine.normalizer.normalize_str(text)
+        return [word for word, _ in self._engine.pre_tokenizer.pre_tokenize_str(normalized)]
+
+    def encode(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids of a text's words, and the characters that each covers."""
+        encoding = self._engine.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of the words of many texts."""
+        return [encoding.ids for encoding in self._engine.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+
+class Windows(NamedTuple):
+    """Different windows of `order` words, ascending by the last word, then by the one before it, and so on."""
+
+    last: np.ndarray
+    """(N,) uint64: the last three words, the last one in the highest bits."""
+    first: np.ndarray
+    """(N,) uint64: the words before them."""
+    counts: np.ndarray
+    """(N,) int64."""
+
+    def words(self, back: int) -> np.ndarray:
+        """Return the word `back` positions before the last of each window, (N,) uint64."""
+        key, place = (self.last, back) if back < _PER_KEY else (self.first, back - _PER_KEY)
+        words: np.ndarray = (key >> np.uint64(_BITS * (_PER_KEY - 1 - place))) & _MASK
+        return words
+
+
+def count_windows(ids: np.ndarray, lengths: np.ndarray, order: int) -> Windows:
+    """Count the windows that end at each word, and at the end, of S sentences: `ids` (T,) and `lengths` (S,)."""
+    # Append </s> to every sentence; then `place` is a word's index within its sentence.
+    words = np.insert(ids, np.cumsum(lengths), END).astype(np.uint64)
+    sizes = lengths + 1
+    place = np.arange(len(words)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    keys = [np.zeros(len(words), dtype=np.uint64) for _ in range(2)]
+    for back in range(order):
+        word = np.full(len(words), PAD, dtype=np.uint64)
+        word[back:] = words[: len(words) - back]
+        word[place < back] = PAD
+        word[place == back - 1] = BEGIN
+        keys[back // _PER_KEY] |= word << np.uint64(_BITS * (_PER_KEY - 1 - back % _PER_KEY))
+    return merge_windows([Windows(keys[0], keys[1], np.ones(len(words), dtype=np.int64))])
+
+
+def merge_windows(parts: Sequence[Windows]) -> Windows:
+    """Sum the counts of equal windows."""
+    last, first, counts = (np.concatenate(arrays) for arrays in zip(*parts))
+    order = np.lexsort((first, last))
+    last, first = last[order], first[order]
+    starts = np.flatnonzero(_changes(last) | _changes(first))
+    return Windows(last[starts], first[starts], np.add.reduceat(counts[order], starts) if len(starts) else counts)
+
+
+def _changes(values: np.ndarray) -> np.ndarray:
+    """Return where a value differs from the one before it; the first does."""
+    return np.concatenate([np.ones(min(1, len(values)), dtype=bool), values[1:] != values[:-1]])
+
+
+@dataclasses.dataclass
+class Level:
+    """The n-grams of one length that the model keeps, by their first word, then the second, and so on."""
+
+    context: np.ndarray
+    """(N,) int64: index in the level below of all words but the last; of a word itself 0."""
+    word: np.ndarray
+    """(N,) int64: the last word."""
+    probability: np.ndarray
+    """(N,) float64, interpolated."""
+    backoff: np.ndarray
+    """(N,) float64: probability left for words that do not follow the n-gram in the level above."""
+
+    @property
+    def keys(self) -> np.ndarray:
+        """(N,) int64, ascending."""
+        keys: np.ndarray = (self.context << _BITS) | self.word
+        return keys
+
+
+def estimate(windows: Windows, order: int, num_words: int, *, prune: int = 0) -> list[Level]:
+    """Return the levels 1 to `order` of a modified Kneser-Ney model of words with ids below `num_words`.
+
+    N-grams of three or more words that occur at most `prune` times are left out, and their probability goes to the
+    backoff of their context; a level of which nothing is left ends the model.
+    """
+    levels = [_unigrams(windows, order, num_words)]
+    for length in range(2, order + 1):
+        starts, adjusted, occurrences = _adjusted(windows, length, order)
+        kept = occurrences > (prune if length > 2 else 0)
+        if not kept.any():
+            break  # kenlm reads no empty level
+        discounts = _discounts(adjusted)[np.minimum(adjusted, 3)]  # (N,)
+        # From here on only n-grams whose context is in the model: the others were pruned with it.
+        context = _find(levels, windows, starts, range(length - 1, 0, -1))
+        known = context >= 0
+        starts, adjusted, kept, context, discounts = (
+            array[known] for array in (starts, adjusted, kept, context, discounts)
+        )
+        below = levels[-1]
+        totals = np.bincount(context, weights=adjusted, minlength=len(below.word))
+        left = np.bincount(context, weights=np.where(kept, discounts, adjusted), minlength=len(below.word))
+        below.backoff = np.divide(left, totals, out=np.ones(len(totals)), where=totals > 0)
+
+        # Interpolate the kept ones with the level below, where the n-gram without its first word is.
+        starts, adjusted, context, discounts = (array[kept] for array in (starts, adjusted, context, discounts))
+        shorter = _find(levels, windows, starts, range(length - 2, -1, -1))
+        probability = (adjusted - discounts) / totals[context] + below.backoff[context] * below.probability[shorter]
+        level = Level(context, windows.words(0)[starts].astype(np.int64), probability, np.ones(len(starts)))
+        by_key = np.argsort(level.keys)
+        levels.append(Level(*(array[by_key] for array in dataclasses.astuple(level))))
+    return levels
+
+
+def _adjusted(windows: Windows, length: int, order: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the n-grams of one length: an index of a window that ends with each, adjusted counts, occurrences."""
+    # Windows that end with the same words are neighbors; a longer ending starts wherever a shorter one does.
+    changes = np.zeros(len(windows.counts), dtype=bool)
+    for back in range(length):
+        changes |= _changes(windows.words(back))
+    starts = np.flatnonzero(changes)
+    occurrences = np.add.reduceat(windows.counts, starts)
+    if length == order:
+        adjusted = occurrences
+    else:
+        neighbors = changes | _changes(windows.words(length))
+        begins = windows.words(length - 1)[starts] == BEGIN
+        adjusted = np.where(begins, occurrences, np.add.reduceat(neighbors.astype(np.int64), starts))
+    complete = windows.words(length - 1)[starts] != PAD
+    return starts[complete], adjusted[complete], occurrences[complete]
+
+
+def _unigrams(windows: Windows, order: int, num_words: int) -> Level:
+    starts, adjusted, _ = _adjusted(windows, 1, order)
+    words = windows.words(0)[starts].astype(np.int64)
+    discounts = _discounts(adjusted)[np.minimum(adjusted, 3)]
+    total = adjusted.sum()
+    # Every word but <pad> and <s> shares in the rest, so <unk> has a probability even if it never occurs.
+    probability = np.full(num_words, discounts.sum() / total / (num_words - 2))
+    probability[words] += (adjusted - discounts) / total
+    probability[[PAD, BEGIN]] = 0.0
+    return Level(np.zeros(num_words, dtype=np.int64), np.arange(num_words), probability, np.ones(num_words))
+
+
+def _discounts(adjusted: np.ndarray) -> np.ndarray:
+    """Return what is taken from counts of 0, 1, 2, and 3 or more: (4,)."""
+    one, two, three, four = (int(np.count_nonzero(adjusted == count)) for count in (1, 2, 3, 4))
+    fallback = np.array([0.0, 0.5, 1.0, 1.5])  # as KenLM's --discount_fallback, for tables too small to estimate from
+    if not (one and two and three and four):
+        return fallback
+    share = one / (one + 2 * two)
+    found = np.array([0.0, 1 - 2 * share * two / one, 2 - 3 * share * three / two, 3 - 4 * share * four / three])
+    return found if (found >= 0).all() and (found <= np.arange(4)).all() else fallback
+
+
+def _find(levels: Sequence[Level], windows: Windows, rows: np.ndarray, backs: Sequence[int]) -> np.ndarray:
+    """Return the index, in the level of their length, of the words at positions `backs` of some windows; -1: absent."""
+    index: np.ndarray = windows.words(backs[0])[rows].astype(np.int64)
+    for level, back in zip(levels[1:], backs[1:]):
+        known = np.flatnonzero(index >= 0)
+        keys, wanted = level.keys, (index[known] << _BITS) | windows.words(back)[rows[known]].astype(np.int64)
+        found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        index[known] = np.where(keys[found] == wanted, found, -1)
+    return index
+
+
+def write_arpa(path: Path, levels: Sequence[Level], words: Sequence[str]) -> None:
+    """Write a model in the ARPA format, with log10 of probabilities and backoffs. `words` begin after `MARKS`."""
+    texts = names = [*MARKS, *words]
+    with path.open("w", encoding="utf-8", newline="\n") as stream:
+        stream.write("\\data\\\n")
+        for length, level in enumerate(levels, start=1):
+            stream.write(f"ngram {length}={len(level.word) - (length == 1)}\n")  # <pad> is not written
+        for length, level in enumerate(levels, start=1):
+            stream.write(f"\n\\{length}-grams:\n")
+            if length > 1:
+                pairs = zip(level.context.tolist(), level.word.tolist())
+                texts = [f"{texts[context]} {names[word]}" for context, word in pairs]
+            stream.writelines(_lines(level, texts, is_highest=length == len(levels)))
+        stream.write("\n\\end\\\n")
+
+
+def _lines(level: Level, texts: Sequence[str], *, is_highest: bool) -> Iterator[str]:
+    with np.errstate(divide="ignore"):
+        probabilities = np.maximum(np.log10(level.probability), -99.0).tolist()
+        backoffs = np.maximum(np.log10(level.backoff), -99.0).tolist()
+    for text, probability, backoff in zip(texts, probabilities, backoffs):
+        if text != MARKS[PAD]:
+            yield f"{probability:.7f}\t{text}\n" if is_highest else f"{probability:.7f}\t{text}\t{backoff:.7f}\n"

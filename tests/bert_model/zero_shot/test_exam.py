@@ -1,0 +1,127 @@
+"""`bert exam`: kinds beside floor and chance, parts, what is built once, and what is refused."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from small_corpus import make_corpus, make_documents, make_tokenizer
+
+from bert_model.cli import main
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.weights import save_model
+from bert_model.zero_shot.exam import exam_result, exam_table
+from bert_model.zero_shot.pseudo_likelihood import PairScores
+from bert_pipeline.exam import job
+from bert_pipeline.exam.pairs import Pair, read_pairs
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """A corpus, and a model whose next-sentence head is untrained."""
+    directory = tmp_path_factory.mktemp("exam")
+    make_corpus(directory / "corpus", [make_documents(80, held_out=range(0, 80, 5))])
+    tokenizer = make_tokenizer()
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = BertConfig(vocab_size=tokenizer.vocab_size, max_position_embeddings=64, **shape)
+    for name, bias in (("model", 0.0), ("next", 1.0)):
+        model = new_model(BertForPreTraining, config, seed=1)
+        with torch.no_grad():
+            model.cls.seq_relationship.bias.fill_(bias)
+        (directory / name).mkdir()
+        save_model(model, directory / name, tokenizer)
+    return directory
+
+
+@pytest.fixture
+def home(workplace, monkeypatch):
+    """The working directory of the commands; their home is shared by the tests of this file."""
+    monkeypatch.chdir(workplace)
+    monkeypatch.setenv("BERT_HOME", str(workplace / "home"))
+    return workplace
+
+
+def run(words: str, capsys) -> tuple[int, str]:
+    code = main(["exam", *words.split()])
+    return code, capsys.readouterr().out
+
+
+def test_made_pairs_are_built_once_and_reported_by_kind(home, capsys, monkeypatch):
+    code, table = run("model --corpus corpus --output result.json", capsys)
+    assert code == 0
+    result = json.loads((home / "result.json").read_text())
+    (exam,) = (home / "home" / "exams").iterdir()
+    pairs = [pair for pair in read_pairs(exam) if pair.part == "reporting"]
+    # The head of `model` is untrained: its answers would be noise.
+    assert set(result["kinds"]) == {pair.kind for pair in pairs} - {"next_sentence"}
+    assert result["kinds"]["swap"]["score"]["count"] == sum(pair.kind == "swap" for pair in pairs)
+    assert f"mean over {len(result['kinds'])} kinds: {result['mean']:.1f}" in table
+
+    # Again, on the other part and from the directory itself: nothing is built.
+    monkeypatch.setattr(job, "build_exam", None)
+    assert run("model --corpus corpus", capsys) == (0, table)
+    assert run(f"model --corpus {exam} --part choosing", capsys)[1] != table
+
+
+def test_trained_next_sentence_head_is_examined(home, capsys):
+    _, table = run("next --corpus corpus", capsys)
+    assert "next_sentence" in table
+
+
+def test_floor_is_beside_every_kind(home, capsys):
+    pytest.importorskip("kenlm")
+    run("model --corpus corpus --output result.json", capsys)
+    kinds = json.loads((home / "result.json").read_text())["kinds"]
+    for result in kinds.values():
+        parts = [result["floor_solved"], result["floor_unsolved"]]
+        assert sum(part["count"] for part in parts if part) == result["score"]["count"] == result["floor"]["count"]
+        assert result["chance"] == 50
+
+
+def test_exam_without_kenlm_has_no_floor(home, capsys, caplog, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kenlm", None)
+    code, table = run("model --corpus corpus", capsys)
+    assert code == 0
+    assert "floor" not in table.splitlines()[-1]
+    assert "bert-workflow[exam]" in caplog.text
+
+
+def test_table_of_ones_own_is_scored_whole(home, capsys):
+    (home / "own.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\nKaka tusa\ttusa kaka\torder\n")
+    code, table = run("model --pairs own.tsv --whole-words", capsys)
+    assert code == 0
+    assert table.splitlines()[2].split()[:2] == ["order", "2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("model", 2, "--pairs made: give --corpus DIR"),
+        ("model --pairs blimp", 1, "blimp.zip: not found; download https://github.com/alexwarstadt/blimp"),
+        ("model --pairs absent.tsv", 1, "absent.tsv: cannot be read"),
+        ("model --corpus model", 1, "model: no manifest.json"),
+    ],
+)
+def test_refusals(home, capsys, words, code, message):
+    assert main(["exam", *words.split()]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_pairs_that_the_floor_solves_are_apart():
+    pairs = tuple(
+        Pair(pair_id=str(i), kind=kind, group=group, good=("x",), bad=("y",))
+        for i, (kind, group) in enumerate([("a", "g"), ("a", "g"), ("a", "g"), ("b", "g"), ("c", "h")])
+    )
+    scores = PairScores(pairs, good=np.array([1.0, 0, 1, 1, 0]), bad=np.array([0.0, 1, 0, 0, 1]))
+    result = exam_result(scores, np.array([1.0, 1, 0.5, 0, 1]))
+    a = result.kinds["a"]
+    assert (a.floor_solved.count, a.floor_solved.accuracy) == (2, 50)
+    assert (a.floor_unsolved.count, a.floor_unsolved.accuracy) == (1, 100)
+    assert a.floor.accuracy == pytest.approx(250 / 3)
+    assert result.kinds["b"].floor_solved is None
+    assert result.mean == pytest.approx((200 / 3 + 100 + 0) / 3)
+    assert result.group_mean == pytest.approx(((200 / 3 + 100) / 2 + 0) / 2)
+    assert result.floor_mean == pytest.approx((250 / 3 + 0 + 100) / 3)
+    assert exam_table(result).splitlines()[2].split()[:3] == ["a", "3", "66.7"]

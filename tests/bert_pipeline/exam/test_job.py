@@ -1,0 +1,65 @@
+"""The exam of a corpus: equal for any workers and shards, its floor counted on training documents only."""
+
+import pytest
+from small_corpus import make_corpus, make_documents
+
+from bert_pipeline.errors import InputError
+from bert_pipeline.exam.job import FLOOR_NAME, ExamConfig, build_exam
+from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs
+
+DOCUMENTS = make_documents(120, held_out=range(0, 120, 4))
+CONFIG = ExamConfig(order=3, pairs_per_kind=40)
+
+
+def contents(directory):
+    return {name: (directory / name).read_bytes() for name in (PAIRS_NAME, FLOOR_NAME)}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("exam")
+    corpus = make_corpus(directory / "corpus", [DOCUMENTS])
+    build_exam(corpus, directory / "exam", CONFIG)
+    return directory
+
+
+def test_exam_is_equal_for_any_workers_and_shards(built, tmp_path):
+    shards = [DOCUMENTS[:50], DOCUMENTS[50:100], DOCUMENTS[100:]]
+    corpus = make_corpus(tmp_path / "corpus", shards)
+    manifest = build_exam(corpus, tmp_path / "exam", CONFIG, ["--direct_num_workers=2"])
+    assert contents(tmp_path / "exam") == contents(built / "exam")
+    assert manifest.provenance["workers"] == 2
+
+
+def test_pairs_are_of_held_out_documents_in_two_parts(built):
+    pairs = read_pairs(built / "exam")
+    held_out = {document.document_id for document in DOCUMENTS if document.split == "held_out"}
+    assert {pair.source for pair in pairs} <= held_out
+    sentences = {s for document in DOCUMENTS if document.split == "held_out" for s in document.sentences}
+    assert {text for pair in pairs if pair.kind != "entity" for text in pair.good} <= sentences
+    counts = {kind: sum(pair.kind == kind for pair in pairs) for kind in ("swap", "next_sentence")}
+    assert counts["swap"] == 40
+    assert {pair.part for pair in pairs} == {"choosing", "reporting"}
+
+
+def test_another_seed_makes_other_pairs(built, tmp_path):
+    build_exam(built / "corpus", tmp_path / "exam", ExamConfig(order=3, pairs_per_kind=40, seed=1))
+    ours, theirs = contents(built / "exam"), contents(tmp_path / "exam")
+    assert ours[FLOOR_NAME] == theirs[FLOOR_NAME]
+    assert ours[PAIRS_NAME] != theirs[PAIRS_NAME]
+
+
+def test_floor_of_a_share_of_documents_is_smaller(built, tmp_path):
+    config = ExamConfig(order=3, pairs_per_kind=40, max_words=5000)
+    manifest = build_exam(built / "corpus", tmp_path / "exam", config)
+    whole = (built / "exam" / FLOOR_NAME).stat().st_size
+    assert 0.3 < manifest.counts["share_of_training_documents"] < 1
+    assert (tmp_path / "exam" / FLOOR_NAME).stat().st_size < whole
+
+
+@pytest.mark.parametrize(("held_out", "message"), [((), "no pairs can be made"), (range(120), "no training text")])
+def test_corpus_without_a_side_is_refused_and_leaves_nothing(tmp_path, held_out, message):
+    corpus = make_corpus(tmp_path / "corpus", [make_documents(120, held_out=held_out)])
+    with pytest.raises(InputError, match=message):
+        build_exam(corpus, tmp_path / "exam", CONFIG)
+    assert not (tmp_path / "exam").exists()

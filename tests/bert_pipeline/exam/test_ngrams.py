@@ -1,0 +1,164 @@
+"""The model equals a textbook implementation, read back by kenlm from its ARPA file."""
+
+import collections
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_pipeline.exam.ngrams import MARKS, Level, WordSplitter, count_windows, estimate, merge_windows, write_arpa
+
+WORDS = [f"w{number}" for number in range(300)]
+
+
+def sentences(count: int, seed: int) -> list[list[str]]:
+    """Sentences in which each word prefers a few others, so that all orders have frequent n-grams."""
+    rng = random.Random(seed)
+    made = []
+    for _ in range(count):
+        number, words = 0, []
+        while not words or rng.random() < 0.85:
+            number = (number * 7 + int(rng.expovariate(0.5))) % 40 if rng.random() < 0.8 else rng.randrange(300)
+            words.append(WORDS[number])
+        made.append(words)
+    return made
+
+
+def build(texts: list[list[str]], order: int, prune: int = 0) -> list[Level]:
+    ids = {word: index for index, word in enumerate([*MARKS, *WORDS])}
+    parts = []
+    for half in (texts[::2], texts[1::2]):
+        flat = np.array([ids[word] for text in half for word in text], dtype=np.int64)
+        parts.append(count_windows(flat, np.array([len(text) for text in half], dtype=np.int64), order))
+    return estimate(merge_windows(parts), order, len(ids), prune=prune)
+
+
+class Textbook:
+    """Interpolated modified Kneser-Ney, equation by equation (Chen and Goodman 1998, section 3)."""
+
+    def __init__(self, texts: list[list[str]], order: int) -> None:
+        self.order = order
+        occurrences: collections.Counter[tuple[str, ...]] = collections.Counter()
+        for text in texts:
+            padded = ["<s>", *text, "</s>"]
+            for length in range(1, order + 1):
+                for start in range(len(padded) - length + 1):
+                    occurrences[tuple(padded[start : start + length])] += 1
+        left = collections.defaultdict(set)
+        for gram in occurrences:
+            left[gram[1:]].add(gram[0])
+        self.counts = {
+            gram: count if len(gram) == order or gram[0] == "<s>" else len(left[gram])
+            for gram, count in occurrences.items()
+            if gram != ("<s>",)
+        }
+        self.following = collections.defaultdict(list)
+        for gram, count in self.counts.items():
+            self.following[gram[:-1]].append(count)
+        self.discounts = [self.discount(length) for length in range(1, order + 1)]
+
+    def discount(self, length: int) -> list[float]:
+        found = collections.Counter(count for gram, count in self.counts.items() if len(gram) == length)
+        y = found[1] / (found[1] + 2 * found[2])
+        return [0.0] + [k - (k + 1) * y * found[k + 1] / found[k] for k in (1, 2, 3)]
+
+    def probability(self, word: str, context: tuple[str, ...]) -> float:
+        """P(word | context), the context at most order - 1 words."""
+        discounts = self.discounts[len(context)]
+        shorter = self.probability(word, context[1:]) if context else 1 / (len(WORDS) + 2)  # with </s> and <unk>
+        following = self.following[context]
+        if not following:
+            return shorter
+        count = self.counts.get((*context, word), 0)
+        rest = sum(discounts[min(c, 3)] for c in following)
+        return (count - discounts[min(count, 3)] + rest * shorter) / sum(following)
+
+    def score(self, text: list[str]) -> float:
+        """log10 of the probability of a sentence."""
+        padded = ["<s>", *text, "</s>"]
+        return sum(
+            math.log10(self.probability(word, tuple(padded[max(0, i - self.order + 1) : i])))
+            for i, word in enumerate(padded)
+            if i
+        )
+
+
+class BackoffModel:
+    """An ARPA file, read by its definition; for where kenlm is not installed."""
+
+    def __init__(self, path: str) -> None:
+        self.entries: dict[tuple[str, ...], tuple[float, float]] = {}
+        sizes = []
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            columns = line.split("\t")
+            if len(columns) > 1:
+                backoff = float(columns[2]) if len(columns) == 3 else 0.0
+                self.entries[tuple(columns[1].split(" "))] = float(columns[0]), backoff
+            elif line.startswith("ngram "):
+                sizes.append(int(line.partition("=")[2]))
+        self.order = len(sizes)
+        assert sizes == [sum(len(gram) == length for gram in self.entries) for length in range(1, self.order + 1)]
+
+    def probability(self, gram: tuple[str, ...]) -> float:
+        if gram in self.entries:
+            return self.entries[gram][0]
+        return self.entries.get(gram[:-1], (0.0, 0.0))[1] + self.probability(gram[1:] or ("<unk>",))
+
+    def score(self, text: str) -> float:
+        words = ["<s>", *text.split(), "</s>"]
+        return sum(self.probability(tuple(words[max(0, i - self.order + 1) : i + 1])) for i in range(1, len(words)))
+
+
+@pytest.mark.parametrize("reader", ["backoff", "kenlm"])
+@pytest.mark.parametrize("order", [3, 4, 5])
+def test_scores_equal_the_textbook(tmp_path, order, reader):
+    open_model = BackoffModel if reader == "backoff" else pytest.importorskip("kenlm").Model
+    texts = sentences(600, seed=1)
+    write_arpa(tmp_path / "floor.arpa", build(texts, order), WORDS)
+    model, textbook = open_model(str(tmp_path / "floor.arpa")), Textbook(texts, order)
+    assert model.order == order
+    for text in [*sentences(40, seed=2), ["nothing", "w1"], ["w3"] * 9]:
+        assert model.score(" ".join(text)) == pytest.approx(textbook.score(text), abs=1e-4)
+
+
+@pytest.mark.parametrize("prune", [0, 1, 3])
+def test_probabilities_of_every_context_sum_to_one(tmp_path, prune):
+    kenlm = pytest.importorskip("kenlm")
+    levels = build(sentences(400, seed=1), 4, prune)
+    write_arpa(tmp_path / "floor.arpa", levels, WORDS)
+    model, vocabulary = kenlm.Model(str(tmp_path / "floor.arpa")), [*WORDS, "</s>", "<unk>"]
+    for text in sentences(30, seed=3):
+        state, after = kenlm.State(), kenlm.State()
+        model.BeginSentenceWrite(state)
+        for word in text:
+            total = sum(10 ** model.BaseScore(state, other, kenlm.State()) for other in vocabulary)
+            assert total == pytest.approx(1, abs=1e-4)
+            model.BaseScore(state, word, after)
+            state, after = after, state
+    sizes = [len(level.word) for level in levels]
+    assert sizes[:2] == [len(level.word) for level in build(sentences(400, seed=1), 4)][:2]
+    assert prune == 0 or sizes[2] < len(build(sentences(400, seed=1), 4)[2].word)
+
+
+def test_small_texts_have_fallback_discounts(tmp_path):
+    levels = build([["w1", "w2"]], 3)
+    assert levels[1].probability.max() == pytest.approx(0.5 + 0.5 * levels[0].probability[4 + 1], abs=0.1)
+    assert sum(levels[0].probability) == pytest.approx(1)
+
+
+def test_level_without_frequent_ngrams_ends_the_model(tmp_path):
+    kenlm = pytest.importorskip("kenlm")
+    levels = build(sentences(20, seed=1), 5, prune=20)
+    write_arpa(tmp_path / "floor.arpa", levels, WORDS)
+    assert kenlm.Model(str(tmp_path / "floor.arpa")).order == len(levels) == 2
+
+
+def test_words_are_lower_case_with_their_accents():
+    splitter = WordSplitter(["café", "東"])
+    assert splitter.split("Le CAFÉ, 東京.") == ["le", "café", ",", "東", "京", "."]
+    ids, offsets = splitter.encode("CAFÉ 東京")
+    assert ids == [4, 5, 3]
+    assert offsets == [(0, 4), (5, 6), (6, 7)]
+    assert splitter.encode_batch(["café", "x"]) == [[4], [3]]
