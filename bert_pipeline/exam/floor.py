@@ -21,6 +21,7 @@ def floor_scores(arpa: Path | str, pairs: Sequence[Pair]) -> tuple[np.ndarray, n
         raise UsageError("the n-gram floor needs kenlm: pip install 'bert-workflow[exam]'") from None
     config = kenlm.Config()
     config.show_progress = False
+    config.arpa_complain = kenlm.ARPALoadComplain.NONE
     try:
         model = kenlm.Model(str(arpa), config)
     except OSError as error:

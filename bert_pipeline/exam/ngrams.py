@@ -199,10 +199,10 @@ def _find(levels: Sequence[Level], windows: Windows, rows: np.ndarray, backs: Se
     """Return the index, in the level of their length, of the words at positions `backs` of some windows; -1: absent."""
     index: np.ndarray = windows.words(backs[0])[rows].astype(np.int64)
     for level, back in zip(levels[1:], backs[1:]):
-        # -1 in `index` gives negative keys, which are in no level.
-        keys, wanted = level.keys, (index << _BITS) | windows.words(back)[rows].astype(np.int64)
+        known = np.flatnonzero(index >= 0)
+        keys, wanted = level.keys, (index[known] << _BITS) | windows.words(back)[rows[known]].astype(np.int64)
         found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        index = np.where(keys[found] == wanted, found, -1)
+        index[known] = np.where(keys[found] == wanted, found, -1)
     return index
 
 

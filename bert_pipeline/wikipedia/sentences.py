@@ -5,6 +5,7 @@ whole families of languages: a boundary is removed inside a bracket, before a lo
 where ordinals are written "13.", and after an abbreviation that always precedes a word.
 """
 
+import functools
 import itertools
 import re
 import tomllib
@@ -27,23 +28,35 @@ _WORDS = tomllib.loads((Path(__file__).parent / "data" / "sentences.toml").read_
 
 def split_sentences(text: str, language: str) -> list[str]:
     """Split a passage into stripped sentences; `language` is a code such as "en", and an unknown one means English."""
-    language = current_code(language).partition("-")[0]
-    text = " ".join(text.split("\n\n"))  # which sentencex takes away
-    parts = [part for part in _propose(text, language) if part and not part.isspace()]
-    if len(parts) == 1:
-        return _split_brackets(parts[0].strip())
-    in_bracket = _starts_in_bracket(parts)
-    has_capitals = text != text.lower()
-    sentences: list[list[str]] = []
-    end = ""  # the last part of the current sentence
-    for index, part in enumerate(parts):
-        start = part.lstrip() if part[0].isspace() else part
-        if end and (in_bracket and in_bracket[index] or _continues(end, start, language, has_capitals)):
-            sentences[-1].append(part)
-        else:
-            sentences.append([part])
-        end = part.rstrip()
-    return [piece for joined in sentences for piece in _split_brackets("".join(joined).strip())]
+    language = _base_code(language)
+    if "\n\n" in text:  # which sentencex takes away
+        text = text.replace("\n\n", " ")
+    parts = _propose(text, language)
+    stripped = [part.strip() for part in parts]
+    if "" in stripped:
+        parts = [part for part, content in zip(parts, stripped) if content]
+        stripped = list(filter(None, stripped))
+    in_bracket = _starts_in_bracket(parts, text)
+    has_capitals: bool | None = None  # computed only for a part that starts without one
+    sentences: list[str] = []
+    first = 0  # the first part of the current sentence
+    for index in range(1, len(parts)):
+        start = stripped[index]
+        if has_capitals is None and not start[0].isupper():
+            has_capitals = text != text.lower()
+        if not (in_bracket and in_bracket[index] or _continues(stripped[index - 1], start, language, has_capitals)):
+            sentences.append(stripped[first] if index == first + 1 else "".join(parts[first:index]).strip())
+            first = index
+    if parts:
+        sentences.append("".join(parts[first:]).strip())
+    if "(" not in text:
+        return sentences
+    return [piece for sentence in sentences for piece in _split_brackets(sentence)]
+
+
+@functools.lru_cache(maxsize=256)
+def _base_code(language: str) -> str:
+    return current_code(language).partition("-")[0]
 
 
 # Proposed boundaries
@@ -57,7 +70,9 @@ def _propose(text: str, language: str) -> list[str]:
         return _cut(text, (match.end() for match in ends.finditer(text)))
     masked = _mask(text, language)
     parts: list[str] = sentencex.segment(language, masked)
-    ends_with_unit = "km. " in text or "mm. " in text or "cm. " in text or "kg. " in text or "и т" in text
+    # One search for most texts instead of four
+    ends_with_unit = "m. " in text and ("km. " in text or "mm. " in text or "cm. " in text) or "kg. " in text
+    ends_with_unit = ends_with_unit or not text.isascii() and "и т" in text
     if masked is text and not ends_with_unit:
         return parts
     cuts = list(itertools.accumulate(map(len, parts)))[:-1]
@@ -82,17 +97,20 @@ def _cut(text: str, positions: Iterable[int]) -> list[str]:
 
 
 _CLOSING = one_of(CLOSERS, "\"'")
+_SPACED_ENDS = r"[।۔؟](?=\s)"  # Hindi and Urdu may be quoted
+# One character first, then what must be around it: five times as fast as alternatives that begin differently
+_CJK_ENDS = r"[。！？｡!?.।۔؟](?:(?<=[。！？｡])|(?<=[!?])(?=[\s%s])|(?<=[a-zß-ÿ]{2}\.)(?=\s)|(?<=[।۔؟])(?=\s))"
 _OWN_ENDS = {
-    language: re.compile(rf"(?:{marks}|[।۔؟](?=\s)){_CLOSING}*+\s*+")  # Hindi and Urdu may be quoted
-    for languages, marks in {
-        "am ti tig": r"[።፧፨]|፡፡|[!?](?=\s)|(?<=[\u1200-\u135a]{4})\.(?=\s)",
-        "bo dz": r"།[ ]?།|།(?=\s)",
-        "hy hyw": r"[։!…](?=\s)|(?:(?<=[\w)»])|(?<=[\w)»] )):(?=\s)|(?<=\w{3})[․.](?=\s)",
-        "ja": r"[。！？｡]|[!?](?=[\s」』）)])|(?<=[a-zß-ÿ]{2})\.(?=\s)",
-        "km": r"[។៕]|[!?](?=\s)",
-        "lo": r"[!?…](?=\s)|(?<=[\u0e80-\u0eff]{4})\.(?=\s)",
-        "my shn mnw": r"။|[!?](?=\s)",
-        "zh gan lzh wuu yue cdo hak nan": r"[。！？｡]|[!?](?=[\s”’」』）)])|(?<=[a-zß-ÿ]{2})\.(?=\s)",
+    language: re.compile(rf"(?:{ends}){_CLOSING}*+\s*+")
+    for languages, ends in {
+        "am ti tig": rf"[።፧፨]|፡፡|[!?](?=\s)|(?<=[\u1200-\u135a]{{4}})\.(?=\s)|{_SPACED_ENDS}",
+        "bo dz": rf"།[ ]?།|།(?=\s)|{_SPACED_ENDS}",
+        "hy hyw": rf"[։!…](?=\s)|(?:(?<=[\w)»])|(?<=[\w)»] )):(?=\s)|(?<=\w{{3}})[․.](?=\s)|{_SPACED_ENDS}",
+        "ja": _CJK_ENDS % "」』）)",
+        "km": rf"[។៕]|[!?](?=\s)|{_SPACED_ENDS}",
+        "lo": rf"[!?…](?=\s)|(?<=[\u0e80-\u0eff]{{4}})\.(?=\s)|{_SPACED_ENDS}",
+        "my shn mnw": rf"။|[!?](?=\s)|{_SPACED_ENDS}",
+        "zh gan lzh wuu yue cdo hak nan": _CJK_ENDS % "”’」』）)",
     }.items()
     for language in languages.split()
 }  # fmt: skip
@@ -148,23 +166,28 @@ _THAI_RUN = re.compile(rf"[\"“]?(?!{_THAI_CONTINUATION})[\u0e01-\u0e2e\u0e40-\
 # Boundaries that are removed
 
 
-def _starts_in_bracket(parts: Sequence[str]) -> Sequence[bool]:
+def _starts_in_bracket(parts: Sequence[str], text: str) -> Sequence[bool]:
     """Return for each part whether it starts inside a bracket that one of the next four parts closes; () if none."""
-    depths = [0]
-    for part in parts:
-        depth = depths[-1] + part.count("(") - part.count(")") + part.count("[") - part.count("]")
-        if not part.isascii():
-            depth += sum(1 if bracket in BRACKETS else -1 for bracket in _OTHER_BRACKET.findall(part))
-        depths.append(depth if depth > 0 else 0)
-    if not any(depths):
+    has_others = not text.isascii() and _OTHER_BRACKET.search(text) is not None
+    if "(" not in text and "[" not in text and not has_others:
         return ()
+    changes = [part.count("(") - part.count(")") for part in parts]
+    if "[" in text or "]" in text:
+        changes = [change + part.count("[") - part.count("]") for change, part in zip(changes, parts)]
+    if has_others:
+        others = (sum(map(_DEPTHS.__getitem__, _OTHER_BRACKET.findall(part))) for part in parts)
+        changes = list(map(int.__add__, changes, others))
+    if not any(changes):
+        return ()
+    depths = list(itertools.accumulate(changes, lambda depth, change: max(0, depth + change), initial=0))
     return [min(depths[index + 1 : index + 5]) < depths[index] for index in range(len(parts))]
 
 
+_DEPTHS = dict.fromkeys(BRACKETS, 1) | dict.fromkeys(BRACKETS.values(), -1)
 _OTHER_BRACKET = re.compile(one_of({*BRACKETS, *BRACKETS.values()} - set("()[]{}")))
 
 
-def _continues(end: str, start: str, language: str, has_capitals: bool) -> bool:
+def _continues(end: str, start: str, language: str, has_capitals: bool | None) -> bool:
     """Return True if a sentence ending in `end` continues with the part `start` of a text with or without capitals."""
     last = end[-1]
     if start[0] in _NEVER_FIRST or last in "」』" and "\u3041" <= start[0] <= "\u309f":  # 「…。」と言った
@@ -177,17 +200,23 @@ def _continues(end: str, start: str, language: str, has_capitals: bool) -> bool:
         return False
     if start[0].isdigit() and _TAKES_NUMBER.search(end, max(0, len(end) - 6)):
         return True
-    if end[-2:-1].isdigit() and _AFTER_ORDINAL.match(start) and _ORDINAL.search(end, max(0, len(end) - 40)):
-        return True
-    if end[-4:-1] in ("a.m", "p.m") and _TIME_ZONE.match(start) or len(end) <= 20 and _YEAR_ALONE.match(end):
-        return True
-    ordinal = None
-    if language in _ORDINAL_LANGUAGES and end[-2:-1] in _ORDINAL_ENDS:
+    before = end[-2:-1]
+    if before in _ORDINAL_ENDS:
         ordinal = _ORDINAL.search(end, max(0, len(end) - 40))
-    if ordinal:
-        return ordinal["roman"] is None or language in _ROMAN_FIRST or not ordinal["name"]
-    abbreviations = _ABBREVIATIONS.get(language)
-    return abbreviations is not None and abbreviations.search(end, max(0, len(end) - 12)) is not None
+        if ordinal and not ordinal["roman"] and _AFTER_ORDINAL.match(start):
+            return True
+        if ordinal and language in _ORDINAL_LANGUAGES:
+            return ordinal["roman"] is None or language in _ROMAN_FIRST or not ordinal["name"]
+    elif before == "m":
+        if end[-4:-1] in ("a.m", "p.m") and _TIME_ZONE.match(start):
+            return True
+    elif len(end) <= 20 and _YEAR_ALONE.match(end):
+        return True
+    abbreviations, max_letters = _ABBREVIATIONS.get(language, (None, 0))
+    # A longer word is none of them: no search at the end of most sentences
+    if abbreviations is None or end[-max_letters - 2 : -1].isalpha() and len(end) > max_letters + 1:
+        return False
+    return abbreviations.search(end, max(0, len(end) - 12)) is not None
 
 
 def _starts_in_lower_case(text: str) -> bool:
@@ -212,7 +241,10 @@ _TIME_ZONE = re.compile(r"[A-Z][a-z]+ (?:(?:Standard|Daylight|Summer|Mean|Univer
 _YEAR_ALONE = re.compile(r"(?:[^\W\d_]{1,7} ){1,2}\d{1,4} (?:r|г|р|g)\.$")
 
 _ABBREVIATIONS = {
-    language: re.compile(rf"(?<![^\W\d_])(?<!\.)(?:{_any_of(words)})\.$", re.IGNORECASE)
+    language: (
+        re.compile(rf"(?<![^\W\d_])(?<!\.)(?:{_any_of(words)})\.$", re.IGNORECASE),
+        max(map(len, words.split())),
+    )
     for language, words in _WORDS["abbreviations"].items()
 }
 

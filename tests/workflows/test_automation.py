@@ -161,6 +161,23 @@ def test_folder_sensor_requests_partition_and_run_for_a_new_dump(repository, ins
     assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
 
 
+def test_folder_sensor_adds_no_name_that_an_asset_refuses(repository, instance, home):
+    place(home.dumps, f"{'a' * 95}-20261101-pages-articles.xml.bz2")
+    place(home.dumps, "enwiki-20261101-pages-articles.xml.bz2")
+    result = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
+    assert [request.partition_key for request in result.run_requests] == ["enwiki-20261101"]
+
+
+@pytest.mark.parametrize("wiki", ["English wiki", "../enwiki", "EnWiki", "enwiki-20261101"])
+def test_schedule_adds_no_name_that_an_asset_refuses(repository, instance, home, site, monkeypatch, wiki):
+    monkeypatch.setenv(automation.WIKI_VARIABLE, wiki)
+    before = instance.get_dynamic_partitions(str(dump_partitions.name))
+    with pytest.raises(dg.DagsterError) as caught:
+        evaluate_schedule(repository, instance, home, day=9)
+    assert f"BERT_WIKI: found '{wiki}'" in f"{caught.value} {caught.value.__cause__}"
+    assert instance.get_dynamic_partitions(str(dump_partitions.name)) == before
+
+
 def test_folder_sensor_waits_for_all_files_of_a_dump(repository, instance, home, monkeypatch):
     place(home.dumps, "enwiki-20261101-pages-articles1.xml.bz2", modified=1000.0)
     place(home.dumps, "enwiki-20261101-pages-articles2.xml.bz2", modified=1990.0)

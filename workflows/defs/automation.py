@@ -16,12 +16,21 @@ import dagster as dg
 from dagster import AutomationCondition
 
 from bert_model.training.metrics_log import without_password
-from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from workflows.defs.data import dump_sites
 from workflows.lib.console import failure_sentence
 from workflows.lib.instance import end_abandoned_runs
 from workflows.lib.launchpad import asset_configs, launchpad_preset
-from workflows.lib.resources import DUMP_ASSETS, JOBS, BertHome, dump_partitions, read_own_tasks, task_partitions
+from workflows.lib.resources import (
+    DUMP_ASSETS,
+    JOBS,
+    PARTITION_TAG,
+    BertHome,
+    checked_dump_name,
+    dump_partitions,
+    read_own_tasks,
+    task_partitions,
+)
 
 # --- conditions and freshness ---
 
@@ -57,7 +66,6 @@ def after_last_of(asset: str) -> AutomationCondition[Any]:
 PRETRAINING_JOB, FINETUNING_JOB, REPORT_JOB, PREDICTION_JOB = JOBS
 MAX_RUNTIME_TAG = "dagster/max_runtime"
 MAX_RETRIES_TAG = "dagster/max_retries"
-PARTITION_TAG = "dagster/partition"
 SECONDS_PER_HOUR = 3600
 SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR
 
@@ -96,6 +104,8 @@ predict = define_job(
 
 WIKI_VARIABLE = "BERT_WIKI"
 DEFAULT_WIKI = "simplewiki"
+WIKI = re.compile(r"[a-z][a-z0-9_]{0,89}")
+"""Names whose dumps, such as enwiki-20261101, the asset `dump` accepts."""
 CRON_VARIABLE = "BERT_RETRAIN_CRON"
 DEFAULT_CRON = "0 3 5-28 * *"
 """Daily from the fifth, in UTC."""
@@ -117,8 +127,11 @@ SETTLING_SECONDS = 30.0
 
 
 def wiki_name() -> str:
-    """Return the wiki whose dumps are trained on: BERT_WIKI."""
-    return os.environ.get(WIKI_VARIABLE) or DEFAULT_WIKI
+    """Return the wiki whose dumps are trained on: BERT_WIKI; ConfigurationError if it cannot name a partition."""
+    wiki = os.environ.get(WIKI_VARIABLE) or DEFAULT_WIKI
+    if not WIKI.fullmatch(wiki):
+        raise ConfigurationError(f"{WIKI_VARIABLE}: found {wiki!r}, expected a name such as enwiki or zh_yuewiki")
+    return wiki
 
 
 def starting_model(home: BertHome) -> str:
@@ -160,11 +173,13 @@ def retraining_run(dump: str, sources: list[str] | None = None, *, start: str = 
     )
 
 
-def has_runs(instance: dg.DagsterInstance, dump: str) -> bool:
-    """Return True if a dump is a partition with a run: its training needs no request.
+def has_runs(instance: dg.DagsterInstance, home: BertHome, dump: str) -> bool:
+    """Return True if a dump is a partition with a run, or was archived: its training needs no request.
 
     A partition alone does not count: the daemon may have ended between adding it and starting its run.
     """
+    if home.archive_record(dump).is_file():
+        return True
     if not instance.has_dynamic_partition(str(dump_partitions.name), dump):
         return False
     return bool(instance.get_run_ids(dg.RunsFilter(tags={PARTITION_TAG: dump}), limit=1))
@@ -193,7 +208,7 @@ def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) ->
 
     wiki, date = wiki_name(), f"{context.scheduled_execution_time:%Y%m}01"
     name = f"{wiki}-{date}"
-    if has_runs(context.instance, name):
+    if has_runs(context.instance, home, name):
         return dg.SkipReason(f"{name} has a run already: this month's retraining was started")
     reason = why_unfinished(wiki, date, sites=dump_sites())
     if reason:
@@ -220,7 +235,7 @@ def new_dump_on_site(context: dg.SensorEvaluationContext, home: BertHome) -> dg.
     except InputError as error:
         return dg.SkipReason(str(error))
     name = f"{wiki_name()}-{date}"
-    if has_runs(context.instance, name):
+    if has_runs(context.instance, home, name):
         return dg.SkipReason(f"{name}, the newest finished dump, has a run already")
     return request_runs(home, {name: []})
 
@@ -242,13 +257,17 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
         match = DUMP_FILE.fullmatch(path.name)
         if match is None:
             continue
-        name = f"{match['wiki']}-{match['date']}"
+        try:
+            name = checked_dump_name(f"{match['wiki']}-{match['date']}")
+        except UsageError as error:
+            context.log.warning(f"{path}: {error}")
+            continue
         edition = (bool(match["parts"]), bool(match["multistream"]))
         found.setdefault(name, {}).setdefault(edition, []).append(str(path))
         # One file that is still being copied holds back the whole dump.
         if path.stat().st_mtime > time.time() - SETTLING_SECONDS:
             arriving.add(name)
-    unknown = {name for name in found if not has_runs(context.instance, name)}
+    unknown = {name for name in found if not has_runs(context.instance, home, name)}
     # Each edition holds all pages: one file or many, as one stream or as several.
     new = {name: editions[min(editions)] for name, editions in found.items() if name in unknown - arriving}
     if not new:

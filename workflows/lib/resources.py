@@ -41,6 +41,9 @@ DEFAULT_DUMP = "samplewiki-1"
 SAMPLE_DUMP = re.compile(r"samplewiki-(\d{1,9})")
 _DUMP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
+PARTITION_TAG = "dagster/partition"
+"""The tag of a run that holds its partition."""
+
 dump_partitions = dg.DynamicPartitionsDefinition(name="dump")
 task_partitions = dg.DynamicPartitionsDefinition(name="task")
 dump_task_partitions = dg.MultiPartitionsDefinition({"dump": dump_partitions, "task": task_partitions})
@@ -291,6 +294,10 @@ class BertHome(dg.ConfigurableResource[Any]):
     def run_log(self, dump: str) -> Path:
         """Return the file that `workflows.run` writes every message to."""
         return self.path / "logs" / f"{checked_dump_name(dump)}.log"
+
+    def archive_record(self, dump: str) -> Path:
+        """Return the file that the job `archive_partitions` writes: where the files of a dump are."""
+        return self.path / "archive" / f"{checked_dump_name(dump)}.json"
 
     def report(self, dump: str) -> Path:
         return self.of_dump(dump) / "report"

@@ -1,7 +1,5 @@
 """The exam of a corpus: equal for any workers and shards, its floor counted on training documents only."""
 
-import itertools
-
 import pytest
 from small_corpus import make_corpus, make_documents
 
@@ -26,8 +24,7 @@ def built(tmp_path_factory):
 
 
 def test_exam_is_equal_for_any_workers_and_shards(built, tmp_path):
-    shards = [list(shard) for shard in itertools.batched(DOCUMENTS, 50)] if hasattr(itertools, "batched") else None
-    shards = shards or [DOCUMENTS[:50], DOCUMENTS[50:100], DOCUMENTS[100:]]
+    shards = [DOCUMENTS[:50], DOCUMENTS[50:100], DOCUMENTS[100:]]
     corpus = make_corpus(tmp_path / "corpus", shards)
     manifest = build_exam(corpus, tmp_path / "exam", CONFIG, ["--direct_num_workers=2"])
     assert contents(tmp_path / "exam") == contents(built / "exam")
