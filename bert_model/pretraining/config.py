@@ -115,7 +115,11 @@ class PretrainingConfig:
     """`bfloat16` computes under autocast, with weights and optimizer state in float32; `auto` takes it if the device
     has instructions for it."""
     compile: bool = False
-    """Compile the model with torch.compile."""
+    """Compile the model with torch.compile; with `ddp` and `fsdp` each layer alone."""
+    data_parallel: Literal["auto", "buffer", "ddp", "fsdp"] = "auto"
+    """How several ranks sum gradients: `ddp` by DistributedDataParallel, `fsdp` with sharded parameters and optimizer
+    state (FSDP2), `buffer` in one sum at the end of a step, on CPUs only; `auto` is `ddp` on GPUs and `buffer` on
+    CPUs."""
     objective: Literal["mlm_nsp", "mlm"] = "mlm_nsp"
     """`mlm` omits the next-sentence loss (paper section 5.1, "No NSP")."""
     masking: MaskingConfig = field(default_factory=MaskingConfig)

@@ -33,6 +33,7 @@ from bert_model.training.distributed import (
     process_group,
     resolve_precision,
 )
+from bert_model.training.gradients import unsharded
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
@@ -260,6 +261,12 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any]) -> None:
             state["onednn"],
             onednn_shapes(),
         )
+    if state.get("data_parallel", trainer.data_parallel) != trainer.data_parallel:
+        logger.warning(
+            "so far this run summed gradients with %s, now it does with %s: sums may differ in their last bits",
+            state["data_parallel"],
+            trainer.data_parallel,
+        )
     world_size = trainer.group.world_size
     if state.get("world_size", world_size) != world_size:
         logger.warning(
@@ -279,8 +286,10 @@ def _train(
         result = trainer.run(step)
         if saver is not None:
             saver.wait()
-        if result.status == "finished" and trainer.group.is_main:
-            _publish_model(trainer, result.step, run, directory)
+        if result.status == "finished":
+            with unsharded(trainer.model):
+                if trainer.group.is_main:
+                    _publish_model(trainer, result.step, run, directory)
     except Exception as error:
         if saver is not None:
             # Finish the queued checkpoints first, so that the error names the last one that is safe.
