@@ -29,7 +29,7 @@ from workflows.lib.metadata import (
     table,
     training_curves,
 )
-from workflows.lib.resources import BertHome, dump_label, dump_partitions, job_tags
+from workflows.lib.resources import BertHome, dump_label, dump_partitions, job_tags, mlflow_link
 from workflows.lib.reuse import code_version
 from workflows.lib.torchrun import Launch, read_metrics, run_training
 
@@ -72,6 +72,7 @@ PretrainingLaunchpad: Any = config_class(
     kinds={"pytorch", "huggingface"},
     owners=OWNERS,
     tags=job_tags("pretrained_model"),
+    metadata=mlflow_link(),
     partitions_def=dump_partitions,
     pool=TRAINING_POOL,
     freshness_policy=MONTHLY,
@@ -133,7 +134,7 @@ def pretrained_model(
         context.log.warning(other_code)
         metadata["trained_by_other_code"] = dg.MetadataValue.md(other_code)
     if run_id := mlflow_run_id(manifest):
-        metadata["mlflow_run"] = dg.MetadataValue.url(home.run_page(run_id))
+        metadata["mlflow_run"] = f"#/runs/{run_id}"
     # The last value of each metric; not every event has all of them.
     last_metrics: dict[str, Any] = {}
     for event in events:
