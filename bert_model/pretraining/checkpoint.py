@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import WEIGHTS_NAME, read_tensors, write_weights
+from bert_model.training.gradients import placed_like, whole
 from bert_model.training.metrics_log import removed_error
 from bert_model.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from bert_pipeline.errors import ArtifactError, TrainingError
@@ -55,7 +56,7 @@ class Snapshot:
 def take_snapshot(
     model: nn.Module, optimizer: Optimizer, *, step: int, state: dict[str, Any], metrics: dict[str, float]
 ) -> Snapshot:
-    """Copy weights and optimizer state to host memory."""
+    """Copy weights and optimizer state to host memory; all ranks call this if the model is sharded."""
     return Snapshot(
         step=step,
         parameters={name: _copy(parameter) for name, parameter in model.named_parameters()},
@@ -68,7 +69,7 @@ def take_snapshot(
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("cpu", copy=True).contiguous()
+    return whole(tensor.detach()).to("cpu", copy=True).contiguous()
 
 
 class CheckpointDirectory:
@@ -90,8 +91,8 @@ class CheckpointDirectory:
         self.inputs = inputs
         self.keep_last = keep_last
         self.keep_every_steps = keep_every_steps
-        self.trunk_step: int | None = None
-        """The checkpoint before the decay, which is never removed."""
+        self.kept: dict[str, int] = {}
+        """Steps whose checkpoints are never removed: "trunk", before the decay, and "best", to be published."""
 
     def path_of(self, step: int) -> Path:
         """Return the directory of a step's checkpoint."""
@@ -162,10 +163,10 @@ class CheckpointDirectory:
                 shutil.rmtree(self.path_of(step), ignore_errors=True)
 
     def _remove_old(self) -> None:
-        """Keep the last `keep_last` checkpoints, those at multiples of `keep_every_steps`, and the trunk."""
+        """Keep the last `keep_last` checkpoints, those at multiples of `keep_every_steps`, and `kept`."""
         steps = self.steps()
         for step in steps[: -self.keep_last]:
-            if not (step == self.trunk_step or self.keep_every_steps and step % self.keep_every_steps == 0):
+            if not (step in self.kept.values() or self.keep_every_steps and step % self.keep_every_steps == 0):
                 shutil.rmtree(self.path_of(step), ignore_errors=True)
 
 
@@ -189,7 +190,7 @@ def restore(directory: Path, model: nn.Module, optimizer: Optimizer) -> dict[str
         raise ArtifactError(f"{directory / WEIGHTS_NAME}: does not fit the model at {', '.join(wrong[:5])}")
     with torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(tensors[name])
+            parameter.copy_(placed_like(tensors[name], parameter))
     load_optimizer_tensors(model, optimizer, load_file(directory / OPTIMIZER_NAME))
     return read_state(directory)
 

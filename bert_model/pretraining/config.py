@@ -115,7 +115,11 @@ class PretrainingConfig:
     """`bfloat16` computes under autocast, with weights and optimizer state in float32; `auto` takes it if the device
     has instructions for it."""
     compile: bool = False
-    """Compile the model with torch.compile."""
+    """Compile the model with torch.compile; with `ddp` and `fsdp` each layer alone."""
+    data_parallel: Literal["auto", "buffer", "ddp", "fsdp"] = "auto"
+    """How several ranks sum gradients: `ddp` by DistributedDataParallel, `fsdp` with sharded parameters and optimizer
+    state (FSDP2), `buffer` in one sum at the end of a step, on CPUs only; `auto` is `ddp` on GPUs and `buffer` on
+    CPUs."""
     objective: Literal["mlm_nsp", "mlm"] = "mlm_nsp"
     """`mlm` omits the next-sentence loss (paper section 5.1, "No NSP")."""
     masking: MaskingConfig = field(default_factory=MaskingConfig)
@@ -138,6 +142,13 @@ class PretrainingConfig:
     """Checkpoints kept on disk; older ones are removed."""
     keep_every_steps: NonNegativeInt = 0
     """Checkpoints at multiples of this are never removed; 0 keeps only `keep_last`."""
+    exam: str = ""
+    """Minimal pairs that checkpoints are examined on: a directory of `bert exam --corpus`, or a file; "" for none."""
+    exam_pairs: PositiveInt = 20
+    """Pairs of each kind, of those for choosing."""
+    choose: Literal["last", "loss", "exam"] = "last"
+    """The checkpoint that is published: the last one, or of the last phase's the one with the lowest held-out loss or
+    the best exam."""
     upload_checkpoints: bool = True
     """Whether MLflow gets the weights of every checkpoint, or only its path and hash."""
     timeout_seconds: PositiveInt = 600
@@ -162,6 +173,8 @@ class PretrainingConfig:
                 f"budget: found {self.budget!r} with schedule={self.schedule}, expected a time such as 3h or 90m with "
                 "schedule=trapezoid"
             )
+        if self.choose == "exam" and not self.exam:
+            raise ConfigurationError("choose: found 'exam' without pairs to examine checkpoints on; give exam=FILE")
         if self.schedule == "trapezoid":
             for index, phase in enumerate(self.phases[1:], start=1):
                 if phase.warmup_steps:

@@ -14,8 +14,10 @@ from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice, onednn_shapes, processor
 from bert_model.model.weights import write_weights
 from bert_model.pretraining.budget import Budget, trunk_step
-from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, read_state
+from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
+from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, read_state, restore
 from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.fast_exam import FastExam, pairs_for_choosing
 from bert_model.pretraining.phases import Phase, data_inputs, load_phases
 from bert_model.pretraining.run_directory import (
     MODEL_KIND,
@@ -33,6 +35,7 @@ from bert_model.training.distributed import (
     process_group,
     resolve_precision,
 )
+from bert_model.training.gradients import unsharded
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
@@ -114,7 +117,16 @@ def pretrain(
         budget = None
         if config.budget:
             budget = Budget(config, run.phases, initial.state.get("budget", {}), clock=clock)
-            checkpoints.trunk_step = budget.decisions.decay_start
+            if budget.decisions.decay_start is not None:
+                checkpoints.kept["trunk"] = budget.decisions.decay_start
+        exam = None
+        if config.exam:
+            exam = FastExam(
+                pairs_for_choosing(config.exam, config.exam_pairs),
+                run.tokenizer,
+                next_sentence=config.objective == "mlm_nsp",
+                precision=resolve_precision(config.precision, group.device),
+            )
 
         # All ranks train alike; only rank 0 logs and saves.
         trainer = Trainer(
@@ -130,6 +142,7 @@ def pretrain(
             after_step=after_step,
             peak_flops=peak_flops,
             budget=budget,
+            exam=exam,
         )
         _restore_counters(trainer, initial.state)
         return _train(trainer, initial.step, checkpoints, run, output / "model")
@@ -247,6 +260,9 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any]) -> None:
     """Restore counters from a checkpoint; warn if precision, processor or world size changed."""
     trainer.tokens_seen = int(state.get("tokens_seen", 0))
     trainer.metrics = dict(state.get("metrics", {}))
+    trainer.best = dict(state.get("best", {}))
+    if trainer.best and trainer.saver is not None:
+        trainer.saver.directory.kept["best"] = int(trainer.best["step"])
 
     # These changes are accepted, but the run is no longer the same bit for bit.
     if state.get("precision", trainer.precision) != trainer.precision:
@@ -259,6 +275,12 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any]) -> None:
             processor(),
             state["onednn"],
             onednn_shapes(),
+        )
+    if state.get("data_parallel", trainer.data_parallel) != trainer.data_parallel:
+        logger.warning(
+            "so far this run summed gradients with %s, now it does with %s: sums may differ in their last bits",
+            state["data_parallel"],
+            trainer.data_parallel,
         )
     world_size = trainer.group.world_size
     if state.get("world_size", world_size) != world_size:
@@ -279,8 +301,12 @@ def _train(
         result = trainer.run(step)
         if saver is not None:
             saver.wait()
-        if result.status == "finished" and trainer.group.is_main:
-            _publish_model(trainer, result.step, run, directory)
+        if result.status == "finished":
+            if trainer.best and trainer.best["step"] != result.step:
+                _load_best(trainer, checkpoints)
+            with unsharded(trainer.model):
+                if trainer.group.is_main:
+                    _publish_model(trainer, result.step, run, directory)
     except Exception as error:
         if saver is not None:
             # Finish the queued checkpoints first, so that the error names the last one that is safe.
@@ -322,6 +348,15 @@ def _explain(error: Exception, checkpoints: CheckpointDirectory, watchdog: Watch
     raise error
 
 
+def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory) -> None:
+    """Replace the weights and metrics by those of the chosen checkpoint, on all ranks."""
+    step = int(trainer.best["step"])
+    manifest = load_manifest(checkpoints.path_of(step), kind=CHECKPOINT_KIND, verify="sha256")
+    logger.info("publishing the checkpoint of step %d, the best by %s", step, trainer.config.choose)
+    restore(manifest.path, trainer.model, trainer.optimizer)
+    trainer.metrics = {key: value for key, value in manifest.counts.items() if key != "step"}
+
+
 def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> None:
     """Publish the trained weights as a Hugging Face directory without training state."""
     model = trainer.model
@@ -333,6 +368,7 @@ def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> N
         draft.counts = {
             "steps": step,
             "tokens_seen": trainer.tokens_seen,
+            **({"published_step": int(trainer.best["step"])} if trainer.best else {}),
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             **trainer.metrics,
         }

@@ -18,8 +18,10 @@ from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
 from bert_model.pretraining.config import INITIAL_SIZE, PhaseConfig, PretrainingConfig
+from bert_model.pretraining.fast_exam import pairs_for_choosing
 from bert_model.pretraining.phases import describe_vocabularies
 from bert_model.training.distributed import Group
+from bert_model.training.gradients import resolve_data_parallel, shard_parameters
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
@@ -39,7 +41,8 @@ logger = logging.getLogger(__name__)
 MODEL_KIND = "pretrained_model"
 CONFIGURATION_NAME = "configuration.json"
 
-# Keys on which the weights do not depend: how often a run is logged, evaluated and saved.
+# Keys on which the weights do not depend: how often a run is logged, evaluated and saved. How gradients are summed
+# decides the last bits only, as the number of ranks does, so a run may change it.
 MONITORING_KEYS = (
     "log_interval_steps",
     "evaluation_interval_steps",
@@ -47,8 +50,11 @@ MONITORING_KEYS = (
     "checkpoint_interval_steps",
     "keep_last",
     "keep_every_steps",
+    "exam",
+    "exam_pairs",
     "upload_checkpoints",
     "timeout_seconds",
+    "data_parallel",
 )
 
 
@@ -60,7 +66,7 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
     mapping = to_mapping(config)
     for key in MONITORING_KEYS:
         del mapping[key]
-    _delete_unused(mapping, PretrainingConfig, ("budget", "decay_share"))
+    _delete_unused(mapping, PretrainingConfig, ("budget", "decay_share", "choose"))
 
     # Directories may be moved: what they contain counts, as hashes.
     for phase in mapping["phases"]:
@@ -82,6 +88,11 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
         # A single file is identified by its own hash, several by the hash of their hashes.
         sha256 = next(iter(hashes.values())) if len(hashes) == 1 else content_sha256(hashes)
         inputs["initial_model"] = {"name": ", ".join(hashes), "sha256": sha256}
+    # The pairs decide which weights are published, not which are computed.
+    if config.choose == "exam":
+        pairs = pairs_for_choosing(config.exam, config.exam_pairs)
+        described = {pair.pair_id: pair.to_json() for pair in pairs}
+        inputs["exam"] = {"name": f"{len(pairs)} pairs", "sha256": content_sha256(described)}
     return {"configuration": mapping, "inputs": inputs}
 
 
@@ -212,8 +223,13 @@ def initialize_or_resume(
             if name.startswith(("bert.pooler.", "cls.seq_relationship.")):
                 parameter.requires_grad_(False)
 
-    # The optimizer of the initial model is loaded first: a checkpoint of this run replaces weights and optimizer state.
+    # Sharding replaces the parameters, so the optimizer is built afterwards.
     model.to(group.device)
+    data_parallel = resolve_data_parallel(config.data_parallel, group)
+    if data_parallel == "fsdp":
+        shard_parameters(model, group)
+
+    # The optimizer of the initial model is loaded first: a checkpoint of this run replaces weights and optimizer state.
     optimizer = build_optimizer(model, config.optimizer, config.phases[0].learning_rate)
     if config.initial_optimizer == "restored":
         load_optimizer_tensors(model, optimizer, load_file(Path(config.initial_model) / OPTIMIZER_NAME))
@@ -223,8 +239,9 @@ def initialize_or_resume(
         step = state["step"]
         origin = f"resuming from {checkpoint} at step {step:,} of {config.goal}"
 
-    # Should the files differ between machines, those of rank 0 count.
-    group.broadcast(parameter.data for parameter in model.parameters())
+    # Should the files differ between machines, those of rank 0 count. Of a sharded model they count already.
+    if data_parallel != "fsdp":
+        group.broadcast(parameter.data for parameter in model.parameters())
     return InitialState(model=model, optimizer=optimizer, step=step, state=state, origin=origin)
 
 

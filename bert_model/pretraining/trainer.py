@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,8 +24,10 @@ from bert_model.pretraining.checkpoint import BackgroundSaver, take_snapshot
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import Batch, InstanceReader, make_batch, rank_slice, split_micro_batches
 from bert_model.pretraining.evaluation import evaluate
+from bert_model.pretraining.fast_exam import FastExam
 from bert_model.pretraining.phases import Phase
-from bert_model.training.distributed import GradientBuffer, Group, Watchdog, autocast, resolve_precision
+from bert_model.training.distributed import Group, Watchdog, autocast, resolve_precision
+from bert_model.training.gradients import build_gradient_sum, is_sharded, resolve_data_parallel, unsharded
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import clip_gradients, set_learning_rate
 from bert_model.training.throughput import Progress, StepCounts, peak_memory, training_flops
@@ -69,17 +71,20 @@ class Trainer:
         after_step: Callable[[int], None] | None = None,
         peak_flops: float = 0.0,
         budget: Budget | None = None,
+        exam: FastExam | None = None,
     ) -> None:
         """`tracker` and `saver` are given on rank 0 only; `after_step(step)` is called after every update.
 
-        `peak_flops` is one device's `peak_matmul_flops`; 0 leaves utilization out of the metrics. `budget` replaces
-        `phases` as soon as the clock decides.
+        The model is sharded already if `config.data_parallel` resolves to "fsdp". `peak_flops` is one device's
+        `peak_matmul_flops`; 0 leaves utilization out of the metrics. `budget` replaces `phases` as soon as the clock
+        decides. `exam` examines checkpoints, on rank 0.
         """
         self.config = config
         self.phases = phases
         self.budget = budget
+        self.exam = exam
+        self.best: dict[str, float] = {}  # step and score of the checkpoint to be published; the higher, the better
         self.model = model
-        self.loss_sums: Any = torch.compile(model.loss_sums) if config.compile else model.loss_sums
         self.optimizer = optimizer
         self.vocabulary = vocabulary
         self.group = group
@@ -88,9 +93,9 @@ class Trainer:
         self.precision = resolve_precision(config.precision, group.device)
         self.should_stop = should_stop
         self.after_step = after_step
-        # Parameters without gradients (see `initialize_or_resume`) need no room in the buffer.
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.gradients = GradientBuffer(trained, group, num_numbers=2)  # the numbers are the two losses
+        self.data_parallel = resolve_data_parallel(config.data_parallel, group)
+        # The numbers are the two losses.
+        self.gradients = build_gradient_sum(self.data_parallel, model, group, num_numbers=2, compile=config.compile)
         self.watchdog = Watchdog(group, config.timeout_seconds)
         self.metrics: dict[str, float] = {}  # the latest held-out metrics
         self.tokens_seen = 0
@@ -100,6 +105,7 @@ class Trainer:
     def run(self, step: int) -> PretrainingResult:
         """Train from `step` finished updates to the end, or until some rank is asked to stop."""
         with self.watchdog:
+            self.gradients.prepare(self._rehearse)
             for index in range(len(self.phases)):
                 phase = self.phases[index]
                 if step >= phase.end_step:
@@ -125,6 +131,8 @@ class Trainer:
                     if saves or _is_due(step, self.config.evaluation_interval_steps):
                         self._evaluate(step, phase)
                     if saves:
+                        self._examine(step, phase)
+                        self._choose(step, phase)
                         self._save_checkpoint(step, phase)
                     if ends:  # the batches go on where the clock has decided the end
                         break
@@ -184,7 +192,7 @@ class Trainer:
             logger.info("step %d: the learning rate decays from here to step %d", step, phase.end_step)
             # A later training with a larger budget goes on from this checkpoint.
             if self.saver is not None:
-                self.saver.directory.trunk_step = step
+                self.saver.directory.kept["trunk"] = step
             self._save_checkpoint(step, phase)
         return phase
 
@@ -204,14 +212,9 @@ class Trainer:
         # Accumulate gradients over the micro-batches. The losses are means over the global batch, so their gradients
         # add up, whichever rank and micro-batch a prediction is in.
         for index, batch in enumerate(batches):
-            if index == len(batches) - 1:
-                self.gradients.expect_last_backward()
             self._seed_dropout(step, index)
-            masked_lm, next_sentence = self._loss_sums(batch.to(self.group.device))
-            masked_lm, next_sentence = masked_lm / counts.predictions, next_sentence / counts.instances
-            loss = masked_lm if self.config.objective == "mlm" else masked_lm + next_sentence
-            self.gradients.numbers += torch.stack([masked_lm.detach(), next_sentence.detach()])
-            loss.backward()
+            with self.gradients.accumulating(is_last=index == len(batches) - 1):
+                self._accumulate(batch.to(self.group.device), counts.predictions, counts.instances)
 
         # Sum gradients and losses over the ranks, clip, and read the losses off: the step's one wait for a GPU.
         self.gradients.all_reduce()
@@ -239,12 +242,40 @@ class Trainer:
             del metrics["train/nsp_loss"]
         return metrics
 
+    def _accumulate(self, batch: Batch, predictions: float, instances: float) -> None:
+        """Add a micro-batch's part of the mean losses and of their gradients, given the counts of the global batch."""
+        masked_lm, next_sentence = self._loss_sums(batch)
+        masked_lm, next_sentence = masked_lm / predictions, next_sentence / instances
+        loss = masked_lm if self.config.objective == "mlm" else masked_lm + next_sentence
+        self.gradients.numbers += torch.stack([masked_lm.detach(), next_sentence.detach()])
+        loss.backward()
+
+    def _rehearse(self) -> None:
+        """Make a forward and backward pass on a batch that is the same in every process of the run."""
+        self.model.train()
+        tokens = torch.zeros((2, 5), dtype=torch.int64)  # no phase has shorter sequences
+        positions = torch.ones((2, 2), dtype=torch.int64)
+        batch = Batch(
+            input_ids=tokens,
+            attention_mask=None,
+            token_indices=None,
+            token_type_ids=tokens,
+            masked_lm_positions=positions,
+            prediction_indices=torch.arange(4),
+            labels=positions,
+            next_sentence_label=positions[:, 0],
+            num_tokens=tokens.numel(),
+            num_predictions=positions.numel(),
+            squared_lengths=50,
+        )
+        self._accumulate(batch.to(self.group.device), 1.0, 1.0)
+
     def _loss_sums(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the summed MLM and NSP losses of a micro-batch."""
         if self.config.compile:
             batch.mark_dynamic_lengths()
         with autocast(self.group.device, self.precision):
-            sums: tuple[Tensor, Tensor] = self.loss_sums(
+            sums: tuple[Tensor, Tensor] = self.gradients.loss_sums(
                 batch.input_ids,
                 batch.attention_mask,
                 batch.token_type_ids,
@@ -284,17 +315,46 @@ class Trainer:
     def _evaluate(self, step: int, phase: Phase) -> None:
         """Measure the held-out metrics on all ranks, and record them on rank 0."""
         started = time.perf_counter()
-        self.metrics = evaluate(
-            self.model, phase, self.config, self.vocabulary, self.group, after_batch=self.watchdog.touch
-        )
+        with unsharded(self.model):
+            self.metrics = evaluate(
+                self.model, phase, self.config, self.vocabulary, self.group, after_batch=self.watchdog.touch
+            )
         self._progress.exclude(time.perf_counter() - started)
         if self.tracker is not None:
             self.tracker.record("evaluation", step, self.metrics, phase=phase.index)
             logger.info("step %d: %s", step, ", ".join(f"{key} {value:.4g}" for key, value in self.metrics.items()))
 
+    def _examine(self, step: int, phase: Phase) -> None:
+        """Score the minimal pairs on rank 0, for all ranks, and record the result."""
+        exam = self.exam
+        if exam is None:
+            return
+        started = time.perf_counter()
+        is_last = step == self.phases[-1].end_step
+        with unsharded(self.model):
+            metrics = self.group.call_on_main(lambda: exam.metrics(self.model, is_last=is_last))
+        self._progress.exclude(time.perf_counter() - started)
+        self.metrics = self.metrics | metrics
+        if metrics and self.tracker is not None:
+            self.tracker.record("exam", step, metrics, phase=phase.index)
+            logger.info("step %d: exam %.1f %%", step, metrics["exam/accuracy"])
+
+    def _choose(self, step: int, phase: Phase) -> None:
+        """Keep the checkpoint of this step for publication if it is the best of the last phase so far."""
+        key, sign = {"loss": ("held_out/mlm_loss", -1.0), "exam": ("exam/accuracy", 1.0)}.get(
+            self.config.choose, ("", 0)
+        )
+        if phase.index < len(self.phases) - 1 or key not in self.metrics:
+            return
+        score = sign * self.metrics[key]
+        if not self.best or score > self.best["score"]:
+            self.best = {"step": step, "score": score}
+            if self.saver is not None:
+                self.saver.directory.kept["best"] = step
+
     def _save_checkpoint(self, step: int, phase: Phase) -> None:
         """Copy the training state to host memory on rank 0; a thread writes it while training continues."""
-        if self.saver is None:
+        if self.saver is None and not is_sharded(self.model):
             return
         started = time.perf_counter()
         # The state is what the next update depends on besides the weights, and what `_restore_counters` compares.
@@ -307,14 +367,19 @@ class Trainer:
                 "position": phase.position_at(step),
                 "tokens_seen": self.tokens_seen,
                 "world_size": self.group.world_size,
+                "data_parallel": self.data_parallel,
                 "precision": self.precision,
                 "processor": processor(),
                 "onednn": onednn_shapes(),
                 "metrics": self.metrics,
+                "best": self.best,
                 **({"budget": self.budget.state(self.budget.seconds)} if self.budget is not None else {}),
             },
             metrics=self.metrics,
         )
+
+        if self.saver is None:  # this rank has given its part
+            return
 
         # Logged from the saver's thread, when the files are complete.
         def log_published(directory: Path) -> None:

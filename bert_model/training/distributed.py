@@ -1,15 +1,9 @@
-"""Data parallelism under torchrun: process group, gradient all-reduce and stall watchdog.
-
-Gradients are all-reduced from one buffer of fixed layout. torch's DistributedDataParallel rebuilds its buckets after
-the first step, so with more than two ranks a resumed run would sum in another order than an uninterrupted one.
-"""
+"""Processes under torchrun: process group, precision of a device and stall watchdog."""
 
 import contextlib
 import ctypes
 import datetime
 import faulthandler
-import functools
-import itertools
 import json
 import logging
 import os
@@ -23,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from bert_pipeline.errors import BertError, TrainingError
 
@@ -33,12 +27,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-ALIGNMENT = 16
-"""Every gradient starts at a multiple of this many floats (64 bytes), as separately allocated tensors do."""
-
-BUCKET_BYTES = 32 * 2**20
-"""Approximate size of the buckets that are all-reduced during the backward pass."""
 
 STORE_TIMEOUT_SECONDS = 5
 """Longest wait for the store, whose machine may be lost."""
@@ -193,94 +181,6 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, value in ((mmap_threshold, 2**30), (trim_threshold, 2**31 - 1), (top_pad, 2**26)):
             mallopt(parameter, value)
-
-
-class GradientBuffer:
-    """The gradients of all parameters in one float32 tensor, preceded by numbers that are summed along with them.
-
-    Layout: numbers, padding to ALIGNMENT, then each gradient and its padding. The gradients of consecutive parameters
-    form buckets of about BUCKET_BYTES. On GPUs a bucket is all-reduced as soon as the backward pass has filled it and
-    all buckets before it, so that every rank sends them in the same order. On CPUs, where communication would slow down
-    the computation, the whole buffer is all-reduced at the end.
-    """
-
-    def __init__(self, parameters: Iterable[nn.Parameter], group: Group, num_numbers: int) -> None:
-        # Gradients become ready from the last layer to the first: laid out in that order, the buckets fill in turn.
-        self.parameters = list(parameters)[::-1]
-        self.group = group
-        offsets = []
-        end = num_numbers + -num_numbers % ALIGNMENT
-        for parameter in self.parameters:
-            offsets.append(end)
-            end += parameter.numel() + -parameter.numel() % ALIGNMENT
-        self.flat = torch.zeros(end, dtype=torch.float32, device=group.device)
-        self.numbers = self.flat[:num_numbers]
-        # autograd accumulates into `grad` in place, so each parameter writes into its slice of the buffer.
-        for parameter, offset in zip(self.parameters, offsets):
-            parameter.grad = self.flat[offset : offset + parameter.numel()].view_as(parameter)
-        self._buckets = self._bucket_slices(offsets)
-        self._works: list[Any] = []  # all-reduces in flight
-        self._is_last_backward = False
-        self._overlaps = group.world_size > 1 and group.device.type == "cuda"
-        self._num_pending: list[int] = []  # parameters of each bucket whose gradient is not ready
-        if self._overlaps:
-            self._install_hooks()
-
-    def zero(self) -> None:
-        """Set all gradients and numbers to 0."""
-        self.flat.zero_()
-
-    def expect_last_backward(self) -> None:
-        """Announce the last backward pass of a step: buckets may be all-reduced as soon as they are complete."""
-        self._is_last_backward = True
-        self._num_pending = [len(members) for _, members in self._buckets]
-
-    def all_reduce(self) -> None:
-        """Sum gradients and numbers over the ranks; returns when they are summed."""
-        if self._overlaps:
-            # The hooks have sent the buckets, up to the first with a parameter that the loss does not depend on. The
-            # numbers in front of them are complete only now.
-            self._send_buckets(len(self._buckets))
-            first = self._buckets[0][0].start if self._buckets else len(self.flat)
-            self._works.append(dist.all_reduce(self.flat[:first], async_op=True))
-            for work in self._works:
-                work.wait()
-            self._works.clear()
-        elif self.group.world_size > 1:
-            dist.all_reduce(self.flat)
-        self._is_last_backward = False
-
-    def _bucket_slices(self, offsets: list[int]) -> list[tuple[slice, list[int]]]:
-        """Return (slice of the buffer, indices of its parameters) of each bucket."""
-        buckets: list[tuple[slice, list[int]]] = []
-        members: list[int] = []
-        for index in range(len(offsets)):
-            members.append(index)
-            # A bucket is full at BUCKET_BYTES, 4 bytes a float; the last one ends with the buffer.
-            end = offsets[index + 1] if index + 1 < len(offsets) else len(self.flat)
-            if (end - offsets[members[0]]) * 4 >= BUCKET_BYTES or end == len(self.flat):
-                buckets.append((slice(offsets[members[0]], end), members))
-                members = []
-        return buckets
-
-    def _install_hooks(self) -> None:
-        for number, (_, members) in enumerate(self._buckets):
-            hook = functools.partial(self._on_gradient, number)
-            for index in members:
-                self.parameters[index].register_post_accumulate_grad_hook(hook)
-
-    def _on_gradient(self, number: int, _: Tensor) -> None:
-        """Count a gradient of a bucket as ready, and all-reduce the buckets that are complete, in their order."""
-        if not self._is_last_backward:
-            return
-        self._num_pending[number] -= 1
-        complete = itertools.takewhile(lambda pending: pending == 0, self._num_pending)
-        self._send_buckets(sum(1 for _ in complete))
-
-    def _send_buckets(self, end: int) -> None:
-        """Start the all-reduce of the buckets before number `end` that are not sent yet."""
-        for part, _ in self._buckets[len(self._works) : end]:
-            self._works.append(dist.all_reduce(self.flat[part], async_op=True))
 
 
 class Watchdog:

@@ -46,7 +46,7 @@ def _broken_text() -> str:
     empty = "|".join(" *".join(map(re.escape, pair)) for pair in (*others, "“”", "‘’", "„“", "„”"))
     word = rf"(?<=\w|{closer_or_quote})"
     return (
-        rf"{opener} *{pause}? *{closer}|{empty}|«»|(?<![\w\"])\"\"(?![\w\"])"
+        rf"{opener} *+{pause}?+ *+{closer}|{empty}|«»|(?<![\w\"])\"\"(?![\w\"])"
         rf"|{opener} (?![ \n])|{opener}{pause}|{opener}(?:\.(?=\s)|{stop})|(?<=\S) {closer}|{pause} ?{closer}"
         rf"|{word} (?:{one_of(CLOSE_UP - set(',.'))}|,(?=\s|$)|{latin_stop})"
         rf"|{pause} ?{comma}(?=\s|\w)|{comma} ?(?:{latin_stop}|{stop})"

@@ -21,7 +21,9 @@ from bert_pipeline.errors import BertError
 
 # Ranks are forked from a server that has imported torch and what the first read of instances imports.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["bert_model.pretraining.run", "pyarrow.compute", "pandas"])
+_CONTEXT.set_forkserver_preload(
+    ["bert_model.pretraining.run", "pyarrow.compute", "pandas", "torch.distributed.fsdp", "torch._dynamo"]
+)
 
 
 def run_ranks(world_size: int, function: Callable[..., None], *arguments: Any, timeout_seconds: int = 240) -> list[int]:

@@ -44,6 +44,19 @@ class Mlflow:
         self.page.get_by_text(re.compile(rf"\({re.escape(metric)}\)")).first.wait_for()
         self.page.locator(".plot-container .trace").first.wait_for(state="attached")
 
+    def open_artifact(self, name: str) -> None:
+        """Click a file in the tab Artifacts of a run."""
+        self.page.get_by_role("tab", name="Artifacts").click()
+        self.page.get_by_text(name, exact=True).click()
+
+    def compare_newest_runs(self, experiment: str) -> None:
+        """Select the two newest runs of an experiment and open the page that compares them."""
+        self.open_experiment(experiment)
+        for _ in range(2):  # the name of a box tells whether it is checked
+            self.page.get_by_role("checkbox", name=re.compile(r"row selection \(unchecked\)")).first.click()
+        self.page.get_by_role("button", name="Compare").click()
+        self.page.wait_for_url(re.compile("compare-runs"))
+
     def open_model(self, name: str) -> None:
         """The page of a registered model, with its versions."""
         self.page.goto(f"{self.address}/#/models/{name}")

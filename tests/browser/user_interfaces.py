@@ -38,15 +38,14 @@ def running_user_interfaces(
     addresses = UserInterfaces(dagster=f"http://127.0.0.1:{dagster_port}", mlflow=f"http://127.0.0.1:{mlflow_port}")
     server.start()
     try:
-        server.wait(
-            lambda: _answers(f"{addresses.dagster}/server_info") and _answers(f"{addresses.mlflow}/health"), 240
-        )
+        server.wait(lambda: answers(f"{addresses.dagster}/server_info") and answers(f"{addresses.mlflow}/health"), 240)
         yield addresses
     finally:
         server.stop()
 
 
-def _answers(address: str) -> bool:
+def answers(address: str) -> bool:
+    """Return whether an address answers with status 200."""
     try:
         with urllib.request.urlopen(address, timeout=10) as response:
             return bool(response.status == 200)

@@ -6,6 +6,8 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import yaml
+
 LAUNCH = """
 mutation Launch($params: ExecutionParams!) {
   launchRun(executionParams: $params) {
@@ -14,6 +16,20 @@ mutation Launch($params: ExecutionParams!) {
     ... on PythonError { message }
     ... on RunConfigValidationInvalid { errors { message } }
   }
+}
+"""
+REEXECUTE = """
+mutation Reexecute($params: ReexecutionParams!) {
+  launchRunReexecution(reexecutionParams: $params) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+  }
+}
+"""
+DEFAULT_CONFIG = """
+query Defaults($selector: PipelineSelector!) {
+  runConfigSchemaOrError(selector: $selector, mode: "default") { ... on RunConfigSchema { rootDefaultYaml } }
 }
 """
 BACKFILL = """
@@ -129,19 +145,42 @@ class DagsterApi:
         tags: Mapping[str, str] | None = None,
     ) -> str:
         """Materialize assets for a partition; returns the run's id."""
+        return self._launched(self.try_to_launch(assets, partition, run_config, tags))
+
+    def try_to_launch(
+        self,
+        assets: Iterable[str],
+        partition: str,
+        run_config: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Return the answer to the request to materialize assets."""
         all_tags = {"dagster/partition": partition, **(tags or {})}
         params = {
-            "selector": {
-                **REPOSITORY,
-                "jobName": "__ASSET_JOB",
-                "assetSelection": [{"path": [asset]} for asset in assets],
-            },
+            "selector": _selector(assets),
             "runConfigData": run_config or {},
             "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in all_tags.items()]},
         }
-        launched = self.ask(LAUNCH, params=params)
-        assert launched["__typename"] == "LaunchRunSuccess", launched
-        return str(launched["run"]["runId"])
+        return self.ask(LAUNCH, params=params)
+
+    def launch_job(self, job: str, run_config: Mapping[str, Any]) -> str:
+        """Start a job from the launchpad; returns the run's id."""
+        params = {"selector": {**REPOSITORY, "jobName": job}, "runConfigData": run_config, "executionMetadata": {}}
+        return self._launched(self.ask(LAUNCH, params=params))
+
+    def execute_from_failure(self, run_id: str) -> str:
+        """Execute the steps of a run that failed or were skipped; returns the new run's id."""
+        return self._launched(self.ask(REEXECUTE, params={"parentRunId": run_id, "strategy": "FROM_FAILURE"}))
+
+    def _launched(self, answer: Any) -> str:
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        return str(answer["run"]["runId"])
+
+    def launchpad(self, assets: Iterable[str]) -> Any:
+        """Return the run config with which the launchpad opens."""
+        selector = {key: value for key, value in _selector(assets).items() if key != "jobName"}
+        shown = self.ask(DEFAULT_CONFIG, selector={**selector, "pipelineName": "__ASSET_JOB"})
+        return yaml.safe_load(shown["rootDefaultYaml"])
 
     def backfill(self, assets: Iterable[str], partitions: Sequence[str]) -> str:
         """Materialize assets for many partitions; returns the backfill's id."""
@@ -213,6 +252,10 @@ class DagsterApi:
         found = self.ask(TICKS, selector={**REPOSITORY, "scheduleName": schedule})
         ticks: list[dict[str, Any]] = found["scheduleState"]["ticks"]
         return ticks
+
+
+def _selector(assets: Iterable[str]) -> dict[str, Any]:
+    return {**REPOSITORY, "jobName": "__ASSET_JOB", "assetSelection": [{"path": [asset]} for asset in assets]}
 
 
 def wait_for(condition: Callable[[], Any], what: str, *, every: float = 0.2) -> Any:

@@ -38,6 +38,7 @@ from workflows.lib.resources import (
     dump_label,
     dump_task_partitions,
     job_tags,
+    mlflow_link,
     sample_seed,
 )
 from workflows.lib.reuse import build_or_reuse, code_version
@@ -194,6 +195,7 @@ FinetuningLaunchpad: Any = config_class(
     kinds={"pytorch", "huggingface"},
     owners=OWNERS,
     tags=job_tags("finetuned_model"),
+    metadata=mlflow_link(),
     partitions_def=dump_task_partitions,
     pool=TRAINING_POOL,
     automation_condition=AFTER_CANDIDATE,
@@ -276,9 +278,8 @@ def finetuned_model(
     metadata |= _analysis_metadata(results)
     page = errors_path(directory)
     if run_id := mlflow_run_id(manifest):
-        metadata["mlflow_run"] = dg.MetadataValue.url(home.run_page(run_id))
-        metadata["errors"] = dg.MetadataValue.url(home.artifact_page(run_id, page.name))
-    elif page.is_file():
+        metadata["mlflow_run"] = f"#/runs/{run_id}"
+    if page.is_file():
         metadata["errors"] = dg.MetadataValue.path(str(page))
     metadata |= {f"score/{key}": float(value) for key, value in baselines.items()}
     return materialization(manifest.sha256, metadata)

@@ -16,10 +16,10 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
 from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.pretraining import OWNERS
-from workflows.defs.promotion import REGISTRY_RETRIES, registered_model, version_link
+from workflows.defs.promotion import REGISTRY_RETRIES, registered_model, version_path
 from workflows.lib.launchpad import launchpad_preset
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, shortened, table
-from workflows.lib.resources import BertHome, job_tags, task_partitions
+from workflows.lib.resources import BertHome, job_tags, mlflow_link, task_partitions
 from workflows.lib.reuse import build_or_reuse, code_version
 
 PREDICTION_POOL = "prediction"
@@ -54,6 +54,7 @@ class PredictionLaunchpad(dg.Config):
     kinds={"pytorch", "mlflow", "json"},
     owners=OWNERS,
     tags=job_tags("predictions"),
+    metadata=mlflow_link(),
     partitions_def=task_partitions,
     pool=PREDICTION_POOL,
     output_required=False,
@@ -106,7 +107,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
     metadata = manifest_metadata(manifest) | {
         "model": uri,
         "model_version": version.version,
-        "mlflow_version": version_link(home, version),
+        "mlflow_version": version_path(version),
         "answers_per_second": float(manifest.provenance["answers_per_second"]),
         "answers_sample": table(sample),
     }

@@ -29,7 +29,7 @@ from workflows.lib.metadata import (
     table,
     training_curves,
 )
-from workflows.lib.resources import BertHome, dump_label, dump_partitions, job_tags
+from workflows.lib.resources import BertHome, dump_label, dump_partitions, job_tags, mlflow_link
 from workflows.lib.reuse import code_version
 from workflows.lib.torchrun import Launch, read_metrics, run_training
 
@@ -49,6 +49,7 @@ SHOWN_METRICS = {
     "held_out/mlm_loss": ("held-out MLM loss", 3),
     "held_out/mlm_accuracy": ("MLM accuracy %", 1),
     "held_out/nsp_accuracy": ("NSP accuracy %", 1),
+    "exam/accuracy": ("exam %", 1),
 }
 """Metrics in log lines: words and decimals. The others are in `metrics.jsonl` and MLflow."""
 
@@ -71,6 +72,7 @@ PretrainingLaunchpad: Any = config_class(
     kinds={"pytorch", "huggingface"},
     owners=OWNERS,
     tags=job_tags("pretrained_model"),
+    metadata=mlflow_link(),
     partitions_def=dump_partitions,
     pool=TRAINING_POOL,
     freshness_policy=MONTHLY,
@@ -132,7 +134,7 @@ def pretrained_model(
         context.log.warning(other_code)
         metadata["trained_by_other_code"] = dg.MetadataValue.md(other_code)
     if run_id := mlflow_run_id(manifest):
-        metadata["mlflow_run"] = dg.MetadataValue.url(home.run_page(run_id))
+        metadata["mlflow_run"] = f"#/runs/{run_id}"
     # The last value of each metric; not every event has all of them.
     last_metrics: dict[str, Any] = {}
     for event in events:
@@ -181,7 +183,7 @@ def _train(
     def report(event: dict[str, Any]) -> None:
         context.log.info(describe_event(event, settings.goal.replace(",", "")))
         # The UI plots observations while the asset is still being materialized.
-        if event.get("event") == "evaluation" and event.get("metrics"):
+        if event.get("event") in ("evaluation", "exam") and event.get("metrics"):
             context.log_event(
                 dg.AssetObservation(
                     asset_key=context.asset_key,

@@ -18,7 +18,15 @@ from workflows.lib.launchpad import config_class, from_launchpad, launchpad_pres
 from workflows.lib.lineage import lineage_tags, registered_name, text_licence
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, score_preview, table
 from workflows.lib.report import REPORT_NAME, SCORES_PLOT, TRAINING_PLOT, collect_results, write_report
-from workflows.lib.resources import BertHome, dump_and_task, dump_label, dump_partitions, dump_task_partitions, job_tags
+from workflows.lib.resources import (
+    BertHome,
+    dump_and_task,
+    dump_label,
+    dump_partitions,
+    dump_task_partitions,
+    job_tags,
+    mlflow_link,
+)
 from workflows.lib.reuse import code_version
 from workflows.lib.torchrun import read_metrics
 
@@ -62,6 +70,7 @@ class RegistrationLaunchpad(dg.Config):
 registry_asset = functools.partial(
     dg.asset,
     kinds={"mlflow"},
+    metadata=mlflow_link(),
     owners=OWNERS,
     pool=REGISTRY_POOL,
     retry_policy=REGISTRY_RETRIES,
@@ -85,7 +94,7 @@ def candidate_model(
     """
     with as_dagster_failures():
         version = _register(context, config.licence, home, context.partition_key)
-    return materialization(version.content_sha256, _version_metadata(version, home))
+    return materialization(version.content_sha256, _version_metadata(version))
 
 
 @registry_asset(
@@ -108,7 +117,7 @@ def registered_model(
     with as_dagster_failures():
         version = _register(context, config.licence, home, name, task)
         decision = _decide(context, config, version)
-    metadata = _version_metadata(version, home) | decision_metadata(decision)
+    metadata = _version_metadata(version) | decision_metadata(decision)
     return materialization(version.content_sha256, metadata)
 
 
@@ -134,13 +143,13 @@ def _register(
     return version
 
 
-def _version_metadata(version: Any, home: BertHome) -> dict[str, Any]:
+def _version_metadata(version: Any) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "name": version.name,
         "version": version.version,
         "uri": f"models:/{version.name}/{version.version}",
         "licence": version.tags.get("licence", ""),
-        "mlflow_version": version_link(home, version),
+        "mlflow_version": version_path(version),
         "card": dg.MetadataValue.md(version.description),
         "lineage": dg.MetadataValue.json({k: v for k, v in version.facts.items() if len(v) <= 200}),
     }
@@ -151,9 +160,9 @@ def _version_metadata(version: Any, home: BertHome) -> dict[str, Any]:
     return metadata
 
 
-def version_link(home: BertHome, version: Any) -> dg.MetadataValue[Any]:
-    """Return a link to a version in MLflow's UI."""
-    return dg.MetadataValue.url(home.version_page(version.name, version.version))
+def version_path(version: Any) -> str:
+    """Return the path of a version below the address of MLflow's UI."""
+    return f"#/models/{version.name}/versions/{version.version}"
 
 
 # --- report ---
@@ -165,6 +174,7 @@ def version_link(home: BertHome, version: Any) -> dg.MetadataValue[Any]:
     kinds={"markdown", "csv", "mlflow"},
     owners=OWNERS,
     tags=job_tags("report"),
+    metadata=mlflow_link(),
     partitions_def=dump_partitions,
     retry_policy=REGISTRY_RETRIES,
     automation_condition=after_last_of("finetuned_model"),
@@ -205,7 +215,7 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
         "at_chance": ", ".join(results.at_chance) or "none",
         "skipped_tasks": dg.MetadataValue.json(results.skipped),
         "generated_sample": results.generated,
-        "mlflow_run": dg.MetadataValue.url(home.run_page(run_id)),
+        "mlflow_run": f"#/runs/{run_id}",
     }
     metadata |= {f"score/{row['task']}": float(row["score"]) for row in results.rows}
     return materialization(manifest.sha256, metadata)
@@ -255,7 +265,7 @@ def promotion_decision(
     metadata = {
         "name": name,
         "version": version.version,
-        "mlflow_version": version_link(home, version),
+        "mlflow_version": version_path(version),
         **decision_metadata(decision),
     }
     return materialization(content_sha256({"decision": decision.to_json()}), metadata)

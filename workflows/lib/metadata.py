@@ -16,6 +16,8 @@ from bert_model.training.metrics_log import without_password
 from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.manifest import Manifest
 
+FIRST_KEYS = ("outcome", "score", "main_metric", "metric", "generated_sample", "name", "version", "model")
+"""The entries that the UI lists first, in this order: the result, and what it is a result of."""
 LAST_KEYS = ("path", "source", "sources", "training_directory", "sha256", "files", "bytes", "seconds")
 """Last parts of the keys on location and size, which the UI lists last."""
 
@@ -58,7 +60,7 @@ def manifest_metadata(manifest: Manifest) -> dict[str, Any]:
 
 
 def order_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Order metadata for the UI: pictures and texts, links, tables, facts, then location and size.
+    """Order metadata for the UI: the result, pictures and texts, links, tables, facts, then location and size.
 
     The order within a kind stays. Floats are rounded to six significant digits.
     """
@@ -66,6 +68,8 @@ def order_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
     def position(entry: tuple[str, Any]) -> int:
         key, value = entry
+        if key in FIRST_KEYS:
+            return FIRST_KEYS.index(key) - len(FIRST_KEYS)
         if key.rpartition("/")[2] in LAST_KEYS:
             return len(kinds) + 1
         return next((index for index, kind in enumerate(kinds) if isinstance(value, kind)), len(kinds))

@@ -60,7 +60,9 @@ def pretraining_loss_falls(home: BertHome, dump: str) -> Verdict:
     if not all(math.isfinite(loss) for loss in [*logged, *(loss for _, loss in held_out)]):
         return failed("a loss is not finite")
     # The first loss may be of training: phases of different lengths are evaluated on different instances.
-    first, last, guessing = measured[0], held_out[-1], math.log(vocab_size)
+    first, guessing = measured[0], math.log(vocab_size)
+    published = manifest.counts.get("published_step", held_out[-1][0])  # the last one, unless `choose` took another
+    last = next((found for found in held_out if found[0] == published), held_out[-1])
     metadata = {"first_loss": first[1], "last_loss": last[1], "guessing": guessing, "evaluations": len(held_out)}
 
     # Otherwise the log next to the model is that of another training.

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import urllib.parse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -204,18 +203,6 @@ class BertHome(dg.ConfigurableResource[Any]):
         server = self.tracking_uri if self.is_served else DEFAULT_MLFLOW_ADDRESS
         return (os.environ.get(MLFLOW_ADDRESS_VARIABLE) or server).rstrip("/")
 
-    def run_page(self, run_id: str) -> str:
-        """Return the address of a run in MLflow's UI."""
-        return f"{self.mlflow_address}/#/runs/{run_id}"
-
-    def artifact_page(self, run_id: str, name: str) -> str:
-        """Return the address of an artifact of a run on MLflow's server."""
-        return f"{self.mlflow_address}/get-artifact?{urllib.parse.urlencode({'path': name, 'run_uuid': run_id})}"
-
-    def version_page(self, name: str, version: int) -> str:
-        """Return the address of a registered version in MLflow's UI."""
-        return f"{self.mlflow_address}/#/models/{name}/versions/{version}"
-
     @property
     def artifacts(self) -> Path:
         """MLflow's artifact store, when no server has one."""
@@ -337,3 +324,11 @@ class BertHome(dg.ConfigurableResource[Any]):
         client.log_artifacts(run_id, str(directory))
         client.set_terminated(run_id)
         return run_id
+
+
+def mlflow_link() -> dict[str, dg.MetadataValue[Any]]:
+    """Return the metadata of an asset's definition that links to MLflow, at its address when Dagster loads the code.
+
+    Events outlive an address, so the metadata of materializations holds only the path below it: `#/runs/…`.
+    """
+    return {"mlflow": dg.MetadataValue.url(BertHome().mlflow_address)}

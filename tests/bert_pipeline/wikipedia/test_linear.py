@@ -7,6 +7,7 @@ import tracemalloc
 import pytest
 
 from benchmarks.pathological import UNITS
+from bert_pipeline.corpus.quality import count_broken_text
 from bert_pipeline.wikipedia.extract import extract
 from bert_pipeline.wikipedia.site import read_site
 
@@ -52,6 +53,18 @@ def test_search_for_a_disambiguation_template_is_linear(unit: str) -> None:
         return time.process_time() - start
 
     short = max(min(seconds(1000) for _ in range(3)), 2e-3)
+    assert any(seconds(16000) <= 80 * short for _ in range(3))
+
+
+@pytest.mark.parametrize("opener", ["(", "（", "(,", "“", "["])
+def test_search_for_broken_text_is_linear(opener: str) -> None:
+    def seconds(spaces: int) -> float:
+        text = opener + spaces * " " + "x"
+        start = time.process_time()
+        count_broken_text(text)
+        return time.process_time() - start
+
+    short = max(min(seconds(1000) for _ in range(3)), 2e-4)
     assert any(seconds(16000) <= 80 * short for _ in range(3))
 
 

@@ -85,3 +85,8 @@ def test_metadata_is_ordered_by_kind():
     )
     assert list(shown) == ["curves", "mlflow_run", "sample", "documents", "loss", "path", "32/sha256"]
     assert shown["loss"] == 0.789624
+
+
+def test_metadata_leads_with_the_result():
+    facts = {"n": 3, "curves": picture(b"", "curves"), "main_metric": "sst2/dev/accuracy", "score": 91.5, "sha256": "a"}
+    assert list(order_metadata(facts)) == ["score", "main_metric", "curves", "n", "sha256"]

@@ -1,0 +1,53 @@
+"""A fast exam at checkpoints: the model's score on a fixed sample of minimal pairs, without training on them."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bert_model.model.bert import BertForPreTraining
+from bert_model.training.distributed import autocast
+from bert_model.zero_shot.pseudo_likelihood import score_pairs
+from bert_pipeline.exam.pairs import Pair, read_pairs, sample_pairs
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+MAX_SHARE = 0.02
+"""Largest share of the training's time: an exam that would exceed it is left out, except the last."""
+
+
+def pairs_for_choosing(path: Path | str, per_kind: int) -> list[Pair]:
+    """Return the pairs that checkpoints are compared by: a fixed sample, disjoint from the pairs for reporting."""
+    return sample_pairs(read_pairs(path), per_kind, "choosing")
+
+
+class FastExam:
+    """Scores a model in training, on rank 0."""
+
+    def __init__(
+        self,
+        pairs: list[Pair],
+        tokenizer: Tokenizer,
+        *,
+        next_sentence: bool,
+        precision: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`next_sentence` is False for a model whose next-sentence head is not trained."""
+        self.pairs = pairs
+        self.tokenizer = tokenizer
+        self.next_sentence = next_sentence
+        self.precision = precision
+        self._clock = clock
+        self._began = clock()
+        self._spent = self._longest = 0.0
+
+    def metrics(self, model: BertForPreTraining, *, is_last: bool) -> dict[str, float]:
+        """Return "exam/accuracy", the mean over kinds, and the accuracy of each kind (0-100); {} if time is short."""
+        started = self._clock()
+        if not is_last and self._spent + self._longest > MAX_SHARE * (started - self._began):
+            return {}
+        with autocast(next(model.parameters()).device, self.precision):
+            scores = score_pairs(model, self.tokenizer, self.pairs, next_sentence=self.next_sentence)
+        seconds = self._clock() - started
+        self._spent, self._longest = self._spent + seconds, max(self._longest, seconds)
+        kinds = {f"exam/{kind}": score.accuracy for kind, score in scores.by_kind().items()}
+        return {"exam/accuracy": scores.accuracy(), **kinds}

@@ -1,0 +1,69 @@
+"""Pre-training with DDP and FSDP on gloo ranks: bit-exact resume, and moves between them and between world sizes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_training import SMALL_MODEL, configuration, train_events
+from two_ranks import run_pretraining
+
+from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.run import pretrain
+from bert_pipeline.configuration import from_mapping
+from bert_pipeline.manifest import load_manifest
+
+
+def short(data: dict[str, str], **changes: Any) -> dict[str, Any]:
+    """Seven steps over two phases, for one, two or three ranks."""
+    config = configuration(data, **changes)
+    for phase, steps, batch in zip(config["phases"], (4, 3), (12, 6)):
+        phase |= {"steps": steps, "global_batch_size": batch}
+    return config
+
+
+@pytest.mark.parametrize("kind", ["buffer", "ddp", "fsdp"])
+def test_killed_run_of_three_ranks_resumes_bit_for_bit(data: dict[str, str], tmp_path: Path, kind: str) -> None:
+    config = short(data, data_parallel=kind)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    # With two ranks any order of summation would do: a + b = b + a.
+    codes, reports, warnings = run_pretraining(config, whole, world_size=3)
+    assert (codes, warnings) == ([0] * 3, ""), reports
+    codes, reports, _ = run_pretraining(config, killed, world_size=3, fail=(1, 5, "kill"))
+    assert codes == [1, -9, 1]
+    assert "rank 0 lost the other ranks at step 5" in reports[0]["error"]
+    codes, reports, _ = run_pretraining(config, killed, world_size=3, resume=True)
+    assert codes == [0] * 3, reports
+    assert train_events(killed) == train_events(whole)
+    assert load_manifest(killed / "model").sha256 == load_manifest(whole / "model").sha256
+
+
+def test_run_moves_between_ddp_fsdp_and_one_process(data: dict[str, str], tmp_path: Path) -> None:
+    overrides = {**SMALL_MODEL["overrides"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # type: ignore[dict-item]
+    model = {"preset": "tiny", "overrides": overrides}
+    alone, moved = tmp_path / "alone", tmp_path / "moved"
+    pretrain(from_mapping(PretrainingConfig, short(data, model=model)), alone, experiment="", device="cpu")
+
+    legs: list[tuple[str, int, int | None, str]] = [
+        ("ddp", 2, 2, ""),
+        ("fsdp", 3, 4, "summed gradients with ddp, now it does with fsdp"),
+        ("ddp", 2, 5, "had 3 ranks, now it has 2"),
+        ("fsdp", 1, None, "summed gradients with ddp, now it does with buffer"),
+    ]
+    for number, (kind, world_size, stop, warning) in enumerate(legs):
+        options: dict[str, Any] = {"fail": (1, stop, "terminate")} if stop else {}
+        config = short(data, model=model, data_parallel=kind)
+        codes, reports, warnings = run_pretraining(config, moved, world_size=world_size, resume=number > 0, **options)
+        assert codes == [0] * world_size, reports
+        assert reports[0]["step"] == stop or not stop
+        assert warning in warnings
+
+    # Without dropout a loss is a function of the weights and of the samples: every step saw the same ones.
+    found, expected = train_events(moved), train_events(alone)
+    assert list(found) == list(expected) == [1, 2, 3, 4, 5, 6, 7]
+    for step, metrics in expected.items():
+        assert found[step] == pytest.approx(metrics, rel=1e-5)
+    weights, reference = (load_file(path / "model" / "model.safetensors") for path in (moved, alone))
+    for name, weight in reference.items():
+        torch.testing.assert_close(weights[name], weight, atol=1e-5, rtol=1e-4)

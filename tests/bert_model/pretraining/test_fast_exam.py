@@ -1,0 +1,132 @@
+"""Exams of checkpoints: fixed pairs, a share of the time, and the choice of the published checkpoint."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_training import SMALL_MODEL, configuration, read_events
+
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.weights import load_model
+from bert_model.pretraining.config import ModelConfig, PretrainingConfig
+from bert_model.pretraining.fast_exam import MAX_SHARE, FastExam, pairs_for_choosing
+from bert_model.pretraining.run import pretrain
+from bert_model.pretraining.run_directory import identity
+from bert_model.zero_shot.pseudo_likelihood import score_pairs
+from bert_pipeline.configuration import from_mapping
+from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.manifest import load_manifest
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+
+@pytest.fixture
+def pairs(tmp_path: Path, data: dict[str, str]) -> Path:
+    """Pairs of two kinds of the words of the data's vocabulary."""
+    vocabulary = Tokenizer.from_directory(data["short"]).tokens
+    words = [word for word in vocabulary if word.isalnum()][:24]
+    both = [(one, two) for one in words for two in words[:4] if one != two]
+    lines = [f"{one} {two}\t{two} {one}\t{'ab'[number % 2]}" for number, (one, two) in enumerate(both)]
+    path = tmp_path / "pairs.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def train(mapping: dict[str, Any], output: Path, **options: Any) -> Any:
+    return pretrain(from_mapping(PretrainingConfig, mapping), output, experiment="", device="cpu", **options)
+
+
+def test_checkpoints_are_examined_on_the_pairs_for_choosing(
+    data: dict[str, str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert_model.pretraining.fast_exam.MAX_SHARE", math.inf)
+    train(configuration(data, exam=str(pairs), exam_pairs=5), tmp_path / "training")
+    exams = {
+        event["step"]: event["metrics"] for event in read_events(tmp_path / "training") if event["event"] == "exam"
+    }
+    assert list(exams) == [3, 6, 8, 9, 12, 14]  # every checkpoint
+    assert set(exams[14]) == {"exam/accuracy", "exam/a", "exam/b"}
+
+    chosen = pairs_for_choosing(pairs, 5)
+    assert len(chosen) == 10
+    assert {pair.part for pair in chosen} == {"choosing"}
+    model, _ = load_model(BertForPreTraining, tmp_path / "training" / "model")
+    again = score_pairs(model, Tokenizer.from_directory(data["short"]), chosen)
+    assert exams[14]["exam/accuracy"] == pytest.approx(again.accuracy())
+    assert load_manifest(tmp_path / "training" / "model").counts["exam/accuracy"] == exams[14]["exam/accuracy"]
+
+
+def test_exams_take_a_small_share_of_the_time(data: dict[str, str], pairs: Path) -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 1.0  # an exam reads the clock twice: it takes a second
+        return now[0]
+
+    tokenizer = Tokenizer.from_directory(data["short"])
+    model = new_model(BertForPreTraining, ModelConfig(**SMALL_MODEL).resolve(vocab_size=tokenizer.vocab_size), seed=1)
+    exam = FastExam(pairs_for_choosing(pairs, 2), tokenizer, next_sentence=True, precision="float32", clock=clock)
+    assert exam.metrics(model, is_last=False)
+    assert not exam.metrics(model, is_last=False)
+    now[0] += 2 / MAX_SHARE
+    assert exam.metrics(model, is_last=False)
+    assert not exam.metrics(model, is_last=False)
+    assert exam.metrics(model, is_last=True)
+
+
+@pytest.mark.parametrize("choose", ["loss", "exam"])
+def test_best_checkpoint_of_the_last_phase_is_published(
+    data: dict[str, str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choose: str
+) -> None:
+    by_step = {3: 0.1, 6: 0.1, 8: 0.1, 9: 3.0, 12: 1.0, 14: 2.0}  # those of the first phase are of shorter instances
+    steps = iter(by_step.values())
+
+    def evaluate(*_: Any, **__: Any) -> dict[str, float]:
+        return {"held_out/mlm_loss": next(steps)}
+
+    def metrics(exam: FastExam, model: BertForPreTraining, *, is_last: bool) -> dict[str, float]:
+        return {"exam/accuracy": -next(steps)}
+
+    if choose == "loss":
+        monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", evaluate)
+    else:
+        monkeypatch.setattr(FastExam, "metrics", metrics)
+    mapping = configuration(data, choose=choose, exam=str(pairs) if choose == "exam" else "", keep_last=1)
+    output = tmp_path / "training"
+    assert train(mapping, output).step == 14
+    assert [path.name for path in sorted((output / "checkpoints").iterdir())] == ["step-00000012", "step-00000014"]
+    published, best = (
+        load_file(path / "model.safetensors") for path in (output / "model", output / "checkpoints" / "step-00000012")
+    )
+    assert all(torch.equal(published[name], best[name]) for name in best)
+    counts = load_manifest(output / "model").counts
+    assert (counts["steps"], counts["published_step"]) == (14, 12)
+
+
+def test_choice_is_remembered_by_a_resumed_training(
+    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([9.0, 9.0, 9.0, 1.0, 2.0, 3.0])
+    monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
+
+    def crash(step: int) -> None:
+        if step == 13:
+            raise KeyError("a defect")
+
+    mapping, output = configuration(data, choose="loss", keep_last=1), tmp_path / "training"
+    with pytest.raises(KeyError):
+        train(mapping, output, after_step=crash)
+    train(mapping, output, resume=True)
+    assert load_manifest(output / "model").counts["published_step"] == 9
+
+
+def test_choice_by_exam_needs_pairs_and_they_belong_to_the_identity(data: dict[str, str], pairs: Path) -> None:
+    with pytest.raises(ConfigurationError, match="choose: found 'exam' without pairs"):
+        from_mapping(PretrainingConfig, configuration(data, choose="exam"))
+    watched = from_mapping(PretrainingConfig, configuration(data, exam=str(pairs)))
+    assert identity(watched, []) == identity(from_mapping(PretrainingConfig, configuration(data)), [])
+    described = identity(from_mapping(PretrainingConfig, configuration(data, exam=str(pairs), choose="exam")), [])
+    assert described["configuration"]["choose"] == "exam"
+    assert described["inputs"]["exam"]["name"].endswith(" pairs")
