@@ -8,6 +8,7 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.training.distributed import autocast
 from bert_model.zero_shot.pseudo_likelihood import score_pairs
 from bert_pipeline.exam.pairs import Pair, read_pairs, sample_pairs
+from bert_pipeline.manifest import content_sha256
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 MAX_SHARE = 0.02
@@ -17,6 +18,12 @@ MAX_SHARE = 0.02
 def pairs_for_choosing(path: Path | str, per_kind: int) -> list[Pair]:
     """Return the pairs that checkpoints are compared by: a fixed sample, disjoint from the pairs for reporting."""
     return sample_pairs(read_pairs(path), per_kind, "choosing")
+
+
+def input_of_pairs(pairs: list[Pair]) -> dict[str, str]:
+    """Return the entry of a manifest's inputs for the pairs: exams on equal ones can be compared."""
+    described = {pair.pair_id: pair.to_json() for pair in pairs}
+    return {"name": f"{len(pairs)} pairs", "sha256": content_sha256(described)}
 
 
 class FastExam:

@@ -17,7 +17,7 @@ from bert_model.pretraining.budget import Budget, trunk_step
 from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, read_state, restore
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.fast_exam import FastExam, pairs_for_choosing
+from bert_model.pretraining.fast_exam import FastExam, input_of_pairs, pairs_for_choosing
 from bert_model.pretraining.phases import Phase, data_inputs, load_phases
 from bert_model.pretraining.run_directory import (
     MODEL_KIND,
@@ -360,9 +360,10 @@ def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory) -> None:
 def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> None:
     """Publish the trained weights as a Hugging Face directory without training state."""
     model = trainer.model
-    with publishing(
-        directory, kind=MODEL_KIND, configuration=run.identity["configuration"], inputs=run.identity["inputs"]
-    ) as draft:
+    inputs = dict(run.identity["inputs"])
+    if trainer.exam is not None:
+        inputs["exam"] = input_of_pairs(trainer.exam.pairs)
+    with publishing(directory, kind=MODEL_KIND, configuration=run.identity["configuration"], inputs=inputs) as draft:
         write_weights(dict(model.named_parameters()), model.config, type(model).__name__, draft.path)
         run.tokenizer.save(draft.path, model_max_length=model.config.max_position_embeddings)
         draft.counts = {

@@ -18,7 +18,7 @@ from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
 from bert_model.pretraining.config import INITIAL_SIZE, PhaseConfig, PretrainingConfig
-from bert_model.pretraining.fast_exam import pairs_for_choosing
+from bert_model.pretraining.fast_exam import input_of_pairs, pairs_for_choosing
 from bert_model.pretraining.phases import describe_vocabularies
 from bert_model.training.distributed import Group
 from bert_model.training.gradients import resolve_data_parallel, shard_parameters
@@ -90,9 +90,7 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
         inputs["initial_model"] = {"name": ", ".join(hashes), "sha256": sha256}
     # The pairs decide which weights are published, not which are computed.
     if config.choose == "exam":
-        pairs = pairs_for_choosing(config.exam, config.exam_pairs)
-        described = {pair.pair_id: pair.to_json() for pair in pairs}
-        inputs["exam"] = {"name": f"{len(pairs)} pairs", "sha256": content_sha256(described)}
+        inputs["exam"] = input_of_pairs(pairs_for_choosing(config.exam, config.exam_pairs))
     return {"configuration": mapping, "inputs": inputs}
 
 

@@ -12,7 +12,7 @@ from small_training import SMALL_MODEL, configuration, read_events
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.weights import load_model
 from bert_model.pretraining.config import ModelConfig, PretrainingConfig
-from bert_model.pretraining.fast_exam import MAX_SHARE, FastExam, pairs_for_choosing
+from bert_model.pretraining.fast_exam import MAX_SHARE, FastExam, input_of_pairs, pairs_for_choosing
 from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.run_directory import identity
 from bert_model.zero_shot.pseudo_likelihood import score_pairs
@@ -55,7 +55,9 @@ def test_checkpoints_are_examined_on_the_pairs_for_choosing(
     model, _ = load_model(BertForPreTraining, tmp_path / "training" / "model")
     again = score_pairs(model, Tokenizer.from_directory(data["short"]), chosen)
     assert exams[14]["exam/accuracy"] == pytest.approx(again.accuracy())
-    assert load_manifest(tmp_path / "training" / "model").counts["exam/accuracy"] == exams[14]["exam/accuracy"]
+    manifest = load_manifest(tmp_path / "training" / "model")
+    assert manifest.counts["exam/accuracy"] == exams[14]["exam/accuracy"]
+    assert manifest.inputs["exam"] == input_of_pairs(chosen)  # what a promotion compares exams by
 
 
 def test_exams_take_a_small_share_of_the_time(data: dict[str, str], pairs: Path) -> None:
