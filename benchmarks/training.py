@@ -137,8 +137,7 @@ class OurTraining:
             masking=config.masking_of(config.phases[0]),
             train=InstanceSplit(case.instances.path, "train"),
             held_out=InstanceSplit(case.instances.path, "held_out"),
-            first_step=0,
-            first_position=0,
+            end_step=config.phases[0].steps,
         )
 
         # This object takes the tracker's place, so that it gets the metrics of every step.

@@ -126,8 +126,6 @@ def measure_held_out(model: Path | str) -> dict[str, float]:
         masking=config.masking_of(last),
         train=InstanceSplit(last.instances, "train"),
         held_out=InstanceSplit(last.instances, "held_out"),
-        first_step=0,
-        first_position=0,
     )
     with process_group(config.timeout_seconds) as group:
         weights, _ = load_model(BertForPreTraining, model)

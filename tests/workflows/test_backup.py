@@ -69,7 +69,7 @@ def test_restored_home_has_runs_versions_aliases_and_artifacts(first, tmp_path, 
 
     client = open_client(second.tracking_uri)
     names = {experiment.name for experiment in client.search_experiments()}
-    assert {"reports", "bert"} <= names
+    assert {"reports", "finetuning", "pretraining"} <= names
     assert "half-written" not in names
     (run,) = client.search_runs([client.get_experiment_by_name("reports").experiment_id])
     report = client.download_artifacts(run.info.run_id, "report.md", str(tmp_path))
