@@ -186,7 +186,7 @@ class RegisteredVersion:
 
     @property
     def licence(self) -> str:
-        """Licence of the weights; "" if none was given."""
+        """License of the weights; "" if none was given."""
         return self.tags.get("licence", "")
 
     @property
