@@ -20,7 +20,7 @@ from bert_pipeline.tasks.catalogue import TASKS
 CARD_NAME = "model_card.md"
 README_NAME = "README.md"
 CURVES_NAME = "curves.png"
-SECTIONS = ("Scores", "Data", "Limits", "License", "Curves", "Configuration")
+SECTIONS = ("Scores", "Data", "Limits", "Licence", "Curves", "Configuration")
 """Sections in order of importance: the registry shows only the first 5,000 characters of a card."""
 
 MAX_DESCRIPTION_LENGTH = 5000
@@ -191,7 +191,7 @@ def model_card(
         "Scores": _result_rows(results, tags) if finetuned else NO_SCORES,
         "Data": _data(manifest, tags),
         "Limits": _limits(results, tags),
-        "License": _licence(tags),
+        "Licence": _licence(tags),
         "Curves": _curves(events, results, curves=curves),
         "Configuration": "```yaml\n" + yaml.safe_dump(dict(manifest.configuration), sort_keys=False) + "```",
     }
@@ -218,7 +218,7 @@ def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
 
 def with_licence(card: str, licence: str) -> str:
     """Return the card of a version that was registered without a license with one in it."""
-    return _with_section(card, "License", _licence({"licence": licence}))
+    return _with_section(card, "Licence", _licence({"licence": licence}))
 
 
 def _with_section(card: str, section: str, text: str) -> str:

@@ -186,7 +186,7 @@ class RegisteredVersion:
 
     @property
     def licence(self) -> str:
-        """License of the weights; "" if none was given."""
+        """Licence of the weights; "" if none was given."""
         return self.tags.get("licence", "")
 
     @property

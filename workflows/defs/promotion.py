@@ -42,7 +42,7 @@ REGISTRY_CODE = code_version("bert_model.registry.operations.register", "bert_mo
 
 LICENCE = Field(
     default="",
-    description="License of the weights. Empty: that of the text, where it is known (Wikipedia, the generated sample).",
+    description="Licence of the weights. Empty: that of the text, where it is known (Wikipedia, the generated sample).",
 )
 PROMOTE = (
     bool,

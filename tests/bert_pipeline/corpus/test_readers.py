@@ -35,7 +35,7 @@ comes here.
 
 *** END OF THIS PROJECT GUTENBERG EBOOK SOMETHING ***
 
-License of many words.
+Licence of many words.
 """
 HINDI = [["यह पहला वाक्य है।", "यह दूसरा वाक्य है।"], ["क्या यह तीसरा है?", "हाँ, यह है।"]] * 20
 
