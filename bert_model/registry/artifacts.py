@@ -144,6 +144,8 @@ def _log_scores(client: "MlflowClient", model: "LoggedModel", manifest: Manifest
     run_id = str(model.source_run_id)
     for key, value in scores.items():
         history = client.get_metric_history(run_id, metric_key(key))
+        # The published checkpoint may be an earlier one.
+        history = [entry for entry in history if entry.step == manifest.counts.get("published_step", entry.step)]
         when = (history[-1].timestamp, history[-1].step) if history else (int(time.time() * 1000), 0)
         source = (dataset.name, dataset.digest) if dataset else (None, None)
         metrics.append(Metric(metric_key(key), float(value), *when, model.model_id, *source))

@@ -1,5 +1,6 @@
 """MLflow's store: the client, the experiments with their descriptions, and the data sets that runs read."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -61,23 +62,37 @@ def experiment_id(client: "MlflowClient", name: str) -> str:
             if found is None:
                 raise
         else:
-            _hide_empty_default(client)
+            _delete_empty_default(client)
             return created
     if note and NOTE_TAG not in found.tags:  # of an earlier revision; an edited description is kept
         client.set_experiment_tag(found.experiment_id, NOTE_TAG, note)
-        _hide_empty_default(client)
+        _delete_empty_default(client)
     return found.experiment_id
 
 
-def _hide_empty_default(client: "MlflowClient") -> None:
-    """Delete the experiment "Default" of the home's own database while it is empty; MLflow can restore it."""
-    default = client.get_experiment_by_name("Default")
-    own = tracking_uri() == f"sqlite:///{bert_home() / 'mlflow.db'}"
-    if not own or default is None or default.lifecycle_stage != "active":
+def _delete_empty_default(client: "MlflowClient") -> None:
+    """Delete the experiment "Default" of the home's own database while it is empty; MLflow can restore it.
+
+    Once: one that was restored stays, since several experiments exist by then.
+    """
+    from mlflow import MlflowException
+    from mlflow.entities import ViewType
+
+    if tracking_uri() != f"sqlite:///{bert_home() / 'mlflow.db'}" or len(client.search_experiments()) > 2:
         return
-    ids = [default.experiment_id]
-    if not client.search_runs(ids, max_results=1) and not client.search_logged_models(ids, max_results=1):
-        client.delete_experiment(default.experiment_id)
+    # Another process may delete it at the same time.
+    with contextlib.suppress(MlflowException):
+        default = client.get_experiment_by_name("Default")
+        if default is None or default.lifecycle_stage != "active":
+            return
+        ids = [default.experiment_id]
+        is_empty = not (
+            client.search_runs(ids, run_view_type=ViewType.ALL, max_results=1)
+            or client.search_logged_models(ids, max_results=1)
+            or client.search_traces(locations=ids, max_results=1)
+        )
+        if is_empty:
+            client.delete_experiment(default.experiment_id)
 
 
 def dataset_input(item: DataInput) -> "DatasetInput":

@@ -94,7 +94,7 @@ def refused(
 
 
 def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:
-    """Write the record of a dump's files, and then delete its partition."""
+    """Write the record of a dump's files, if it has any, and then delete its partition."""
     directory = home.of_dump(dump)
     artifacts: dict[str, str | None] = {}
     for path in sorted(directory.rglob("manifest.json")):
@@ -108,9 +108,11 @@ def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:
         "directory": str(directory),
         "artifacts": artifacts,
     }
-    path = home.archive_record(dump)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text_durably(path, json.dumps(record, indent=1) + "\n")
+    # A dump without files has nothing to find again: requested once more, it is trained.
+    if artifacts:
+        path = home.archive_record(dump)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text_durably(path, json.dumps(record, indent=1) + "\n")
     instance.delete_dynamic_partition(str(dump_partitions.name), dump)
 
 

@@ -44,7 +44,10 @@ def run_mark(run_id: str, process_id: int | None = None) -> str:
 
 def process_of(run: dg.DagsterRun) -> str:
     """Return the mark of the process that executes a run, "" if the run has none of its own."""
-    mark, _, run_id = run.tags.get(PROCESS_TAG, "").rpartition(":")
+    value = run.tags.get(PROCESS_TAG, "")
+    mark, _, run_id = value.rpartition(":")
+    if value.count(":") == 2 and run.parent_run_id is None:  # of an earlier revision, which did not name the run
+        return value
     return mark if run_id == run.run_id else ""
 
 
