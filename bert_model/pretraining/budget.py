@@ -14,6 +14,9 @@ from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.phases import UNDECIDED, Phase, place_phases
 from bert_model.training.schedule import trapezoid_at
 
+_MIN_STEPS = 4
+"""Steps of the last phase before its decay: fewer have no steady pace."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decisions:
@@ -50,8 +53,8 @@ class Budget:
             self.decisions = Decisions(phase_ends=self.decisions.phase_ends[:-1])
         self._clock = clock
         self._started = clock() - float(state.get("seconds", 0.0))
-        # Step and seconds at which the phase began: its pace decides how many steps the decay has.
-        self._phase_began: tuple[int, float] = tuple(state.get("phase_began", (0, 0.0)))
+        # Step and seconds from which on the phase's pace is measured: it decides how many steps the decay has.
+        self._pace_from: list[float] = list(state.get("pace_from", []))
         self._replace_phases()
 
     @property
@@ -64,7 +67,7 @@ class Budget:
         return {
             "budget_seconds": self.config.budget_seconds,
             "seconds": seconds,
-            "phase_began": list(self._phase_began),
+            "pace_from": self._pace_from,
             **dataclasses.asdict(self.decisions),
         }
 
@@ -76,23 +79,24 @@ class Budget:
         """
         if len(self.decisions.phase_ends) > index:
             return False
-        total, shares = self.config.budget_seconds, [phase.share for phase in self.config.phases]
-        is_last = index == len(shares) - 1
-        limit = total * sum(shares[: index + 1]) / sum(shares)
-        first_step, first_seconds = self._phase_began
-        pace = (seconds - first_seconds) / max(1, step - first_step)  # seconds a step
+        # The first step of a phase comes after the evaluation of the one before it, and may compile: it has no pace.
+        if not self._pace_from:
+            if step > self.phases[index].first_step:
+                self._pace_from = [step, seconds]
+            return False
+        steps = step - int(self._pace_from[0])
+        pace = (seconds - self._pace_from[1]) / max(1, steps)  # seconds a step
 
-        # Without a finished step there is no pace.
-        if is_last:
-            if step == first_step or seconds < total * (1 - self.config.decay_share):
+        total, shares = self.config.budget_seconds, [phase.share for phase in self.config.phases]
+        ends = self.decisions.phase_ends
+        if index == len(shares) - 1:
+            if steps < _MIN_STEPS or seconds < total * (1 - self.config.decay_share):
                 return False
-            end = step + max(1, round((total - seconds) / pace)) if pace > 0 else step + 1
-            self.decisions = dataclasses.replace(
-                self.decisions, phase_ends=(*self.decisions.phase_ends, end), decay_start=step
-            )
-        elif seconds + pace >= limit:
-            self.decisions = dataclasses.replace(self.decisions, phase_ends=(*self.decisions.phase_ends, step + 1))
-            self._phase_began = (step + 1, seconds + pace)
+            end = step + max(1, round((total - seconds) / max(pace, 1e-9)))
+            self.decisions = Decisions(phase_ends=(*ends, end), decay_start=step)
+        elif seconds + pace >= total * sum(shares[: index + 1]) / sum(shares):
+            self.decisions = Decisions(phase_ends=(*ends, step + 1))
+            self._pace_from = []
         else:
             return False
         self._replace_phases()

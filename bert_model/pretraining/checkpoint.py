@@ -10,7 +10,7 @@ import logging
 import re
 import shutil
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,8 +91,6 @@ class CheckpointDirectory:
         self.inputs = inputs
         self.keep_last = keep_last
         self.keep_every_steps = keep_every_steps
-        self.kept: dict[str, int] = {}
-        """Steps whose checkpoints are never removed: "trunk", before the decay, and "best", to be published."""
 
     def path_of(self, step: int) -> Path:
         """Return the directory of a step's checkpoint."""
@@ -131,7 +129,7 @@ class CheckpointDirectory:
                 f"{directory}: the checkpoint of step {snapshot.step} could not be written ({error}); it needs about "
                 f"{needed:,} bytes, {shutil.disk_usage(self.path).free:,} are free; {kept}"
             ) from error
-        self._remove_old()
+        self._remove_old(snapshot.state.get("kept", {}).values())
         return directory
 
     def steps(self) -> list[int]:
@@ -162,11 +160,11 @@ class CheckpointDirectory:
             if step > last:
                 shutil.rmtree(self.path_of(step), ignore_errors=True)
 
-    def _remove_old(self) -> None:
-        """Keep the last `keep_last` checkpoints, those at multiples of `keep_every_steps`, and `kept`."""
+    def _remove_old(self, kept: Collection[int]) -> None:
+        """Keep the last `keep_last` checkpoints, those at multiples of `keep_every_steps`, and those that are named."""
         steps = self.steps()
         for step in steps[: -self.keep_last]:
-            if not (step in self.kept.values() or self.keep_every_steps and step % self.keep_every_steps == 0):
+            if not (step in kept or self.keep_every_steps and step % self.keep_every_steps == 0):
                 shutil.rmtree(self.path_of(step), ignore_errors=True)
 
 

@@ -58,18 +58,18 @@ class PhaseConfig:
     max_predictions_per_seq: NonNegativeInt = 0
     """Maximum predictions per instance with dynamic masks; 0 takes `masking.masked_lm_prob` of `max_seq_length`."""
     initial_batch_size: NonNegativeInt = 0
-    """Instances of the first step, of which the batch grows by as many at a time, until it has `global_batch_size` at
-    the end of the warm-up; 0 starts with the whole batch."""
+    """Instances of the first step; during the warm-up the batch grows in multiples of this to `global_batch_size`.
+    0 starts with the whole batch."""
     share: PositiveFloat = 1.0
     """With a budget, the phase's part of it, in relation to the other phases."""
     instances: str = ""
     """The phase's instance directory."""
 
     def __post_init__(self) -> None:
-        if self.initial_batch_size and self.global_batch_size % self.initial_batch_size:
+        if self.initial_batch_size and (self.global_batch_size % self.initial_batch_size or not self.warmup_steps):
             raise ConfigurationError(
                 f"initial_batch_size: found {self.initial_batch_size}, expected a divisor of global_batch_size "
-                f"{self.global_batch_size}"
+                f"{self.global_batch_size}, and warmup_steps in which the batch grows"
             )
         if self.warmup_steps > self.steps:
             raise ConfigurationError(
@@ -205,8 +205,8 @@ class PretrainingConfig:
 
     @property
     def goal(self) -> str:
-        """How long the training is: the budget, or the number of steps."""
-        return self.budget or f"{self.total_steps:,}"
+        """What follows the number of a step: of how many, or the budget."""
+        return f" (budget {self.budget})" if self.budget else f" of {self.total_steps:,}"
 
     def masking_of(self, phase: PhaseConfig) -> MaskingConfig:
         """Return the masking of a phase, with its own limit on predictions."""

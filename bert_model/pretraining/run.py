@@ -36,10 +36,11 @@ from bert_model.training.distributed import (
     resolve_precision,
 )
 from bert_model.training.gradients import unsharded
-from bert_model.training.metrics_log import CODE_VERSION_VARIABLE
+from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
 from bert_pipeline.errors import BertError, ConfigurationError, TrainingError
+from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.manifest import content_sha256, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -89,7 +90,7 @@ def pretrain(
             keep_every_steps=config.keep_every_steps,
         )
         # One rank chooses the checkpoint for all: another machine might see the files of a shared disk later.
-        newest = group.call_on_main(lambda: _newest_checkpoint(checkpoints, config))
+        newest = group.call_on_main(lambda: _newest_checkpoint(checkpoints, config, output))
 
         # Model and optimizer, and the kernels that they compute with.
         initial = initialize_or_resume(config, newest, run.tokenizer, group)
@@ -117,12 +118,10 @@ def pretrain(
         budget = None
         if config.budget:
             budget = Budget(config, run.phases, initial.state.get("budget", {}), clock=clock)
-            if budget.decisions.decay_start is not None:
-                checkpoints.kept["trunk"] = budget.decisions.decay_start
         exam = None
-        if config.exam:
+        if run.pairs:
             exam = FastExam(
-                pairs_for_choosing(config.exam, config.exam_pairs),
+                run.pairs,
                 run.tokenizer,
                 next_sentence=config.objective == "mlm_nsp",
                 precision=resolve_precision(config.precision, group.device),
@@ -144,7 +143,7 @@ def pretrain(
             budget=budget,
             exam=exam,
         )
-        _restore_counters(trainer, initial.state)
+        _restore_counters(trainer, initial.state, checkpoints)
         return _train(trainer, initial.step, checkpoints, run, output / "model")
 
 
@@ -155,6 +154,8 @@ class _Run:
     phases: list[Phase]
     tokenizer: Tokenizer
     identity: dict[str, Any]
+    pairs: list[Pair]
+    """Minimal pairs that checkpoints are examined on."""
     status: Literal["new", "unfinished", "finished"]
 
 
@@ -170,10 +171,11 @@ def _open_run(
     """Open the data, and open the run directory under its lock, which `stack` releases."""
     phases, tokenizer = load_phases(config)
     _check_batch_sizes(config, group.world_size)
+    pairs = pairs_for_choosing(config.exam, config.exam_pairs) if config.exam else []
     described = identity(config, [phase.train.manifest for phase in phases])
     stack.enter_context(run_lock(output))
     status = open_directory(output, config, described, resume=resume, allow_changes=allow_changes)
-    return _Run(phases=phases, tokenizer=tokenizer, identity=described, status=status)
+    return _Run(phases=phases, tokenizer=tokenizer, identity=described, pairs=pairs, status=status)
 
 
 def _resolve_initial_model(
@@ -201,18 +203,20 @@ def _check_batch_sizes(config: PretrainingConfig, world_size: int) -> None:
                 )
 
 
-def _newest_checkpoint(checkpoints: CheckpointDirectory, config: PretrainingConfig) -> Path | None:
+def _newest_checkpoint(checkpoints: CheckpointDirectory, config: PretrainingConfig, output: Path) -> Path | None:
     """Return the newest valid checkpoint, after removing incomplete ones of a killed process.
 
-    With a larger budget than before it is the one before the decay, and those of the decay are removed.
+    With a larger budget than before it is the one before the decay. Those of the decay are removed, and its metrics
+    are in another file: another decay follows.
     """
     checkpoints.path.mkdir(exist_ok=True)
     checkpoints.clean()
     manifest = checkpoints.newest()
     if manifest is not None and (trunk := trunk_step(config, read_state(manifest.path).get("budget", {}))) is not None:
         logger.info("the budget is larger than before: continuing from step %d, before the decay", trunk)
+        manifest = load_manifest(checkpoints.path_of(trunk), kind=CHECKPOINT_KIND, verify="sha256")
+        cut_log(output, trunk)
         checkpoints.remove_after(trunk)
-        manifest = checkpoints.newest()
     return manifest.path if manifest is not None else None
 
 
@@ -245,8 +249,10 @@ def _open_tracker(output: Path, config: PretrainingConfig, run: _Run, experiment
 
 def _note(config: PretrainingConfig, output: Path) -> str:
     """Describe a run in Markdown."""
+    shares = sum(phase.share for phase in config.phases)
     phases = [
-        f"{phase.steps:,} steps of {phase.global_batch_size} instances of up to {phase.max_seq_length} tokens"
+        (f"{phase.share / shares:.0%} of {config.budget}" if config.budget else f"{phase.steps:,} steps")
+        + f" of {phase.global_batch_size} instances of up to {phase.max_seq_length} tokens"
         for phase in config.phases
     ]
     start = f"continued from `{Path(config.initial_model).name}`" if config.initial_model else "from random weights"
@@ -256,13 +262,17 @@ def _note(config: PretrainingConfig, output: Path) -> str:
     )
 
 
-def _restore_counters(trainer: Trainer, state: Mapping[str, Any]) -> None:
+def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: CheckpointDirectory) -> None:
     """Restore counters from a checkpoint; warn if precision, processor or world size changed."""
     trainer.tokens_seen = int(state.get("tokens_seen", 0))
     trainer.metrics = dict(state.get("metrics", {}))
-    trainer.best = dict(state.get("best", {}))
-    if trainer.best and trainer.saver is not None:
-        trainer.saver.directory.kept["best"] = int(trainer.best["step"])
+    trainer.kept = dict(state.get("kept", {}))
+    # A best by another criterion, or one whose checkpoint was damaged and removed, is no longer the best.
+    best = dict(state.get("best", {}))
+    if best and best["criterion"] == trainer.criterion and checkpoints.path_of(best["step"]).is_dir():
+        trainer.best = best
+    else:
+        trainer.kept.pop("best", None)
 
     # These changes are accepted, but the run is no longer the same bit for bit.
     if state.get("precision", trainer.precision) != trainer.precision:
@@ -304,6 +314,7 @@ def _train(
         if result.status == "finished":
             if trainer.best and trainer.best["step"] != result.step:
                 _load_best(trainer, checkpoints)
+                result = dataclasses.replace(result, metrics=trainer.metrics)
             with unsharded(trainer.model):
                 if trainer.group.is_main:
                     _publish_model(trainer, result.step, run, directory)
@@ -349,11 +360,15 @@ def _explain(error: Exception, checkpoints: CheckpointDirectory, watchdog: Watch
 
 
 def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory) -> None:
-    """Replace the weights and metrics by those of the chosen checkpoint, on all ranks."""
+    """Replace weights and metrics by those of the chosen checkpoint, on all ranks."""
     step = int(trainer.best["step"])
-    manifest = load_manifest(checkpoints.path_of(step), kind=CHECKPOINT_KIND, verify="sha256")
-    logger.info("publishing the checkpoint of step %d, the best by %s", step, trainer.config.choose)
-    restore(manifest.path, trainer.model, trainer.optimizer)
+    # Rank 0 has written all checkpoints by now; the others wait for it here.
+    manifest = trainer.group.call_on_main(
+        lambda: load_manifest(checkpoints.path_of(step), kind=CHECKPOINT_KIND, verify="sha256")
+    )
+    if trainer.group.is_main:
+        logger.info("publishing the checkpoint of step %d, the best by %s", step, trainer.config.choose)
+    trainer.tokens_seen = int(restore(manifest.path, trainer.model, trainer.optimizer)["tokens_seen"])
     trainer.metrics = {key: value for key, value in manifest.counts.items() if key != "step"}
 
 

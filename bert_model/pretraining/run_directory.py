@@ -168,8 +168,10 @@ def open_directory(
     elif (output / "model").is_dir():
         # A damaged model is written again from the last checkpoint.
         with contextlib.suppress(ArtifactError):
-            load_manifest(output / "model", kind=MODEL_KIND)
-            return "finished"
+            model = load_manifest(output / "model", kind=MODEL_KIND)
+            # After a change, the model is that of the former configuration until the run has finished again.
+            if not list(_differences(model.configuration, described["configuration"])):
+                return "finished"
     return "unfinished"
 
 
@@ -235,7 +237,7 @@ def initialize_or_resume(
     if checkpoint is not None:
         state = restore(checkpoint, model, optimizer)
         step = state["step"]
-        origin = f"resuming from {checkpoint} at step {step:,} of {config.goal}"
+        origin = f"resuming from {checkpoint} at step {step:,}{config.goal}"
 
     # Should the files differ between machines, those of rank 0 count. Of a sharded model they count already.
     if data_parallel != "fsdp":

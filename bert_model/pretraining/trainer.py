@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from bert_model.pretraining.checkpoint import BackgroundSaver, take_snapshot
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.data import Batch, InstanceReader, make_batch, rank_slice, split_micro_batches
 from bert_model.pretraining.evaluation import evaluate
-from bert_model.pretraining.fast_exam import FastExam
+from bert_model.pretraining.fast_exam import FastExam, input_of_pairs
 from bert_model.pretraining.phases import Phase
 from bert_model.training.distributed import Group, Watchdog, autocast, resolve_precision
 from bert_model.training.gradients import build_gradient_sum, is_sharded, resolve_data_parallel, unsharded
@@ -83,7 +83,8 @@ class Trainer:
         self.phases = phases
         self.budget = budget
         self.exam = exam
-        self.best: dict[str, float] = {}  # step and score of the checkpoint to be published; the higher, the better
+        self.best: dict[str, Any] = {}  # step, score and criterion of the checkpoint to be published
+        self.kept: dict[str, int] = {}  # checkpoints that are never removed: "best", and "trunk" with its "trunk_best"
         self.model = model
         self.optimizer = optimizer
         self.vocabulary = vocabulary
@@ -191,8 +192,9 @@ class Trainer:
         if self.budget.decisions.decay_start == step:
             logger.info("step %d: the learning rate decays from here to step %d", step, phase.end_step)
             # A later training with a larger budget goes on from this checkpoint.
-            if self.saver is not None:
-                self.saver.directory.kept["trunk"] = step
+            self.kept["trunk"] = step
+            if "best" in self.kept:
+                self.kept["trunk_best"] = self.kept["best"]
             self._save_checkpoint(step, phase)
         return phase
 
@@ -341,16 +343,19 @@ class Trainer:
 
     def _choose(self, step: int, phase: Phase) -> None:
         """Keep the checkpoint of this step for publication if it is the best of the last phase so far."""
-        key, sign = {"loss": ("held_out/mlm_loss", -1.0), "exam": ("exam/accuracy", 1.0)}.get(
-            self.config.choose, ("", 0)
-        )
+        key = {"loss": "held_out/mlm_loss", "exam": "exam/accuracy"}.get(self.config.choose, "")
         if phase.index < len(self.phases) - 1 or key not in self.metrics:
             return
-        score = sign * self.metrics[key]
+        score = -self.metrics[key] if self.config.choose == "loss" else self.metrics[key]
         if not self.best or score > self.best["score"]:
-            self.best = {"step": step, "score": score}
-            if self.saver is not None:
-                self.saver.directory.kept["best"] = step
+            self.best = {"step": step, "score": score, "criterion": self.criterion}
+            self.kept["best"] = step
+
+    @property
+    def criterion(self) -> list[str]:
+        """What `best` is the best by: scores of another criterion do not compare."""
+        pairs = input_of_pairs(self.exam.pairs)["sha256"] if self.exam is not None else ""
+        return [self.config.choose, str(len(self.phases)), pairs if self.config.choose == "exam" else ""]
 
     def _save_checkpoint(self, step: int, phase: Phase) -> None:
         """Copy the training state to host memory on rank 0; a thread writes it while training continues."""
@@ -373,6 +378,7 @@ class Trainer:
                 "onednn": onednn_shapes(),
                 "metrics": self.metrics,
                 "best": self.best,
+                "kept": dict(self.kept),
                 **({"budget": self.budget.state(self.budget.seconds)} if self.budget is not None else {}),
             },
             metrics=self.metrics,

@@ -93,6 +93,22 @@ def read_lines(directory: Path, start: int = 0, stop: int | None = None) -> Iter
                 yield {}
 
 
+def cut_log(directory: Path, last_step: int) -> None:
+    """Keep the lines of `metrics.jsonl` up to a step, from which a training takes another course.
+
+    The whole log becomes `metrics-N.jsonl`; a new MLflow run follows the new one.
+    """
+    path = directory / METRICS_NAME
+    if not path.is_file():
+        return
+    number = 1 + len(list(directory.glob("metrics-*.jsonl")))
+    lines = [line for line in read_lines(directory) if int(line.get("step", 0)) <= last_step]
+    (directory / STATE_NAME).unlink(missing_ok=True)
+    os.replace(path, directory / f"metrics-{number}.jsonl")
+    with atomic_write(path) as temporary:
+        temporary.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
 class DataInput(TypedDict):
     """A data set that a run reads, as MLflow lists it."""
 

@@ -74,7 +74,7 @@ class Progress:
     """Rates since the last logged step, and the progress line on the terminal."""
 
     def __init__(self, goal: str, peak_flops: float = 0.0) -> None:
-        """`goal` is the number of steps or the time; `peak_flops` the sum of `peak_matmul_flops`, 0 if unknown."""
+        """`goal` follows the step, such as " of 1,000"; `peak_flops` the sum of `peak_matmul_flops`, 0 if unknown."""
         self.goal = goal
         self.peak_flops = peak_flops
         self.flops = 0.0
@@ -114,7 +114,7 @@ class Progress:
             return
         self._shown = now
         line = (
-            f"phase {phase}, step {step:,} of {self.goal}: loss {metrics['train/loss']:.3f}, "
+            f"phase {phase}, step {step:,}{self.goal}: loss {metrics['train/loss']:.3f}, "
             f"{metrics['train/tokens_per_second']:,.0f} tokens/s"
         )
         if "train/model_flops_utilization" in metrics:

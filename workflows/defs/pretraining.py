@@ -107,7 +107,7 @@ def pretrained_model(
         if manifest is None:
             _train(context, home, name, settings, launch, output)
             for event in _evaluations(read_metrics(output / "metrics.jsonl"))[-1:]:
-                context.log.info(describe_event(event, settings.goal.replace(",", "")))
+                context.log.info(describe_event(event, settings))
             manifest = load_manifest(output / "model", kind="pretrained_model")
         else:
             context.log.info(f"training {output.name} is finished already; nothing to do")
@@ -181,7 +181,7 @@ def _train(
         context.log.info(f"training {output.name} was interrupted: resuming from its last checkpoint")
 
     def report(event: dict[str, Any]) -> None:
-        context.log.info(describe_event(event, settings.goal.replace(",", "")))
+        context.log.info(describe_event(event, settings))
         # The UI plots observations while the asset is still being materialized.
         if event.get("event") in ("evaluation", "exam") and event.get("metrics"):
             context.log_event(
@@ -210,20 +210,21 @@ def _train(
     )
 
 
-def describe_event(event: dict[str, Any], goal: str) -> str:
+def describe_event(event: dict[str, Any], settings: PretrainingConfig) -> str:
     """Return one line on an event of `metrics.jsonl`."""
+    goal = "" if settings.budget else f"/{settings.total_steps}"
     kind, step = str(event.get("event", "")), int(event.get("step", 0))
     metrics = event.get("metrics") or {}
     if kind in ("start", "resume"):
         verb = "starting" if kind == "start" else "resuming"
-        return f"{verb} from step {step} of {goal}"
+        return f"{verb} from step {step}{settings.goal.replace(',', '')}"
     if kind == "checkpoint":
-        return f"step {step}/{goal}: checkpoint saved"
+        return f"step {step}{goal}: checkpoint saved"
     if kind == "end":
-        return f"step {step}/{goal}: {event.get('status') or 'end'}"
+        return f"step {step}{goal}: {event.get('status') or 'end'}"
     numbers = flat_numbers(metrics)
     shown = [f"{words} {numbers[key]:,.{digits}f}" for key, (words, digits) in SHOWN_METRICS.items() if key in numbers]
-    return f"step {step}/{goal}: {', '.join(shown) or kind}"
+    return f"step {step}{goal}: {', '.join(shown) or kind}"
 
 
 def training_picture(model: Path, dump: str) -> bytes | None:

@@ -11,12 +11,14 @@ from safetensors.torch import load_file
 from small_training import configuration, read_events, train_events
 from two_ranks import run_pretraining
 
+from bert_model.pretraining.budget import Budget
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
+from bert_model.pretraining.phases import load_phases
 from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.run_directory import identity
 from bert_model.training.schedule import trapezoid_at
 from bert_pipeline.configuration import from_mapping
-from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.errors import ArtifactError, ConfigurationError
 from bert_pipeline.manifest import load_manifest
 
 SECONDS_A_STEP = 1.0
@@ -47,6 +49,11 @@ class Machine:
         return pretrain(
             config, output, experiment="", device="cpu", after_step=after_step, clock=lambda: self.now, **options
         )
+
+
+def train_tokens(output: Path) -> dict[int, float]:
+    events = [event for event in read_events(output) if event["event"] == "train"]
+    return {event["step"]: event["metrics"]["train/tokens_seen"] for event in events}
 
 
 def assert_equal_models(one: Path, other: Path) -> None:
@@ -113,6 +120,84 @@ def test_larger_budget_continues_before_the_decay(budgeted: dict[str, Any], tmp_
     assert [path.name for path in sorted((output / "checkpoints").iterdir())] == ["step-00000030", "step-00000040"]
 
 
+def test_extension_that_is_killed_is_not_finished(budgeted: dict[str, Any], tmp_path: Path) -> None:
+    machine, output = Machine(), tmp_path / "training"
+    machine.train(budgeted, output)
+    larger = {**budgeted, "budget": "40s"}
+
+    def crash(step: int) -> None:
+        raise KeyError("a defect")
+
+    with pytest.raises(KeyError):
+        machine.train(larger, output, crash, resume=True, allow_changes=True)
+    result = machine.train(larger, output, resume=True)
+    assert (result.status, result.step) == ("finished", 40)
+    assert load_manifest(output / "model").configuration["budget"] == "40s"
+    # The metrics of the first decay are in a file of their own.
+    steps = [event["step"] for event in read_events(output) if event["event"] == "train"]
+    assert steps == [*range(1, 41)]
+    assert (output / "metrics-1.jsonl").is_file()
+
+
+def test_best_checkpoint_before_the_decay_is_there_for_a_larger_budget(
+    budgeted: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([1.0, 1.0, 1.0, 5.0, 4.0, 4.5, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0])  # the fourth is of step 12
+    monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
+    machine, output = Machine(), tmp_path / "training"
+    chosen = {**budgeted, "choose": "loss"}
+    machine.train(chosen, output)
+    assert load_manifest(output / "model").counts["published_step"] == 16
+    machine.train({**chosen, "budget": "40s"}, output, resume=True, allow_changes=True)
+    counts = load_manifest(output / "model").counts
+    assert (counts["steps"], counts["published_step"]) == (40, 12)
+    assert counts["tokens_seen"] == train_tokens(output)[12]
+
+
+def test_another_choice_forgets_the_best(
+    budgeted: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([1.0, 1.0, 1.0, 2.0, 3.0, 3.0, 3.0])
+    monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
+    machine, output = Machine(), tmp_path / "training"
+
+    def crash(step: int) -> None:
+        if step == 18:
+            raise KeyError("a defect")
+
+    with pytest.raises(KeyError):
+        machine.train({**budgeted, "choose": "loss"}, output, crash)
+    machine.train(budgeted, output, resume=True, allow_changes=True)
+    assert "published_step" not in load_manifest(output / "model").counts
+
+
+@pytest.mark.parametrize("shares", [(1.0, 1.0), (9.0, 1.0)])
+def test_budget_ends_on_time_whatever_a_phase_end_takes(data: dict[str, str], shares: tuple[float, float]) -> None:
+    mapping = trapezoid(data, budget="3h") | {"decay_share": 0.2}
+    for phase, share in zip(mapping["phases"], shares):
+        phase["share"] = share
+    config = from_mapping(PretrainingConfig, mapping)
+    now = [0.0]
+    phases, _ = load_phases(config)
+    budget, step = Budget(config, phases, {}, clock=lambda: now[0]), 0
+    for index in range(2):
+        while step < budget.phases[index].end_step:
+            budget.decide(step, index, budget.seconds)
+            now[0] += 0.5
+            step += 1
+        now[0] += 60.0  # evaluation, exam and checkpoint
+    assert now[0] - 60.0 == pytest.approx(3 * 3600, rel=0.005)
+
+
+def test_damaged_trunk_is_an_error_that_removes_nothing(budgeted: dict[str, Any], tmp_path: Path) -> None:
+    machine, output = Machine(), tmp_path / "training"
+    machine.train(budgeted, output)
+    (output / "checkpoints" / "step-00000015" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ArtifactError, match="step-00000015"):
+        machine.train({**budgeted, "budget": "40s"}, output, resume=True, allow_changes=True)
+    assert (output / "checkpoints" / "step-00000020" / "manifest.json").is_file()
+
+
 def test_ranks_decide_alike_and_a_killed_one_is_resumed(data: dict[str, str], tmp_path: Path) -> None:
     mapping = trapezoid(data, budget="3s")
     codes, _, _ = run_pretraining(mapping, tmp_path / "training", fail=(1, 5, "kill"))
@@ -139,6 +224,9 @@ def test_batch_grows_during_the_warm_up(data: dict[str, str], tmp_path: Path) ->
     assert seen[0] <= 4 * 16 < seen[1]
     mapping["phases"][0]["initial_batch_size"] = 5
     with pytest.raises(ConfigurationError, match="initial_batch_size: found 5, expected a divisor"):
+        from_mapping(PretrainingConfig, mapping)
+    mapping["phases"][0] |= {"initial_batch_size": 4, "warmup_steps": 0}
+    with pytest.raises(ConfigurationError, match="and warmup_steps in which the batch grows"):
         from_mapping(PretrainingConfig, mapping)
 
 

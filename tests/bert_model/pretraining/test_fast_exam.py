@@ -17,7 +17,8 @@ from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.run_directory import identity
 from bert_model.zero_shot.pseudo_likelihood import score_pairs
 from bert_pipeline.configuration import from_mapping
-from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.exam.pairs import Pair, read_pairs
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -132,3 +133,17 @@ def test_choice_by_exam_needs_pairs_and_they_belong_to_the_identity(data: dict[s
     described = identity(from_mapping(PretrainingConfig, configuration(data, exam=str(pairs), choose="exam")), [])
     assert described["configuration"]["choose"] == "exam"
     assert described["inputs"]["exam"]["name"].endswith(" pairs")
+
+
+def test_exam_without_usable_pairs_is_refused(data: dict[str, str], tmp_path: Path) -> None:
+    table = tmp_path / "one.tsv"
+    for number in range(50):  # until the hash of its name makes the pair one for reporting
+        table.write_text(f"w{number} w1\tw1 w{number}\tkind{number}\n")
+        if read_pairs(table)[0].part == "reporting":
+            break
+    with pytest.raises(InputError, match="all of its pairs are for reporting"):
+        train(configuration(data, exam=str(table)), tmp_path / "training")
+    tokenizer = Tokenizer.from_directory(data["short"])
+    two = [Pair(pair_id="1", kind="next_sentence", good=("w1", "w2"), bad=("w2", "w1"))]
+    with pytest.raises(ConfigurationError, match="pairs of two sentences only"):
+        FastExam(two, tokenizer, next_sentence=False, precision="float32")
