@@ -111,7 +111,7 @@ def commands() -> list[Command]:
             "exam",
             run_exam,
             "Score a pre-trained model on minimal pairs, without fine-tuning: how often it finds the right text of two "
-            "more likely. Pairs are BLiMP's, one's own, or made from the held-out text of a corpus in any language.",
+            "more likely. Pairs are BLiMP's, your own, or made from the held-out text of a corpus in any language.",
             [
                 Argument("model", metavar="MODEL", help=MODEL_HELP),
                 Argument(
@@ -439,29 +439,31 @@ def run_submission(arguments: argparse.Namespace) -> int:
 
 
 def run_exam(arguments: argparse.Namespace) -> int:
+    from bert_model.registry.resolve import resolve_model
     from bert_model.training.metrics_log import bert_home
-    from bert_pipeline.exam.pairs import blimp_path, read_pairs
+    from bert_pipeline.exam.floor import KENLM_MISSING, has_kenlm
+    from bert_pipeline.exam.pairs import blimp_path, read_pairs_of
 
-    # Files of pairs are read, and what is missing reported, before a corpus is counted.
+    # Files of pairs are read, the model is found, and what is missing reported, before a corpus is counted.
     is_made = arguments.pairs == "made"
     if is_made and arguments.corpus is None:
         raise UsageError("--pairs made: give --corpus DIR, or --pairs blimp or a file of pairs")
     path = blimp_path(bert_home() / "data") if arguments.pairs == "blimp" else Path(arguments.pairs)
-    pairs = [] if is_made else read_pairs(path)
+    part = arguments.part or ("reporting" if is_made else "all")
+    pairs = [] if is_made else read_pairs_of(path, part)
+    directory = resolve_model(arguments.model)
     floor = None
-    if arguments.corpus is not None:
+    if arguments.corpus is not None and not is_made and not has_kenlm():
+        logging.getLogger(__name__).warning(KENLM_MISSING)
+    elif arguments.corpus is not None:
         from bert_pipeline.exam.job import FLOOR_NAME, prepared_exam
 
         exam = prepared_exam(arguments.corpus, bert_home() / "exams")
         floor = exam / FLOOR_NAME
-        pairs = read_pairs(exam) if is_made else pairs
-    from bert_model.registry.resolve import resolve_model
+        pairs = read_pairs_of(exam, part) if is_made else pairs
     from bert_model.zero_shot.exam import exam_table, take_exam
     from bert_pipeline.manifest import atomic_write
 
-    part = arguments.part or ("reporting" if is_made else "all")
-    pairs = [pair for pair in pairs if part in (pair.part, "all")]
-    directory = resolve_model(arguments.model)
     result = take_exam(directory, pairs, floor=floor, whole_words=arguments.whole_words)
     if arguments.output is not None:
         document = {"model": arguments.model, "pairs": arguments.pairs, "part": part, **result.to_json()}

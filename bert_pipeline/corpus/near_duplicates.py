@@ -6,8 +6,8 @@ Jaccard similarity of two sets. Texts that agree on a whole band of values are c
 reaches the threshold are near, and so are the texts that a chain of such pairs joins.
 
 The worker that reads a batch computes the signatures. One task per band then sorts the band's hashes over all batches,
-so that no process holds more than eight bytes for each of a part of the texts. Nothing depends on the order of the
-work.
+and several tasks share a band of more than three million texts: each holds about fifty bytes for each of its texts.
+Nothing depends on the order of the work. At most 2^31 texts are compared.
 Sources: Broder (1997), "On the resemblance and containment of documents"; Lee et al. (2022), "Deduplicating training
 data makes language models better" (five-grams, .8, groups of joined pairs); Li and König (2010), "b-Bit minwise
 hashing" (one byte of each value is compared).
@@ -24,13 +24,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import atomic_write
 from bert_pipeline.parquet_io import list_offsets, one_chunk
 from bert_pipeline.randomness import combine
 from bert_pipeline.wikipedia.punctuation import UNSPACED_LETTERS
 
 THRESHOLD = 0.8
-"""Least estimated Jaccard similarity of near texts."""
+"""Minimum estimated Jaccard similarity of near texts."""
 SPLIT_THRESHOLD = 0.7
 """The same for documents that must not be in different splits: lower, because the estimate has a deviation of .04."""
 SHINGLE_WORDS = 5
@@ -48,6 +49,8 @@ _NO_SHINGLE = np.uint32(0xFFFFFFFF)
 _CHUNK_CHARACTERS = 1 << 20
 _TEXTS_PER_TASK = 3 << 20
 _PAIRS_AT_A_TIME = 1 << 16
+_MAX_TEXTS = 1 << 31
+"""Two numbers of texts and a bit are packed into 64 bits."""
 
 _MULTIPLIERS = (combine(0, np.arange(NUM_VALUES)) >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
 _OFFSETS = (combine(1, np.arange(NUM_VALUES)) >> np.uint64(32)).astype(np.uint32)
@@ -252,8 +255,17 @@ class BandTask:
 
 
 def plan_band_tasks(stems: Sequence[str], directory: Path) -> list[BandTask]:
-    """Plan the comparisons: one per band, or several where there are too many texts for one worker's memory."""
-    num_parts = 1 + int(_bounds(stems, directory)[-1]) // _TEXTS_PER_TASK
+    """Plan the comparisons: one per band, or several where there are too many texts for one worker's memory.
+
+    UsageError if there are more than 2^31 documents and passages.
+    """
+    num_texts = int(_bounds(stems, directory)[-1])
+    if num_texts > _MAX_TEXTS:
+        raise UsageError(
+            f"{directory}: {num_texts} documents and passages to compare, expected at most {_MAX_TEXTS}; "
+            "make several corpora, each from a part of the dump"
+        )
+    num_parts = 1 + num_texts // _TEXTS_PER_TASK
     return [
         BandTask(band=band, part=part, num_parts=num_parts, stems=tuple(stems))
         for band in range(NUM_BANDS)
@@ -262,7 +274,10 @@ def plan_band_tasks(stems: Sequence[str], directory: Path) -> list[BandTask]:
 
 
 def pack_pairs(left: np.ndarray, right: np.ndarray, is_near: np.ndarray) -> np.ndarray:
-    """Pack pairs of texts to one number each, uint64 (M,): single numbers are sorted twenty times as fast as rows."""
+    """Pack pairs of texts to one number each, uint64 (M,): single numbers are sorted twenty times as fast as rows.
+
+    The texts' numbers are below 2^31, which `plan_band_tasks` checks.
+    """
     numbers = left.astype(np.uint64) << np.uint64(33) | right.astype(np.uint64) << np.uint64(1)
     packed: np.ndarray = numbers | is_near.astype(np.uint64)
     return packed

@@ -52,7 +52,7 @@ class CorpusConfig:
     held_out_per_mille: Annotated[int, Field(ge=0, le=500)] = 5
     """Share of the documents that pre-training never sees, in thousandths; at least one document in any case."""
     shard_bytes: PositiveInt = 64 << 20
-    """Least text in a shard, in bytes; a smaller corpus is one shard."""
+    """Minimum text in a shard, in bytes; a smaller corpus is one shard."""
     unit_bytes: PositiveInt = 4 << 20
     """Bytes of a dump (plain or .bz2), of a text file or of the texts of Parquet in a unit of work: little, so that no
     worker is left alone with the last one, and much beside the block of .bz2 that a unit reads beyond its end to finish

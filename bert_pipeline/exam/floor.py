@@ -1,5 +1,6 @@
 """Scores of pairs by an n-gram model, which is read by kenlm."""
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,13 @@ import numpy as np
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam.ngrams import WordSplitter
 from bert_pipeline.exam.pairs import Pair
+
+KENLM_MISSING = "the n-gram floor needs kenlm: pip install 'bert-workflow[exam]'"
+
+
+def has_kenlm() -> bool:
+    """Return whether kenlm is installed."""
+    return importlib.util.find_spec("kenlm") is not None
 
 
 def floor_scores(arpa: Path | str, pairs: Sequence[Pair]) -> tuple[np.ndarray, np.ndarray]:
@@ -18,7 +26,7 @@ def floor_scores(arpa: Path | str, pairs: Sequence[Pair]) -> tuple[np.ndarray, n
     try:
         import kenlm
     except ImportError:
-        raise UsageError("the n-gram floor needs kenlm: pip install 'bert-workflow[exam]'") from None
+        raise UsageError(KENLM_MISSING) from None
     config = kenlm.Config()
     config.show_progress = False
     config.arpa_complain = kenlm.ARPALoadComplain.NONE

@@ -79,7 +79,7 @@ def count_windows(ids: np.ndarray, lengths: np.ndarray, order: int) -> Windows:
     keys = [np.zeros(len(words), dtype=np.uint64) for _ in range(2)]
     for back in range(order):
         word = np.full(len(words), PAD, dtype=np.uint64)
-        word[back:] = words[: len(words) - back]
+        word[back:] = words[: max(0, len(words) - back)]
         word[place < back] = PAD
         word[place == back - 1] = BEGIN
         keys[back // _PER_KEY] |= word << np.uint64(_BITS * (_PER_KEY - 1 - back % _PER_KEY))

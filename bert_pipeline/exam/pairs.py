@@ -93,6 +93,15 @@ def read_pairs(path: Path | str) -> list[Pair]:
     return pairs
 
 
+def read_pairs_of(path: Path | str, part: str) -> list[Pair]:
+    """Read the pairs for "choosing" or "reporting", or "all"; InputError also if there are none of the part."""
+    pairs = read_pairs(path)
+    chosen = [pair for pair in pairs if part in (pair.part, "all")]
+    if not chosen:
+        raise InputError(f"{path}: none of the {len(pairs)} pairs is for {part}; give more pairs, or --part all")
+    return chosen
+
+
 def blimp_path(directory: Path) -> Path:
     """Return where BLiMP is below a directory: "blimp.zip", or a folder "blimp". InputError if it is not there."""
     for path in (directory / "blimp.zip", directory / "blimp"):

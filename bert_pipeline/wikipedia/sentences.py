@@ -210,7 +210,7 @@ def _continues(end: str, start: str, language: str, has_capitals: bool | None) -
     elif before == "m":
         if end[-4:-1] in ("a.m", "p.m") and _TIME_ZONE.match(start):
             return True
-    elif len(end) <= 20 and _YEAR_ALONE.match(end):
+    elif before in "rгр" and len(end) <= 24 and _YEAR_ALONE.match(end):
         return True
     abbreviations, max_letters = _ABBREVIATIONS.get(language, (None, 0))
     # A longer word is none of them: no search at the end of most sentences
@@ -237,8 +237,8 @@ _ORDINAL_ENDS = frozenset("0123456789IVXL")
 _ORDINAL = re.compile(r"(?P<name>[^\W\d_a-z]\w++ )?(?<![\w.,])(?:\d{1,2}0?|(?P<roman>[IVXL]+))\.$")
 _AFTER_ORDINAL = re.compile(rf"(?:{_any_of(_WORDS['after_ordinals'])})\b")
 _TIME_ZONE = re.compile(r"[A-Z][a-z]+ (?:(?:Standard|Daylight|Summer|Mean|Universal) )?Time\b")
-# "W 1930 r. Berlin": a preposition and a year are no sentence
-_YEAR_ALONE = re.compile(r"(?:[^\W\d_]{1,7} ){1,2}\d{1,4} (?:r|г|р|g)\.$")
+# "W 1930 r. Berlin", "W maju 1930 r. Berlin": they begin with a preposition, unlike the sentence "Zmarł w 1930 r."
+_YEAR_ALONE = re.compile(rf"(?:{_any_of(_WORDS['before_years'])}) (?:[^\W\d_]++ )?\d{{4}} [rгр]\.$")
 
 _ABBREVIATIONS = {
     language: (

@@ -109,6 +109,28 @@ def test_refusals(home, capsys, words, code, message):
     assert message in capsys.readouterr().err
 
 
+def test_model_is_found_before_a_corpus_is_counted(home, capsys, monkeypatch):
+    monkeypatch.setattr(job, "prepared_exam", None)
+    assert main(["exam", "./absent", "--corpus", "corpus"]) == 2
+    assert "./absent: no such model directory" in capsys.readouterr().err
+
+
+def test_nothing_is_counted_for_a_floor_that_kenlm_cannot_read(home, capsys, caplog, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kenlm", None)
+    monkeypatch.setattr(job, "prepared_exam", None)
+    (home / "few.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\n")
+    assert run("model --pairs few.tsv --corpus corpus", capsys)[0] == 0
+    assert "bert-workflow[exam]" in caplog.text
+
+
+def test_part_without_pairs_is_refused(home, capsys):
+    (home / "few.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\n")
+    (only,) = read_pairs(home / "few.tsv")
+    other = "choosing" if only.part == "reporting" else "reporting"
+    assert main(["exam", "model", "--pairs", "few.tsv", "--part", other]) == 1
+    assert f"few.tsv: none of the 1 pairs is for {other}; give more pairs, or --part all" in capsys.readouterr().err
+
+
 def test_pairs_that_the_floor_solves_are_apart():
     pairs = tuple(
         Pair(pair_id=str(i), kind=kind, group=group, good=("x",), bad=("y",))

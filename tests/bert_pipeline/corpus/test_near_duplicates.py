@@ -30,6 +30,7 @@ from bert_pipeline.corpus.near_duplicates import (
 from bert_pipeline.corpus.parquet import document_table, read_documents
 from bert_pipeline.corpus.quality import count_broken_text, count_markup
 from bert_pipeline.corpus.splits import CorpusConfig
+from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import Manifest
 
 Build: TypeAlias = Callable[..., Manifest]
@@ -313,6 +314,14 @@ def test_packed_pairs_are_the_pairs() -> None:
     unpacked, near = unpack_pairs(pack_pairs(pairs[:, 0], pairs[:, 1], are_near))
     assert unpacked.tolist() == pairs.tolist()
     assert near.tolist() == are_near.tolist()
+
+
+def test_more_texts_than_packed_pairs_can_number_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_duplicates, "_bounds", lambda stems, directory: np.array([0, 2**31]))
+    assert plan_band_tasks(["b"], tmp_path)
+    monkeypatch.setattr(near_duplicates, "_bounds", lambda stems, directory: np.array([0, 2**31 + 1]))
+    with pytest.raises(UsageError, match="2147483649 documents and passages to compare, expected at most 2147483648"):
+        plan_band_tasks(["b"], tmp_path)
 
 
 def test_group_stays_together_where_a_split_would_be_empty() -> None:

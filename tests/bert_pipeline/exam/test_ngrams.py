@@ -8,7 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_pipeline.exam.ngrams import MARKS, Level, WordSplitter, count_windows, estimate, merge_windows, write_arpa
+from bert_pipeline.exam.ngrams import (
+    END,
+    MARKS,
+    Level,
+    WordSplitter,
+    count_windows,
+    estimate,
+    merge_windows,
+    write_arpa,
+)
 
 WORDS = [f"w{number}" for number in range(300)]
 
@@ -153,6 +162,15 @@ def test_level_without_frequent_ngrams_ends_the_model(tmp_path):
     levels = build(sentences(20, seed=1), 5, prune=20)
     write_arpa(tmp_path / "floor.arpa", levels, WORDS)
     assert kenlm.Model(str(tmp_path / "floor.arpa")).order == len(levels) == 2
+
+
+@pytest.mark.parametrize("lengths", [[], [2], [0, 1], [0, 0, 0]])
+def test_texts_shorter_than_the_order_are_counted(lengths):
+    ids = np.full(sum(lengths), len(MARKS), dtype=np.int64)
+    windows = count_windows(ids, np.array(lengths, dtype=np.int64), 5)
+    assert windows.counts.sum() == sum(lengths) + len(lengths)
+    ends = windows.counts[windows.words(0) == END].sum()
+    assert ends == len(lengths)
 
 
 def test_words_are_lower_case_with_their_accents():

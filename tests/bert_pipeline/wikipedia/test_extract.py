@@ -48,6 +48,26 @@ def test_case_file_begins_with_a_description(path: Path) -> None:
     assert path.read_text(encoding="utf-8").startswith("# ")
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "However, Smith won it in 1999. He retired afterwards, and the team never won the cup again.",
+        "Later, Ali met him in 1998. They married in the next year and moved to the coast.",
+        "Eventually, Apple did so in 2007. The telephone was sold in every country.",
+        "Meanwhile, NASA had cut it by 1972. The rockets were given to museums.",
+        "Originally, Bach had put it on for Easter 1724. The parts were lost after his death.",
+    ],
+)
+def test_sentence_that_begins_as_an_inverted_name_is_no_bibliography_entry(sentence: str) -> None:
+    assert extract(sentence, SITE).passages == [sentence]
+
+
+@pytest.mark.parametrize("names", ["Smith, Jane and Jean de la Tour", "Berg, Max van der, und Otto von Lahn"])
+def test_bibliography_entry_may_have_particles_among_its_names(names: str) -> None:
+    found = extract(f"{names}. 1999. A very long and thorough history of all the cities on the river. London.", SITE)
+    assert (found.passages, found.dropped["reference"]) == ([], 1)
+
+
 def test_carriage_returns_are_line_ends() -> None:
     assert extract("== T ==\r\nOne two.\r\n\r\nThree.\r\n* item\r\n", SITE).passages == ["One two.", "Three."]
 

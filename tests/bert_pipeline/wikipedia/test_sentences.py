@@ -74,6 +74,7 @@ def test_sentence_in_brackets_is_separate() -> None:
         ("en", "It launched at 7:51:00 a.m. Eastern Standard Time on Monday."),
         ("hi", "बर्लिन 52° 32मि. उत्तरी अक्षांश पर है।"),
         ("pl", "W 1930 r. Berlin został siedzibą diecezji."),
+        ("pl", "W maju 1930 r. Berlin został siedzibą diecezji."),
     ],
 )
 def test_sentence_of_another_language_is_not_cut(language: str, text: str) -> None:
@@ -95,6 +96,12 @@ def test_sentence_of_another_language_is_not_cut(language: str, text: str) -> No
         ("ru", ["Там театры, кабаре и т. д.", "Всемирной известностью пользуется опера."]),
         ("hy", ["Քաղաքը կոչվում է (Residenzstadt Berlin) :", "1740 թվականին նա եկավ։"]),
         ("pl", ["Pierwsza wzmianka o mieście pochodzi z 1237 r.", "Berlin pełnił rolę stolicy."]),
+        ("pl", ["Zmarł w 1930 r.", "Był lekarzem."]),
+        ("pl", ["Waży 30 g.", "Samce są większe."]),
+        ("es", ["Pesa 30 g.", "Es marrón."]),
+        ("fr", ["Il pèse 30 g.", "Les mâles sont plus lourds."]),
+        ("it", ["Pesa 30 g.", "I maschi sono più grandi."]),
+        ("pt", ["Pesa 30 g.", "Os machos são maiores."]),
         ("en", ["He rose at 7 a.m.", "Eastern towns were asleep."]),
         ("ka", ["ქალაქი დიდია.", "ბერლინი დედაქალაქია."]),
     ],
