@@ -69,6 +69,13 @@ def test_archived_dump_is_not_requested_again_and_can_be_brought_back(instance, 
         assert DUMPS[0] in dumps(opened)
 
 
+def test_archived_dump_without_files_is_requested_when_it_comes_back(instance, home):
+    assert run(instance, home, dumps=[DUMPS[2]], dry_run=False).success
+    assert DUMPS[2] not in dumps(instance)
+    assert not home.archive_record(DUMPS[2]).exists()
+    assert not has_runs(instance, home, DUMPS[2])
+
+
 def test_dump_with_an_unfinished_run_is_refused_and_nothing_is_removed(instance, home):
     run_id = "11111111-2222-3333-4444-555555555555"
     instance.add_run(

@@ -169,6 +169,9 @@ def test_experiments_are_described_and_an_empty_default_is_hidden(
     assert set(found) == {"pretraining", "mine"}
     assert "one run each" in found["pretraining"]["mlflow.note.content"]
     assert "mlflow.note.content" not in found["mine"]
+    client.restore_experiment("0")  # by a person: it stays
+    open_tracker(tmp_path / "third", experiment="finetuning").close()
+    assert "Default" in {experiment.name for experiment in client.search_experiments()}
 
 
 def test_default_experiment_with_runs_is_kept(
