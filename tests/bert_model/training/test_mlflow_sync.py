@@ -155,7 +155,7 @@ def test_run_lists_data_sets_and_keeps_an_edited_description(store: Any, tmp_pat
     assert profiles == {None, '{"num_rows": 7}'}
 
 
-def test_experiments_are_described_and_an_empty_default_is_hidden(
+def test_experiments_are_described_and_an_empty_default_is_deleted_once(
     empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BERT_HOME", str(tmp_path))
@@ -163,8 +163,8 @@ def test_experiments_are_described_and_an_empty_default_is_hidden(
     shutil.copy(empty_store, tmp_path / "mlflow.db")
     client = open_client()
     assert [experiment.name for experiment in client.search_experiments()] == ["Default"]
-    with open_tracker(tmp_path / "run", experiment="pretraining"), open_tracker(tmp_path / "own", experiment="mine"):
-        pass
+    open_tracker(tmp_path / "run", experiment="pretraining").close()
+    open_tracker(tmp_path / "own", experiment="mine").close()
     found = {experiment.name: experiment.tags for experiment in client.search_experiments()}
     assert set(found) == {"pretraining", "mine"}
     assert "one run each" in found["pretraining"]["mlflow.note.content"]
