@@ -41,7 +41,8 @@ def predict_logits(
     result: np.ndarray | None = None
     per_token = encoded.kind in ("span", "tagging")
     for units in prediction_batches(encoded.unit_lengths() * encoded.rows_per_example, tokens_per_batch):
-        tensors = to_tensors(encoded, units, pad_id, device, features)
+        host_tensors = to_tensors(encoded, units, pad_id, features)
+        tensors = {name: send(tensor, device) for name, tensor in host_tensors.items()}
         with autocast(device, precision):
             outputs = forward(model, tensors).float().cpu().numpy()
         # Scatter the batch, which is sorted by length, back to the order of the rows.
@@ -61,16 +62,20 @@ def to_tensors(
     encoded: EncodedSet,
     units: np.ndarray,
     pad_id: int,
-    device: torch.device,
     features: Activations | None = None,
 ) -> dict[str, Tensor]:
-    """Pad units to a batch on the device, without `attention_mask` if nothing is padded."""
+    """Pad units to a batch in host memory, without `attention_mask` if nothing is padded."""
     padded = encoded.padded(units, pad_id=pad_id)
     if features is not None:
         padded["features"] = features.padded(encoded, units)
     elif padded["attention_mask"].all():
         del padded["attention_mask"]
-    return {name: torch.from_numpy(array).to(device, non_blocking=True) for name, array in padded.items()}
+    return {name: torch.from_numpy(array) for name, array in padded.items()}
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor to the device; to a GPU from pinned memory, in its queue."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def forward(model: nn.Module, tensors: dict[str, Tensor]) -> Tensor:

@@ -30,7 +30,7 @@ from torch.optim import Optimizer
 from bert_model.finetuning.config import FinetuningConfig
 from bert_model.finetuning.dataset import EncodedSet, num_training_steps, training_batches
 from bert_model.finetuning.frozen_features import Activations
-from bert_model.finetuning.predict_logits import forward, predict_logits, to_tensors
+from bert_model.finetuning.predict_logits import forward, predict_logits, send, to_tensors
 from bert_model.finetuning.search import Trial
 from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import IGNORED_LABEL, BertConfig
@@ -258,9 +258,10 @@ def train_model(
 ) -> tuple[list[float], int, float]:
     """Train in place; return the loss of every step, the number of tokens and the seconds, without evaluations.
 
-    Stops before the optimizer step at a loss that is not finite, which is then the last of the list. `report` is called
-    every two seconds, and with `dev_logits()` at the end of an epoch, at most every ten seconds. Neither draws random
-    numbers: the training is the same without them.
+    Stops at a loss that is not finite, which is then the last of the list, and the weights are to be discarded. Losses
+    are read every two seconds only: a GPU computes each step without waiting for the host. `report` is called then,
+    and with `dev_logits()` at the end of an epoch, at most every ten seconds. Neither draws random numbers: the
+    training is the same without them.
     """
     config, setting = job.config, job.trial.setting
     device = next(model.parameters()).device
@@ -288,19 +289,17 @@ def train_model(
 
     # A resumed training skips the batches of its finished steps; `started` is moved back by the seconds they took.
     losses, tokens, seconds = _resume(job, model, optimizer)
+    unread: list[tuple[Tensor, int]] = []  # loss and number of tokens of each step since the last report
     start = reported_step = len(losses)
     reported_at = saved_at = evaluated_at = time.perf_counter()
     started = reported_at - seconds
     model.train()
     for step, batch in zip(range(start, total_steps), itertools.islice(batches, start, None)):
-        # One optimizer step. A loss that is not finite stops before it can reach the weights.
+        # One optimizer step.
         rate = learning_rate_at(step, peak=setting.learning_rate, total_steps=total_steps, warmup_steps=warmup_steps)
         set_learning_rate(optimizer, rate)
         loss = _backward(model, job, train, features, batch, device)
-        losses.append(loss)
-        tokens += int(num_tokens[batch].sum())
-        if not math.isfinite(loss):
-            break
+        unread.append((loss, int(num_tokens[batch].sum())))
         clip_gradients(parameters, config.max_gradient_norm)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -309,7 +308,18 @@ def train_model(
         done, now = step + 1, time.perf_counter()
         ends_epoch = done % steps_per_epoch == 0 and done < total_steps
         evaluates = dev_logits is not None and ends_epoch and now - evaluated_at >= EPOCH_EVALUATION_SECONDS
-        if report is not None and (evaluates or now - reported_at >= REPORT_INTERVAL_SECONDS):
+        saves = job.checkpoint is not None and now - saved_at >= CHECKPOINT_INTERVAL_SECONDS and done < total_steps
+        reports = evaluates or now - reported_at >= REPORT_INTERVAL_SECONDS
+        if reports or saves or done == total_steps:
+            # Read the losses; the training ends with the first that is not finite.
+            for value, (_, count) in zip(torch.stack([loss for loss, _ in unread]).tolist(), unread):
+                losses.append(value)
+                tokens += count
+                if not math.isfinite(value):
+                    return losses, tokens, time.perf_counter() - started
+            unread.clear()
+            now = time.perf_counter()  # reading has waited for a GPU
+        if report is not None and reports:
             logits: dict[str, np.ndarray] = {}
             if evaluates and dev_logits is not None:
                 logits = dev_logits()
@@ -332,8 +342,9 @@ def train_model(
                     logits=logits,
                 )
             )
+        if reports:
             reported_step, reported_at = done, time.perf_counter()
-        if job.checkpoint is not None and now - saved_at >= CHECKPOINT_INTERVAL_SECONDS and done < total_steps:
+        if saves and job.checkpoint is not None:
             _save_checkpoint(job.checkpoint, job, model, optimizer, losses, tokens, now - started)
             saved_at = time.perf_counter()
             started += saved_at - now  # the rates leave out the time of a checkpoint
@@ -413,21 +424,24 @@ def _backward(
     features: Activations | None,
     batch: np.ndarray,
     device: torch.device,
-) -> float:
-    """Accumulate the gradients of a batch over its micro-batches; return its mean loss."""
+) -> Tensor:
+    """Accumulate the gradients of a batch over its micro-batches; return its mean loss, a float64 scalar."""
     micro_batches = np.array_split(batch, min(job.config.gradient_accumulation, len(batch)))
-    padded = [to_tensors(train, units, job.pad_id, device, features) for units in micro_batches]
-    class_weights = torch.tensor(job.class_weights, device=device) if job.class_weights else None
+    padded = [to_tensors(train, units, job.pad_id, features) for units in micro_batches]
+    class_weights = torch.tensor(job.class_weights) if job.class_weights else None
 
-    # The whole batch's weight, so that micro-batches of unequal size add up to the gradient of one large batch.
+    # The whole batch's weight, so that micro-batches of unequal size add up to the gradient of one large batch. It is
+    # computed in host memory: a sum on a GPU would have to be waited for.
     weight = sum(_loss_weight(job.kind, tensors, class_weights) for tensors in padded) or 1
-    total = 0.0
-    for tensors in padded:
+    class_weights = send(class_weights, device) if class_weights is not None else None
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    for host_tensors in padded:
+        tensors = {name: send(tensor, device) for name, tensor in host_tensors.items()}
         with autocast(device, job.config.precision):
             outputs = forward(model, tensors)
         loss = _summed_loss(job.kind, outputs.float(), tensors, class_weights) / weight
         torch.autograd.backward(loss)
-        total += float(loss.detach())
+        total += loss.detach()
     return total
 
 

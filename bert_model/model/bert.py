@@ -2,7 +2,8 @@
 
 Notable:
 - post-LayerNorm blocks, learned position embeddings, vocabulary projection tied to the word embeddings
-- padding is skipped: with `token_indices` every layer but attention runs on real tokens only (unpadding.py)
+- padding is skipped: with `token_indices` every layer but attention runs on real tokens only (unpadding.py), attention
+  too on a GPU and without dropout
 - the last block is computed only at the positions that a head reads
 - matrix products and dropout go through cpu_kernels.py, which falls back to torch's own
 
@@ -17,10 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Dropout, Linear, fast_dropout, linear
-from bert_model.model.unpadding import Unpadding
+from bert_model.model.unpadding import Sequences, Unpadding, supports_varlen, varlen_attention
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -101,6 +103,8 @@ class KeyValueInput(NamedTuple):
     """How `hidden` was unpadded, None if it was not."""
     unpads_queries: bool
     """Whether the queries are unpadded too; queries at selected positions are (B, Q, H) and need no unpadding."""
+    sequences: Sequences | None
+    """The sequences of `hidden` for `varlen_attention`, None for other kernels."""
 
 
 class BertSelfAttention(nn.Module):
@@ -115,6 +119,8 @@ class BertSelfAttention(nn.Module):
         self.dropout_prob = config.attention_probs_dropout_prob
 
     def forward(self, queries: Tensor, source: KeyValueInput, output_attentions: bool) -> tuple[Tensor, Tensor | None]:
+        if source.sequences is not None:
+            return self._attend_unpadded(queries, source, source.sequences), None
         # Attention needs rectangular sequences: pad the heads of an unpadded batch.
         query_unpadding = source.unpadding if source.unpads_queries else None
         query = self._split_heads(self.query(queries), query_unpadding)  # (B, A, Q, D)
@@ -139,6 +145,17 @@ class BertSelfAttention(nn.Module):
         else:
             joined = query_unpadding.unpad_heads(context)
         return joined, probabilities if output_attentions else None
+
+    def _attend_unpadded(self, queries: Tensor, source: KeyValueInput, sequences: Sequences) -> Tensor:
+        """Attend without padding: queries (T, H) or (B, Q, H), output of the same shape."""
+        query = self.query(queries).unflatten(-1, (self.num_heads, -1))  # (T, A, D) or (B, Q, A, D)
+        key, value = (layer(source.hidden).unflatten(-1, (self.num_heads, -1)) for layer in (self.key, self.value))
+        if source.unpads_queries:
+            return varlen_attention(query, key, value, sequences, sequences).flatten(1)
+        selected = sequences.of_queries(*queries.shape[:2])
+        context = varlen_attention(query.flatten(0, 1), key, value, selected, sequences)  # (B * Q, A, D)
+        joined: Tensor = context.flatten(1).unflatten(0, queries.shape[:2])
+        return joined
 
     def _split_heads(self, projected: Tensor, unpadding: Unpadding | None) -> Tensor:
         if unpadding is not None:
@@ -228,6 +245,8 @@ class BertModel(nn.Module):
         self.embeddings = BertEmbeddings(config)
         self.encoder = BertEncoder(config)
         self.pooler = BertPooler(config) if add_pooling_layer else None
+        self.recomputes_blocks = False
+        """Whether the backward pass computes each block again instead of keeping its activations, to save memory."""
 
     def forward(
         self,
@@ -243,7 +262,8 @@ class BertModel(nn.Module):
         """Encode (B, S) ids; `attention_mask` (B, S) is 1 at tokens and 0 at padding, None if nothing is padded.
 
         With `token_indices` (T,), the indices of the real tokens among all B * S positions, every layer but attention
-        runs on these only, and hidden states of padding are zeros.
+        runs on these only, and hidden states of padding are zeros. Indices of padding may follow them, whose states
+        have no meaning.
 
         With `output_positions` (B, Q) the last block is computed at these positions only, which is all that a loss
         over some positions needs; the pooler then reads the first of them.
@@ -252,6 +272,9 @@ class BertModel(nn.Module):
         unpadding = None if token_indices is None else Unpadding(token_indices, batch_size, length, heads)
         hidden = self.embeddings(input_ids, token_type_ids, unpadding)  # (B, S, H) or (T, H)
         mask = self._attention_mask(length, attention_mask, None, input_ids.device)
+        sequences = None
+        if attention_mask is not None and not output_attentions and self._uses_varlen(hidden, unpadding):
+            sequences = Sequences.of_tokens(attention_mask, len(hidden))
         # As in Hugging Face's output, the embeddings count as the first hidden state.
         hidden_states, attentions = [hidden], []
         last = len(self.encoder.layer) - 1
@@ -261,7 +284,12 @@ class BertModel(nn.Module):
                 # Nothing reads the other positions: they are still keys and values, but no longer queries.
                 queries, is_whole = gather_positions(hidden, output_positions, unpadding), False  # (B, Q, H)
                 mask = self._attention_mask(length, attention_mask, output_positions, input_ids.device)
-            hidden, probabilities = layer(queries, KeyValueInput(hidden, mask, unpadding, is_whole), output_attentions)
+            source = KeyValueInput(hidden, mask, unpadding, is_whole, sequences)
+            if self.recomputes_blocks and torch.is_grad_enabled():
+                # Dropout is drawn again from the generator's state of the first time, so gradients are the same.
+                hidden, probabilities = checkpoint(layer, queries, source, output_attentions, use_reentrant=False)
+            else:
+                hidden, probabilities = layer(queries, source, output_attentions)
             if output_hidden_states:
                 hidden_states.append(hidden)
             if probabilities is not None:
@@ -275,6 +303,14 @@ class BertModel(nn.Module):
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
+
+    def _uses_varlen(self, hidden: Tensor, unpadding: Unpadding | None) -> bool:
+        """Tell whether attention computes on unpadded sequences: its kernel has no dropout."""
+        config = self.config
+        has_dropout = self.training and config.attention_probs_dropout_prob > 0
+        if unpadding is None or has_dropout or config.attention != "bidirectional":
+            return False
+        return supports_varlen(hidden, config.hidden_size // config.num_attention_heads)
 
     def _attention_mask(
         self, length: int, attention_mask: Tensor | None, positions: Tensor | None, device: torch.device

@@ -1,13 +1,17 @@
 """Unpadding: run token-wise layers on real tokens only, as in MosaicBERT's bert_padding.py.
 
 A padded batch (B, S, H) becomes one row per real token (T, H). Attention alone needs rectangular sequences: queries,
-keys and values are padded before it, and its output is unpadded after it.
+keys and values are padded before it, and its output is unpadded after it. torch's attention over sequences of various
+lengths (`varlen_attention`), for GPUs and without dropout, needs neither.
 
-Shapes: B sequences, S positions of the longest, T real tokens, A heads, D = H / A the size of one.
+Shapes: B sequences, S positions of the longest, T real tokens, A heads, D = H / A the size of one. Rows of padding may
+follow the T tokens, so that T has few different values.
 """
 
+import functools
+import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -28,7 +32,10 @@ class Unpadding:
     """Gather the real tokens of a padded batch and scatter them back, as whole vectors or head by head."""
 
     def __init__(self, token_indices: Tensor, batch_size: int, length: int, num_heads: int) -> None:
-        """`token_indices` (T,) int64 are the indices of the real tokens among all B * S positions, ascending."""
+        """`token_indices` (T,) int64 are the indices of the real tokens among all B * S positions, ascending.
+
+        Indices of padding may follow them.
+        """
         self.batch_size, self.length, self.num_heads = batch_size, length, num_heads
         self.tokens = _row_map(token_indices, batch_size * length)
         # In (B, A, S, D) head a of token (b, s) is row (b * A + a) * S + s.
@@ -62,6 +69,73 @@ class Unpadding:
     def gather_positions(self, real: Tensor, positions: Tensor) -> Tensor:
         """Return the vectors at positions (B, Q), all of real tokens: (T, H) to (B, Q, H)."""
         return real[self.tokens.to_real.unflatten(0, (self.batch_size, self.length)).gather(1, positions)]
+
+
+class Sequences(NamedTuple):
+    """Where sequences begin among rows that follow each other; the last ones are padding, some of them empty."""
+
+    starts: Tensor
+    """(N + 1,) int32: the first row of each sequence, and the end of the last."""
+    max_length: int
+
+    @classmethod
+    def of_tokens(cls, attention_mask: Tensor, num_rows: int) -> "Sequences":
+        """Return those of the tokens of a batch with mask (B, S), and of the rows of padding behind them.
+
+        Padding is sequences of its own, of at most S rows: the kernel leaves rows without a sequence undefined. Their
+        number depends on B only: fewer than an S-th of B * S / 16 rows, which `round_up` in pretraining/data.py adds.
+        """
+        batch_size, length = attention_mask.shape
+        ends = attention_mask.sum(1).cumsum(0)  # (B,)
+        count = torch.arange(1, 2 + batch_size // 16, device=ends.device)
+        padding = (ends[-1:] + count * length).clamp(max=num_rows)
+        return cls(functional.pad(torch.cat([ends, padding]), (1, 0)).int(), length)
+
+    def of_queries(self, batch_size: int, count: int) -> "Sequences":
+        """Return those of `count` queries for each sequence and none for padding."""
+        starts = torch.arange(self.starts.shape[0], device=self.starts.device) * count
+        return Sequences(starts.clamp(max=batch_size * count).int(), count)
+
+
+def varlen_attention(query: Tensor, key: Tensor, value: Tensor, queries: Sequences, keys: Sequences) -> Tensor:
+    """Attend within each sequence, by torch's kernel: (rows of `queries`, A, D), (T, A, D) twice to the shape of query.
+
+    Source: https://docs.pytorch.org/docs/stable/nn.attention.varlen.html
+    """
+    # Imported where it is used: it imports torch's compiler.
+    from torch.nn.attention.varlen import varlen_attn
+
+    attended = varlen_attn(query, key, value, queries.starts, keys.starts, queries.max_length, keys.max_length)
+    return cast(Tensor, attended)
+
+
+def supports_varlen(hidden: Tensor, head_size: int) -> bool:
+    """Tell whether torch has a kernel for `varlen_attention` on the device and in the precision of a forward pass."""
+    if hidden.device.type != "cuda":
+        return False
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else hidden.dtype
+    is_supported = dtype in (torch.bfloat16, torch.float16) and head_size % 8 == 0 and head_size <= 256
+    return is_supported and _device_has_varlen(hidden.device.index)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@functools.cache
+def _device_has_varlen(index: int) -> bool:
+    """Tell whether torch has the kernel, with these arguments, and the GPU is of the generation A100 or later."""
+    return has_varlen() and torch.cuda.get_device_capability(index) >= (8, 0)
+
+
+def has_varlen() -> bool:
+    """Tell whether torch has the kernel, called as in `varlen_attention`."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return False
+    # The same in torch 2.10 to 2.13; the arguments that follow differ.
+    expected = ["query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k"]
+    parameters = inspect.signature(varlen_attn).parameters
+    required = [name for name, item in parameters.items() if item.default is item.empty]
+    return list(parameters)[:7] == required == expected
 
 
 def _row_map(to_padded: Tensor, num_padded: int) -> RowMap:

@@ -56,7 +56,7 @@ class Snapshot:
 def take_snapshot(
     model: nn.Module, optimizer: Optimizer, *, step: int, state: dict[str, Any], metrics: dict[str, float]
 ) -> Snapshot:
-    """Copy weights and optimizer state to host memory; all ranks call this if the model is sharded."""
+    """Copy weights and optimizer state to host memory; if the model is sharded, the other ranks call `give_parts`."""
     return Snapshot(
         step=step,
         parameters={name: _copy(parameter) for name, parameter in model.named_parameters()},
@@ -66,6 +66,12 @@ def take_snapshot(
         state=state,
         metrics=metrics,
     )
+
+
+def give_parts(model: nn.Module, optimizer: Optimizer) -> None:
+    """Give this rank's parts of weights and optimizer state to rank 0's `take_snapshot`; keep nothing."""
+    for tensor in (*dict(model.named_parameters()).values(), *optimizer_tensors(model, optimizer).values()):
+        whole(tensor.detach())
 
 
 def _copy(tensor: Tensor) -> Tensor:

@@ -4,8 +4,8 @@ The order of samples is a function of (seed, epoch): the row groups of all shard
 a window, and the rows of a window are permuted. The position in a run is one integer, the number of samples seen, so
 resuming at any position reads one window.
 
-Data flow: InstanceSplit (files) -> InstanceReader.take (global batch) -> rank_slice -> split_micro_batches ->
-make_batch (tensors).
+Data flow: InstanceSplit (files) -> InstanceReader.take_part (a rank's part of the global batch) -> split_micro_batches
+-> make_batch (tensors).
 
 Shapes: N instances, B instances of a micro-batch, S its longest length, M its largest number of predictions, T its
 tokens, P its predictions.
@@ -13,6 +13,7 @@ tokens, P its predictions.
 
 import functools
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +42,9 @@ TokenIds = npt.NDArray[np.int32]
 
 ALIGNED_LENGTH = 8
 """On a GPU lengths are padded to a multiple of this, as its tensor cores require."""
+
+SIZES_PER_OCTAVE = 16
+"""Numbers of tokens and of predictions that `round_up` distinguishes from one power of 2 to the next."""
 
 # Independent streams of numpy's generator for one (seed, epoch).
 _GROUP_ORDER, _ROW_ORDER = 0, 1
@@ -94,13 +98,15 @@ class Batch(NamedTuple):
     attention_mask: Tensor | None
     """(B, S) bool, None if nothing is padded."""
     token_indices: Tensor | None
-    """(T,) int64: indices of the real tokens among the B * S positions, None if nothing is padded."""
+    """(T,) int64: indices of the real tokens among the B * S positions, None if nothing is padded. With few sizes those
+    of some padding follow."""
     token_type_ids: Tensor
     """(B, S) int64."""
     masked_lm_positions: Tensor
     """(B, M) int64, zero padded."""
     prediction_indices: Tensor
-    """(P,) int64: indices of the predictions among the B * M."""
+    """(P,) int64: indices of the predictions among the B * M; with few sizes one without a prediction may follow,
+    several times."""
     labels: Tensor
     """(B, M) int64: the original tokens; -100 in the padding."""
     next_sentence_label: Tensor
@@ -233,10 +239,17 @@ class SampleOrder:
 
 
 class InstanceReader:
-    """Reads samples by position; one window of row groups is in memory at a time."""
+    """Reads samples by position; one window of row groups is in memory at a time.
 
-    def __init__(self, split: InstanceSplit, *, seed: int, groups_per_window: int) -> None:
+    With an `executor` its thread reads the next window ahead, and two are in memory.
+    """
+
+    def __init__(
+        self, split: InstanceSplit, *, seed: int, groups_per_window: int, executor: ThreadPoolExecutor | None = None
+    ) -> None:
         self.source = split
+        self._executor = executor
+        self._ahead: tuple[tuple[int, int], Future[Samples]] | None = None
         self.order = SampleOrder(
             [group.num_rows for group in split.groups], seed=seed, groups_per_window=groups_per_window
         )
@@ -246,25 +259,57 @@ class InstanceReader:
 
     def take(self, position: int, count: int) -> Samples:
         """Read the samples at positions `position` to `position + count - 1`, across windows and epochs."""
+        return concatenate([rows.select(chosen) for rows, chosen in self._places(position, count)])
+
+    def take_part(self, position: int, count: int, *, rank: int, world_size: int) -> Samples:
+        """Read a rank's part of these samples, as `rank_slice` defines it; only its own rows are copied."""
+        places = list(self._places(position, count))
+        lengths = np.concatenate([rows.columns.lengths[chosen] for rows, chosen in places])
+        mine = _rank_rows(lengths, rank=rank, world_size=world_size)
+        if len(places) == 1:
+            rows, chosen = places[0]
+            return rows.select(chosen[mine])
+        # Select from one window after the other, then restore the order by length.
+        ends = np.cumsum([len(chosen) for _, chosen in places])
+        windows = np.searchsorted(ends, mine, side="right")
         parts = []
+        for window, (rows, chosen) in enumerate(places):
+            parts.append(rows.select(chosen[mine[windows == window] - (ends[window] - len(chosen))]))
+        return concatenate(parts).select(np.argsort(np.argsort(windows, kind="stable"), kind="stable"))
+
+    def _places(self, position: int, count: int) -> Iterator[tuple[Samples, Integers]]:
+        """Yield the windows that hold these positions, each with the rows to take from it."""
         while count:
             epoch, window, offset = self.order.locate(position)
             if self._held != (epoch, window):
                 self._load(epoch, window)
+                self._read_ahead(position - offset + len(self._permutation))
             assert self._rows is not None
             # A window may end here: then fewer rows than `count` are taken, and the next window or epoch follows.
             chosen = self._permutation[offset : offset + count]
-            parts.append(self._rows.select(chosen))
+            yield self._rows, chosen
             position += len(chosen)
             count -= len(chosen)
-        return concatenate(parts)
 
     def _load(self, epoch: int, window: int) -> None:
         self._held, self._rows = None, None  # free the old window before reading the new one
-        groups = [self.source.groups[index] for index in self.order.window_groups(epoch, window)]
-        self._rows = concatenate([_read_group(self.source, group, epoch) for group in groups])
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == (epoch, window):
+            self._rows = ahead[1].result()
+        else:
+            self._rows = _read_groups(self.source, self._groups(epoch, window), epoch)
         self._permutation = self.order.window_rows(epoch, window)
         self._held = (epoch, window)
+
+    def _read_ahead(self, position: int) -> None:
+        """Start to read the window of a position."""
+        if self._executor is not None:
+            epoch, window, _ = self.order.locate(position)
+            groups = self._groups(epoch, window)
+            self._ahead = (epoch, window), self._executor.submit(_read_groups, self.source, groups, epoch)
+
+    def _groups(self, epoch: int, window: int) -> list[RowGroup]:
+        return [self.source.groups[index] for index in self.order.window_groups(epoch, window)]
 
 
 def held_out_samples(split: InstanceSplit, *, limit: int, rank: int, world_size: int) -> Iterator[Samples]:
@@ -283,6 +328,10 @@ def held_out_samples(split: InstanceSplit, *, limit: int, rank: int, world_size:
             yield _read_group(split, group, epoch=0).select(chosen[start:end] - group.first_row)
 
 
+def _read_groups(split: InstanceSplit, groups: list[RowGroup], epoch: int) -> Samples:
+    return concatenate([_read_group(split, group, epoch) for group in groups])
+
+
 def _read_group(split: InstanceSplit, group: RowGroup, epoch: int) -> Samples:
     columns = split.read(group)
     return Samples(
@@ -297,10 +346,16 @@ def rank_slice(samples: Samples, *, rank: int, world_size: int) -> Samples:
 
     The sorted batch is dealt in serpentine order (0, 1, 1, 0, …), so that ranks get nearly equal numbers of tokens.
     """
-    order = np.argsort(-samples.columns.lengths, kind="stable")
+    return samples.select(_rank_rows(samples.columns.lengths, rank=rank, world_size=world_size))
+
+
+def _rank_rows(lengths: Integers, *, rank: int, world_size: int) -> Integers:
+    """Return which rows of a batch of these lengths a rank gets."""
+    order = np.argsort(-lengths, kind="stable")
     rounds, places = np.divmod(np.arange(len(order)), world_size)
     owner = np.where(rounds % 2 == 0, places, world_size - 1 - places)
-    return samples.select(order[owner == rank])
+    rows: Integers = order[owner == rank]
+    return rows
 
 
 def split_micro_batches(samples: Samples, micro_batch_size: int) -> list[Samples]:
@@ -310,9 +365,15 @@ def split_micro_batches(samples: Samples, micro_batch_size: int) -> list[Samples
 
 
 def make_batch(
-    samples: Samples, masking: MaskingConfig, vocabulary: MaskingVocabulary, *, seed: int, device: torch.device
+    samples: Samples,
+    masking: MaskingConfig,
+    vocabulary: MaskingVocabulary,
+    *,
+    seed: int,
+    device: torch.device,
+    few_sizes: bool = False,
 ) -> Batch:
-    """Collate samples for a device; a GPU gets aligned lengths in pinned memory."""
+    """Collate samples for a device; a GPU gets aligned lengths and few sizes, in pinned memory."""
     on_cpu = device.type == "cpu"
     batch = collate(
         samples,
@@ -320,6 +381,7 @@ def make_batch(
         masking=masking,
         seed=seed,
         pad_to_multiple=1 if on_cpu else ALIGNED_LENGTH,
+        few_sizes=few_sizes or not on_cpu,
     )
     return batch if on_cpu else batch.pinned(device)
 
@@ -331,10 +393,12 @@ def collate(
     masking: MaskingConfig,
     seed: int,
     pad_to_multiple: int = 1,
+    few_sizes: bool = False,
 ) -> Batch:
     """Mask tokens unless the instances hold static masks, and pad to the longest instance.
 
-    The mask of a sample is a function of (seed, epoch, row index).
+    The mask of a sample is a function of (seed, epoch, row index). With `few_sizes` the numbers of tokens and of
+    predictions to be computed are rounded up, by padding whose results nothing reads.
     """
     columns = samples.columns
     lengths = columns.lengths  # (B,)
@@ -369,19 +433,33 @@ def collate(
     labels = np.where(is_prediction, labels, IGNORED_LABEL)
     is_token = np.arange(width) < lengths[:, None]  # (B, S)
     is_padded = not is_token.all()
+    token_indices, prediction_indices = np.flatnonzero(is_token), np.flatnonzero(is_prediction)
+    if few_sizes:
+        # Padding after all tokens, and so outside of every sequence; a place without a prediction has an ignored label.
+        padding = np.flatnonzero(~is_token)[: round_up(len(token_indices)) - len(token_indices)]
+        token_indices = np.concatenate([token_indices, padding])
+        if unused := np.flatnonzero(~is_prediction)[:1].tolist():
+            missing = min(round_up(len(prediction_indices)), is_prediction.size) - len(prediction_indices)
+            prediction_indices = np.concatenate([prediction_indices, unused * missing]).astype(np.int64)
     return Batch(
         input_ids=torch.from_numpy(input_ids.astype(np.int64)),
         attention_mask=torch.from_numpy(is_token) if is_padded else None,
-        token_indices=torch.from_numpy(np.flatnonzero(is_token)) if is_padded else None,
+        token_indices=torch.from_numpy(token_indices) if is_padded else None,
         token_type_ids=torch.from_numpy(_segments(columns.segment_b_start, lengths, width)),
         masked_lm_positions=torch.from_numpy(positions.astype(np.int64)),
-        prediction_indices=torch.from_numpy(np.flatnonzero(is_prediction)),
+        prediction_indices=torch.from_numpy(prediction_indices),
         labels=torch.from_numpy(labels.astype(np.int64)),
         next_sentence_label=torch.from_numpy(columns.is_random_next.astype(np.int64)),
         num_tokens=int(lengths.sum()),
         num_predictions=int(counts.sum()),
         squared_lengths=int((lengths.astype(np.int64) ** 2).sum()),
     )
+
+
+def round_up(count: int) -> int:
+    """Return the next of the few sizes: at most a sixteenth larger from 128 on, and a multiple of 8."""
+    step = max(ALIGNED_LENGTH, 2 ** (count - 1).bit_length() // (2 * SIZES_PER_OCTAVE)) if count else 1
+    return -(-count // step) * step
 
 
 def _segments(segment_b_start: TokenIds, lengths: Integers, width: int) -> Integers:

@@ -55,6 +55,7 @@ MONITORING_KEYS = (
     "upload_checkpoints",
     "timeout_seconds",
     "data_parallel",
+    "activation_checkpointing",
 )
 
 
@@ -222,6 +223,8 @@ def initialize_or_resume(
         for name, parameter in model.named_parameters():
             if name.startswith(("bert.pooler.", "cls.seq_relationship.")):
                 parameter.requires_grad_(False)
+
+    model.bert.recomputes_blocks = config.activation_checkpointing
 
     # Sharding replaces the parameters, so the optimizer is built afterwards.
     model.to(group.device)

@@ -20,23 +20,25 @@ from torch.optim import Optimizer
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import onednn_shapes, processor
 from bert_model.pretraining.budget import Budget
-from bert_model.pretraining.checkpoint import BackgroundSaver, take_snapshot
+from bert_model.pretraining.checkpoint import BackgroundSaver, give_parts, take_snapshot
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.data import Batch, InstanceReader, make_batch, rank_slice, split_micro_batches
+from bert_model.pretraining.data import Batch, InstanceReader, make_batch, split_micro_batches
 from bert_model.pretraining.evaluation import evaluate
 from bert_model.pretraining.fast_exam import FastExam, input_of_pairs
 from bert_model.pretraining.phases import Phase
-from bert_model.training.distributed import Group, Watchdog, autocast, resolve_precision
+from bert_model.training.distributed import Group, LateNumbers, Watchdog, autocast, resolve_precision
 from bert_model.training.gradients import build_gradient_sum, is_sharded, resolve_data_parallel, unsharded
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import clip_gradients, set_learning_rate
-from bert_model.training.throughput import Progress, StepCounts, peak_memory, training_flops
+from bert_model.training.throughput import Progress, StepCounts, peak_matmul_flops, peak_memory, training_flops
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.instances.masking import MaskingVocabulary
 from bert_pipeline.randomness import combine
 
 logger = logging.getLogger(__name__)
 
+PEAK_INTERVAL_SECONDS = 300.0
+"""Shortest time between two measurements of the rate of matrix products."""
 MAX_REPORTED_ROWS = 1000
 """Rows of a batch that an error names."""
 
@@ -51,6 +53,17 @@ class PretrainingResult:
     """The latest held-out metrics."""
     model: Path | None = None
     """The published model, None if the run was preempted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Update:
+    """An update whose losses have not been read yet."""
+
+    step: int
+    phase: Phase
+    learning_rate: float
+    losses_and_norm: LateNumbers
+    """MLM and NSP loss, gradient norm."""
 
 
 class Trainer:
@@ -99,9 +112,11 @@ class Trainer:
         self.gradients = build_gradient_sum(self.data_parallel, model, group, num_numbers=2, compile=config.compile)
         self.watchdog = Watchdog(group, config.timeout_seconds)
         self.metrics: dict[str, float] = {}  # the latest held-out metrics
+        self._updates: list[_Update] = []  # at most two, in order
         self.tokens_seen = 0
         self._seconds = 0.0  # of training so far, if there is a budget
         self._progress = Progress(config.goal, peak_flops * group.world_size)
+        self._measured_peak = time.perf_counter()
 
     def run(self, step: int) -> PretrainingResult:
         """Train from `step` finished updates to the end, or until some rank is asked to stop."""
@@ -116,20 +131,26 @@ class Trainer:
                     self.watchdog.report_step(step)
                     counts, num_stop_requests, self._seconds = self._all_reduce_counts(step, phase, batches)
                     if num_stop_requests:
+                        self._read_updates(newest=True)
                         self._save_checkpoint(step, phase)
                         return PretrainingResult(status="preempted", step=step, metrics=self.metrics)
                     phase = self._decide(step, phase)
-                    metrics = self._train_step(step, phase, batches, counts)
+                    self._train_step(step, phase, batches, counts)
                     step += 1
                     if self.after_step is not None:
                         self.after_step(step)
                     self._progress.count(training_flops(self.model.config, counts), counts.tokens, seconds_waiting)
                     # What is due after this update. A phase ends with all three.
                     ends = step == phase.end_step
+                    logs = ends or _is_due(step, self.config.log_interval_steps)
                     saves = ends or _is_due(step, self.config.checkpoint_interval_steps)
-                    if ends or _is_due(step, self.config.log_interval_steps):
+                    evaluates = saves or _is_due(step, self.config.evaluation_interval_steps)
+                    # The newest losses are read now if something follows from them, else when the device has the
+                    # next step to compute.
+                    metrics = self._read_updates(newest=logs or evaluates)
+                    if logs:
                         self._log(step, phase, metrics)
-                    if saves or _is_due(step, self.config.evaluation_interval_steps):
+                    if evaluates:
                         self._evaluate(step, phase)
                     if saves:
                         self._examine(step, phase)
@@ -141,20 +162,31 @@ class Trainer:
 
     def _batches(self, phase: Phase, step: int) -> Iterator[tuple[list[Batch], float]]:
         """Yield this rank's micro-batches of every step from `step` on, and the seconds spent waiting for them."""
-        reader = self._reader(phase)
-
-        def prepare(step: int) -> list[Batch]:
-            # Every rank reads the whole global batch: how it is shared depends on all lengths.
-            samples = reader.take(phase.position_at(step), phase.batch_size_at(step))
-            mine = rank_slice(samples, rank=self.group.rank, world_size=self.group.world_size)
-            return [
-                make_batch(part, phase.masking, self.vocabulary, seed=self.config.seed, device=self.group.device)
-                for part in split_micro_batches(mine, self.config.micro_batch_size)
-            ]
-
-        # A GPU's next batch is prepared while it computes; on a CPU a second thread would only slow down the first.
+        # A GPU's next batch is prepared while it computes, and the next window of rows is read while this one is used;
+        # on a CPU other threads would only slow down the first.
         prefetches = self.group.device.type != "cpu"
-        with ThreadPoolExecutor(1) as executor:
+        with ThreadPoolExecutor(1) as executor, ThreadPoolExecutor(1) as reading:
+            reader = self._reader(phase, reading if prefetches else None)
+
+            def prepare(step: int) -> list[Batch]:
+                mine = reader.take_part(
+                    phase.position_at(step),
+                    phase.batch_size_at(step),
+                    rank=self.group.rank,
+                    world_size=self.group.world_size,
+                )
+                return [
+                    make_batch(
+                        part,
+                        phase.masking,
+                        self.vocabulary,
+                        seed=self.config.seed,
+                        device=self.group.device,
+                        few_sizes=self.config.compile,
+                    )
+                    for part in split_micro_batches(mine, self.config.micro_batch_size)
+                ]
+
             future: Future[list[Batch]] | None = None
             for current in range(step, phase.end_step):
                 started = time.perf_counter()
@@ -191,6 +223,7 @@ class Trainer:
         phase = self.phases[phase.index]
         if self.budget.decisions.decay_start == step:
             logger.info("step %d: the learning rate decays from here to step %d", step, phase.end_step)
+            self._read_updates(newest=True)
             # A later training with a larger budget goes on from this checkpoint.
             self.kept["trunk"] = step
             if "best" in self.kept:
@@ -198,11 +231,8 @@ class Trainer:
             self._save_checkpoint(step, phase)
         return phase
 
-    def _train_step(self, step: int, phase: Phase, batches: list[Batch], counts: StepCounts) -> dict[str, float]:
-        """Make one update and return its metrics.
-
-        If a loss or gradient is not finite, raise TrainingError on every rank before the update.
-        """
+    def _train_step(self, step: int, phase: Phase, batches: list[Batch], counts: StepCounts) -> None:
+        """Make one update; its losses are read by `_read_updates`."""
         if self.budget is None:
             learning_rate = self.config.learning_rate_at(step)
         else:
@@ -218,31 +248,51 @@ class Trainer:
             with self.gradients.accumulating(is_last=index == len(batches) - 1):
                 self._accumulate(batch.to(self.group.device), counts.predictions, counts.instances)
 
-        # Sum gradients and losses over the ranks, clip, and read the losses off: the step's one wait for a GPU.
+        # Sum gradients and losses over the ranks, clip, update.
         self.gradients.all_reduce()
         norm = clip_gradients(self.model.parameters(), self.config.optimizer.max_gradient_norm)
-        losses_and_norm = torch.cat([self.gradients.numbers, norm.reshape(1)])  # (3,)
-        masked_lm_loss, next_sentence_loss, gradient_norm = losses_and_norm.tolist()
-        # All ranks have the same sums, so all raise, and no weight has changed.
-        if not math.isfinite(masked_lm_loss + next_sentence_loss + gradient_norm):
-            raise TrainingError(
-                f"step {step}: loss {masked_lm_loss} (MLM), {next_sentence_loss} (NSP), gradient norm {gradient_norm}: "
-                f"not finite, so the update was not made; the batch is samples {phase.position_at(step)} to "
-                f"{phase.position_at(step + 1) - 1} of {phase.train.manifest.path}: {self._describe_rows(step, phase)}"
-            )
+        losses_and_norm = LateNumbers(torch.cat([self.gradients.numbers, norm.reshape(1)]))  # (3,)
+        self._updates.append(
+            _Update(step=step, phase=phase, learning_rate=learning_rate, losses_and_norm=losses_and_norm)
+        )
         self.optimizer.step()
         self.tokens_seen += int(counts.tokens)
 
-        metrics = {
-            "train/mlm_loss": masked_lm_loss,
-            "train/nsp_loss": next_sentence_loss,
-            "train/loss": masked_lm_loss + (next_sentence_loss if self.config.objective == "mlm_nsp" else 0.0),
-            "train/learning_rate": learning_rate,
-            "train/gradient_norm": gradient_norm,
-        }
+    def _read_updates(self, *, newest: bool) -> dict[str, float]:
+        """Read the losses of all updates, or of all but the newest, and return the metrics of the last one read.
+
+        This is the only wait for a GPU in a step. Raise TrainingError on every rank if a number is not finite; the
+        weights of such an update, and of one that may have followed, are neither evaluated nor saved.
+        """
+        count = len(self._updates) if newest else len(self._updates) - 1
+        ready, self._updates = self._updates[:count], self._updates[count:]
+        # The last one first: when it is there, the others are.
+        numbers = [update.losses_and_norm.read() for update in reversed(ready)][::-1]
+        metrics: dict[str, float] = {}
+        for update, (masked_lm_loss, next_sentence_loss, gradient_norm) in zip(ready, numbers):
+            if not math.isfinite(masked_lm_loss + next_sentence_loss + gradient_norm):
+                raise self._not_finite(update, masked_lm_loss, next_sentence_loss, gradient_norm)
+            metrics = {
+                "train/mlm_loss": masked_lm_loss,
+                "train/nsp_loss": next_sentence_loss,
+                "train/loss": masked_lm_loss + (next_sentence_loss if self.config.objective == "mlm_nsp" else 0.0),
+                "train/learning_rate": update.learning_rate,
+                "train/gradient_norm": gradient_norm,
+            }
         if self.config.objective == "mlm":
-            del metrics["train/nsp_loss"]
+            metrics.pop("train/nsp_loss", None)
         return metrics
+
+    def _not_finite(
+        self, update: _Update, masked_lm_loss: float, next_sentence_loss: float, gradient_norm: float
+    ) -> TrainingError:
+        """Return the error of an update, the same on all ranks: they have the same sums."""
+        step, phase = update.step, update.phase
+        return TrainingError(
+            f"step {step}: loss {masked_lm_loss} (MLM), {next_sentence_loss} (NSP), gradient norm {gradient_norm}: "
+            f"not finite, so the update is not saved; the batch is samples {phase.position_at(step)} to "
+            f"{phase.position_at(step + 1) - 1} of {phase.train.manifest.path}: {self._describe_rows(step, phase)}"
+        )
 
     def _accumulate(self, batch: Batch, predictions: float, instances: float) -> None:
         """Add a micro-batch's part of the mean losses and of their gradients, given the counts of the global batch."""
@@ -302,8 +352,13 @@ class Trainer:
         samples = self._reader(phase).take(phase.position_at(step), count)
         return f"rows {', '.join(map(str, sorted(samples.sample_indices.tolist())))}"
 
-    def _reader(self, phase: Phase) -> InstanceReader:
-        return InstanceReader(phase.train, seed=self.config.seed, groups_per_window=self.config.shuffle_row_groups)
+    def _reader(self, phase: Phase, executor: ThreadPoolExecutor | None = None) -> InstanceReader:
+        return InstanceReader(
+            phase.train,
+            seed=self.config.seed,
+            groups_per_window=self.config.shuffle_row_groups,
+            executor=executor,
+        )
 
     def _log(self, step: int, phase: Phase, metrics: dict[str, float]) -> None:
         """Record the metrics of a step on rank 0, and update the progress line."""
@@ -321,6 +376,11 @@ class Trainer:
             self.metrics = evaluate(
                 self.model, phase, self.config, self.vocabulary, self.group, after_batch=self.watchdog.touch
             )
+        # The rate that utilization refers to is measured again: another program may have lowered it the first time.
+        if self._progress.peak_flops and started - self._measured_peak >= PEAK_INTERVAL_SECONDS:
+            self._measured_peak = started
+            rate = peak_matmul_flops(self.group.device, self.precision) * self.group.world_size
+            self._progress.peak_flops = max(self._progress.peak_flops, rate)
         self._progress.exclude(time.perf_counter() - started)
         if self.tracker is not None:
             self.tracker.record("evaluation", step, self.metrics, phase=phase.index)
@@ -358,8 +418,10 @@ class Trainer:
         return [self.config.choose, str(len(self.phases)), pairs if self.config.choose == "exam" else ""]
 
     def _save_checkpoint(self, step: int, phase: Phase) -> None:
-        """Copy the training state to host memory on rank 0; a thread writes it while training continues."""
-        if self.saver is None and not is_sharded(self.model):
+        """Copy the training state to host memory, on rank 0; a thread writes it while training continues."""
+        if self.saver is None:
+            if is_sharded(self.model):
+                give_parts(self.model, self.optimizer)
             return
         started = time.perf_counter()
         # The state is what the next update depends on besides the weights, and what `_restore_counters` compares.
@@ -383,9 +445,6 @@ class Trainer:
             },
             metrics=self.metrics,
         )
-
-        if self.saver is None:  # this rank has given its part
-            return
 
         # Logged from the saver's thread, when the files are complete.
         def log_published(directory: Path) -> None:

@@ -31,6 +31,8 @@ Result = TypeVar("Result")
 STORE_TIMEOUT_SECONDS = 5
 """Longest wait for the store, whose machine may be lost."""
 
+_SILENT_STORE = "the machine of rank 0 ({}), which does not answer"
+
 
 class OtherRankError(BertError):
     """Rank 0 failed and reported why; the other ranks exit without repeating it."""
@@ -58,7 +60,8 @@ class Group:
         """Sum numbers over the ranks."""
         if self.world_size == 1:
             return list(numbers)
-        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        # In host memory: these numbers do not wait for the work that is queued on a GPU.
+        tensor = torch.tensor(numbers, dtype=torch.float64)
         dist.all_reduce(tensor)
         return cast(list[float], tensor.tolist())
 
@@ -78,7 +81,7 @@ class Group:
 
         # Rank 0 broadcasts its failure too: the other ranks would otherwise wait for the result until the timeout.
         if self.world_size > 1:
-            dist.broadcast_object_list(outcome, src=0, device=self.device)
+            dist.broadcast_object_list(outcome, src=0, device=torch.device("cpu"))
         if failure is not None:
             raise failure
         if outcome[1] is not None:
@@ -94,6 +97,28 @@ class Group:
                 dist.broadcast(tensor, src=0)
 
 
+class LateNumbers:
+    """Numbers of a device, copied to the host in its queue, and read when the device has work for the meantime.
+
+    Reading a tensor waits for all that is queued, including what was queued after the tensor; this waits for the copy
+    alone.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        """`tensor` is not changed afterwards."""
+        self._copy = tensor.to("cpu", non_blocking=True)  # from a GPU to pinned memory
+        self._event = None
+        if tensor.device.type == "cuda":
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def read(self) -> list[float]:
+        """Wait for the numbers."""
+        if self._event is not None:
+            self._event.synchronize()
+        return cast(list[float], self._copy.tolist())
+
+
 def rank_environments(world_size: int) -> list[dict[str, str]]:
     """Return the environment variables that torchrun sets for each rank on this machine, with a port that is free."""
     with socket.socket() as probe:
@@ -105,7 +130,7 @@ def rank_environments(world_size: int) -> list[dict[str, str]]:
 
 @contextlib.contextmanager
 def process_group(timeout_seconds: int, device: str = "") -> Iterator[Group]:
-    """Join the process group described by torchrun's environment: gloo on CPUs, NCCL on GPUs.
+    """Join the process group described by torchrun's environment: gloo for tensors on CPUs, NCCL for those on GPUs.
 
     Collectives time out after `timeout_seconds` and raise LostRanksError. `device` is "cuda", "cpu" or "", which takes
     a GPU if there is one.
@@ -129,7 +154,7 @@ def process_group(timeout_seconds: int, device: str = "") -> Iterator[Group]:
         store, rank, world_size = next(rendezvous("env://", timeout=timeout))
         store.set_timeout(timeout)
         store = PrefixStore("default_pg", store)
-        backend = "nccl" if chosen.type == "cuda" else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
     except (RuntimeError, ValueError) as error:
         raise TrainingError(f"the ranks did not find each other within {timeout_seconds} s ({error})") from error
@@ -219,6 +244,15 @@ class Watchdog:
         store = self.group.store
         if store is None:
             return ""
+        found: list[str] = []
+        # In a thread, which may be left behind: a request to a machine that is cut off from the network never ends, and
+        # neither do those that wait for their turn behind it.
+        asking = threading.Thread(target=lambda: found.append(self._ask(store, is_lost)), name="store", daemon=True)
+        asking.start()
+        asking.join(2 * STORE_TIMEOUT_SECONDS)
+        return found[0] if found else _SILENT_STORE.format(os.environ.get("MASTER_ADDR", "unknown"))
+
+    def _ask(self, store: "Store", is_lost: bool) -> str:
         behind: list[str] = []
         level: list[str] = []
         try:
@@ -236,7 +270,7 @@ class Watchdog:
                 elif rank != self.group.rank:
                     level.append(description)
         except (RuntimeError, ValueError):  # torch raises several kinds when the store is gone
-            return f"the machine of rank 0 ({os.environ.get('MASTER_ADDR', 'unknown')}), which does not answer"
+            return _SILENT_STORE.format(os.environ.get("MASTER_ADDR", "unknown"))
         finally:
             store.set_timeout(datetime.timedelta(seconds=self.timeout_seconds))
         return ", ".join(behind) or (" or ".join(level) if is_lost else "")

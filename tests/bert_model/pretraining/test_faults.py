@@ -57,7 +57,7 @@ def test_non_finite_loss_on_one_rank_stops_all_before_the_update(data: dict[str,
     assert codes == [1, 1]
     for report in reports:
         assert "step 5: loss nan (MLM), nan (NSP)" in report["error"]
-        assert "the update was not made; the batch is samples 80 to 95 of" in report["error"]
+        assert "so the update is not saved; the batch is samples 80 to 95 of" in report["error"]
         assert "step-00000004" in report["error"]
     split = InstanceSplit(data["short"], "train")
     rows = InstanceReader(split, seed=12345, groups_per_window=2).take(80, 16).sample_indices
