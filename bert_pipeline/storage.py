@@ -74,6 +74,29 @@ def open_binary(name: Path | str) -> BinaryIO:
         return cast(BinaryIO, cast(Any, to_path(name)).open("rb", block_size=_BLOCK_BYTES))
 
 
+def absolute(name: Path | str) -> str:
+    """Return a name that workers in other directories can open; the URL of a store is one."""
+    return str(name) if is_remote(name) else str(to_path(name).absolute())
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory, and its parents, if it does not exist. A store has names of files only."""
+    if not is_remote(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def sizes_below(path: Path) -> dict[str, int]:
+    """Return the size of every file below a directory of a store, by its relative POSIX path, from one listing."""
+    store, key = _store(path), _key(path)
+    with store_errors(path):
+        try:
+            found = store.find(key, detail=True)
+        except FileNotFoundError:
+            return {}
+    sizes = {name[len(key) :].strip("/"): entry["size"] for name, entry in found.items() if name != key}
+    return dict(sorted(sizes.items(), key=lambda item: item[0].split("/")))  # in the order of paths
+
+
 def size_of(name: Path | str) -> int:
     """Return the size of a file in bytes."""
     with store_errors(name):
@@ -99,7 +122,10 @@ def upload(local: Path, name: Path | str) -> None:
     path = to_path(name)
     with store_errors(path):
         _create_parent(path)
-        _store(path).put_file(str(local), _key(path))
+        try:
+            _store(path).put_file(str(local), _key(path))
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: cannot be written ({error}); create the bucket, or give another URL") from error
 
 
 @contextlib.contextmanager
