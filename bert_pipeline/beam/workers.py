@@ -20,7 +20,6 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from apache_beam import DoFn
-from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
@@ -67,7 +66,7 @@ def _metric(pipeline: Any) -> int:
     """Return the progress by the metrics of a runner with workers of its own; 0 where it shows none."""
     # Whatever is wrong with the runner is raised by the pipeline itself.
     with contextlib.suppress(Exception):
-        found = pipeline.result.metrics().query(MetricsFilter().with_name(_COUNTER))["counters"]
+        found = pipeline.result.metrics().query(beam.metrics.MetricsFilter().with_name(_COUNTER))["counters"]
         return sum(item.committed or item.attempted or 0 for item in found)
     return 0
 
@@ -138,7 +137,7 @@ class ParallelFlatMap(DoFn):
     def __init__(self, function: Callable[[Any], Iterable[Any]], progress: Callable[[Any], int] | None = None) -> None:
         self._function = function
         self._progress = progress
-        self._counter = Metrics.counter("bert", _COUNTER)
+        self._counter: Any = beam.metrics.Metrics.counter("bert", _COUNTER)
 
     def start_bundle(self) -> None:
         self._has_failed = False

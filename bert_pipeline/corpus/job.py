@@ -9,8 +9,6 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +31,7 @@ from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, sha
 from bert_pipeline.corpus.splits import CorpusConfig, Split, plan_splits, read_batches
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
+from bert_pipeline.storage import absolute, make_directory, remove_tree, to_path
 from bert_pipeline.wikipedia.templates import load_wiki
 
 DROPPED_NAME = "dropped.tsv"
@@ -69,16 +68,18 @@ def build_corpus(
     splits = plan_splits(sources, config)
     inputs: dict[str, dict[str, str]] = {}
     with (
-        publishing(Path(output), kind="corpus", configuration=recorded_settings(config), inputs=inputs) as draft,
+        publishing(
+            output, kind="corpus", configuration=recorded_settings(config), inputs=inputs, by_workers=True
+        ) as draft,
         _background_thread() as hashing,  # while the workers start
     ):
         hashed = hashing.map(foreign_input, dict.fromkeys(split.path for split in splits))
         scratch = draft.path / "scratch"
-        scratch.mkdir()
+        make_directory(scratch)
         # Workers may run in another directory.
-        absolute = [dataclasses.replace(split, path=os.path.abspath(split.path)) for split in splits]
-        job = dataclasses.replace(config, templates=os.path.abspath(config.templates) if config.templates else "")
-        _run(absolute, job, draft.path.absolute(), scratch.absolute(), options, progress)
+        splits = [dataclasses.replace(split, path=absolute(split.path)) for split in splits]
+        job = dataclasses.replace(config, templates=absolute(config.templates) if config.templates else "")
+        _run(splits, job, draft.path.absolute(), scratch.absolute(), options, progress)
 
         # Collect the workers' results: what was read, and the shards that were planned from it.
         written = load_results(scratch / _WRITTEN)
@@ -99,7 +100,7 @@ def build_corpus(
             logger.warning("no document is held out: all are similar to each other; add other text for evaluation")
         lists = [scratch / name for name in (*totals["dropped_lists"], *(shard["dropped_list"] for shard in shards))]
         counts["articles_without_text"] = collect_dropped(lists, draft.path / DROPPED_NAME)
-        shutil.rmtree(scratch)
+        remove_tree(scratch)
         for leftover in draft.path.glob("*.tmp"):  # of killed workers
             leftover.unlink()
 
@@ -174,7 +175,7 @@ def _num_pages(batch: PageBatch) -> int:
 
 
 def _read_batches(split: Split, *, config: CorpusConfig, scratch: str) -> Iterator[PageBatch]:
-    for batch in read_batches(split, config, Path(scratch)):
+    for batch in read_batches(split, config, to_path(scratch)):
         if batch.problems and config.strict:
             raise InputError(f"{batch.problems[0]}; fetch the file again, or leave out strict to keep the rest")
         yield batch
@@ -182,11 +183,11 @@ def _read_batches(split: Split, *, config: CorpusConfig, scratch: str) -> Iterat
 
 def _plan_bands(batches: list[PageBatch], *, scratch: str) -> list[BandTask]:
     ordered = sorted(batches, key=lambda batch: (batch.split, batch.number))
-    return plan_band_tasks([batch.stem for batch in ordered], Path(scratch))
+    return plan_band_tasks([batch.stem for batch in ordered], to_path(scratch))
 
 
 def _find_pairs(task: BandTask, *, scratch: str) -> Sequence[np.ndarray]:
-    return [find_pairs(task, Path(scratch))]
+    return [find_pairs(task, to_path(scratch))]
 
 
 def _plan_shards(
@@ -196,7 +197,7 @@ def _plan_shards(
     batches = sorted(batches, key=lambda batch: (batch.split, batch.number))
     # Every split yields a batch, even if it holds no page.
     check_total("parts of the sources that were read", len({batch.split for batch in batches}), num_splits)
-    shards, decisions = plan_shards(batches, config, Path(scratch), pairs)
+    shards, decisions = plan_shards(batches, config, to_path(scratch), pairs)
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter(decisions.dropped)
     elements: Counter[str] = Counter()
@@ -222,7 +223,7 @@ def _plan_shards(
 
 
 def _write_shard(shard: Shard, *, scratch: str, output: str) -> Sequence[Result]:
-    return [dataclasses.asdict(write_shard(shard, Path(scratch), Path(output)))]
+    return [dataclasses.asdict(write_shard(shard, to_path(scratch), to_path(output)))]
 
 
 def _sum_counts(shards: Iterable[dict[str, int]]) -> dict[str, float]:
