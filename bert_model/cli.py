@@ -452,7 +452,7 @@ def run_submission(arguments: argparse.Namespace) -> int:
 def run_exam(arguments: argparse.Namespace) -> int:
     from bert_model.registry.resolve import resolve_model
     from bert_model.training.metrics_log import bert_home
-    from bert_pipeline.exam.floor import KENLM_MISSING, has_kenlm
+    from bert_pipeline.exam.floor import FLOOR_NAME, KENLM_MISSING, has_kenlm
     from bert_pipeline.exam.pairs import blimp_path, read_pairs_of
 
     # Files of pairs are read, the model is found, and what is missing reported, before a corpus is counted.
@@ -467,7 +467,7 @@ def run_exam(arguments: argparse.Namespace) -> int:
     if arguments.corpus is not None and not is_made and not has_kenlm():
         logging.getLogger(__name__).warning(KENLM_MISSING)
     elif arguments.corpus is not None:
-        from bert_pipeline.exam.job import FLOOR_NAME, prepared_exam
+        from bert_pipeline.exam.job import prepared_exam
 
         exam = prepared_exam(arguments.corpus, bert_home() / "exams")
         floor = exam / FLOOR_NAME
