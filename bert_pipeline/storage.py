@@ -187,6 +187,17 @@ def local_copy(name: Path | str) -> Iterator[Path]:
         yield local
 
 
+def check_writable(path: Path) -> None:
+    """Write and remove an empty file. A `BertError` says what the store, or the lack of a bucket, does not allow."""
+    with store_errors(path):
+        _create_parent(path)
+        try:
+            _store(path).pipe_file(_key(path), b"")
+            _store(path).rm_file(_key(path))
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: cannot be written ({error}); create the bucket, or give another URL") from error
+
+
 def path_below(directory: Path, name: str) -> Path:
     """Return the path of a file below a local directory. InputError for a name that leads out of it."""
     if ".." in name.split("/") or name.startswith("/"):
