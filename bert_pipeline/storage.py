@@ -11,8 +11,11 @@ before.
 import contextlib
 import errno
 import glob
+import hashlib
 import io
+import json
 import os
+import re
 import shutil
 import tempfile
 import urllib.parse
@@ -155,11 +158,13 @@ def files_matching(pattern: str) -> list[str]:
     """Return the files that match a pattern with "*", "?", "[…]" and "**", sorted."""
     if not is_remote(pattern):
         return sorted(name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name))
-    path = to_path(pattern)
-    with store_errors(pattern):
-        found = _store(path).glob(_key(path), detail=True)
-    prefix = pattern[: pattern.index("://") + 3]
-    return sorted(prefix + key.lstrip("/") for key, entry in found.items() if entry["type"] == "file")
+    # A path takes patterns below a directory: the last one before the first character that is part of a pattern.
+    fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+    if not glob.has_magic(pattern) or not is_remote(fixed):
+        return []
+    with store_errors(pattern), contextlib.suppress(FileNotFoundError):
+        return sorted(str(file) for file in to_path(fixed).glob(pattern[len(fixed) + 1 :]) if file.is_file())
+    return []
 
 
 def reason_of(error: OSError) -> str:
@@ -178,9 +183,59 @@ def local_copy(name: Path | str) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="bert-") as directory:
         local = Path(directory) / path.name
-        with store_errors(path):
-            _store(path).get_file(_key(path), str(local))
+        download(path, local)
         yield local
+
+
+def check_writable(path: Path) -> None:
+    """Write and remove an empty file. A `BertError` says what the store, or the lack of a bucket, does not allow."""
+    with store_errors(path):
+        _create_parent(path)
+        try:
+            _store(path).pipe_file(_key(path), b"")
+            _store(path).rm_file(_key(path))
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: cannot be written ({error}); create the bucket, or give another URL") from error
+
+
+def path_below(directory: Path, name: str) -> Path:
+    """Return the path of a file below a local directory. InputError for a name that leads out of it."""
+    if ".." in name.split("/") or name.startswith("/"):
+        raise InputError(f"{name!r}: refused, because the name leads out of its directory; rename it in the store")
+    return directory / name
+
+
+def download(path: Path, local: Path) -> None:
+    """Copy a file of a store to a local one."""
+    local.parent.mkdir(parents=True, exist_ok=True)
+    with store_errors(path):
+        _store(path).get_file(_key(path), str(local))
+
+
+def fetched(name: Path | str, cache: Path) -> Path:
+    """Return a local path of a file or directory: its own, or that of a copy in `cache` of what the store holds now."""
+    path = to_path(name)
+    if not is_remote(path):
+        return path
+    store, key = _store(path), _key(path)
+    with store_errors(path):
+        versions = {file: store.ukey(file) for file in store.find(key)}
+    if not versions:
+        raise InputError(f"{path}: no such file or directory; check the URL")
+    target = cache / hashlib.sha256(json.dumps(versions).encode()).hexdigest()[:32]
+    if not target.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        # Another process may fetch the same: whichever ends first gives the copy its name.
+        with tempfile.TemporaryDirectory(prefix=".fetching-", dir=cache) as scratch:
+            for file in versions:
+                inner = file[len(key) :].strip("/")
+                download(path / inner if inner else path, path_below(Path(scratch) / "copy", f"{path.name}/{inner}"))
+            try:
+                os.rename(Path(scratch) / "copy", target)
+            except OSError:
+                if not target.exists():
+                    raise
+    return target / path.name
 
 
 def upload(local: Path, name: Path | str) -> None:
@@ -217,7 +272,12 @@ def replace_object(name: Path | str, data: bytes, *, old: bytes | None) -> bool:
         _create_parent(path)
         try:
             if old is None:
-                store.pipe_file(key, data, mode="create")
+                try:
+                    store.pipe_file(key, data, mode="create")
+                except (NotImplementedError, ValueError):  # a store without this condition, such as HDFS
+                    if store.exists(key):
+                        return False
+                    store.pipe_file(key, data)
                 return True
             # The tag is asked for before the bytes: whatever is written between the two fails the condition.
             condition = {"IfMatch": store.info(key)["ETag"]} if scheme_of(path) in ("s3", "s3a") else {}

@@ -10,7 +10,7 @@ from bert_pipeline.errors import UsageError, suggest
 
 _LOCAL_RUNNERS = ("direct", "fnapi", "bundlebaseddirect", "switchingdirect")
 _WRONG_RUNNERS = {"dask": "computes only what its last step depends on and mixes tagged outputs, without an error"}
-"""Runners of Beam 2.77 that lose elements in silence (docs/decisions/0021)."""
+"""Runners of Beam 2.77 that lose elements in silence (docs/decisions/0022)."""
 
 
 class LocalOptions(PipelineOptions):

@@ -2,7 +2,7 @@
 
 Beam accounts for every element; a listing of a store may lack files. Runners return no elements to the program that
 starts a job, so the last step of a pipeline writes all of them to one file with a known name, which every worker and
-the program can reach (docs/decisions/0021).
+the program can reach (docs/decisions/0022).
 """
 
 import dataclasses

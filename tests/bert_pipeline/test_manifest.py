@@ -16,6 +16,7 @@ from bert_pipeline.manifest import (
     foreign_input,
     input_of,
     load_manifest,
+    local_artifact,
     publishing,
     remove_abandoned_drafts,
 )
@@ -355,3 +356,49 @@ def test_manifest_of_a_store_names_no_files_elsewhere(store):
     path.write_text(path.read_text().replace('"attempt-', '"attempt-../../'))
     with pytest.raises(ArtifactError, match="not a valid manifest"):
         load_manifest(f"{store}/corpus")
+
+
+def test_artifact_of_a_store_is_copied_once(store, tmp_path, monkeypatch):
+    publish(f"{store}/corpus")
+    copy = local_artifact(f"{store}/corpus", tmp_path / "cache")
+    assert load_manifest(copy, verify="sha256").sha256 == KNOWN_SHA256
+    assert local_artifact(copy, tmp_path / "cache") == copy
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "download", None)
+        assert local_artifact(f"{store}/corpus", tmp_path / "cache") == copy
+    (copy / "train" / "part.txt").unlink()  # by a clean-up of old files
+    assert local_artifact(f"{store}/corpus", tmp_path / "cache") == copy
+    assert (copy / "train" / "part.txt").read_text() == "one\ntwo\n"
+
+
+def test_artifact_that_arrives_damaged_is_not_kept(store, tmp_path):
+    publish(f"{store}/corpus")
+    load_manifest(f"{store}/corpus").file_paths()[0].write_text("one\nsix\n")
+    with pytest.raises(ArtifactError, match="sha256 is"):
+        local_artifact(f"{store}/corpus", tmp_path / "cache")
+    assert not (tmp_path / "cache" / KNOWN_SHA256).exists()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "message"),
+    [
+        (FileNotFoundError("The specified bucket does not exist"), InputError, "create the bucket"),
+        (PermissionError("Access Denied"), ArtifactError, "check the credentials"),
+    ],
+)
+def test_store_that_takes_no_files_is_named_before_the_work(store, monkeypatch, answer, expected, message):
+    def refuse(*_: object, **__: object) -> None:
+        raise answer
+
+    refused = type("ClientError", (Exception,), {"__module__": "botocore.exceptions"})()
+    answer.__cause__ = refused
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "pipe_file", refuse)
+    worked = []
+
+    def work() -> None:
+        with publishing(f"{store}/corpus", kind="corpus", configuration={}, inputs={}):
+            worked.append(True)
+
+    with pytest.raises(expected, match=message):
+        work()
+    assert not worked

@@ -5,10 +5,11 @@ import threading
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from bert_pipeline import storage
-from bert_pipeline.errors import ArtifactError, UnavailableError, UsageError
-from bert_pipeline.storage import local_copy, open_binary, replace_object, size_of, to_path, upload, uploading
+from bert_pipeline.errors import ArtifactError, InputError, UnavailableError, UsageError
+from bert_pipeline.storage import fetched, local_copy, open_binary, replace_object, size_of, to_path, upload, uploading
 
 
 @pytest.fixture
@@ -95,6 +96,37 @@ def test_object_is_replaced_only_if_nobody_else_did(store):
     assert not replace_object(name, b"third", old=b"second")
 
 
+def test_store_without_conditions_is_asked_before(store, monkeypatch):
+    pipe_file = MemoryFileSystem.pipe_file
+
+    def refuse(self, path, value, mode="overwrite", **options):
+        if mode == "create":
+            raise ValueError("unsupported mode")
+        pipe_file(self, path, value, mode=mode, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", refuse)
+    assert replace_object(f"{store}/manifest.json", b"first", old=None)
+    assert not replace_object(f"{store}/manifest.json", b"second", old=None)
+
+
+def test_patterns_name_files_of_a_store(store):
+    for name in ("a.txt", "b.xml", "deep/c.txt", "deep/er/d.txt"):
+        fsspec.filesystem("memory").pipe_file(f"/bucket/in/{name}", b"x")
+    found = {
+        pattern: [name.removeprefix(f"{store}/in/") for name in storage.files_matching(f"{store}/in/{pattern}")]
+        for pattern in ("*.txt", "**/*.txt", "[ab].*", "deep/*", "none*", "a.txt")
+    }
+    assert found == {
+        "*.txt": ["a.txt"],
+        "**/*.txt": ["a.txt", "deep/c.txt", "deep/er/d.txt"],
+        "[ab].*": ["a.txt", "b.xml"],
+        "deep/*": ["deep/c.txt"],
+        "none*": [],
+        "a.txt": [],  # no pattern
+    }
+    assert storage.files_matching("memory://b*/in") == []
+
+
 def test_writer_whose_first_answer_was_lost_has_won(store):
     assert replace_object(f"{store}/manifest.json", b"mine", old=None)
     assert replace_object(f"{store}/manifest.json", b"mine", old=None)
@@ -155,3 +187,25 @@ def test_other_errors_pass(tmp_path):
         raise ZeroDivisionError
     with pytest.raises(FileNotFoundError), local_copy("memory://bucket/nothing"):
         pass
+
+
+def test_files_of_a_store_are_fetched_once(store, tmp_path, monkeypatch):
+    files = fsspec.filesystem("memory")
+    files.pipe({"/bucket/task/train.tsv": b"a", "/bucket/task/deep/dev.tsv": b"b"})
+    first = fetched(f"{store}/task", tmp_path / "cache")
+    assert first.name == "task"
+    assert {path.name: path.read_bytes() for path in first.rglob("*.tsv")} == {"train.tsv": b"a", "dev.tsv": b"b"}
+    assert fetched(f"{store}/task/train.tsv", tmp_path / "cache").read_bytes() == b"a"
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "download", None)
+        assert fetched(f"{store}/task", tmp_path / "cache") == first
+    files.pipe_file("/bucket/task/train.tsv", b"changed")
+    assert (fetched(f"{store}/task", tmp_path / "cache") / "train.tsv").read_bytes() == b"changed"
+    assert fetched(first, tmp_path / "cache") == first
+
+
+def test_names_that_lead_out_of_a_directory_are_refused(store, tmp_path):
+    with pytest.raises(InputError, match="leads out of its directory"):
+        storage.path_below(tmp_path, "a/../../evil")
+    with pytest.raises(InputError, match="no such file or directory"):
+        fetched(f"{store}/nothing", tmp_path / "cache")
