@@ -28,6 +28,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from filelock import FileLock
+
 from bert_pipeline import storage
 from bert_pipeline.errors import ArtifactError, BertError, InputError
 from bert_pipeline.storage import is_remote, open_binary, to_path
@@ -51,6 +53,11 @@ class Manifest:
     """The directory of the listed files. In a store it is below the directory with the manifest."""
     content: dict[str, Any]
     provenance: dict[str, Any]
+
+    @property
+    def directory(self) -> Path:
+        """The directory with the manifest, by which people name the artifact."""
+        return self.path.parent if is_remote(self.path) and ATTEMPT in self.provenance else self.path
 
     @property
     def kind(self) -> str:
@@ -144,6 +151,40 @@ def _files_at(directory: Path, provenance: Mapping[str, Any]) -> Path:
     if not re.fullmatch(rf"{ATTEMPT}-[0-9a-f]+", provenance[ATTEMPT]):
         raise ValueError(f"{ATTEMPT}: {provenance[ATTEMPT]!r}")
     return directory / str(provenance[ATTEMPT])
+
+
+def files_of(directory: Path | str) -> Path:
+    """Return where the files of a directory are: of an artifact in a store, the directory of its attempt."""
+    directory = to_path(directory)
+    if is_remote(directory) and storage.is_file(directory / MANIFEST_NAME):
+        return load_manifest(directory).path
+    return directory
+
+
+def local_artifact(directory: Path | str, cache: Path) -> Path:
+    """Return a local directory with the files of an artifact: its own, or a copy of what a store holds.
+
+    Copies are kept in `cache` by the hash of their content, so that each is fetched once; one process fetches it while
+    the others of this machine wait. ArtifactError if a file arrives damaged.
+    """
+    directory = to_path(directory)
+    if not is_remote(directory):
+        return directory
+    manifest = load_manifest(directory)
+    target = cache / manifest.sha256
+    with creating(target):
+        cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / f".{manifest.sha256}.lock"):
+        with contextlib.suppress(ArtifactError):  # an incomplete copy is fetched again
+            return load_manifest(target).path
+        logger.info("copying %s to %s", directory, target)
+        with atomic_directory(target) as temporary:
+            for name, entry in manifest.files.items():
+                local = storage.path_below(temporary, name)
+                storage.download(manifest.path / name, local)
+                check_shard(str(local), entry["sha256"])
+            _write_manifest(temporary, manifest.content, manifest.provenance)
+    return target
 
 
 def input_of(manifest: Manifest) -> dict[str, str]:
@@ -464,7 +505,7 @@ def file_sha256(path: Path | str) -> str:
             return hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions"
+            f"{path}: cannot be read ({storage.reason_of(error)}); check the path and its permissions"
         ) from error
 
 
