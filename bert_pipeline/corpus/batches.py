@@ -1,6 +1,6 @@
 """Intermediate page batches: documents in Arrow, statistics in .npy.
 
-The statistics alone decide which documents are kept, so only they are ever in memory together. The quality counts are
+The statistics alone decide which documents are kept. The quality counts are
 among them because all workers write batches at the same time. Arrow files are larger than Parquet but need neither
 encoding nor compression (together 4 % of a corpus' time), and they are read once and removed.
 """
@@ -47,6 +47,9 @@ class PageBatch:
     split: int
     number: int
     stem: str
+    documents: int
+    is_last: bool
+    """No batch of the split follows."""
     counts: dict[str, int]
     dropped: dict[str, int]
     """Number of dropped pages by reason."""
@@ -129,7 +132,7 @@ class PageBatchWriter:
         self._documents.append(document)
         self._revisions.append(revision)
 
-    def finish(self) -> PageBatch:
+    def finish(self, *, is_last: bool = False) -> PageBatch:
         """Write the batch and start the next one."""
         stem = batch_stem(self._split, self._number)
         statistics = np.zeros(len(self._documents), dtype=STATISTICS)
@@ -160,6 +163,8 @@ class PageBatchWriter:
             split=self._split,
             number=self._number,
             stem=stem,
+            documents=len(statistics),
+            is_last=is_last,
             counts=dict(self.counts),
             dropped=dict(self.dropped),
             dropped_elements=dict(self.dropped_elements),

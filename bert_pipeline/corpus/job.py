@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from bert_pipeline.beam import PipelineOptions, beam
@@ -24,8 +23,9 @@ from bert_pipeline.beam.results import Result, WriteResults, check_results, chec
 from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, run_pipeline
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.batches import DROPPED_SUFFIX, PageBatch
+from bert_pipeline.corpus.duplicates import EqualTask, Found, compare, plan_comparisons
 from bert_pipeline.corpus.mixture import TEXTS_SCHEMA, sum_texts
-from bert_pipeline.corpus.near_duplicates import BandTask, find_pairs, plan_band_tasks
+from bert_pipeline.corpus.near_duplicates import BandTask
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, shard_name, write_shard
 from bert_pipeline.corpus.splits import CorpusConfig, Split, plan_splits, read_batches
@@ -140,8 +140,8 @@ def _run(
     progress: Callable[[int], None] | None,
 ) -> None:
     read = functools.partial(_read_batches, config=config, scratch=str(scratch))
-    bands = functools.partial(_plan_bands, scratch=str(scratch))
-    compare = functools.partial(_find_pairs, scratch=str(scratch))
+    comparisons = functools.partial(_plan_comparisons, scratch=str(scratch))
+    find = functools.partial(_find, scratch=str(scratch))
     plan = functools.partial(_plan_shards, config=config, scratch=str(scratch), num_splits=len(splits))
     write = functools.partial(_write_shard, scratch=str(scratch), output=str(output))
     with run_pipeline(options, preload=__name__, progress=progress) as pipeline:
@@ -152,13 +152,13 @@ def _run(
             | "Read batches" >> beam.ParDo(ParallelFlatMap(read, _num_pages))
             | "All batches" >> beam.combiners.ToList()
         )
-        pairs = (
+        found = (
             batches
-            | "Plan bands" >> beam.ParDo(FlatMap(bands))
-            | "Spread bands" >> beam.Reshuffle()
-            | "Near texts" >> beam.ParDo(ParallelFlatMap(compare))
+            | "Plan comparisons" >> beam.ParDo(FlatMap(comparisons))
+            | "Spread comparisons" >> beam.Reshuffle()
+            | "Compare" >> beam.ParDo(ParallelFlatMap(find))
         )
-        plans = batches | "Plan shards" >> beam.ParDo(FlatMap(plan), beam.pvalue.AsList(pairs)).with_outputs(
+        plans = batches | "Plan shards" >> beam.ParDo(FlatMap(plan), beam.pvalue.AsList(found)).with_outputs(
             _TOTALS, main="shards"
         )
         _ = plans[_TOTALS] | "Totals" >> WriteResults(scratch / _TOTALS)
@@ -181,23 +181,29 @@ def _read_batches(split: Split, *, config: CorpusConfig, scratch: str) -> Iterat
         yield batch
 
 
-def _plan_bands(batches: list[PageBatch], *, scratch: str) -> list[BandTask]:
-    ordered = sorted(batches, key=lambda batch: (batch.split, batch.number))
-    return plan_band_tasks([batch.stem for batch in ordered], to_path(scratch))
+def _ordered(batches: list[PageBatch]) -> list[PageBatch]:
+    return sorted(batches, key=lambda batch: (batch.split, batch.number))
 
 
-def _find_pairs(task: BandTask, *, scratch: str) -> Sequence[np.ndarray]:
-    return [find_pairs(task, to_path(scratch))]
+def _plan_comparisons(batches: list[PageBatch], *, scratch: str) -> list[EqualTask | BandTask]:
+    return plan_comparisons(_ordered(batches), to_path(scratch))
+
+
+def _find(task: EqualTask | BandTask, *, scratch: str) -> Sequence[Found]:
+    return [compare(task, to_path(scratch))]
 
 
 def _plan_shards(
-    batches: list[PageBatch], pairs: Sequence[np.ndarray], *, config: CorpusConfig, scratch: str, num_splits: int
+    batches: list[PageBatch], found: Sequence[Found], *, config: CorpusConfig, scratch: str, num_splits: int
 ) -> Iterator[Any]:
     """Yield the shards and, as another output, their plan and the counts of all batches."""
-    batches = sorted(batches, key=lambda batch: (batch.split, batch.number))
-    # Every split yields a batch, even if it holds no page.
+    batches = _ordered(batches)
+    # Every split yields a batch, even if it holds no page, and numbers its batches.
     check_total("parts of the sources that were read", len({batch.split for batch in batches}), num_splits)
-    shards, decisions = plan_shards(batches, config, to_path(scratch), pairs)
+    num_batches = sum(batch.number + 1 for batch in batches if batch.is_last)
+    check_total("batches of documents that were read", len(batches), num_batches)
+    check_total("comparisons", len(found), len(plan_comparisons(batches, to_path(scratch))))
+    shards, decisions = plan_shards(batches, found, config, to_path(scratch))
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter(decisions.dropped)
     elements: Counter[str] = Counter()

@@ -184,7 +184,7 @@ def read_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterato
         # A worker holds one batch: a compressed file may have any length, and a document may be a book.
         if writer.num_pages >= config.pages_per_unit or writer.counts["characters_in"] >= config.unit_bytes:
             yield writer.finish()
-    yield writer.finish()
+    yield writer.finish(is_last=True)
 
 
 _READERS: dict[SourceKind, Reader] = {
@@ -237,7 +237,7 @@ def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> I
     writer.problems.extend(_problems(dump, split, report))
     if report.unfinished_page:
         writer.drop("cut off", f"{name}:?", report.unfinished_page)
-    yield writer.finish()
+    yield writer.finish(is_last=True)
 
 
 _NO_ARTICLES = ("namespace", "redirect")
