@@ -53,6 +53,11 @@ class Manifest:
     provenance: dict[str, Any]
 
     @property
+    def directory(self) -> Path:
+        """The directory with the manifest, by which people name the artifact."""
+        return self.path.parent if is_remote(self.path) and ATTEMPT in self.provenance else self.path
+
+    @property
     def kind(self) -> str:
         return cast(str, self.content["kind"])
 
@@ -144,6 +149,14 @@ def _files_at(directory: Path, provenance: Mapping[str, Any]) -> Path:
     if not re.fullmatch(rf"{ATTEMPT}-[0-9a-f]+", provenance[ATTEMPT]):
         raise ValueError(f"{ATTEMPT}: {provenance[ATTEMPT]!r}")
     return directory / str(provenance[ATTEMPT])
+
+
+def files_of(directory: Path | str) -> Path:
+    """Return where the files of a directory are: of an artifact in a store, the directory of its attempt."""
+    directory = to_path(directory)
+    if is_remote(directory) and storage.is_file(directory / MANIFEST_NAME):
+        return load_manifest(directory).path
+    return directory
 
 
 def input_of(manifest: Manifest) -> dict[str, str]:
@@ -464,7 +477,7 @@ def file_sha256(path: Path | str) -> str:
             return hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions"
+            f"{path}: cannot be read ({storage.reason_of(error)}); check the path and its permissions"
         ) from error
 
 

@@ -9,6 +9,10 @@ before.
 """
 
 import contextlib
+import errno
+import glob
+import io
+import os
 import shutil
 import tempfile
 import urllib.parse
@@ -25,7 +29,8 @@ from bert_pipeline.errors import ArtifactError, BertError, InputError, Unavailab
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 """Extra of this project that brings the client of a scheme. The others are installed by their own name."""
 
-_BLOCK_BYTES = 8 << 20
+_BLOCK_BYTES = 4 << 20
+_MAX_BLOCKS = 4
 _CLIENTS = ("aiobotocore", "aiohttp", "botocore", "fsspec", "gcsfs", "google", "s3fs")
 """Packages whose exceptions come from a store."""
 
@@ -70,8 +75,23 @@ def open_binary(name: Path | str) -> BinaryIO:
     """Open a file for reading; it can seek. Of a remote file, only the blocks that are read are fetched."""
     if not is_remote(name):
         return open(name, "rb")
+    path = to_path(name)
+    options = {"cache_type": "blockcache", "cache_options": {"maxblocks": _MAX_BLOCKS}, "block_size": _BLOCK_BYTES}
     with store_errors(name):
-        return cast(BinaryIO, cast(Any, to_path(name)).open("rb", block_size=_BLOCK_BYTES))
+        return cast(BinaryIO, _store(path).open(_key(path), "rb", **options))
+
+
+def read_at(stream: BinaryIO, size: int, offset: int) -> bytes:
+    """Read up to `size` bytes of an open file from `offset` on."""
+    if isinstance(stream, io.BufferedReader):
+        return os.pread(stream.fileno(), size, offset)
+    stream.seek(offset)
+    return stream.read(size)
+
+
+def arrow_source(name: Path | str) -> str | BinaryIO:
+    """Return what pyarrow opens a file by: the name of a local one, the open file of a store."""
+    return open_binary(name) if is_remote(name) else str(name)
 
 
 def absolute(name: Path | str) -> str:
@@ -99,8 +119,54 @@ def sizes_below(path: Path) -> dict[str, int]:
 
 def size_of(name: Path | str) -> int:
     """Return the size of a file in bytes."""
+    if not is_remote(name):
+        return os.path.getsize(name)
+    path = to_path(name)
     with store_errors(name):
-        return to_path(name).stat().st_size
+        return int(_store(path).info(_key(path))["size"])
+
+
+def version_of(name: Path | str) -> str:
+    """Return what changes when a file is written again: size and time, or what the store says of it."""
+    if not is_remote(name):
+        status = os.stat(name)
+        return f"{status.st_size} {status.st_mtime_ns}"
+    path = to_path(name)
+    with store_errors(name):
+        return cast(str, _store(path).ukey(_key(path)))
+
+
+def is_file(name: Path | str) -> bool:
+    """Return True if there is a file of this name."""
+    with store_errors(name):
+        return to_path(name).is_file()
+
+
+def files_in(name: Path | str) -> list[str] | None:
+    """Return the files of a directory, without hidden ones, sorted; None if it is no directory."""
+    path = to_path(name)
+    with store_errors(name):
+        if not path.is_dir():
+            return None
+        return sorted(str(file) for file in path.iterdir() if not file.name.startswith(".") and file.is_file())
+
+
+def files_matching(pattern: str) -> list[str]:
+    """Return the files that match a pattern with "*", "?", "[…]" and "**", sorted."""
+    if not is_remote(pattern):
+        return sorted(name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name))
+    path = to_path(pattern)
+    with store_errors(pattern):
+        found = _store(path).glob(_key(path), detail=True)
+    prefix = pattern[: pattern.index("://") + 3]
+    return sorted(prefix + key.lstrip("/") for key, entry in found.items() if entry["type"] == "file")
+
+
+def reason_of(error: OSError) -> str:
+    """Return why a file cannot be read: what the system or the client of a store says."""
+    if isinstance(error, FileNotFoundError):
+        return os.strerror(errno.ENOENT)
+    return error.strerror or str(error)
 
 
 @contextlib.contextmanager
@@ -193,7 +259,7 @@ def remove_tree(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def store_errors(name: Path | str) -> Iterator[None]:
+def store_errors(name: Path | str = "") -> Iterator[None]:
     """Turn what a store's client raises in the block into a `BertError` of one sentence; FileNotFoundError passes."""
     try:
         yield
