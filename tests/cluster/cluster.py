@@ -5,8 +5,9 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from network import Host, Network
@@ -97,3 +98,25 @@ def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def once(condition: Callable[[], object], action: Callable[[], object]) -> Iterator[None]:
+    """During the block, call `action` when `condition` is first true; AssertionError if it never was."""
+    ended = threading.Event()
+    acted: list[object] = []
+
+    def watch() -> None:
+        while not ended.wait(0.05):
+            if condition():
+                acted.append(action())
+                return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    assert acted, "the block ended before the condition was true"
