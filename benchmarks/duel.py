@@ -52,8 +52,8 @@ from bert_pipeline.configuration import from_mapping, override, to_mapping
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import BertError, UsageError
-from bert_pipeline.exam.floor import has_kenlm
-from bert_pipeline.exam.job import FLOOR_NAME, prepared_exam
+from bert_pipeline.exam.floor import FLOOR_NAME, has_kenlm
+from bert_pipeline.exam.job import prepared_exam
 from bert_pipeline.exam.pairs import read_pairs_of
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.manifest import Manifest, atomic_write, load_manifest, write_text_durably
