@@ -12,7 +12,7 @@ from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import Manifest, load_manifest
-from bert_pipeline.storage import sizes_below
+from bert_pipeline.storage import sizes_below, to_path
 from bert_pipeline.vocabulary.job import build_vocabulary
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
@@ -47,7 +47,7 @@ def build_all(source: str, home: str, options: Sequence[str]) -> dict[str, str]:
 
 def left_over(directory: str) -> list[str]:
     """Return the objects below a directory that are no part of its artifact; all of them if there is none."""
-    found = set(sizes_below(directory))
+    found = set(sizes_below(to_path(directory)))
     if "manifest.json" not in found:
         return sorted(found)
     manifest = load_manifest(directory)

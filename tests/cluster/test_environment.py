@@ -118,13 +118,17 @@ def test_the_client_hears_of_a_job_server_that_goes_away(cluster: Cluster, folde
         kill_job_server(cluster, folder)
 
 
-def test_one_of_several_writers_of_an_object_wins(folder: str) -> None:
+@pytest.mark.parametrize("old", [None, b"old"], ids=["new", "replaced"])
+def test_one_of_several_writers_of_an_object_wins(folder: str, old: bytes | None) -> None:
+    claim = storage.to_path(f"{folder}/claim")
+    if old is not None:
+        assert storage.replace_object(claim, old, old=None)
     barrier = threading.Barrier(4)
     won: list[int] = []
 
     def write(number: int) -> None:
         barrier.wait()
-        if storage.replace_object(f"{folder}/claim", b"%d" % number, old=None):
+        if storage.replace_object(claim, b"%d" % number, old=old):
             won.append(number)
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
@@ -133,7 +137,7 @@ def test_one_of_several_writers_of_an_object_wins(folder: str) -> None:
     for thread in threads:
         thread.join()
     assert len(won) == 1
-    assert storage.to_path(f"{folder}/claim").read_bytes() == b"%d" % won[0]
+    assert claim.read_bytes() == b"%d" % won[0]
 
 
 @pytest.mark.parametrize(

@@ -112,11 +112,11 @@ def flink(running_flink: FlinkCluster) -> FlinkCluster:
 
 
 def test_a_killed_taskmanager_is_noticed_and_a_new_one_joins(flink: FlinkCluster) -> None:
-    assert flink.overview()["slots-total"] == 4
+    wait_until(lambda: flink.overview()["slots-available"] == 4)
     flink.taskmanagers[0].kill()
     wait_until(lambda: flink.has_taskmanagers(1), 90)
     flink.start()
-    assert flink.overview()["slots-available"] == 4
+    wait_until(lambda: flink.overview()["slots-available"] == 4)
 
 
 def test_the_job_server_without_its_jar_is_one_sentence() -> None:
