@@ -12,7 +12,7 @@ NAME ?= $(firstword $(subst -, ,$(notdir $(DUMP))))-1
 DEV_FRACTION ?= 0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo demo-full real ui test test-services screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving constraints clean
+.PHONY: help install install-dev demo demo-full real ui test test-services screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel constraints clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -109,6 +109,9 @@ bench-finetuning: install-dev  ## fine-tuning and prediction, with transformers'
 
 bench-serving: install-dev  ## a registered model on MLflow's server: p50, p99 and requests per second, with transformers
 	$(BIN)/python -m benchmarks.serving
+
+bench-duel: install-dev  ## an hour of pre-training each, with transformers' run_mlm recipe; resumes: [CORPUS=dir] [BUDGET=1h] [INSTANCES="…"]
+	$(BIN)/python -m benchmarks.duel $(if $(CORPUS),--corpus $(CORPUS)) $(if $(INSTANCES),--instances $(INSTANCES)) $(if $(BUDGET),--budget $(BUDGET))
 
 constraints: $(VENV)/.installed-services  ## write the installed versions to constraints.txt
 	@{ echo "# The versions that this project was last tested with; pip reads them by -c. Regenerate: make constraints"; \

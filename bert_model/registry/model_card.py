@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from bert_model.model.config import CONFIG_NAME
-from bert_model.registry.versions import EXAM_ACCURACY, FINETUNED, TaskScore, facts_of
+from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FLOOR, EXAM_REPORT, FINETUNED, TaskScore, facts_of
 from bert_model.training.metrics_log import METRICS_NAME, read_lines
 from bert_pipeline.manifest import Manifest, atomic_write, load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
@@ -278,6 +278,10 @@ def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
     if EXAM_ACCURACY in tags:
         score = float(tags[EXAM_ACCURACY])
         lines.append(f"- Exam on minimal pairs while it was trained: {score:.1f} of 100, mean over kinds; chance is 50")
+    if EXAM_REPORT in tags:
+        floor = f"an n-gram model has {float(tags[EXAM_FLOOR]):.1f}, " if EXAM_FLOOR in tags else ""
+        score = float(tags[EXAM_REPORT])
+        lines.append(f"- Exam on other minimal pairs: {score:.1f} of 100, mean over kinds; {floor}chance is 50")
     if tags.get("generated_sample") == "true":
         lines.append("- The text is generated: an invented encyclopedia, and tasks over it.")
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from pathlib import Path
 from bert_pipeline import errors
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import atomic_write
+from bert_pipeline.storage import failure_of, make_directory
 
 _FAILURES = "failures"
 
@@ -20,12 +21,15 @@ _FAILURES = "failures"
 def record_failure(scratch: Path, shard: int) -> Iterator[None]:
     """In a worker: write a `BertError` of the block to `scratch` and suppress it; other exceptions propagate.
 
-    Beam would run the bundle again, and raise the error in the parent as a RuntimeError with the worker's traceback.
+    What the client of a store raises becomes one. Beam would run the bundle again, and raise the error in the parent as
+    a RuntimeError with the worker's traceback.
     """
     try:
         yield
-    except BertError as error:
-        (scratch / _FAILURES).mkdir(exist_ok=True)
+    except Exception as raised:
+        if (error := raised if isinstance(raised, BertError) else failure_of(raised)) is None:
+            raise
+        make_directory(scratch / _FAILURES)
         with atomic_write(scratch / _FAILURES / f"{shard:06d}.json") as path:
             path.write_text(json.dumps({"kind": type(error).__name__, "message": str(error)}), encoding="utf-8")
 

@@ -13,6 +13,7 @@ from typing import Any
 from bert_pipeline.beam import beam
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import atomic_write
+from bert_pipeline.storage import to_path
 
 Result = dict[str, Any]
 """What a worker reports, in JSON; "name" and "rows" are compared with the plan."""
@@ -30,7 +31,7 @@ class WriteResults(beam.PTransform):  # type: ignore[misc]
 
 
 def _write(results: list[Result], path: str) -> None:
-    with atomic_write(Path(path)) as temporary:
+    with atomic_write(to_path(path)) as temporary:
         temporary.write_text(json.dumps(results, ensure_ascii=False), encoding="utf-8")
 
 

@@ -10,8 +10,6 @@ import dataclasses
 import functools
 import json
 import logging
-import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +34,7 @@ from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, sha
 from bert_pipeline.corpus.splits import CorpusConfig, Split, plan_splits, read_batches
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, atomic_write, foreign_input, load_manifest, publishing
+from bert_pipeline.storage import absolute, make_directory, remove_tree, to_path
 from bert_pipeline.wikipedia.templates import load_wiki
 
 DROPPED_NAME = "dropped.tsv"
@@ -71,17 +70,19 @@ def build_corpus(
     splits = plan_splits(sources, config)
     inputs: dict[str, dict[str, str]] = {}
     with (
-        publishing(Path(output), kind="corpus", configuration=recorded_settings(config), inputs=inputs) as draft,
+        publishing(
+            output, kind="corpus", configuration=recorded_settings(config), inputs=inputs, by_workers=True
+        ) as draft,
         _background_thread() as hashing,  # while the workers start
     ):
         hashed = hashing.map(foreign_input, dict.fromkeys(split.path for split in splits))
         scratch = draft.path / "scratch"
-        scratch.mkdir()
+        make_directory(scratch)
         # Workers may run in another directory.
-        absolute = [dataclasses.replace(split, path=os.path.abspath(split.path)) for split in splits]
-        job = dataclasses.replace(config, templates=os.path.abspath(config.templates) if config.templates else "")
+        splits = [dataclasses.replace(split, path=absolute(split.path)) for split in splits]
+        job = dataclasses.replace(config, templates=absolute(config.templates) if config.templates else "")
         with raise_failure(scratch), _report_pages(scratch, progress):
-            _run(absolute, job, draft.path.absolute(), scratch.absolute(), options)
+            _run(splits, job, draft.path.absolute(), scratch.absolute(), options)
 
         # Collect the workers' results: what was read, and the shards that were planned from it.
         totals = json.loads((scratch / _TOTALS).read_text(encoding="utf-8"))
@@ -101,7 +102,7 @@ def build_corpus(
             logger.warning("no document is held out: all are similar to each other; add other text for evaluation")
         lists = [scratch / name for name in (*totals["dropped_lists"], *(shard["dropped_list"] for shard in shards))]
         counts["articles_without_text"] = collect_dropped(lists, draft.path / DROPPED_NAME)
-        shutil.rmtree(scratch)
+        remove_tree(scratch)
         for leftover in draft.path.glob("*.tmp"):  # of killed workers
             leftover.unlink()
 
@@ -187,7 +188,7 @@ def _run(splits: list[Split], config: CorpusConfig, output: Path, scratch: Path,
 
 
 def _read_batches(split: Split, *, config: CorpusConfig, scratch: str) -> Iterator[PageBatch]:
-    directory = Path(scratch)
+    directory = to_path(scratch)
     if has_failed(directory):
         return
     with record_failure(directory, split.index):
@@ -201,7 +202,7 @@ def _read_batches(split: Split, *, config: CorpusConfig, scratch: str) -> Iterat
 
 
 def _plan_bands(batches: list[PageBatch], *, scratch: str) -> list[BandTask]:
-    directory = Path(scratch)
+    directory = to_path(scratch)
     if has_failed(directory):
         return []
     ordered = sorted(batches, key=lambda batch: (batch.split, batch.number))
@@ -209,7 +210,7 @@ def _plan_bands(batches: list[PageBatch], *, scratch: str) -> list[BandTask]:
 
 
 def _find_pairs(task: BandTask, *, scratch: str) -> Sequence[np.ndarray]:
-    directory = Path(scratch)
+    directory = to_path(scratch)
     return () if has_failed(directory) else (find_pairs(task, directory),)
 
 
@@ -217,7 +218,7 @@ def _plan_shards(
     batches: list[PageBatch], pairs: Sequence[np.ndarray], *, config: CorpusConfig, scratch: str, num_splits: int
 ) -> list[Shard]:
     """Plan the shards, and write the plan and the counts of all batches to `totals.json`."""
-    directory = Path(scratch)
+    directory = to_path(scratch)
     if has_failed(directory):
         return []
     batches = sorted(batches, key=lambda batch: (batch.split, batch.number))
@@ -253,11 +254,11 @@ def _plan_shards(
 
 
 def _write_shard(shard: Shard, *, scratch: str, output: str) -> Sequence[Result]:
-    directory = Path(scratch)
+    directory = to_path(scratch)
     if has_failed(directory):
         return []
     with record_failure(directory, shard.index):
-        return [dataclasses.asdict(write_shard(shard, directory, Path(output)))]
+        return [dataclasses.asdict(write_shard(shard, directory, to_path(output)))]
     return []
 
 

@@ -28,6 +28,7 @@ from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import atomic_write
 from bert_pipeline.parquet_io import list_offsets, one_chunk
 from bert_pipeline.randomness import combine
+from bert_pipeline.storage import is_remote, open_binary
 from bert_pipeline.wikipedia.punctuation import UNSPACED_LETTERS
 
 THRESHOLD = 0.8
@@ -266,7 +267,13 @@ _NOTHING = SignedTexts(
 
 
 def _open(stem: str, name: str, directory: Path) -> np.ndarray:
-    array: np.ndarray = np.load(directory / f"{stem}{_SUFFIXES[name]}", mmap_mode="r")
+    path = directory / f"{stem}{_SUFFIXES[name]}"
+    array: np.ndarray
+    if is_remote(path):
+        with open_binary(path) as stream:
+            array = np.load(stream)
+    else:
+        array = np.load(path, mmap_mode="r")
     return array
 
 

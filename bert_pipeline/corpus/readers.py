@@ -18,6 +18,7 @@ from bert_pipeline.corpus.documents import Document, document_of_sentences, make
 from bert_pipeline.corpus.text_files import WHOLE, Span, decode, open_text, read_records, stem_of
 from bert_pipeline.errors import InputError
 from bert_pipeline.parquet_io import open_parquet
+from bert_pipeline.storage import failure_of
 from bert_pipeline.wikipedia.punctuation import CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS
 from bert_pipeline.wikipedia.sentences import split_sentences
 
@@ -236,6 +237,8 @@ def read_parquet_documents(path: Path, name: str, language: str, span: Span = WH
             except UnicodeDecodeError as error:
                 raise InputError(f"{path}: row group {index}: not UTF-8 text ({error.reason}); convert it") from None
             except (pa.ArrowException, OSError) as error:
+                if failure := failure_of(error, path):
+                    raise failure from error
                 raise InputError(
                     f"{path}: row group {index} cannot be read ({' '.join(str(error).split())}); fetch the file again"
                 ) from error

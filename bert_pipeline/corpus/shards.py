@@ -1,6 +1,7 @@
 """Page batches to corpus shards: group the batches, copy their documents without the duplicates."""
 
 import dataclasses
+import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROU
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.manifest import atomic_write, file_sha256
 from bert_pipeline.parquet_io import list_offsets
+from bert_pipeline.storage import open_binary
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -270,10 +272,10 @@ def collect_dropped(lists: Iterable[Path], path: Path) -> int:
     A row is the article's id, the reason and its title. Returns the number of rows.
     """
     rows = 0
-    with open(path, "w", encoding="utf-8", newline="\n") as stream:
+    with atomic_write(path) as local, open(local, "w", encoding="utf-8", newline="\n") as stream:
         stream.write("document_id\treason\ttitle\n")
         for part in lists:
-            with open(part, encoding="utf-8") as lines:
+            with io.TextIOWrapper(open_binary(part), encoding="utf-8") as lines:
                 for line in lines:
                     stream.write(line)
                     rows += 1

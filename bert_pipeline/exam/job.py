@@ -29,6 +29,7 @@ from bert_pipeline.configuration import configuration, to_mapping
 from bert_pipeline.corpus.documents import id_hash
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
 from bert_pipeline.errors import ArtifactError, InputError
+from bert_pipeline.exam.floor import FLOOR_NAME
 from bert_pipeline.exam.made_pairs import PairMaker
 from bert_pipeline.exam.ngrams import (
     MARKS,
@@ -47,7 +48,6 @@ from bert_pipeline.vocabulary.tokenizer import StringEncoder
 
 log = logging.getLogger(__name__)
 
-FLOOR_NAME = "floor.arpa"
 _WORDS_NAME = "words.parquet"
 
 

@@ -9,7 +9,6 @@ import functools
 import itertools
 import logging
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +51,7 @@ from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP
 from bert_pipeline.manifest import Manifest, check_shard, file_sha256, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
+from bert_pipeline.storage import is_remote, make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -87,14 +87,16 @@ def build_instances(
         },
     }
     texts = () if config.is_plain else tuple(weigh_texts(source, config))
-    with publishing(output, kind="instances", configuration=recorded_settings(config), inputs=inputs) as draft:
+    with publishing(
+        output, kind="instances", configuration=recorded_settings(config), inputs=inputs, by_workers=True
+    ) as draft:
         # Instances carry their vocabulary: training, and any other reader, needs the meaning of the ids.
         tokenizer.save(draft.path)
         draft.rows["vocab.txt"] = tokenizer.vocab_size
         for split in SPLITS:
-            (draft.path / split).mkdir()
+            make_directory(draft.path / split)
         summaries = draft.path / "summaries"
-        summaries.mkdir()
+        make_directory(summaries)
 
         # One task per corpus shard; its worker writes the instances to the draft and a summary for this process.
         options = pipeline_options(beam_options)
@@ -138,7 +140,7 @@ def build_instances(
                 counts[split].update(summary[split])
 
         # A killed worker may have left part of a shard, which must not be published.
-        shutil.rmtree(summaries)
+        remove_tree(summaries)
         _remove_abandoned(draft.path, set(draft.rows))
         # Shares follow from the sums over all shards.
         draft.counts |= {split: _shares(counts[split], histograms[split], config.max_seq_length) for split in SPLITS}
@@ -175,10 +177,10 @@ def _warn_of_one_label(split: str, counts: collections.Counter[str]) -> None:
 def _remove_abandoned(directory: Path, finished: set[str]) -> None:
     """Remove leftover files of repeated work, and folders without a shard."""
     for split in SPLITS:
-        for path in (directory / split).iterdir():
+        for path in (directory / split).glob("*"):
             if path.relative_to(directory).as_posix() not in finished:
                 path.unlink()
-        if not any((directory / split).iterdir()):
+        if not is_remote(directory) and not any((directory / split).iterdir()):
             (directory / split).rmdir()
 
 
@@ -191,13 +193,14 @@ def _make_shard(
     texts: Sequence[WeightedText],
 ) -> Sequence[Result]:
     index, (shard, sha256) = element
-    summaries = Path(output) / "summaries"
+    directory = to_path(output)
+    summaries = directory / "summaries"
     if has_failed(summaries):
         return []
     with record_failure(summaries, index), _single_threaded_tokenizers():
         check_shard(shard, sha256)
         encoder = _sentence_encoder(output, vocabulary_sha256)
-        summary = make_shard(index, Path(shard), Path(output), encoder, config, texts)
+        summary = make_shard(index, to_path(shard), directory, encoder, config, texts)
         (summaries / f"shard-{index:05d}.done").touch()  # the parent counts these files for its progress
         return [summary]
     return []

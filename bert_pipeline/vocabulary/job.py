@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import logging
 import math
-import shutil
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,7 +34,16 @@ from bert_pipeline.corpus.mixture import (
 )
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.manifest import Manifest, atomic_write, check_shard, file_sha256, input_of, load_manifest, publishing
+from bert_pipeline.manifest import (
+    Manifest,
+    atomic_write,
+    check_shard,
+    foreign_input,
+    input_of,
+    load_manifest,
+    publishing,
+)
+from bert_pipeline.storage import arrow_source, failure_of, make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.quality import quality, unknown_warnings
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary
 from bert_pipeline.vocabulary.wordpiece import (
@@ -74,7 +82,7 @@ def build_vocabulary(
     # Read and check the other vocabularies before the count, which takes most of the time.
     paths = {name: path for name, path in (("extend", extend_vocabulary), ("compare", compare_vocabulary)) if path}
     for path in paths.values():
-        _check_case(Path(path), config.do_lower_case)
+        _check_case(to_path(path), config.do_lower_case)
     base = read_vocabulary(paths["extend"]) if "extend" in paths else None
     reference = None
     if "compare" in paths:
@@ -89,17 +97,17 @@ def build_vocabulary(
 
     # The other vocabularies decide the result too: they are inputs by name and hash.
     inputs: dict[str, Any] = {"corpus": input_of(source)}
-    inputs |= {name: {"name": Path(path).name, "sha256": file_sha256(Path(path))} for name, path in paths.items()}
-    with publishing(output, kind="vocabulary", configuration=configuration, inputs=inputs) as draft:
+    inputs |= {name: foreign_input(path) for name, path in paths.items()}
+    with publishing(output, kind="vocabulary", configuration=configuration, inputs=inputs, by_workers=True) as draft:
         scratch = draft.path / "counts"
-        scratch.mkdir()
+        make_directory(scratch)
         # Count in the workers; the words that return are few enough for one process.
         options = pipeline_options(beam_options)
         num_partitions = max(1, math.ceil(sum(file["bytes"] for file in source.files.values()) / _BYTES_PER_PARTITION))
         shards, partitions = _count(source, scratch.resolve(), config, texts, num_partitions, options, progress)
         counts, characters, totals = _training_counts(scratch, shards, partitions)
         held_out = _held_out_counts(scratch, shards)
-        shutil.rmtree(scratch)
+        remove_tree(scratch)
         log.info("counted %d words, %d of them distinct", totals["words"], totals["distinct_words"])
 
         # Extending changes [unused] slots only, so that models of the base keep the ids of their tokens.
@@ -216,14 +224,14 @@ def _count_shard(
 ) -> Sequence[Result]:
     """Count the words of one corpus shard into two files: those of training documents, and of held-out ones."""
     index, (shard, sha256) = element
-    directory = Path(scratch)
+    directory = to_path(scratch)
     if has_failed(directory):
         return []
     with record_failure(directory, index):
         check_shard(shard, sha256)
         train, held_out, num_read = count_words(shard, do_lower_case, texts)
         result: Result = {
-            "name": Path(shard).name,
+            "name": to_path(shard).name,
             "rows": num_read,
             "file": f"shard-{index:05d}.parquet",
             "words": train.total(),
@@ -288,11 +296,11 @@ def _units(weight: float) -> int:
 def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int, unit: int) -> Sequence[Result]:
     """Sum one partition of the words over all shards, and write the words that are frequent enough."""
     partition, names = element
-    if has_failed(Path(scratch)):
+    if has_failed(to_path(scratch)):
         return []
     merged: collections.Counter[str] = collections.Counter()
     for name in names:
-        for word, count in _read_counts(Path(scratch) / name, partition):
+        for word, count in _read_counts(to_path(scratch) / name, partition):
             merged[word] += count
     # Weighted counts are rounded to words once they are complete.
     counted = merged.total()
@@ -302,7 +310,7 @@ def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count:
     frequent = sorted(item for item in merged.items() if item[1] >= min_count)
     characters = sorted((piece, _rounded(count, unit)) for piece, count in characters_in_units.items())
     name = _merged_name(partition)
-    _write_counts(Path(scratch) / name, [frequent, characters])
+    _write_counts(to_path(scratch) / name, [frequent, characters])
     return [{"name": name, "counted": counted, "words": merged.total(), "distinct_words": len(merged)}]
 
 
@@ -364,9 +372,11 @@ def _read_counts(path: Path, group: int) -> Iterator[tuple[str, int]]:
 
 def _read_group(path: Path, group: int, columns: list[str] | None = None) -> pa.Table:
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with pq.ParquetFile(arrow_source(path), page_checksum_verification=True) as file:
             return file.read_row_group(group, columns=columns)
     except (pa.ArrowException, OSError) as error:
+        if failure := failure_of(error, path):
+            raise failure from error
         raise InputError(f"{path}: word counts cannot be read ({error})") from error
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import tiny_tasks
+from mlflow import MlflowException
+from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
 from bert_model.cli import main
 from bert_model.finetuning.finetune import finetune
@@ -21,7 +23,7 @@ from bert_model.registry.model_card import card_problem, description_of
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
 from bert_model.registry.versions import EXAM_ACCURACY, RegisteredVersion, TaskScore, facts_of
-from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
+from bert_pipeline.errors import ArtifactError, PromotionError, UnavailableError, UsageError
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 
 
@@ -410,6 +412,39 @@ def test_version_without_its_facts_is_listed_but_not_promoted(home, trained, con
     assert "stsb/dev/spearman" in operations.models_table(operations.list_models(name))
     assert {"intact", "reproduces_logits"} <= set(operations.promote(name).refused_by)
     assert aliases_of(name) == {"candidate": 1}
+
+
+def test_store_that_times_out_adds_no_version_and_refuses_none(home, trained, monkeypatch):
+    name = "bert-tiny-timeout"
+    register(trained / "weak", name)
+    shutil.rmtree(home / "cache" / "facts")
+
+    def time_out(*_arguments, **_settings):
+        raise MlflowException("Read timed out.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalArtifactRepository, "_download_file", time_out)
+        for call in (lambda: register(trained / "weak", name), lambda: operations.promote(name)):
+            with pytest.raises(UnavailableError, match="version 1: facts.json cannot be read from MLflow .*timed out"):
+                call()
+    (version,) = operations.list_models(name)
+    assert "promotion" not in version.tags
+    assert operations.promote(name).promoted
+
+
+def test_scores_have_the_step_of_the_published_checkpoint(home, base, tmp_path):
+    with operations.registry_client() as client:
+        run_id = client.create_run(client.create_experiment("chosen")).info.run_id
+        for step, loss in ((9, 3.0), (10, 4.0)):  # the last checkpoint is not the published one
+            client.log_metric(run_id, "held_out/mlm_loss", loss, step=step)
+    with publishing(tmp_path / "model", kind="pretrained_model", configuration={}, inputs={}) as draft:
+        shutil.copytree(base, draft.path, dirs_exist_ok=True)
+        draft.counts = {"steps": 10, "published_step": 9, "held_out/mlm_loss": 3.0}
+        draft.provenance = {"mlflow_run_id": run_id}
+    register(tmp_path / "model", "bert-tiny-chosen")
+    with operations.registry_client() as client:
+        history = client.get_metric_history(run_id, "held_out/mlm_loss")
+    assert [(metric.step, metric.value) for metric in history] == [(9, 3.0), (10, 4.0)]
 
 
 def test_registered_model_has_description_run_and_scores_by_data_set(home, trained):
