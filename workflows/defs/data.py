@@ -41,7 +41,7 @@ data_asset = functools.partial(dg.asset, owners=OWNERS, partitions_def=dump_part
 """`dg.asset` with the options that all assets of a dump's data share."""
 BEAM_OPTIONS = (
     list[str],
-    Field(default=list(launchpad_preset().beam_options), description="Options of the Beam job, as after `--`."),
+    Field(default=list(launchpad_preset().beam_arguments), description="Options of the Beam job, as after `--`."),
 )
 
 # --- dump ---
