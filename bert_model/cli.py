@@ -20,11 +20,11 @@ from bert_pipeline import cli as pipeline_cli
 from bert_pipeline.cli import add_command, local_path, path_or_url
 from bert_pipeline.configuration import from_mapping, override
 from bert_pipeline.errors import BertError, PromotionError, UsageError
-from bert_pipeline.storage import store_errors
+from bert_pipeline.storage import fetched, store_errors
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASK_FILES, TASKS
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"
-MODEL_HELP = "a local directory, a Hugging Face id, or an MLflow URI such as models:/bert-tiny-sst2@champion"
+MODEL_HELP = "a directory or its URL, a Hugging Face id, or an MLflow URI such as models:/bert-tiny-sst2@champion"
 
 
 class Argument:
@@ -56,7 +56,7 @@ def commands() -> list[Command]:
             [
                 Argument("task", metavar="TASK", help=" ".join([*TASKS, *TASK_FILES]) + ", or a YAML file"),
                 Argument("assignments", nargs="*", metavar="key=value", help="override, such as epochs=[3]"),
-                Argument("--data", required=True, type=local_path, metavar="PATH", help="official or hub files"),
+                Argument("--data", required=True, type=path_or_url, metavar="PATH", help="official or hub files"),
                 Argument("--model", required=True, metavar="MODEL", help=MODEL_HELP),
                 Argument("--output", required=True, type=local_path, metavar="DIR"),
                 Argument("--dev-fraction", type=float, default=0.0, metavar="SHARE", help=DEV_FRACTION_HELP),
@@ -87,7 +87,7 @@ def commands() -> list[Command]:
             "Score predictions with the task's official metric, as JSON.",
             [
                 Argument("task", metavar="TASK"),
-                Argument("--data", required=True, type=local_path, metavar="FILE"),
+                Argument("--data", required=True, type=path_or_url, metavar="FILE"),
                 Argument("--predictions", required=True, type=local_path, metavar="FILE"),
                 Argument(
                     "--na-prob-thresh",
@@ -179,7 +179,7 @@ def commands() -> list[Command]:
                     metavar="CKPT",
                     help="such as uncased_L-12_H-768_A-12/bert_model.ckpt",
                 ),
-                Argument("--output", required=True, type=local_path, metavar="DIR"),
+                Argument("--output", required=True, type=path_or_url, metavar="DIR"),
                 Argument(
                     "--cased",
                     action=argparse.BooleanOptionalAction,
@@ -197,7 +197,7 @@ def commands() -> list[Command]:
                 Argument(
                     "--vocab", required=True, type=path_or_url, metavar="DIR", help="a directory with the new vocab.txt"
                 ),
-                Argument("--output", required=True, type=local_path, metavar="DIR"),
+                Argument("--output", required=True, type=path_or_url, metavar="DIR"),
                 Argument("--corpus", type=path_or_url, metavar="DIR", help="measure both vocabularies on this corpus"),
             ],
         ),
@@ -362,7 +362,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
 
     # Settings and data are checked before a model is fetched and workers start.
     config = task_configuration(arguments.task, override({}, arguments.assignments))
-    data = load_task_data(arguments.task, arguments.data, arguments.dev_fraction)
+    data = load_task_data(arguments.task, _fetched(arguments.data), arguments.dev_fraction)
     for note in data.notes():
         print(f"{arguments.task}: {note}", file=sys.stderr)
     shown = TrialDisplay()
@@ -415,7 +415,7 @@ def run_score(arguments: argparse.Namespace) -> int:
     from bert_model.metrics.score import score_files
 
     scores = score_files(
-        arguments.task, arguments.data, arguments.predictions, arguments.na_prob, arguments.na_prob_thresh
+        arguments.task, _fetched(arguments.data), arguments.predictions, arguments.na_prob, arguments.na_prob_thresh
     )
     for what, count in scores.get("defects", {}).items():
         print(f"{arguments.data}: {what}: {count:,}", file=sys.stderr)
@@ -505,6 +505,12 @@ def run_attention(arguments: argparse.Namespace) -> int:
     count = write_attention(directory, *texts, arguments.output, model_name=arguments.model)
     print(f"{arguments.output}: attention between {count} tokens")
     return 0
+
+
+def _fetched(data: Path) -> Path:
+    from bert_model.training.metrics_log import bert_home
+
+    return fetched(data, bert_home() / "cache" / "files")
 
 
 def run_convert(arguments: argparse.Namespace) -> int:

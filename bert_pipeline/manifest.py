@@ -28,6 +28,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from filelock import FileLock
+
 from bert_pipeline import storage
 from bert_pipeline.errors import ArtifactError, BertError, InputError
 from bert_pipeline.storage import is_remote, open_binary, to_path
@@ -157,6 +159,32 @@ def files_of(directory: Path | str) -> Path:
     if is_remote(directory) and storage.is_file(directory / MANIFEST_NAME):
         return load_manifest(directory).path
     return directory
+
+
+def local_artifact(directory: Path | str, cache: Path) -> Path:
+    """Return a local directory with the files of an artifact: its own, or a copy of what a store holds.
+
+    Copies are kept in `cache` by the hash of their content, so that each is fetched once; one process fetches it while
+    the others of this machine wait. ArtifactError if a file arrives damaged.
+    """
+    directory = to_path(directory)
+    if not is_remote(directory):
+        return directory
+    manifest = load_manifest(directory)
+    target = cache / manifest.sha256
+    with creating(target):
+        cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / f".{manifest.sha256}.lock"):
+        with contextlib.suppress(ArtifactError):  # an incomplete copy is fetched again
+            return load_manifest(target).path
+        logger.info("copying %s to %s", directory, target)
+        with atomic_directory(target) as temporary:
+            for name, entry in manifest.files.items():
+                local = storage.path_below(temporary, name)
+                storage.download(manifest.path / name, local)
+                check_shard(str(local), entry["sha256"])
+            _write_manifest(temporary, manifest.content, manifest.provenance)
+    return target
 
 
 def input_of(manifest: Manifest) -> dict[str, str]:

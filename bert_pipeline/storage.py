@@ -11,7 +11,9 @@ before.
 import contextlib
 import errno
 import glob
+import hashlib
 import io
+import json
 import os
 import shutil
 import tempfile
@@ -178,9 +180,48 @@ def local_copy(name: Path | str) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="bert-") as directory:
         local = Path(directory) / path.name
-        with store_errors(path):
-            _store(path).get_file(_key(path), str(local))
+        download(path, local)
         yield local
+
+
+def path_below(directory: Path, name: str) -> Path:
+    """Return the path of a file below a local directory. InputError for a name that leads out of it."""
+    if ".." in name.split("/") or name.startswith("/"):
+        raise InputError(f"{name!r}: refused, because the name leads out of its directory; rename it in the store")
+    return directory / name
+
+
+def download(path: Path, local: Path) -> None:
+    """Copy a file of a store to a local one."""
+    local.parent.mkdir(parents=True, exist_ok=True)
+    with store_errors(path):
+        _store(path).get_file(_key(path), str(local))
+
+
+def fetched(name: Path | str, cache: Path) -> Path:
+    """Return a local path of a file or directory: its own, or that of a copy in `cache` of what the store holds now."""
+    path = to_path(name)
+    if not is_remote(path):
+        return path
+    store, key = _store(path), _key(path)
+    with store_errors(path):
+        versions = {file: store.ukey(file) for file in store.find(key)}
+    if not versions:
+        raise InputError(f"{path}: no such file or directory; check the URL")
+    target = cache / hashlib.sha256(json.dumps(versions).encode()).hexdigest()[:32]
+    if not target.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        # Another process may fetch the same: whichever ends first gives the copy its name.
+        with tempfile.TemporaryDirectory(prefix=".fetching-", dir=cache) as scratch:
+            for file in versions:
+                inner = file[len(key) :].strip("/")
+                download(path / inner if inner else path, path_below(Path(scratch) / "copy", f"{path.name}/{inner}"))
+            try:
+                os.rename(Path(scratch) / "copy", target)
+            except OSError:
+                if not target.exists():
+                    raise
+    return target / path.name
 
 
 def upload(local: Path, name: Path | str) -> None:

@@ -16,6 +16,7 @@ from bert_pipeline.manifest import (
     foreign_input,
     input_of,
     load_manifest,
+    local_artifact,
     publishing,
     remove_abandoned_drafts,
 )
@@ -355,3 +356,24 @@ def test_manifest_of_a_store_names_no_files_elsewhere(store):
     path.write_text(path.read_text().replace('"attempt-', '"attempt-../../'))
     with pytest.raises(ArtifactError, match="not a valid manifest"):
         load_manifest(f"{store}/corpus")
+
+
+def test_artifact_of_a_store_is_copied_once(store, tmp_path, monkeypatch):
+    publish(f"{store}/corpus")
+    copy = local_artifact(f"{store}/corpus", tmp_path / "cache")
+    assert load_manifest(copy, verify="sha256").sha256 == KNOWN_SHA256
+    assert local_artifact(copy, tmp_path / "cache") == copy
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "download", None)
+        assert local_artifact(f"{store}/corpus", tmp_path / "cache") == copy
+    (copy / "train" / "part.txt").unlink()  # by a clean-up of old files
+    assert local_artifact(f"{store}/corpus", tmp_path / "cache") == copy
+    assert (copy / "train" / "part.txt").read_text() == "one\ntwo\n"
+
+
+def test_artifact_that_arrives_damaged_is_not_kept(store, tmp_path):
+    publish(f"{store}/corpus")
+    load_manifest(f"{store}/corpus").file_paths()[0].write_text("one\nsix\n")
+    with pytest.raises(ArtifactError, match="sha256 is"):
+        local_artifact(f"{store}/corpus", tmp_path / "cache")
+    assert not (tmp_path / "cache" / KNOWN_SHA256).exists()

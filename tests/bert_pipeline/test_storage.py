@@ -7,8 +7,8 @@ import fsspec
 import pytest
 
 from bert_pipeline import storage
-from bert_pipeline.errors import ArtifactError, UnavailableError, UsageError
-from bert_pipeline.storage import local_copy, open_binary, replace_object, size_of, to_path, upload, uploading
+from bert_pipeline.errors import ArtifactError, InputError, UnavailableError, UsageError
+from bert_pipeline.storage import fetched, local_copy, open_binary, replace_object, size_of, to_path, upload, uploading
 
 
 @pytest.fixture
@@ -155,3 +155,25 @@ def test_other_errors_pass(tmp_path):
         raise ZeroDivisionError
     with pytest.raises(FileNotFoundError), local_copy("memory://bucket/nothing"):
         pass
+
+
+def test_files_of_a_store_are_fetched_once(store, tmp_path, monkeypatch):
+    files = fsspec.filesystem("memory")
+    files.pipe({"/bucket/task/train.tsv": b"a", "/bucket/task/deep/dev.tsv": b"b"})
+    first = fetched(f"{store}/task", tmp_path / "cache")
+    assert first.name == "task"
+    assert {path.name: path.read_bytes() for path in first.rglob("*.tsv")} == {"train.tsv": b"a", "dev.tsv": b"b"}
+    assert fetched(f"{store}/task/train.tsv", tmp_path / "cache").read_bytes() == b"a"
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "download", None)
+        assert fetched(f"{store}/task", tmp_path / "cache") == first
+    files.pipe_file("/bucket/task/train.tsv", b"changed")
+    assert (fetched(f"{store}/task", tmp_path / "cache") / "train.tsv").read_bytes() == b"changed"
+    assert fetched(first, tmp_path / "cache") == first
+
+
+def test_names_that_lead_out_of_a_directory_are_refused(store, tmp_path):
+    with pytest.raises(InputError, match="leads out of its directory"):
+        storage.path_below(tmp_path, "a/../../evil")
+    with pytest.raises(InputError, match="no such file or directory"):
+        fetched(f"{store}/nothing", tmp_path / "cache")
