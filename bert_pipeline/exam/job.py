@@ -110,6 +110,7 @@ def build_exam(
         chosen = without_attested(chosen, words, windows)
         write_pairs(draft.path / PAIRS_NAME, chosen)
         levels = estimate(windows, config.order, len(MARKS) + len(words), prune=config.prune)
+        del windows  # the texts of the n-grams take as much memory
         write_arpa(draft.path / FLOOR_NAME, levels, words)
         shutil.rmtree(scratch)
 
