@@ -558,9 +558,9 @@ def run_register(arguments: argparse.Namespace) -> int:
     from bert_model.registry.operations import default_name, register
 
     name = arguments.name or default_name(arguments.directory)
-    version = register(arguments.directory, name, tags={"licence": arguments.license} if arguments.license else {})
+    version = register(arguments.directory, name, tags={"license": arguments.license} if arguments.license else {})
     print(f"{version.name} version {version.version} is {', '.join(version.aliases)}")
-    if not version.licence:
+    if not version.license:
         print(f"{version.name} names no license, without which it is not promoted: give --license", file=sys.stderr)
     return 0
 

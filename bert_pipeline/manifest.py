@@ -279,6 +279,7 @@ def _attempt(directory: Path, by_workers: bool) -> Iterator[_Attempt]:
     name = f"{ATTEMPT}-{uuid.uuid4().hex}"
     target = directory / name
     current = json.loads(old)["provenance"].get(ATTEMPT, "") if old else ""
+    storage.check_writable(target / "first")  # before hours of work
     _remove_abandoned_attempts(directory, current)
 
     committing = False

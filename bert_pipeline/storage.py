@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 import urllib.parse
@@ -157,11 +158,13 @@ def files_matching(pattern: str) -> list[str]:
     """Return the files that match a pattern with "*", "?", "[…]" and "**", sorted."""
     if not is_remote(pattern):
         return sorted(name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name))
-    path = to_path(pattern)
-    with store_errors(pattern):
-        found = _store(path).glob(_key(path), detail=True)
-    prefix = pattern[: pattern.index("://") + 3]
-    return sorted(prefix + key.lstrip("/") for key, entry in found.items() if entry["type"] == "file")
+    # A path takes patterns below a directory: the last one before the first character that is part of a pattern.
+    fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+    if not glob.has_magic(pattern) or not is_remote(fixed):
+        return []
+    with store_errors(pattern), contextlib.suppress(FileNotFoundError):
+        return sorted(str(file) for file in to_path(fixed).glob(pattern[len(fixed) + 1 :]) if file.is_file())
+    return []
 
 
 def reason_of(error: OSError) -> str:
@@ -182,6 +185,17 @@ def local_copy(name: Path | str) -> Iterator[Path]:
         local = Path(directory) / path.name
         download(path, local)
         yield local
+
+
+def check_writable(path: Path) -> None:
+    """Write and remove an empty file. A `BertError` says what the store, or the lack of a bucket, does not allow."""
+    with store_errors(path):
+        _create_parent(path)
+        try:
+            _store(path).pipe_file(_key(path), b"")
+            _store(path).rm_file(_key(path))
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: cannot be written ({error}); create the bucket, or give another URL") from error
 
 
 def path_below(directory: Path, name: str) -> Path:
@@ -258,7 +272,12 @@ def replace_object(name: Path | str, data: bytes, *, old: bytes | None) -> bool:
         _create_parent(path)
         try:
             if old is None:
-                store.pipe_file(key, data, mode="create")
+                try:
+                    store.pipe_file(key, data, mode="create")
+                except (NotImplementedError, ValueError):  # a store without this condition, such as HDFS
+                    if store.exists(key):
+                        return False
+                    store.pipe_file(key, data)
                 return True
             # The tag is asked for before the bytes: whatever is written between the two fails the condition.
             condition = {"IfMatch": store.info(key)["ETag"]} if scheme_of(path) in ("s3", "s3a") else {}

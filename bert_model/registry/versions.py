@@ -27,7 +27,7 @@ FILTER_TAGS = (
     "metric",
     "score",
     "dump",
-    "licence",
+    "license",
     "degenerate",
     "own_split",
     "generated_sample",
@@ -191,9 +191,9 @@ class RegisteredVersion:
         return self.tags.get("content_sha256", "")
 
     @property
-    def licence(self) -> str:
-        """Licence of the weights; "" if none was given."""
-        return self.tags.get("licence", "")
+    def license(self) -> str:
+        """License of the weights; "" if none was given."""
+        return self.tags.get("license") or self.tags.get("licence", "")  # the key of earlier revisions
 
     @property
     def rolled_back(self) -> bool:

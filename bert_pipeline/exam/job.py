@@ -20,11 +20,10 @@ import pyarrow.parquet as pq
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bert_pipeline.beam import beam
-from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.progress import Progress, report_shards
+from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
-from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
+from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
 from bert_pipeline.configuration import configuration, to_mapping
 from bert_pipeline.corpus.documents import id_hash
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
@@ -159,17 +158,13 @@ def _run(
     """Call a function with each corpus shard in the workers; return their results in the order of the shards."""
     plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
     shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
-    with (
-        raise_failure(scratch),
-        report_shards(scratch, f"{step}-*.parquet", len(shards), progress),
-        worker_processes(options, preload=__name__),
-        beam.Pipeline(options=options) as pipeline,
-    ):
+    of_shard = functools.partial(_of_shard, function=function, scratch=str(scratch))
+    with run_pipeline(options, preload=__name__, progress=of_total(progress, len(shards))) as pipeline:
         _ = (
             pipeline
             | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
             | "spread shards" >> beam.Reshuffle()
-            | step >> beam.ParDo(ParallelFlatMap(functools.partial(_of_shard, function=function, scratch=str(scratch))))
+            | step >> beam.ParDo(ParallelFlatMap(of_shard, one))
             | "results" >> WriteResults(scratch / f"{step}.json")
         )
     return read_results(scratch / f"{step}.json", plan)
@@ -179,12 +174,8 @@ def _of_shard(
     element: tuple[int, tuple[str, str]], *, function: Callable[..., Result], scratch: str
 ) -> Sequence[Result]:
     index, (shard, sha256) = element
-    if has_failed(Path(scratch)):
-        return []
-    with record_failure(Path(scratch), index):
-        check_shard(shard, sha256)
-        return [{"name": Path(shard).name, **function(shard, index, Path(scratch))}]
-    return []
+    check_shard(shard, sha256)
+    return [{"name": Path(shard).name, **function(shard, index, Path(scratch))}]
 
 
 # Words

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from bert_pipeline.beam import beam
-from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.progress import Progress, report_shards
+from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, read_results
-from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
+from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
 from bert_pipeline.corpus.mixture import (
     DocumentPasses,
     WeightedText,
@@ -98,7 +97,7 @@ def build_instances(
         summaries = draft.path / "summaries"
         make_directory(summaries)
 
-        # One task per corpus shard; its worker writes the instances to the draft and a summary for this process.
+        # One task per corpus shard; its worker writes the instances to the draft and returns a summary.
         options = pipeline_options(beam_options)
         plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
         shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
@@ -109,17 +108,12 @@ def build_instances(
             config=config,
             texts=texts,
         )
-        with (
-            raise_failure(summaries),
-            report_shards(summaries, "shard-*.done", len(shards), progress),
-            worker_processes(options, preload=__name__),
-            beam.Pipeline(options=options) as pipeline,
-        ):
+        with run_pipeline(options, preload=__name__, progress=of_total(progress, len(shards))) as pipeline:
             (
                 pipeline
                 | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
                 | "spread" >> beam.Reshuffle()
-                | "instances" >> beam.ParDo(ParallelFlatMap(make))
+                | "instances" >> beam.ParDo(ParallelFlatMap(make, one))
                 | "results" >> WriteResults(summaries.resolve() / "results.json")
             )
 
@@ -193,17 +187,10 @@ def _make_shard(
     texts: Sequence[WeightedText],
 ) -> Sequence[Result]:
     index, (shard, sha256) = element
-    directory = to_path(output)
-    summaries = directory / "summaries"
-    if has_failed(summaries):
-        return []
-    with record_failure(summaries, index), _single_threaded_tokenizers():
+    with _single_threaded_tokenizers():
         check_shard(shard, sha256)
         encoder = _sentence_encoder(output, vocabulary_sha256)
-        summary = make_shard(index, to_path(shard), directory, encoder, config, texts)
-        (summaries / f"shard-{index:05d}.done").touch()  # the parent counts these files for its progress
-        return [summary]
-    return []
+        return [make_shard(index, to_path(shard), to_path(output), encoder, config, texts)]
 
 
 @functools.lru_cache(maxsize=1)

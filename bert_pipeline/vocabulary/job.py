@@ -20,11 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bert_pipeline.beam import beam
-from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.progress import Progress, report_shards
+from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
-from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
+from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, one, run_pipeline
 from bert_pipeline.corpus.mixture import (
     WeightedText,
     describe_mixture,
@@ -181,25 +180,20 @@ def _count(
     unit = _WEIGHT_UNIT if texts else 1
     merge = functools.partial(_merge_partition, scratch=str(scratch), min_count=config.min_count, unit=unit)
 
-    # "all counted" gathers the file names under one key: each partition is merged from the files of all shards.
-    with (
-        raise_failure(scratch),
-        report_shards(scratch, "shard-*.parquet", len(shards), progress),
-        worker_processes(options, preload=__name__),
-        beam.Pipeline(options=options) as pipeline,
-    ):
+    # "all counted" gathers the file names: each partition is merged from the files of all shards.
+    partitions = functools.partial(_plan_partitions, num_partitions=num_partitions)
+    with run_pipeline(options, preload=__name__, progress=of_total(progress, len(shards))) as pipeline:
         counted = (
             pipeline
             | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
             | "spread shards" >> beam.Reshuffle()
-            | "count" >> beam.ParDo(ParallelFlatMap(count))
+            | "count" >> beam.ParDo(ParallelFlatMap(count, one))
         )
         _ = counted | "counted" >> WriteResults(scratch / "counted.json")
         _ = (
             counted
-            | "file" >> beam.Map(lambda result: result["file"])
-            | "all counted" >> beam.GroupBy(lambda _: 0)
-            | "partitions" >> beam.FlatMap(lambda group: [(p, sorted(group[1])) for p in range(num_partitions)])
+            | "all counted" >> beam.combiners.ToList()
+            | "partitions" >> beam.ParDo(FlatMap(partitions))
             | "spread partitions" >> beam.Reshuffle()
             | "merge" >> beam.ParDo(ParallelFlatMap(merge))
             | "merged" >> WriteResults(scratch / "merged.json")
@@ -208,6 +202,11 @@ def _count(
         read_results(scratch / "counted.json", plan),
         read_results(scratch / "merged.json", {_merged_name(partition): None for partition in range(num_partitions)}),
     )
+
+
+def _plan_partitions(counted: list[Result], *, num_partitions: int) -> list[tuple[int, list[str]]]:
+    files = sorted(result["file"] for result in counted)
+    return [(partition, files) for partition in range(num_partitions)]
 
 
 def _merged_name(partition: int) -> str:
@@ -225,28 +224,24 @@ def _count_shard(
     """Count the words of one corpus shard into two files: those of training documents, and of held-out ones."""
     index, (shard, sha256) = element
     directory = to_path(scratch)
-    if has_failed(directory):
-        return []
-    with record_failure(directory, index):
-        check_shard(shard, sha256)
-        train, held_out, num_read = count_words(shard, do_lower_case, texts)
-        result: Result = {
-            "name": to_path(shard).name,
-            "rows": num_read,
-            "file": f"shard-{index:05d}.parquet",
-            "words": train.total(),
-            "held_out_file": f"held-out-{index:05d}.parquet",
-            "held_out_words": held_out.total(),
-        }
-        # Held-out words only serve the measurement, which one process does: they need no partitions.
-        _write_counts(directory / result["held_out_file"], [sorted(held_out.items())])
-        # crc32 is the same in every process, unlike `hash`: a word has one partition in all shards.
-        partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
-        for item in train.items():
-            partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
-        _write_counts(directory / result["file"], [sorted(partition) for partition in partitions])
-        return [result]
-    return []
+    check_shard(shard, sha256)
+    train, held_out, num_read = count_words(shard, do_lower_case, texts)
+    result: Result = {
+        "name": to_path(shard).name,
+        "rows": num_read,
+        "file": f"shard-{index:05d}.parquet",
+        "words": train.total(),
+        "held_out_file": f"held-out-{index:05d}.parquet",
+        "held_out_words": held_out.total(),
+    }
+    # Held-out words only serve the measurement, which one process does: they need no partitions.
+    _write_counts(directory / result["held_out_file"], [sorted(held_out.items())])
+    # crc32 is the same in every process, unlike `hash`: a word has one partition in all shards.
+    partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
+    for item in train.items():
+        partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
+    _write_counts(directory / result["file"], [sorted(partition) for partition in partitions])
+    return [result]
 
 
 def count_words(
@@ -296,8 +291,6 @@ def _units(weight: float) -> int:
 def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int, unit: int) -> Sequence[Result]:
     """Sum one partition of the words over all shards, and write the words that are frequent enough."""
     partition, names = element
-    if has_failed(to_path(scratch)):
-        return []
     merged: collections.Counter[str] = collections.Counter()
     for name in names:
         for word, count in _read_counts(to_path(scratch) / name, partition):

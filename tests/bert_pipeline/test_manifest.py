@@ -377,3 +377,28 @@ def test_artifact_that_arrives_damaged_is_not_kept(store, tmp_path):
     with pytest.raises(ArtifactError, match="sha256 is"):
         local_artifact(f"{store}/corpus", tmp_path / "cache")
     assert not (tmp_path / "cache" / KNOWN_SHA256).exists()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "message"),
+    [
+        (FileNotFoundError("The specified bucket does not exist"), InputError, "create the bucket"),
+        (PermissionError("Access Denied"), ArtifactError, "check the credentials"),
+    ],
+)
+def test_store_that_takes_no_files_is_named_before_the_work(store, monkeypatch, answer, expected, message):
+    def refuse(*_: object, **__: object) -> None:
+        raise answer
+
+    refused = type("ClientError", (Exception,), {"__module__": "botocore.exceptions"})()
+    answer.__cause__ = refused
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "pipe_file", refuse)
+    worked = []
+
+    def work() -> None:
+        with publishing(f"{store}/corpus", kind="corpus", configuration={}, inputs={}):
+            worked.append(True)
+
+    with pytest.raises(expected, match=message):
+        work()
+    assert not worked

@@ -5,6 +5,7 @@ import threading
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from bert_pipeline import storage
 from bert_pipeline.errors import ArtifactError, InputError, UnavailableError, UsageError
@@ -93,6 +94,37 @@ def test_object_is_replaced_only_if_nobody_else_did(store):
     assert to_path(name).read_bytes() == b"second"
     to_path(name).unlink()
     assert not replace_object(name, b"third", old=b"second")
+
+
+def test_store_without_conditions_is_asked_before(store, monkeypatch):
+    pipe_file = MemoryFileSystem.pipe_file
+
+    def refuse(self, path, value, mode="overwrite", **options):
+        if mode == "create":
+            raise ValueError("unsupported mode")
+        pipe_file(self, path, value, mode=mode, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", refuse)
+    assert replace_object(f"{store}/manifest.json", b"first", old=None)
+    assert not replace_object(f"{store}/manifest.json", b"second", old=None)
+
+
+def test_patterns_name_files_of_a_store(store):
+    for name in ("a.txt", "b.xml", "deep/c.txt", "deep/er/d.txt"):
+        fsspec.filesystem("memory").pipe_file(f"/bucket/in/{name}", b"x")
+    found = {
+        pattern: [name.removeprefix(f"{store}/in/") for name in storage.files_matching(f"{store}/in/{pattern}")]
+        for pattern in ("*.txt", "**/*.txt", "[ab].*", "deep/*", "none*", "a.txt")
+    }
+    assert found == {
+        "*.txt": ["a.txt"],
+        "**/*.txt": ["a.txt", "deep/c.txt", "deep/er/d.txt"],
+        "[ab].*": ["a.txt", "b.xml"],
+        "deep/*": ["deep/c.txt"],
+        "none*": [],
+        "a.txt": [],  # no pattern
+    }
+    assert storage.files_matching("memory://b*/in") == []
 
 
 def test_writer_whose_first_answer_was_lost_has_won(store):

@@ -63,7 +63,7 @@ def trained(tmp_path_factory, base):
 
 
 def register(directory, name, **tags):
-    return operations.register(directory, name, tags={"licence": "Apache-2.0", **tags})
+    return operations.register(directory, name, tags={"license": "Apache-2.0", **tags})
 
 
 def aliases_of(name):
@@ -148,7 +148,7 @@ def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, ca
     assert main(["promote", "bert-tiny-sst2", "--dry-run"]) == 1
     assert main(["register", str(tmp_path / "out"), "--license", "apache-2.0"]) == 0  # the same version, licensed
     (version,) = operations.list_models("bert-tiny-sst2")
-    assert version.licence == "apache-2.0"
+    assert version.license == "apache-2.0"
     assert "Weights: apache-2.0." in stored_beside(home, version, "model_card.md").read_text()
     assert "Weights: apache-2.0." in version.description
     assert float(version.tags["score"]) == entry["mean"]
@@ -373,7 +373,7 @@ def test_card_is_artifact_and_description_and_names_lineage(home, trained):
         assert words in card, words
 
 
-def test_version_without_licence_card_or_same_outputs_is_refused(home, trained, monkeypatch):
+def test_version_without_license_card_or_same_outputs_is_refused(home, trained, monkeypatch):
     name = "bert-tiny-undocumented"
     version = operations.register(trained / "weak", name)
     assert operations.promote(name, dry_run=True).refused_by == ("licensed",)
@@ -390,7 +390,7 @@ def test_tags_are_those_that_are_searched_and_the_facts_are_a_file(home, trained
     lineage = {"dump": "enwiki-20261101", "corpus_sha256": "c" * 64, "dagster_run_id": "12ab"}
     version = register(trained / "strong", "bert-tiny-facts", **lineage)
     assert set(version.tags) == {
-        *("kind", "task", "metric", "score", "dump", "licence", "degenerate", "own_split"),
+        *("kind", "task", "metric", "score", "dump", "license", "degenerate", "own_split"),
         *("content_sha256", "pretrained_model_sha256"),
     }
     stored = json.loads(stored_beside(home, version, "facts.json").read_text())

@@ -35,7 +35,7 @@ comes here.
 
 *** END OF THIS PROJECT GUTENBERG EBOOK SOMETHING ***
 
-Licence of many words.
+License of many words.
 """
 HINDI = [["यह पहला वाक्य है।", "यह दूसरा वाक्य है।"], ["क्या यह तीसरा है?", "हाँ, यह है।"]] * 20
 
@@ -61,7 +61,7 @@ def test_google_format_keeps_its_sentences(tmp_path: Path) -> None:
     assert [document.document_id for document in documents if document] == ["own:a-0", "own:a-1"]
 
 
-def test_book_is_joined_parted_and_freed_of_its_licence(tmp_path: Path) -> None:
+def test_book_is_joined_parted_and_freed_of_its_license(tmp_path: Path) -> None:
     assert read_book(BOOK) == [
         "It was a dark night and the rain fell without an end. Nobody was abroad.",
         "The second paragraph comes here.",
