@@ -1,7 +1,7 @@
 """The exam job: Beam counts words and n-grams of the training documents and makes pairs from the held-out ones.
 
-One process sums the counts and writes the n-gram model, the floor of the exam, as ARPA. Its memory is about 130 bytes
-for each word of the training text, which `max_words` bounds.
+One process sums the counts and writes the n-gram model, the floor of the exam, as ARPA. Its memory grows
+with the words of the training text, which `max_words` bounds.
 """
 
 import collections
