@@ -10,6 +10,7 @@ import dataclasses
 import gzip
 import io
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -29,6 +30,12 @@ MAX_DOCUMENT_BYTES = 16 << 20
 because a random next sentence comes from another document of the shard."""
 MAX_LINE_BYTES = 256 << 20
 """Longest line, and longest paragraph of a book: more is not text of this kind."""
+
+GUTENBERG_END = r"(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG"
+"""Start of the line before the license of Project Gutenberg."""
+_GUTENBERG_END = re.compile(GUTENBERG_END.encode(), re.IGNORECASE)
+_LICENSE_BYTES = 64 << 10
+"""Maximum length of that license, which is about 20 KB."""
 
 _MAGIC: dict[bytes, Compression] = {
     b"\x1f\x8b": "gzip",
@@ -183,17 +190,22 @@ def _documents(lines: Iterable[Record]) -> Iterator[Record]:
 def _parts(lines: Iterable[Record], path: Path | str) -> Iterator[Record]:
     """Join lines to parts of a book: a part ends at the first blank line `MAX_DOCUMENT_BYTES` or more after its start.
 
-    InputError if there is none for 256 MiB.
+    Project Gutenberg's license stays with the end of its book, by which it is known. InputError if there is no blank
+    line for 256 MiB.
     """
     start = 0
+    limit = MAX_DOCUMENT_BYTES
     kept: list[bytes] = []
     for offset, line in lines:
-        if kept and offset - start >= MAX_DOCUMENT_BYTES and _is_blank(kept[-1]) and not _is_blank(line):
+        if kept and offset - start >= limit and _is_blank(kept[-1]) and not _is_blank(line):
             yield start, b"".join(kept)
             kept = []
+            limit = MAX_DOCUMENT_BYTES
         if not kept:
             start = offset
         kept.append(line)
+        if offset - start >= MAX_DOCUMENT_BYTES - _LICENSE_BYTES and _GUTENBERG_END.match(line):
+            limit = offset - start + _LICENSE_BYTES
         if offset - start > MAX_LINE_BYTES:
             raise InputError(
                 f"{path}: no blank line in the 256 MiB from byte {start:,} on, expected paragraphs between blank "

@@ -85,6 +85,18 @@ def test_long_book_is_continued_in_parts(tmp_path: Path, monkeypatch: pytest.Mon
     ]
 
 
+@pytest.mark.parametrize("limit", range(20, 320, 20))
+def test_licence_of_a_long_book_is_removed_wherever_a_part_ends(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert_pipeline.corpus.text_files.MAX_DOCUMENT_BYTES", limit)
+    path = write(tmp_path / "book.txt", BOOK + "\nMore of it.\n" * 9)
+    found = [
+        sentence for sentences in sentences_of(list(read_book_documents(path, "own", "en"))) for sentence in sentences
+    ]
+    assert found[-2:] == ["Nobody was abroad.", "The second paragraph comes here."]
+
+
 def test_text_that_begins_like_bzip2_is_text(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "BZhang went home.\nHe slept.\n")
     assert sentences_of(read_line_documents(path, "own", "en")) == [("BZhang went home.", "He slept.")]
