@@ -280,10 +280,15 @@ def replace_object(name: Path | str, data: bytes, *, old: bytes | None) -> bool:
                     store.pipe_file(key, data)
                 return True
             # The tag is asked for before the bytes: whatever is written between the two fails the condition.
-            condition = {"IfMatch": store.info(key)["ETag"]} if scheme_of(path) in ("s3", "s3a") else {}
+            tag = store.info(key)["ETag"] if scheme_of(path) in ("s3", "s3a") else None
             if store.cat_file(key) != old:
                 return False
-            store.pipe_file(key, data, **condition)
+            try:
+                store.pipe_file(key, data, **({"IfMatch": tag} if tag else {}))
+            except OSError as error:
+                if not tag or not _is_refused_condition(error):
+                    raise
+                store.pipe_file(key, data, IfMatch=tag.strip('"'))  # Ceph compares tags without their quotes
             return True
         except FileNotFoundError:
             return False
