@@ -1,7 +1,7 @@
 """The exam job: Beam counts words and n-grams of the training documents and makes pairs from the held-out ones.
 
-One process sums the counts and writes the n-gram model, the floor of the exam, as ARPA. Its memory is about 130 bytes
-for each word of the training text, which `max_words` bounds.
+One process sums the counts and writes the n-gram model, the floor of the exam, as ARPA. Its memory grows
+with the words of the training text, which `max_words` bounds.
 """
 
 import collections
@@ -29,7 +29,7 @@ from bert_pipeline.corpus.documents import id_hash
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
 from bert_pipeline.errors import ArtifactError, InputError
 from bert_pipeline.exam.floor import FLOOR_NAME
-from bert_pipeline.exam.made_pairs import PairMaker
+from bert_pipeline.exam.made_pairs import PairMaker, without_attested
 from bert_pipeline.exam.ngrams import (
     MARKS,
     MAX_WORDS,
@@ -102,10 +102,14 @@ def build_exam(
             raise InputError(
                 f"{source.path}: no pairs can be made from its held-out documents; make it with a larger held_out"
             )
-        write_pairs(draft.path / PAIRS_NAME, chosen)
         windows = merge_windows([_read_windows(scratch / result["windows_file"]) for result in found])
         check_total("windows of words", int(windows.counts.sum()), sum(result["windows"] for result in found))
+        # Of the pairs that are chosen: which ones must not depend on the shards, which do not know all windows.
+        num_chosen = len(chosen)
+        chosen = without_attested(chosen, words, windows)
+        write_pairs(draft.path / PAIRS_NAME, chosen)
         levels = estimate(windows, config.order, len(MARKS) + len(words), prune=config.prune)
+        del windows  # the texts of the n-grams take as much memory
         write_arpa(draft.path / FLOOR_NAME, levels, words)
         shutil.rmtree(scratch)
 
@@ -116,6 +120,7 @@ def build_exam(
             "share_of_training_documents": share,
             "ngrams": [len(level.word) for level in levels],
             "pairs": dict(sorted(kinds.items())),
+            "attested_pairs": num_chosen - len(chosen),
         }
         draft.provenance["workers"] = num_workers(options)
     return load_manifest(output, kind="exam")

@@ -1,9 +1,11 @@
 """The data jobs from a bucket to a bucket: the hashes of the local run, and faults that lose nothing."""
 
+import signal
 import time
 
 import data_jobs
 import pytest
+from cluster import Cluster, once
 from data_jobs import LOCAL, STAGES
 from fault_proxy import FaultProxy
 
@@ -59,3 +61,30 @@ def test_a_store_that_fails_in_the_middle_of_a_job_is_one_sentence_and_loses_not
 def test_a_slow_store_is_waited_for(home: str, dump: tuple[str, str], proxy: FaultProxy, local_hashes) -> None:
     with proxy.fault("slow", delay=0.3):
         assert data_jobs.build("vocabulary", dump[1], home, LOCAL).sha256 == local_hashes["vocabulary"]
+
+
+@pytest.fixture(scope="session")
+def made_by_cluster(running_cluster: Cluster, dump: tuple[str, str], bucket: str) -> str:
+    """A place in the bucket with the results of all jobs, made by the cluster."""
+    running_cluster.start()
+    data_jobs.build_all(dump[1], f"{bucket}/made-by-cluster", running_cluster.options())
+    return f"{bucket}/made-by-cluster"
+
+
+def test_workers_that_share_nothing_make_what_one_process_makes(
+    made_by_cluster: str, local_hashes: dict[str, str]
+) -> None:
+    for stage in STAGES:
+        assert load_manifest(f"{made_by_cluster}/{stage}", verify="sha256").sha256 == local_hashes[stage]
+        assert data_jobs.left_over(f"{made_by_cluster}/{stage}") == []
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_worker_killed_in_a_stage_loses_nothing(
+    stage: str, made_by_cluster: str, cluster: Cluster, dump: tuple[str, str], local_hashes: dict[str, str]
+) -> None:
+    host = cluster.workers[0]
+    with once(lambda: cluster.harnesses(host), lambda: cluster.signal_worker(host, signal.SIGKILL)):
+        made = data_jobs.build(stage, dump[1], made_by_cluster, cluster.options())
+    assert made.sha256 == local_hashes[stage]
+    load_manifest(f"{made_by_cluster}/{stage}", verify="sha256")
