@@ -88,3 +88,15 @@ def test_a_worker_killed_in_a_stage_loses_nothing(
         made = data_jobs.build(stage, dump[1], made_by_cluster, cluster.options())
     assert made.sha256 == local_hashes[stage]
     load_manifest(f"{made_by_cluster}/{stage}", verify="sha256")
+
+
+def test_a_job_server_that_goes_away_is_one_sentence_and_loses_nothing(
+    made_by_cluster: str, cluster: Cluster, dump: tuple[str, str], local_hashes: dict[str, str]
+) -> None:
+    began = time.monotonic()
+    kill = once(lambda: cluster.harnesses(cluster.workers[0]), cluster.job_server.kill)
+    with pytest.raises(BertError) as caught, kill:
+        data_jobs.build("vocabulary", dump[1], made_by_cluster, cluster.options())
+    assert time.monotonic() - began < 120
+    assert "\n" not in str(caught.value)
+    assert load_manifest(f"{made_by_cluster}/vocabulary", verify="sha256").sha256 == local_hashes["vocabulary"]
