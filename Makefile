@@ -12,7 +12,7 @@ NAME ?= $(firstword $(subst -, ,$(notdir $(DUMP))))-1
 DEV_FRACTION ?= 0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev demo demo-full real ui test test-services screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving constraints clean
+.PHONY: help install install-dev demo demo-full real ui test test-services test-cluster test-flink screenshots check format lint types bench bench-corpus audit-corpus bench-instances bench-pretraining bench-finetuning bench-serving bench-duel constraints clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -32,6 +32,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 $(VENV)/.installed-services: $(VENV)/.installed-dev
 	$(PIP) install --quiet -c constraints.txt -e '.[dev,services,browser]'
+	@touch $@
+
+$(VENV)/.installed-cluster: $(VENV)/.installed-dev
+	$(PIP) install --quiet -c constraints.txt -e '.[dev,s3]'
 	@touch $@
 
 install: $(VENV)/.installed  ## install what the demo needs
@@ -59,6 +63,16 @@ test: install-dev  ## the whole test suite
 test-services: $(VENV)/.installed-services  ## PostgreSQL, MLflow and Dagster together, as in deploy/; installs Debian's packages for it
 	tests/debian-packages.sh postgresql chromium nginx slurm-wlm munge
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "services or browser" --durations=5
+
+test-cluster: $(VENV)/.installed-cluster  ## Beam workers that share nothing, and an S3 server; installs Debian's packages for it
+	tests/debian-packages.sh ceph-mon ceph-osd ceph-common radosgw iproute2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster --durations=5
+
+FLINK ?= 2.2.1
+test-flink: $(VENV)/.installed-cluster  ## the data jobs on a Flink cluster: where Maven Central is reached, or BEAM_FLINK_JAR given
+	tests/debian-packages.sh ceph-mon ceph-osd ceph-common radosgw iproute2 openjdk-17-jre-headless
+	@test -d $(BERT_HOME)/flink || $(PIP) install --quiet --no-deps --target $(BERT_HOME)/flink apache-flink-libraries==$(FLINK)
+	FLINK_LIB=$(BERT_HOME)/flink/pyflink/lib OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m flink --durations=5 -rs
 
 screenshots: $(VENV)/.installed-services  ## the pictures of README and docs, taken of a finished `make demo` in Chromium
 	tests/debian-packages.sh chromium
@@ -110,7 +124,10 @@ bench-finetuning: install-dev  ## fine-tuning and prediction, with transformers'
 bench-serving: install-dev  ## a registered model on MLflow's server: p50, p99 and requests per second, with transformers
 	$(BIN)/python -m benchmarks.serving
 
-constraints: $(VENV)/.installed-services  ## write the installed versions to constraints.txt
+bench-duel: install-dev  ## an hour of pre-training each, with transformers' run_mlm recipe; resumes: [CORPUS=dir] [BUDGET=1h] [INSTANCES="…"]
+	$(BIN)/python -m benchmarks.duel $(if $(CORPUS),--corpus $(CORPUS)) $(if $(INSTANCES),--instances $(INSTANCES)) $(if $(BUDGET),--budget $(BUDGET))
+
+constraints: $(VENV)/.installed-services $(VENV)/.installed-cluster  ## write the installed versions to constraints.txt
 	@{ echo "# The versions that this project was last tested with; pip reads them by -c. Regenerate: make constraints"; \
 	   $(PIP) freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.txt.new && mv constraints.txt.new constraints.txt
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -87,13 +87,13 @@ class FinetuningCase:
 class OurFinetuning:
     """The training loop of `bert finetune`."""
 
-    def __init__(self, case: FinetuningCase) -> None:
+    def __init__(self, case: FinetuningCase, *, weights: Literal["pretrained", "random"] = "pretrained") -> None:
         self.case = case
         config = FinetuningConfig(precision=case.precision, optimizer=case.optimizer)  # type: ignore[arg-type]
         setting = Setting(case.learning_rate, case.batch_size, case.epochs)
         overrides = task_overrides(config, case.task.kind, case.task.labels)
         self.job = TrialJob(
-            trial=Trial(Initialization("pretrained", "pretrained"), setting, seed=1),
+            trial=Trial(Initialization(weights, weights), setting, seed=1),
             kind=case.task.kind,
             labels=case.task.labels,
             config=config,

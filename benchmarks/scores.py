@@ -1,32 +1,43 @@
-"""Scores of fine-tuned models, compared with transformers' Trainer: same weights, rows, settings and seeds.
+"""Scores of fine-tuned models beside a baseline: same rows, settings and seeds.
 
-For each task, both sides are trained with every seed in alternation, and score the same dev set. The difference of
-their means comes with a 95 % interval from a bootstrap over dev examples and seeds, and with the processor time of both
-trainings. A finished training is kept in the working directory, so an interrupted program continues.
+The baseline is transformers' Trainer with the same weights, or with `--against random` the same training from random
+weights of the same shape, and then also a bag of words. For each task, both sides are trained with every seed in
+alternation, and score the same dev set. The difference of their means comes with a 95 % interval from a bootstrap over
+dev examples and seeds, and against the Trainer with the processor time of both trainings. A finished training is kept
+in the working directory, so an interrupted program continues.
 """
 
 import argparse
 import dataclasses
+import functools
 import json
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks import bag_of_words
 from benchmarks.finetuning import FinetuningCase, OurFinetuning, PeerFinetuning, encode_case, mean_and_deviation
-from benchmarks.harness import describe_machine, errors_as_exit_codes, program, working_directory
+from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program, working_directory
 from bert_model.finetuning.decode import decode
 from bert_model.metrics.score import score
 from bert_model.training.distributed import keep_freed_memory
-from bert_pipeline.manifest import atomic_write
-from bert_pipeline.tasks.task import load_task_data
+from bert_pipeline.errors import UsageError
+from bert_pipeline.manifest import MANIFEST_NAME, atomic_write, load_manifest, write_text_durably
+from bert_pipeline.tasks.task import TaskData, load_task_data
 
-SIDES = {"ours": OurFinetuning, "peer": PeerFinetuning}
+Side = Callable[[FinetuningCase], OurFinetuning | PeerFinetuning]
+SIDES: dict[str, dict[str, Side]] = {
+    "peer": {"ours": OurFinetuning, "peer": PeerFinetuning},
+    "random": {"ours": OurFinetuning, "random": functools.partial(OurFinetuning, weights="random")},
+}
+"""By baseline: this project's training first."""
 NUM_RESAMPLES = 1000
 
 
@@ -38,8 +49,10 @@ class Run:
     seconds: float
 
 
-def run_or_load(case: FinetuningCase, side: str, seed: int, directory: Path) -> Run:
+def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, directory: Path) -> Run:
     """Train with a seed, or read what an earlier call has stored for the same case."""
+    # A model that was trained again may be in the same directory.
+    weights = {"weights": load_manifest(case.model).sha256} if (case.model / MANIFEST_NAME).is_file() else {}
     settings = json.dumps(
         {
             "model": str(case.model),
@@ -49,6 +62,7 @@ def run_or_load(case: FinetuningCase, side: str, seed: int, directory: Path) -> 
             "epochs": case.epochs,
             "precision": case.precision,
             "optimizer": case.optimizer,
+            **weights,
         }
     )
     path = directory / f"{case.task.name}-{side}-{seed}.npz"
@@ -56,7 +70,7 @@ def run_or_load(case: FinetuningCase, side: str, seed: int, directory: Path) -> 
         stored = np.load(path)
         if str(stored["settings"]) == settings:
             return Run(decode(case.task, case.dev_examples, case.dev, stored["logits"]), float(stored["seconds"]))
-    trainer = SIDES[side](case)
+    trainer = make(case)
     started = time.process_time()
     trainer.train_from(seed)
     seconds = time.process_time() - started
@@ -67,37 +81,111 @@ def run_or_load(case: FinetuningCase, side: str, seed: int, directory: Path) -> 
     return Run(decode(case.task, case.dev_examples, case.dev, logits), seconds)
 
 
-def interval_of_difference(case: FinetuningCase, runs: Mapping[str, Sequence[Run]]) -> tuple[float, float]:
-    """Return the 95 % interval of (ours - peer), resampling dev examples jointly and each side's seeds."""
+def resampled_differences(case: FinetuningCase, runs: Mapping[str, Sequence[Run]]) -> np.ndarray:
+    """Return (first side - second) of `NUM_RESAMPLES` draws of dev examples, jointly, and of each side's seeds."""
     rng = np.random.default_rng(1)
     differences = []
     for _ in range(NUM_RESAMPLES):
         chosen = rng.integers(len(case.dev_examples), size=len(case.dev_examples))
         examples = [case.dev_examples[index] for index in chosen]
-        means = {}
-        for side, side_runs in runs.items():
+        means = []
+        for side_runs in runs.values():
             seeds, counts = np.unique(rng.integers(len(side_runs), size=len(side_runs)), return_counts=True)
             scores = [score(case.task, examples, side_runs[seed].predictions)[case.task.main_metric] for seed in seeds]
-            means[side] = float(np.average(scores, weights=counts))
-        differences.append(means["ours"] - means["peer"])
-    low, high = np.percentile(differences, [2.5, 97.5])
-    return float(low), float(high)
+            means.append(float(np.average(scores, weights=counts)))
+        differences.append(means[0] - means[1])
+    return np.array(differences)
 
 
-def row(case: FinetuningCase, runs: Mapping[str, Sequence[Run]]) -> str:
-    """Return the table row of a task."""
-    scores = {
-        side: [score(case.task, case.dev_examples, run.predictions)[case.task.main_metric] for run in side_runs]
-        for side, side_runs in runs.items()
-    }
-    seconds = {side: statistics.median(run.seconds for run in side_runs) for side, side_runs in runs.items()}
-    ours, peer = (mean_and_deviation(scores[side]) for side in SIDES)
-    difference = statistics.fmean(scores["ours"]) - statistics.fmean(scores["peer"])
-    low, high = interval_of_difference(case, runs)
-    return (
-        f"| {case.task.title} | {case.task.main_metric} | {len(case.dev_examples):,} | {ours} | {peer} "
-        f"| {difference:+.1f} [{low:+.1f}, {high:+.1f}] | {seconds['peer'] / seconds['ours']:.2f} |"
-    )
+def difference_with_interval(difference: float, resampled: np.ndarray) -> str:
+    """Return a difference and its 95 % interval."""
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    return f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def scores_of(case: FinetuningCase, runs: Sequence[Run]) -> list[float]:
+    """Return the main metric of each run."""
+    return [score(case.task, case.dev_examples, run.predictions)[case.task.main_metric] for run in runs]
+
+
+def peer_table(cases: Sequence[FinetuningCase], runs: Mapping[str, Mapping[str, Sequence[Run]]]) -> str:
+    """Return the table against transformers' Trainer."""
+    rows = []
+    for case in cases:
+        of_task = runs[case.task.name]
+        ours, peer = (scores_of(case, side_runs) for side_runs in of_task.values())
+        seconds = {side: statistics.median(run.seconds for run in side_runs) for side, side_runs in of_task.items()}
+        difference = statistics.fmean(ours) - statistics.fmean(peer)
+        rows.append(
+            (
+                case.task.title,
+                case.task.main_metric,
+                f"{len(case.dev_examples):,}",
+                mean_and_deviation(ours),
+                mean_and_deviation(peer),
+                difference_with_interval(difference, resampled_differences(case, of_task)),
+                f"{seconds['peer'] / seconds['ours']:.2f}",
+            )
+        )
+    header = ("task", "metric", "N", "this project", "transformers' Trainer", "difference", "processor time, ratio")
+    return markdown_table(header, rows)
+
+
+def random_table(
+    cases: Sequence[FinetuningCase], runs: Mapping[str, Mapping[str, Sequence[Run]]], bags: Mapping[str, float]
+) -> str:
+    """Return the table against random weights and a bag of words, with the means over tasks."""
+    rows, means, resampled = [], [], []
+    for case in cases:
+        pretrained, random = (scores_of(case, side_runs) for side_runs in runs[case.task.name].values())
+        means.append((statistics.fmean(pretrained), statistics.fmean(random), bags[case.task.name]))
+        resampled.append(resampled_differences(case, runs[case.task.name]))
+        rows.append(
+            (
+                case.task.title,
+                case.task.main_metric,
+                f"{case.train.num_examples:,} / {len(case.dev_examples):,}",
+                mean_and_deviation(pretrained),
+                mean_and_deviation(random),
+                difference_with_interval(means[-1][0] - means[-1][1], resampled[-1]),
+                f"{bags[case.task.name]:.1f}",
+                f"{means[-1][0] - bags[case.task.name]:+.1f}",
+            )
+        )
+    pretrained_mean, random_mean, bag = (statistics.fmean(column) for column in zip(*means))
+    interval = difference_with_interval(pretrained_mean - random_mean, np.mean(resampled, axis=0))
+    mean_row = ("mean", "", "", f"{pretrained_mean:.1f}", f"{random_mean:.1f}", interval)
+    rows.append((*mean_row, f"{bag:.1f}", f"{pretrained_mean - bag:+.1f}"))
+    header = ("task", "metric", "train / dev", "pre-trained", "random weights", "difference", "bag of words")
+    return markdown_table((*header, "difference"), rows)
+
+
+def bag_or_load(data: TaskData, dev: Sequence[Any], directory: Path) -> float:
+    """Return the score of a bag of words, fitted or read from what an earlier call has stored."""
+    path = directory / f"{data.task.name}-bag-of-words.json"
+    rows = [len(data.train), len(dev)]
+    if path.is_file() and (stored := json.loads(path.read_text()))["rows"] == rows:
+        return float(stored["score"])
+    found = score(data.task, dev, bag_of_words.predict(data.task, data.train, dev))[data.task.main_metric]
+    write_text_durably(path, json.dumps({"rows": rows, "score": found}) + "\n")
+    print(f"{data.task.name}, bag of words: {found:.2f}", file=sys.stderr, flush=True)
+    return found
+
+
+def task_folder(name: str, path: Path, directory: Path) -> Path:
+    """Return a task's folder; from an archive such as BabyLM's glue_10k.zip its rows are unpacked."""
+    if not zipfile.is_zipfile(path):
+        return path
+    folder = directory / f"{path.stem}-{name}"
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(path) as archive:
+        for split, target in (("train", "train"), ("valid", "validation")):
+            member = f"{name}.{split}.jsonl"
+            if member not in archive.namelist():
+                raise UsageError(f"{path}: has no {member}, only {', '.join(sorted(archive.namelist()))}")
+            with atomic_write(folder / f"{target}.jsonl") as temporary:
+                temporary.write_bytes(archive.read(member))
+    return folder
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -105,8 +193,14 @@ def argument_parser() -> argparse.ArgumentParser:
     parser = program("scores", __doc__)
     parser.add_argument("--model", type=Path, required=True, help="a model directory")
     parser.add_argument(
-        "--task", action="append", required=True, metavar="NAME=DATA", help="a GLUE task and its files; may be repeated"
+        "--task",
+        action="append",
+        required=True,
+        metavar="NAME=DATA",
+        help="task and files, or an archive with NAME.train.jsonl",
     )
+    parser.add_argument("--against", default="peer", choices=list(SIDES), help="the baseline (default: %(default)s)")
+    parser.add_argument("--name", default="scores", help="directory below benchmarks/ (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=5, help="seeds 1 to N (default: %(default)s)")
     parser.add_argument("--epochs", type=float, default=3.0)
     parser.add_argument("--batch-size", type=int, default=32)
@@ -121,25 +215,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = argument_parser().parse_args(arguments)
     keep_freed_memory()  # as the workers of `bert finetune` do; in one process it serves both sides
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    directory = working_directory("scores")
-    cases = []
+    directory, sides = working_directory(args.name), SIDES[args.against]
+    cases, bags = [], {}
     for name, _, path in (word.partition("=") for word in args.task):
-        data = load_task_data(name, path)
+        data = load_task_data(name, task_folder(name, Path(path), directory))
         dev = next(iter(data.dev.values()))
         cases.append(encode_case(data.task, data.train, dev, args, device=device, optimizer="adamw"))
-    runs: dict[str, dict[str, list[Run]]] = {case.task.name: {side: [] for side in SIDES} for case in cases}
+        if args.against == "random":
+            bags[name] = bag_or_load(data, dev, directory)
+    runs: dict[str, dict[str, list[Run]]] = {case.task.name: {side: [] for side in sides} for case in cases}
     for seed in range(1, args.seeds + 1):
         for case in cases:
-            for side in SIDES:
-                runs[case.task.name][side].append(run_or_load(case, side, seed, directory))
-    print(describe_machine(("torch", "transformers", "accelerate")))
+            for side, make in sides.items():
+                runs[case.task.name][side].append(run_or_load(case, side, make, seed, directory))
+    print(describe_machine(("torch", "transformers", "accelerate", "scikit-learn")))
     print(
         f"{args.seeds} seeds, {args.epochs:g} epochs, batch {args.batch_size}, learning rate {args.learning_rate:g}\n"
     )
-    print("| task | metric | N | this project | transformers' Trainer | difference | processor time, ratio |")
-    print("|---|---|---|---|---|---|---|")
-    for case in cases:
-        print(row(case, runs[case.task.name]), flush=True)
+    print(random_table(cases, runs, bags) if args.against == "random" else peer_table(cases, runs))
     return 0
 
 

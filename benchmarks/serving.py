@@ -95,7 +95,7 @@ def make_case(size: str, num_texts: int) -> ServingCase:
         with WorkerPool(num_workers=0) as pool:
             finetune(few, fresh_model(size), directory, config, pool=pool, experiment="")
     with mock.patch.dict(os.environ, case.environment()):
-        version = register(directory, name, tags={"licence": "Apache-2.0"})
+        version = register(directory, name, tags={"license": "Apache-2.0"})
         if "champion" not in version.aliases:  # a degenerate model is as fast as any other
             waived = ("not_degenerate", "comparable", "covers_champion", "better", "no_task_worse")
             promote(name, version.version, config=GateConfig(waived_gates=waived)).require()

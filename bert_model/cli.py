@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 from bert_model.pretraining.config import add_arguments
 from bert_pipeline import cli as pipeline_cli
-from bert_pipeline.cli import add_command
+from bert_pipeline.cli import add_command, local_path, path_or_url
 from bert_pipeline.configuration import from_mapping, override
 from bert_pipeline.errors import BertError, PromotionError, UsageError
+from bert_pipeline.storage import fetched, store_errors
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASK_FILES, TASKS
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"
-MODEL_HELP = "a local directory, a Hugging Face id, or an MLflow URI such as models:/bert-tiny-sst2@champion"
+MODEL_HELP = "a directory or its URL, a Hugging Face id, or an MLflow URI such as models:/bert-tiny-sst2@champion"
 
 
 class Argument:
@@ -55,9 +56,9 @@ def commands() -> list[Command]:
             [
                 Argument("task", metavar="TASK", help=" ".join([*TASKS, *TASK_FILES]) + ", or a YAML file"),
                 Argument("assignments", nargs="*", metavar="key=value", help="override, such as epochs=[3]"),
-                Argument("--data", required=True, type=Path, metavar="PATH", help="official or hub files"),
+                Argument("--data", required=True, type=path_or_url, metavar="PATH", help="official or hub files"),
                 Argument("--model", required=True, metavar="MODEL", help=MODEL_HELP),
-                Argument("--output", required=True, type=Path, metavar="DIR"),
+                Argument("--output", required=True, type=local_path, metavar="DIR"),
                 Argument("--dev-fraction", type=float, default=0.0, metavar="SHARE", help=DEV_FRACTION_HELP),
                 Argument("--workers", type=int, metavar="N", help="training processes (default: one per core or GPU)"),
             ],
@@ -86,8 +87,8 @@ def commands() -> list[Command]:
             "Score predictions with the task's official metric, as JSON.",
             [
                 Argument("task", metavar="TASK"),
-                Argument("--data", required=True, type=Path, metavar="FILE"),
-                Argument("--predictions", required=True, type=Path, metavar="FILE"),
+                Argument("--data", required=True, type=path_or_url, metavar="FILE"),
+                Argument("--predictions", required=True, type=local_path, metavar="FILE"),
                 Argument(
                     "--na-prob-thresh",
                     type=float,
@@ -95,7 +96,9 @@ def commands() -> list[Command]:
                     metavar="P",
                     help="SQuAD 2.0: null odds above P mean no answer",
                 ),
-                Argument("--na-prob", type=Path, metavar="FILE", help="SQuAD 2.0: null odds, for the best threshold"),
+                Argument(
+                    "--na-prob", type=local_path, metavar="FILE", help="SQuAD 2.0: null odds, for the best threshold"
+                ),
             ],
         ),
         Command(
@@ -103,8 +106,8 @@ def commands() -> list[Command]:
             run_submission,
             "Write the GLUE submission of fine-tuned models: one zip, eleven files.",
             [
-                Argument("directories", nargs="+", type=Path, metavar="DIR", help="fine-tuned models"),
-                Argument("--output", type=Path, default=Path("submission.zip"), metavar="FILE"),
+                Argument("directories", nargs="+", type=local_path, metavar="DIR", help="fine-tuned models"),
+                Argument("--output", type=local_path, default=Path("submission.zip"), metavar="FILE"),
             ],
         ),
         Command(
@@ -123,7 +126,7 @@ def commands() -> list[Command]:
                 ),
                 Argument(
                     "--corpus",
-                    type=Path,
+                    type=local_path,
                     metavar="DIR",
                     help="the corpus of the model: source of made pairs and of the n-gram floor (needs kenlm)",
                 ),
@@ -136,7 +139,7 @@ def commands() -> list[Command]:
                 Argument(
                     "--whole-words", action="store_true", help="mask the later pieces of a word with each of its pieces"
                 ),
-                Argument("--output", type=Path, metavar="FILE", help="results as JSON"),
+                Argument("--output", type=local_path, metavar="FILE", help="results as JSON"),
             ],
         ),
         Command(
@@ -148,7 +151,7 @@ def commands() -> list[Command]:
                 Argument(
                     "--input", required=True, metavar="FILE", help="one text per line, or A<TAB>B; - is standard input"
                 ),
-                Argument("--output", required=True, type=Path, metavar="FILE"),
+                Argument("--output", required=True, type=local_path, metavar="FILE"),
                 Argument("--layers", default="-1,-2,-3,-4", metavar="N,N", help="-1 is the top (default: %(default)s)"),
             ],
         ),
@@ -161,7 +164,7 @@ def commands() -> list[Command]:
                 Argument("--model", required=True, metavar="MODEL", help=MODEL_HELP),
                 Argument("text_a", metavar="TEXT_A"),
                 Argument("text_b", metavar="TEXT_B", nargs="?", help="the second text of a pair"),
-                Argument("--output", required=True, type=Path, metavar="FILE", help="page.html"),
+                Argument("--output", required=True, type=local_path, metavar="FILE", help="page.html"),
             ],
         ),
         Command(
@@ -171,9 +174,12 @@ def commands() -> list[Command]:
             "'bert-workflow[tensorflow]'.",
             [
                 Argument(
-                    "checkpoint", type=Path, metavar="CKPT", help="such as uncased_L-12_H-768_A-12/bert_model.ckpt"
+                    "checkpoint",
+                    type=local_path,
+                    metavar="CKPT",
+                    help="such as uncased_L-12_H-768_A-12/bert_model.ckpt",
                 ),
-                Argument("--output", required=True, type=Path, metavar="DIR"),
+                Argument("--output", required=True, type=path_or_url, metavar="DIR"),
                 Argument(
                     "--cased",
                     action=argparse.BooleanOptionalAction,
@@ -188,9 +194,11 @@ def commands() -> list[Command]:
             "pieces; `bert pretrain --from` continues from the result.",
             [
                 Argument("model", metavar="MODEL", help=MODEL_HELP),
-                Argument("--vocab", required=True, type=Path, metavar="DIR", help="a directory with the new vocab.txt"),
-                Argument("--output", required=True, type=Path, metavar="DIR"),
-                Argument("--corpus", type=Path, metavar="DIR", help="measure both vocabularies on this corpus"),
+                Argument(
+                    "--vocab", required=True, type=path_or_url, metavar="DIR", help="a directory with the new vocab.txt"
+                ),
+                Argument("--output", required=True, type=path_or_url, metavar="DIR"),
+                Argument("--corpus", type=path_or_url, metavar="DIR", help="measure both vocabularies on this corpus"),
             ],
         ),
         Command(
@@ -199,7 +207,7 @@ def commands() -> list[Command]:
             "Write a model as an ONNX file, for runtimes without torch. Its logits are compared with the model's.",
             [
                 Argument("model", metavar="MODEL", help=MODEL_HELP),
-                Argument("--output", required=True, type=Path, metavar="FILE", help="model.onnx"),
+                Argument("--output", required=True, type=local_path, metavar="FILE", help="model.onnx"),
             ],
         ),
         Command(
@@ -207,7 +215,9 @@ def commands() -> list[Command]:
             run_register,
             "Register a model directory: a new version in MLflow, which `bert promote` can make the champion.",
             [
-                Argument("directory", type=Path, metavar="DIR", help="output of finetune, or model/ below pretrain's"),
+                Argument(
+                    "directory", type=local_path, metavar="DIR", help="output of finetune, or model/ below pretrain's"
+                ),
                 Argument("--name", metavar="NAME", help="default: bert-<size>, or bert-<size>-<task>"),
                 Argument("--license", default="", metavar="ID", help="of the weights, such as apache-2.0; a gate"),
             ],
@@ -249,7 +259,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Expected failures end in one line and their exit code; anything else is a bug and keeps its traceback.
     log_to_stderr()
     try:
-        return arguments.run(arguments) or 0
+        with store_errors():
+            return arguments.run(arguments) or 0
     except BertError as error:
         if arguments.debug:
             raise
@@ -351,7 +362,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
 
     # Settings and data are checked before a model is fetched and workers start.
     config = task_configuration(arguments.task, override({}, arguments.assignments))
-    data = load_task_data(arguments.task, arguments.data, arguments.dev_fraction)
+    data = load_task_data(arguments.task, _fetched(arguments.data), arguments.dev_fraction)
     for note in data.notes():
         print(f"{arguments.task}: {note}", file=sys.stderr)
     shown = TrialDisplay()
@@ -404,7 +415,7 @@ def run_score(arguments: argparse.Namespace) -> int:
     from bert_model.metrics.score import score_files
 
     scores = score_files(
-        arguments.task, arguments.data, arguments.predictions, arguments.na_prob, arguments.na_prob_thresh
+        arguments.task, _fetched(arguments.data), arguments.predictions, arguments.na_prob, arguments.na_prob_thresh
     )
     for what, count in scores.get("defects", {}).items():
         print(f"{arguments.data}: {what}: {count:,}", file=sys.stderr)
@@ -441,7 +452,7 @@ def run_submission(arguments: argparse.Namespace) -> int:
 def run_exam(arguments: argparse.Namespace) -> int:
     from bert_model.registry.resolve import resolve_model
     from bert_model.training.metrics_log import bert_home
-    from bert_pipeline.exam.floor import KENLM_MISSING, has_kenlm
+    from bert_pipeline.exam.floor import FLOOR_NAME, KENLM_MISSING, has_kenlm
     from bert_pipeline.exam.pairs import blimp_path, read_pairs_of
 
     # Files of pairs are read, the model is found, and what is missing reported, before a corpus is counted.
@@ -456,7 +467,7 @@ def run_exam(arguments: argparse.Namespace) -> int:
     if arguments.corpus is not None and not is_made and not has_kenlm():
         logging.getLogger(__name__).warning(KENLM_MISSING)
     elif arguments.corpus is not None:
-        from bert_pipeline.exam.job import FLOOR_NAME, prepared_exam
+        from bert_pipeline.exam.job import prepared_exam
 
         exam = prepared_exam(arguments.corpus, bert_home() / "exams")
         floor = exam / FLOOR_NAME
@@ -494,6 +505,12 @@ def run_attention(arguments: argparse.Namespace) -> int:
     count = write_attention(directory, *texts, arguments.output, model_name=arguments.model)
     print(f"{arguments.output}: attention between {count} tokens")
     return 0
+
+
+def _fetched(data: Path) -> Path:
+    from bert_model.training.metrics_log import bert_home
+
+    return fetched(data, bert_home() / "cache" / "files")
 
 
 def run_convert(arguments: argparse.Namespace) -> int:
@@ -541,9 +558,9 @@ def run_register(arguments: argparse.Namespace) -> int:
     from bert_model.registry.operations import default_name, register
 
     name = arguments.name or default_name(arguments.directory)
-    version = register(arguments.directory, name, tags={"licence": arguments.license} if arguments.license else {})
+    version = register(arguments.directory, name, tags={"license": arguments.license} if arguments.license else {})
     print(f"{version.name} version {version.version} is {', '.join(version.aliases)}")
-    if not version.licence:
+    if not version.license:
         print(f"{version.name} names no license, without which it is not promoted: give --license", file=sys.stderr)
     return 0
 

@@ -30,6 +30,24 @@ class SampleConfig:
 
 
 @configuration
+class BeamConfig:
+    """Where the Beam jobs of the data run."""
+
+    runner: str = ""
+    """Beam's runner, such as FlinkRunner; "" is this machine."""
+    options: dict[str, str | int | float | bool] = field(default_factory=dict)
+    """Its options by name, such as flink_master: "host:8081"; true for an option without a value."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The same as arguments after `--` on the command line."""
+        given = {"runner": self.runner or False, **self.options}
+        return tuple(
+            f"--{name}" if value is True else f"--{name}={value}" for name, value in given.items() if value is not False
+        )
+
+
+@configuration
 class LaunchConfig:
     """On how many machines and processes a pre-training runs."""
 
@@ -99,8 +117,15 @@ class RunPreset:
     """The fine-tunings."""
     promotion: GateConfig = field(default_factory=GateConfig)
     """What a version must hold against before it becomes champion."""
+    beam: BeamConfig = field(default_factory=BeamConfig)
+    """Where the Beam jobs run."""
     beam_options: tuple[str, ...] = ()
-    """Options of the Beam jobs, as after `--` on the command line."""
+    """More options of the Beam jobs, as after `--` on the command line."""
+
+    @property
+    def beam_arguments(self) -> tuple[str, ...]:
+        """All options of the Beam jobs, as after `--` on the command line."""
+        return (*self.beam.arguments, *self.beam_options)
 
     @property
     def sequence_lengths(self) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bert_pipeline.errors import UsageError
+from bert_pipeline.storage import is_remote, to_path
 
 if TYPE_CHECKING:
     from bert_pipeline.manifest import Manifest
@@ -38,6 +39,21 @@ def add_command(subparsers: Subparsers, name: str, description: str) -> argparse
     return subparsers.add_parser(name, help=summary[0].lower() + summary[1:], description=description)
 
 
+def path_or_url(name: str) -> Path:
+    """Convert an argument: a local path, or the URL of a store."""
+    try:
+        return to_path(name)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def local_path(name: str) -> Path:
+    """Convert an argument that names a local file or directory. The error names the URL of a store."""
+    if is_remote(name):
+        raise argparse.ArgumentTypeError(f"{name}: expected a local path; copy it from or to the store yourself")
+    return to_path(name)
+
+
 def _add_download(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
@@ -46,7 +62,7 @@ def _add_download(subparsers: Subparsers) -> None:
         "verified. The task files' directory can be passed to --data.",
     )
     parser.add_argument("what", choices=("wikipedia", "glue", "squad", "swag"), help="what to download")
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--output", required=True, type=local_path, metavar="DIR")
     parser.add_argument(
         "--from",
         dest="sources",
@@ -101,7 +117,7 @@ def _add_corpus(subparsers: Subparsers) -> None:
         "between documents), book (running text), text (lines or book, decided by the text), or pairs (two sentences "
         "per line)",
     )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="the corpus directory to write")
+    parser.add_argument("--output", type=path_or_url, metavar="DIR", help="the corpus directory to write, or its URL")
     parser.add_argument(
         "--show", metavar="TITLE", help="print the passages of one article instead of building a corpus"
     )
@@ -167,8 +183,8 @@ def _add_vocab(subparsers: Subparsers) -> None:
         "vocab",
         f"Build a WordPiece vocabulary of exactly the requested size, in BERT's layout. {_AFTER_DASHES}",
     )
-    parser.add_argument("corpus", type=Path, metavar="CORPUS", help="a corpus directory")
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR")
+    parser.add_argument("corpus", type=path_or_url, metavar="CORPUS", help="a corpus directory")
+    parser.add_argument("--output", required=True, type=path_or_url, metavar="DIR")
     parser.add_argument("--vocab-size", type=int, metavar="N", help="entries in all (default: 30522)")
     parser.add_argument("--cased", action="store_true", help="keep case and accents")
     _add_mixture(parser)
@@ -179,9 +195,9 @@ def _add_vocab(subparsers: Subparsers) -> None:
         "--pad-with-unused", action="store_true", help="fill up with [unused] slots if the corpus is too small"
     )
     parser.add_argument(
-        "--extend", type=Path, metavar="VOCAB", help="put new words into this vocab.txt's [unused] slots"
+        "--extend", type=path_or_url, metavar="VOCAB", help="put new words into this vocab.txt's [unused] slots"
     )
-    parser.add_argument("--compare", type=Path, metavar="VOCAB", help="measure this vocab.txt as well")
+    parser.add_argument("--compare", type=path_or_url, metavar="VOCAB", help="measure this vocab.txt as well")
     parser.set_defaults(run=_run_vocab, beam_options=[])
 
 
@@ -238,9 +254,11 @@ def _add_instances(subparsers: Subparsers) -> None:
         "Build pre-training instances from a corpus: sentence pairs, with masks if they are static. "
         f"With --show alone, print instances of an existing directory. {_AFTER_DASHES}",
     )
-    parser.add_argument("corpus", type=Path, metavar="CORPUS", help="a corpus directory; of instances for --show alone")
-    parser.add_argument("--vocab", type=Path, metavar="DIR", help="a directory with vocab.txt and its case")
-    parser.add_argument("--output", type=Path, metavar="DIR")
+    parser.add_argument(
+        "corpus", type=path_or_url, metavar="CORPUS", help="a corpus directory; of instances for --show alone"
+    )
+    parser.add_argument("--vocab", type=path_or_url, metavar="DIR", help="a directory with vocab.txt and its case")
+    parser.add_argument("--output", type=path_or_url, metavar="DIR")
     parser.add_argument("--max-seq-length", type=int, metavar="N", help="tokens of an instance (default: 128)")
     parser.add_argument("--short-seq-prob", type=float, metavar="P", help="share of shorter passes (default: 0.1)")
     parser.add_argument("--dupe-factor", type=int, metavar="N", help="passes over each document (default: 10)")
@@ -333,7 +351,7 @@ def _add_sample(subparsers: Subparsers) -> None:
         "sample",
         "Generate the sample: an invented encyclopedia as a dump, and the files of every task about it.",
     )
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--output", required=True, type=local_path, metavar="DIR")
     parser.add_argument(
         "--seed", type=int, default=1, metavar="N", help="seed of the encyclopedia (default: %(default)s)"
     )
@@ -356,9 +374,11 @@ def _add_triviaqa(subparsers: Subparsers) -> None:
         "Convert TriviaQA's Wikipedia part to SQuAD's form, for the fine-tuning that precedes SQuAD's in the paper. A "
         "context is the start of a document that contains an answer.",
     )
-    parser.add_argument("questions", type=Path, metavar="FILE", help="wikipedia-train.json")
-    parser.add_argument("--evidence", required=True, type=Path, metavar="DIR", help="the documents: evidence/wikipedia")
-    parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="train.json")
+    parser.add_argument("questions", type=local_path, metavar="FILE", help="wikipedia-train.json")
+    parser.add_argument(
+        "--evidence", required=True, type=local_path, metavar="DIR", help="the documents: evidence/wikipedia"
+    )
+    parser.add_argument("--output", required=True, type=local_path, metavar="FILE", help="train.json")
     parser.set_defaults(run=_run_triviaqa)
 
 
@@ -416,4 +436,4 @@ def _report(manifest: "Manifest", *names: str) -> None:
     counts = ", ".join(
         f"{manifest.counts[name]:,} {name.replace('_', ' ')}" for name in names if name in manifest.counts
     )
-    print(f"{manifest.path}: {counts or f'{len(manifest.files)} files'}")
+    print(f"{manifest.directory}: {counts or f'{len(manifest.files)} files'}")

@@ -3,27 +3,46 @@
 A manifest has two halves. `content` is a function of the inputs and the configuration alone: files with sha256 and
 rows, counts, the resolved configuration, and the hashes of the inputs' manifests. `provenance` is everything else:
 time, host, number of workers, paths. The sha256 of `content` is the artifact's identity and data version.
+
+A local directory is written under another name and renamed. A store has no rename: the files of an attempt are uploaded
+below a directory of that attempt, `DIRECTORY/attempt-…/`, and `DIRECTORY/manifest.json` is written last; its provenance
+names the attempt.
 """
 
 import contextlib
 import dataclasses
 import datetime
+import functools
 import hashlib
+import io
 import json
+import logging
 import os
+import re
 import shutil
 import socket
+import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from bert_pipeline.errors import ArtifactError, InputError
+from filelock import FileLock
+
+from bert_pipeline import storage
+from bert_pipeline.errors import ArtifactError, BertError, InputError
+from bert_pipeline.storage import is_remote, open_binary, to_path
 
 MANIFEST_NAME = "manifest.json"
 FORMAT_VERSIONS = {"corpus": 2, "instances": 2}
 """Format of the files of a kind, 1 for any other. In 2 the pages of Parquet files have checksums."""
+ATTEMPT = "attempt"
+"""Entry of the provenance of an artifact in a store: the directory with its files."""
+ABANDONED_DAYS = 7
+"""Age from which files of an attempt that did not publish are removed from a store: nobody can see who writes there."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,9 +50,14 @@ class Manifest:
     """The manifest of one artifact directory, as read from disk."""
 
     path: Path
-    """The directory that the manifest describes."""
+    """The directory of the listed files. In a store it is below the directory with the manifest."""
     content: dict[str, Any]
     provenance: dict[str, Any]
+
+    @property
+    def directory(self) -> Path:
+        """The directory with the manifest, by which people name the artifact."""
+        return self.path.parent if is_remote(self.path) and ATTEMPT in self.provenance else self.path
 
     @property
     def kind(self) -> str:
@@ -78,11 +102,13 @@ def load_manifest(
     `verify="sizes"` compares the size of every listed file, `"sha256"` its bytes too. Files that the manifest does not
     list are ignored. ArtifactError names the file, what was found and what was expected.
     """
-    directory = Path(directory)
+    directory = to_path(directory)
     manifest_path = directory / MANIFEST_NAME
     try:
-        document = json.loads(manifest_path.read_text(encoding="utf-8"))
+        with storage.store_errors(manifest_path):
+            document = json.loads(manifest_path.read_text(encoding="utf-8"))
         content, provenance = document["content"], document["provenance"]
+        files_at = _files_at(directory, provenance)
     except FileNotFoundError:
         raise ArtifactError(
             f"{directory}: no {MANIFEST_NAME}, so this is not a finished artifact; make it again or give another path"
@@ -94,16 +120,20 @@ def load_manifest(
         raise ArtifactError(f"{manifest_path}: its content does not match its own hash; make the artifact again")
     if kind is not None and content["kind"] != kind:
         raise ArtifactError(f"{directory}: found a {content['kind']}, expected a {kind}; give another path")
-    manifest = Manifest(path=directory, content=content, provenance=provenance)
+    manifest = Manifest(path=files_at, content=content, provenance=provenance)
     if manifest.format_version > (known := FORMAT_VERSIONS.get(manifest.kind, 1)):
         raise ArtifactError(
             f"{directory}: its format is {manifest.format_version}, this version of the project reads up to {known}; "
             "update the project, or make the artifact again"
         )
-    # Sizes cost one `stat` a file and catch interrupted copies; hashes read every byte.
+    # Sizes cost one `stat` a file, or one listing of a store, and catch interrupted copies; hashes read every byte.
+    sizes = storage.sizes_below(files_at) if is_remote(files_at) else None
     for name, entry in manifest.files.items():
-        path = directory / name
-        size = path.stat().st_size if path.is_file() else None
+        path = files_at / name
+        if sizes is not None:
+            size = sizes.get(name)
+        else:
+            size = path.stat().st_size if path.is_file() else None
         if size != entry["bytes"]:
             found = "is missing" if size is None else f"has {size} bytes"
             raise ArtifactError(f"{path}: {found}, expected {entry['bytes']} bytes; make the artifact again")
@@ -114,6 +144,49 @@ def load_manifest(
     return manifest
 
 
+def _files_at(directory: Path, provenance: Mapping[str, Any]) -> Path:
+    """Return the directory of an artifact's files. ValueError if the provenance names one outside of `directory`."""
+    if not is_remote(directory) or ATTEMPT not in provenance:  # without: copied there by other means
+        return directory
+    if not re.fullmatch(rf"{ATTEMPT}-[0-9a-f]+", provenance[ATTEMPT]):
+        raise ValueError(f"{ATTEMPT}: {provenance[ATTEMPT]!r}")
+    return directory / str(provenance[ATTEMPT])
+
+
+def files_of(directory: Path | str) -> Path:
+    """Return where the files of a directory are: of an artifact in a store, the directory of its attempt."""
+    directory = to_path(directory)
+    if is_remote(directory) and storage.is_file(directory / MANIFEST_NAME):
+        return load_manifest(directory).path
+    return directory
+
+
+def local_artifact(directory: Path | str, cache: Path) -> Path:
+    """Return a local directory with the files of an artifact: its own, or a copy of what a store holds.
+
+    Copies are kept in `cache` by the hash of their content, so that each is fetched once; one process fetches it while
+    the others of this machine wait. ArtifactError if a file arrives damaged.
+    """
+    directory = to_path(directory)
+    if not is_remote(directory):
+        return directory
+    manifest = load_manifest(directory)
+    target = cache / manifest.sha256
+    with creating(target):
+        cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / f".{manifest.sha256}.lock"):
+        with contextlib.suppress(ArtifactError):  # an incomplete copy is fetched again
+            return load_manifest(target).path
+        logger.info("copying %s to %s", directory, target)
+        with atomic_directory(target) as temporary:
+            for name, entry in manifest.files.items():
+                local = storage.path_below(temporary, name)
+                storage.download(manifest.path / name, local)
+                check_shard(str(local), entry["sha256"])
+            _write_manifest(temporary, manifest.content, manifest.provenance)
+    return target
+
+
 def input_of(manifest: Manifest) -> dict[str, str]:
     """Return the entry of an artifact among the inputs of another one."""
     return {"kind": manifest.kind, "content_sha256": manifest.sha256}
@@ -121,7 +194,7 @@ def input_of(manifest: Manifest) -> dict[str, str]:
 
 def foreign_input(path: Path | str) -> dict[str, str]:
     """Return the entry of any other file among the inputs: its name and hash."""
-    path = Path(path)
+    path = to_path(path)
     return {"name": path.name, "sha256": file_sha256(path)}
 
 
@@ -146,18 +219,23 @@ def publishing(
     kind: str,
     configuration: Mapping[str, Any],
     inputs: Mapping[str, Any],
+    by_workers: bool = False,
 ) -> Iterator[Draft]:
     """Build `directory` atomically: yield a `Draft`; on success write the manifest last and rename the whole.
 
     `inputs` maps a name to `input_of(manifest)` or `foreign_input(path)`. `configuration` must hold neither paths nor
     worker counts, which belong in `draft.provenance`. If the block raises, nothing is left behind and an older
-    artifact in `directory` is unchanged. ArtifactError if `directory` holds files that are not an artifact.
+    artifact in `directory` is unchanged. ArtifactError if `directory` holds files that are not an artifact, or if
+    another process has published there since the block began.
+
+    For a `directory` in a store, `draft.path` is a local directory that is uploaded, or with `by_workers`, where
+    processes on other machines write the files, a directory of the store.
     """
-    directory = Path(directory)
+    directory = to_path(directory)
     refuse_foreign_directory(directory)
     started = time.monotonic()
-    with atomic_directory(directory) as temporary:
-        draft = Draft(temporary)
+    with _attempt(directory, by_workers) if is_remote(directory) else _replacing(directory) as attempt:
+        draft = Draft(attempt.files)
         yield draft
         # The artifact's identity: nothing here may depend on time, host, paths or workers.
         content = {
@@ -176,7 +254,87 @@ def publishing(
             **draft.provenance,
         }
         # The manifest is written last: its existence means that the artifact is complete.
-        _write_manifest(temporary, content, provenance)
+        attempt.finish(content, provenance)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Attempt:
+    """A directory being written, and the function that writes its manifest."""
+
+    files: Path
+    finish: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+
+
+@contextlib.contextmanager
+def _replacing(directory: Path) -> Iterator[_Attempt]:
+    """Yield an attempt that is renamed to the local `directory` at the end."""
+    with atomic_directory(directory) as temporary:
+        yield _Attempt(temporary, functools.partial(_write_manifest, temporary))
+
+
+@contextlib.contextmanager
+def _attempt(directory: Path, by_workers: bool) -> Iterator[_Attempt]:
+    """Yield an attempt at a `directory` of a store; its files are removed unless its manifest is written."""
+    old = _read_object(directory / MANIFEST_NAME)
+    name = f"{ATTEMPT}-{uuid.uuid4().hex}"
+    target = directory / name
+    current = json.loads(old)["provenance"].get(ATTEMPT, "") if old else ""
+    storage.check_writable(target / "first")  # before hours of work
+    _remove_abandoned_attempts(directory, current)
+
+    committing = False
+
+    def finish(content: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
+        nonlocal committing
+        if not by_workers:
+            for file in content["files"]:
+                storage.upload(Path(staged) / file, target / file)
+        data = _manifest_text(content, {**provenance, ATTEMPT: name}).encode()
+        committing = True
+        if not storage.replace_object(directory / MANIFEST_NAME, data, old=old):
+            committing = False
+            raise ArtifactError(
+                f"{directory}: another run has published here since this one began; its artifact is kept, and the "
+                "files of this run are removed; give another path, or run the command again to replace it"
+            )
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="bert-") as staged:
+            yield _Attempt(target if by_workers else Path(staged), finish)
+    except BaseException:
+        # A manifest whose write failed without an answer may be there all the same: its files stay, for their age.
+        if not committing:
+            _try_to_remove(target)
+        raise
+    if current:
+        _try_to_remove(directory / current)
+
+
+def _try_to_remove(attempt: Path) -> None:
+    """Remove the files of an attempt. What a store refuses is left for `_remove_abandoned_attempts`."""
+    try:
+        storage.remove_tree(attempt)
+    except (BertError, OSError) as error:
+        logger.warning("%s: not removed: %s", attempt, error)
+
+
+def _read_object(path: Path) -> bytes | None:
+    """Return the bytes of a small file in a store, None if there is none."""
+    try:
+        with storage.store_errors(path):
+            return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _remove_abandoned_attempts(directory: Path, current: str) -> None:
+    """Remove what attempts that did not publish have left, when nothing was written there for `ABANDONED_DAYS`."""
+    for attempt in {name.partition("/")[0] for name in storage.sizes_below(directory)}:
+        if not attempt.startswith(f"{ATTEMPT}-") or attempt == current:
+            continue
+        if time.time() - storage.modified(directory / attempt) > ABANDONED_DAYS * 24 * 3600:
+            logger.warning("%s: removing the files of an attempt that did not end", directory / attempt)
+            _try_to_remove(directory / attempt)
 
 
 def write_part(manifest: Manifest, directory: Path, *, kind: str) -> None:
@@ -190,12 +348,24 @@ def write_part(manifest: Manifest, directory: Path, *, kind: str) -> None:
 
 
 def _write_manifest(directory: Path, content: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
+    write_text_durably(directory / MANIFEST_NAME, _manifest_text(content, provenance))
+
+
+def _manifest_text(content: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
     document = {"content_sha256": content_sha256(content), "content": content, "provenance": provenance}
-    write_text_durably(directory / MANIFEST_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def refuse_foreign_directory(directory: Path) -> None:
     """Raise ArtifactError if `directory` holds files but no manifest: it is never overwritten."""
+    if is_remote(directory):
+        names = {name.partition("/")[0] for name in storage.sizes_below(directory)}
+        if MANIFEST_NAME not in names and any(not name.startswith(f"{ATTEMPT}-") for name in names):
+            raise ArtifactError(
+                f"{directory}: holds files that are not ours (no {MANIFEST_NAME}); "
+                "give a new directory or empty this one"
+            )
+        return
     if directory.is_dir() and any(directory.iterdir()) and not (directory / MANIFEST_NAME).is_file():
         raise ArtifactError(
             f"{directory}: exists and holds files that are not ours (no {MANIFEST_NAME}); "
@@ -228,17 +398,18 @@ def _describe_obstacle(path: Path) -> str:
 
 def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
     files: dict[str, dict[str, Any]] = {}
-    for path in sorted(draft.path.rglob("*")):
-        if not path.is_file():
-            continue
-        name = path.relative_to(draft.path).as_posix()
+    if is_remote(draft.path):
+        sizes = storage.sizes_below(draft.path)
+    else:
+        paths = [path for path in sorted(draft.path.rglob("*")) if path.is_file()]
+        sizes = {path.relative_to(draft.path).as_posix(): path.stat().st_size for path in paths}
+    for name, size in sizes.items():
+        path = draft.path / name
         # Flush each file now: the manifest, written next, states that all of them are on disk.
-        with open(path, "rb") as stream:
-            os.fsync(stream.fileno())
-        files[name] = {
-            "sha256": draft.known_sha256.get(name) or file_sha256(path),
-            "bytes": path.stat().st_size,
-        }
+        if not is_remote(path):
+            with open(path, "rb") as stream:
+                os.fsync(stream.fileno())
+        files[name] = {"sha256": draft.known_sha256.get(name) or file_sha256(path), "bytes": size}
         if name in draft.rows:
             files[name]["rows"] = draft.rows[name]
         if name in draft.footer_sha256:
@@ -292,7 +463,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path that is renamed to `path` at the end, or removed if the block raises.
 
     The name is unique, so that two attempts at one file do not meet. A killed process leaves a hidden `*.tmp` file.
+    The temporary path is always a local one: a file in a store is uploaded at the end.
     """
+    if is_remote(path):
+        with storage.uploading(path) as local:
+            yield local
+        return
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield temporary
@@ -323,18 +499,20 @@ def content_sha256(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def file_sha256(path: Path) -> str:
+def file_sha256(path: Path | str) -> str:
     """Return the sha256 of a file. InputError if it cannot be read."""
     try:
-        with open(path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        with storage.store_errors(path), open_binary(path) as stream:
+            return hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
+        raise InputError(
+            f"{path}: cannot be read ({storage.reason_of(error)}); check the path and its permissions"
+        ) from error
 
 
 def check_shard(path: str, sha256: str) -> None:
     """Raise ArtifactError if the shard's sha256 differs from the one in its manifest."""
-    found = file_sha256(Path(path))
+    found = file_sha256(path)
     if found != sha256:
         raise ArtifactError(
             f"{path}: sha256 is {found[:12]}…, expected {sha256[:12]}…; the file was changed or damaged, make it again"

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_pipeline.errors import ArtifactError, InputError
+from bert_pipeline.storage import arrow_source, failure_of, open_binary, reason_of
 
 
 def open_parquet(path: Path | str, schema: pa.Schema, what: str, *, buffer_size: int = 0) -> pq.ParquetFile:
@@ -23,9 +24,11 @@ def open_parquet(path: Path | str, schema: pa.Schema, what: str, *, buffer_size:
     """
     try:
         file = pq.ParquetFile(
-            path, buffer_size=buffer_size, pre_buffer=not buffer_size, page_checksum_verification=True
+            arrow_source(path), buffer_size=buffer_size, pre_buffer=not buffer_size, page_checksum_verification=True
         )
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
+        if failure := failure_of(error, path):
+            raise failure from error
         raise InputError(f"{path}: not {what}: {error}") from error
     # Further columns are allowed. The caller gets no file to close on an error, so it is closed here.
     found = file.schema_arrow
@@ -45,6 +48,8 @@ def read_row_group(file: pq.ParquetFile, index: int, path: Path | str, columns: 
     try:
         return file.read_row_group(index, columns=columns)
     except (pa.ArrowException, OSError) as error:
+        if failure := failure_of(error, path):
+            raise failure from error
         raise ArtifactError(f"{path}: row group {index} cannot be read ({error}); make the file again") from error
 
 
@@ -55,7 +60,7 @@ _TAIL = 8
 def footer_sha256(path: Path | str) -> str:
     """Return the hash of what is not in a page: "PAR1", the footer and its length. InputError if it cannot be read."""
     try:
-        with open(path, "rb") as stream:
+        with open_binary(path) as stream:
             digest = hashlib.sha256(stream.read(4))
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - _TAIL))
@@ -64,7 +69,7 @@ def footer_sha256(path: Path | str) -> str:
             digest.update(stream.read())
             return digest.hexdigest()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
+        raise InputError(f"{path}: cannot be read ({reason_of(error)}); check the path and its permissions") from error
 
 
 def _same_type(found: pa.DataType, expected: pa.DataType) -> bool:

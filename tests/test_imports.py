@@ -33,6 +33,8 @@ ONLY_IN = {
         "workflows/lib/resources.py",
     ),
     "dagster": ("workflows/",),
+    "fsspec": ("bert_pipeline/storage.py",),
+    "upath": ("bert_pipeline/storage.py",),
     "tensorflow": ("bert_model/conversion/google_checkpoint.py",),
     "kenlm": ("bert_pipeline/exam/floor.py",),
     "transformers": (),
@@ -57,6 +59,7 @@ MODULES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.p
 ROOMS = {
     "bert_pipeline": (
         {"errors", "randomness"},
+        {"storage"},
         {"configuration", "manifest", "parquet_io"},
         {"beam", "sample", "tasks", "wikipedia"},
         {"corpus", "download"},

@@ -146,7 +146,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 def run_stages(plan: Plan, stages: Sequence[str]) -> int:
     """Run stages one after the other, up to the first that fails, and print the outcome."""
     from workflows.lib.console import TIME_LEFT
-    from workflows.lib.instance import end_abandoned_runs, open_instance
+    from workflows.lib.instance import database_errors, end_abandoned_runs, open_instance
 
     seconds: dict[str, float] = {}
     home = BertHome()
@@ -156,7 +156,7 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
 
     # Shares are known for the whole demo only; any other run estimates each stage by itself.
     TIME_LEFT.begin(DEMO_SHARES if plan.preset.name == "demo" and tuple(stages) == STAGES else {})
-    with open_instance(home, dumps=(DEFAULT_DUMP, plan.dump)) as instance:
+    with database_errors(), open_instance(home, dumps=(DEFAULT_DUMP, plan.dump)) as instance:
         home.apply_environment()
         # A killed run holds its slot of a pool, for which this one would wait.
         end_abandoned_runs(instance)

@@ -29,7 +29,7 @@ CODE_HOST_VARIABLE = "DAGSTER_CODE_HOST"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until interrupted; return 0, or what was served returned, at least 1, if it ended by itself."""
+    """Serve until interrupted; return 0 after Ctrl-C, or the exit code of a child that ended, at least 1."""
     arguments = build_parser().parse_args(argv)
     try:
         return serve_ui(arguments) if arguments.command == "ui" else serve_code(arguments)

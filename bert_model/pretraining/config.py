@@ -8,13 +8,13 @@ import itertools
 import math
 import re
 from dataclasses import field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from bert_model.model.config import BertConfig
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at, trapezoid_at
+from bert_pipeline.cli import local_path
 from bert_pipeline.configuration import Proportion, Seed, configuration
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig
@@ -245,7 +245,7 @@ class PretrainingConfig:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `bert pretrain` to a parser."""
     parser.add_argument("--config", required=True, metavar="FILE|PRESET", help="YAML file or name of a preset")
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="the training's directory")
+    parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="the training's directory")
     parser.add_argument(
         "--from", dest="start", metavar="MODEL", help="continue from a model: directory, models:/ URI or hub id"
     )

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from bert_model.model.config import IGNORED_LABEL
+from bert_model.training.metrics_log import artifact_cache
 from bert_pipeline.errors import ArtifactError, ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of, pad
 from bert_pipeline.instances.directory import (
@@ -35,6 +36,7 @@ from bert_pipeline.instances.directory import (
     verify_shard,
 )
 from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, mask_batch, sample_keys
+from bert_pipeline.manifest import local_artifact
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 Integers = npt.NDArray[np.int64]
@@ -152,9 +154,10 @@ class InstanceSplit:
     def __init__(self, directory: Path | str, split: str) -> None:
         """Read the manifest and the shards' footers; raise ArtifactError if the directory is incomplete.
 
-        A directory of TFRecord files written by google-research/bert needs no manifest.
+        A directory of TFRecord files written by google-research/bert needs no manifest. Of a directory in a store a
+        copy is read, because rows are read in random order and again in each epoch.
         """
-        self.manifest = load_instances(directory)
+        self.manifest = load_instances(local_artifact(directory, artifact_cache()))
         self.split = split
         self.groups: list[RowGroup] = []
         self.has_static_masks = False

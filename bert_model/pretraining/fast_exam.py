@@ -1,13 +1,20 @@
-"""A fast exam at checkpoints: the model's score on a fixed sample of minimal pairs, without training on them."""
+"""Exams in a training, which reads no pair of them: a fast one at checkpoints, and the whole one of the finished model.
+
+The fast exam has a fixed sample of the pairs for choosing, the whole one all pairs for reporting.
+"""
 
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from bert_model.model.bert import BertForPreTraining
-from bert_model.training.distributed import autocast
-from bert_model.zero_shot.pseudo_likelihood import score_pairs
+from bert_model.training.distributed import Group, autocast
+from bert_model.zero_shot.exam import ExamResult, exam_result, floor_baseline
+from bert_model.zero_shot.pseudo_likelihood import PairScores, score_pairs
 from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.exam.floor import FLOOR_NAME
 from bert_pipeline.exam.pairs import Pair, read_pairs, sample_pairs
 from bert_pipeline.manifest import content_sha256
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -70,3 +77,37 @@ class FastExam:
         self._spent, self._longest = self._spent + seconds, max(self._longest, seconds)
         kinds = {f"exam/{kind}": score.accuracy for kind, score in scores.by_kind().items()}
         return {"exam/accuracy": scores.accuracy(), **kinds}
+
+
+def whole_exam(
+    path: Path | str, model: BertForPreTraining, tokenizer: Tokenizer, group: Group, *, next_sentence: bool
+) -> ExamResult | None:
+    """Score the pairs for reporting in float32, each rank its share; return the result on every rank.
+
+    A directory of `build_exam` has an n-gram model to compare with. None if no pair can be scored.
+    """
+    pairs = group.call_on_main(lambda: [pair for pair in read_pairs(path) if pair.part == "reporting"])
+    mine = range(group.rank, len(pairs), group.world_size)
+    scores = score_pairs(model, tokenizer, [pairs[index] for index in mine], next_sentence=next_sentence)
+
+    # Every rank adds its scores to a table of all pairs: good, bad, whether the pair was scored.
+    index_of = {pairs[index].pair_id: index for index in mine}
+    table = np.zeros((len(pairs), 3))
+    for pair, good, bad in zip(scores.pairs, scores.good, scores.bad):
+        table[index_of[pair.pair_id]] = good, bad, 1.0
+    table = np.array(group.all_reduce_numbers(*table.flatten().tolist())).reshape(-1, 3)
+    scored = table[:, 2] > 0
+    found = PairScores(
+        tuple(pair for pair, is_scored in zip(pairs, scored) if is_scored), table[scored, 0], table[scored, 1]
+    )
+
+    floor = Path(path) / FLOOR_NAME
+    baseline = group.call_on_main(lambda: floor_baseline(floor if floor.is_file() else None, found.pairs))
+    return exam_result(found, baseline) if found.pairs else None
+
+
+def report_metrics(result: ExamResult) -> dict[str, float]:
+    """Return "exam_report/accuracy", the mean over kinds, that of each kind, and "exam_report/floor" (0-100)."""
+    kinds = {f"exam_report/{kind}": found.score.accuracy for kind, found in result.kinds.items()}
+    floor = {} if result.floor_mean is None else {"exam_report/floor": result.floor_mean}
+    return {"exam_report/accuracy": result.mean, **kinds, **floor}

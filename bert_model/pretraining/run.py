@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import logging
 import os
 import signal
@@ -17,7 +18,13 @@ from bert_model.pretraining.budget import Budget, trunk_step
 from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, read_state, restore
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.fast_exam import FastExam, input_of_pairs, pairs_for_choosing
+from bert_model.pretraining.fast_exam import (
+    FastExam,
+    input_of_pairs,
+    pairs_for_choosing,
+    report_metrics,
+    whole_exam,
+)
 from bert_model.pretraining.phases import Phase, data_inputs, load_phases
 from bert_model.pretraining.run_directory import (
     MODEL_KIND,
@@ -39,13 +46,16 @@ from bert_model.training.gradients import unsharded
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
+from bert_model.zero_shot.exam import exam_table
 from bert_pipeline.errors import BertError, ConfigurationError, TrainingError
 from bert_pipeline.exam.pairs import Pair
-from bert_pipeline.manifest import content_sha256, load_manifest, publishing
+from bert_pipeline.manifest import content_sha256, load_manifest, publishing, write_text_durably
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
+EXAM_NAME = "exam.json"
+"""File of a run directory: the exam of the finished model, as `bert exam --output` writes it."""
 ONE_REQUEST_SECONDS = 5.0
 """Time in which further signals belong to the first."""
 
@@ -314,8 +324,9 @@ def _train(
         if result.status == "finished":
             if trainer.best and trainer.best["step"] != result.step:
                 _load_best(trainer, checkpoints)
-                result = dataclasses.replace(result, metrics=trainer.metrics)
             with unsharded(trainer.model):
+                _report_exam(trainer, result.step, run, directory.parent)
+                result = dataclasses.replace(result, metrics=trainer.metrics)
                 if trainer.group.is_main:
                     _publish_model(trainer, result.step, run, directory)
     except Exception as error:
@@ -370,6 +381,25 @@ def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory) -> None:
         logger.info("publishing the checkpoint of step %d, the best by %s", step, trainer.config.choose)
     trainer.tokens_seen = int(restore(manifest.path, trainer.model, trainer.optimizer)["tokens_seen"])
     trainer.metrics = {key: value for key, value in manifest.counts.items() if key != "step"}
+
+
+def _report_exam(trainer: Trainer, step: int, run: _Run, output: Path) -> None:
+    """Examine the model on the pairs for reporting, on all ranks; add the scores to the metrics and write exam.json."""
+    path = trainer.config.exam
+    if not path:
+        return
+    result = whole_exam(
+        path, trainer.model, run.tokenizer, trainer.group, next_sentence=trainer.config.objective == "mlm_nsp"
+    )
+    if result is None:
+        return
+    metrics = report_metrics(result)
+    trainer.metrics = trainer.metrics | metrics
+    if trainer.tracker is not None:
+        trainer.tracker.record("exam_report", step, metrics)
+        document = {"pairs": path, "part": "reporting", **result.to_json()}
+        write_text_durably(output / EXAM_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        logger.info("exam of the model, pairs for reporting:\n%s", exam_table(result))
 
 
 def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> None:

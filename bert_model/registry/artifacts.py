@@ -164,7 +164,8 @@ def attach(client: "MlflowClient", version: RegisteredVersion, attachments: Mapp
 
 def read_card(client: "MlflowClient", version: RegisteredVersion) -> str:
     """Return the version's model card; "" if it has none."""
-    return read_stored_file(client, version.name, version.version, CARD_NAME) or ""
+    card = read_stored_file(client, version.name, version.version, CARD_NAME) or ""
+    return card.replace("\n## Licence\n", "\n## License\n")  # the heading of earlier revisions
 
 
 def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:

@@ -215,7 +215,7 @@ def _search_versions(client: "MlflowClient", condition: str) -> list["ModelVersi
 
 
 def read_facts(client: "MlflowClient", name: str, version: int, identity: str) -> dict[str, str]:
-    """Return the content of a version's FACTS_NAME; {} if it cannot be read or describes another model."""
+    """Return the content of a version's FACTS_NAME; {} if it is missing, damaged or describes another model."""
     try:
         facts = json.loads(read_stored_file(client, name, version, FACTS_NAME) or "{}")
     except ValueError:
@@ -225,16 +225,42 @@ def read_facts(client: "MlflowClient", name: str, version: int, identity: str) -
 
 
 def read_stored_file(client: "MlflowClient", name: str, version: int, file: str) -> str | None:
-    """Return a text file that is stored next to a version's model; None if it cannot be read."""
+    """Return a text file that is stored next to a version's model; None if it is missing or no text.
+
+    UnavailableError if the store cannot be read: a file that is there must not be taken for a missing one.
+    """
     import mlflow
 
     with tempfile.TemporaryDirectory() as scratch:
+        uri = client.get_model_version_download_uri(name, str(version))
         try:
-            uri = client.get_model_version_download_uri(name, str(version))
             path = mlflow.artifacts.download_artifacts(artifact_uri=f"{uri}/{file}", dst_path=scratch)
+        except Exception as error:  # of MLflow, or of a library with which it reads a store
+            if _is_missing(uri, file):
+                return None
+            cause = (str(error).splitlines() or [type(error).__name__])[-1]  # MLflow lists the files first
+            raise UnavailableError(
+                f"{name}, version {version}: {file} cannot be read from MLflow at "
+                f"{without_password(tracking_uri())}: {cause}; try again"
+            ) from error
+        try:
             return Path(path).read_text(encoding="utf-8")
-        except (mlflow.MlflowException, OSError, ValueError):
+        except ValueError:
             return None
+
+
+def _is_missing(uri: str, file: str) -> bool:
+    """Return True if a store can be listed and does not have the file, or no longer has the model.
+
+    A failed download does not tell: for a missing file, stores raise errors of different types.
+    """
+    import mlflow
+
+    try:
+        listed = mlflow.artifacts.list_artifacts(artifact_uri=uri)
+    except Exception as error:
+        return isinstance(error, mlflow.MlflowException) and error.error_code == "RESOURCE_DOES_NOT_EXIST"
+    return file not in {item.path.rpartition("/")[2] for item in listed}
 
 
 def _facts(client: "MlflowClient", version: "ModelVersion") -> dict[str, str]:

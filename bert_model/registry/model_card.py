@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from bert_model.model.config import CONFIG_NAME
-from bert_model.registry.versions import EXAM_ACCURACY, FINETUNED, TaskScore, facts_of
+from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FLOOR, EXAM_REPORT, FINETUNED, TaskScore, facts_of
 from bert_model.training.metrics_log import METRICS_NAME, read_lines
 from bert_pipeline.manifest import Manifest, atomic_write, load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
@@ -20,7 +20,7 @@ from bert_pipeline.tasks.catalogue import TASKS
 CARD_NAME = "model_card.md"
 README_NAME = "README.md"
 CURVES_NAME = "curves.png"
-SECTIONS = ("Scores", "Data", "Limits", "Licence", "Curves", "Configuration")
+SECTIONS = ("Scores", "Data", "Limits", "License", "Curves", "Configuration")
 """Sections in order of importance: the registry shows only the first 5,000 characters of a card."""
 
 MAX_DESCRIPTION_LENGTH = 5000
@@ -71,7 +71,7 @@ HUB_METRICS = {
     "micro_f1": "f1",
 }
 """Metrics that have another name on the hub."""
-UNKNOWN_LICENCE = "unknown"
+UNKNOWN_LICENSE = "unknown"
 """The hub's name for a license that is not stated."""
 WIKI = re.compile(r"(?P<language>[a-z]{2,3}|simple|sample)wiki-.*")
 """Name of a dump that tells its language."""
@@ -90,7 +90,7 @@ model = {model_class}.from_pretrained("{name}")"""
 def write_readme(directory: Path, tags: Mapping[str, str] | None = None) -> None:
     """Write README.md into a published model directory: what the hub shows, and lists the model by.
 
-    `tags` are facts that the directory lacks, such as "licence" and "dump". The file is no part of the manifest, so it
+    `tags` are facts that the directory lacks, such as "license" and "dump". The file is no part of the manifest, so it
     may be edited.
     """
     manifest = load_manifest(directory)
@@ -129,7 +129,7 @@ def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
         header["language"] = "en"  # that of every task of the paper
     elif dump is not None:
         header["language"] = {"simple": "en", "sample": "en"}.get(dump["language"], dump["language"])
-    header["license"] = tags.get("licence", UNKNOWN_LICENCE).lower()
+    header["license"] = tags.get("license", UNKNOWN_LICENSE).lower()
 
     # A BiLSTM head has a model type of its own, which transformers cannot load.
     if config["model_type"] == "bert":
@@ -191,7 +191,7 @@ def model_card(
         "Scores": _result_rows(results, tags) if finetuned else NO_SCORES,
         "Data": _data(manifest, tags),
         "Limits": _limits(results, tags),
-        "Licence": _licence(tags),
+        "License": _license(tags),
         "Curves": _curves(events, results, curves=curves),
         "Configuration": "```yaml\n" + yaml.safe_dump(dict(manifest.configuration), sort_keys=False) + "```",
     }
@@ -216,9 +216,9 @@ def with_scores(card: str, scores: Sequence[TaskScore]) -> str:
     return _with_section(card, "Scores", _table([head, *rows]) if rows else NO_SCORES)
 
 
-def with_licence(card: str, licence: str) -> str:
+def with_license(card: str, license: str) -> str:
     """Return the card of a version that was registered without a license with one in it."""
-    return _with_section(card, "Licence", _licence({"licence": licence}))
+    return _with_section(card, "License", _license({"license": license}))
 
 
 def _with_section(card: str, section: str, text: str) -> str:
@@ -278,6 +278,10 @@ def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
     if EXAM_ACCURACY in tags:
         score = float(tags[EXAM_ACCURACY])
         lines.append(f"- Exam on minimal pairs while it was trained: {score:.1f} of 100, mean over kinds; chance is 50")
+    if EXAM_REPORT in tags:
+        floor = f"an n-gram model has {float(tags[EXAM_FLOOR]):.1f}, " if EXAM_FLOOR in tags else ""
+        score = float(tags[EXAM_REPORT])
+        lines.append(f"- Exam on other minimal pairs: {score:.1f} of 100, mean over kinds; {floor}chance is 50")
     if tags.get("generated_sample") == "true":
         lines.append("- The text is generated: an invented encyclopedia, and tasks over it.")
     return "\n".join(lines)
@@ -302,9 +306,9 @@ def _limits(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _licence(tags: Mapping[str, str]) -> str:
-    licence = tags.get("licence")
-    return f"Weights: {licence}." if licence else "Not stated. Choose a license before publishing the weights."
+def _license(tags: Mapping[str, str]) -> str:
+    license = tags.get("license")
+    return f"Weights: {license}." if license else "Not stated. Choose a license before publishing the weights."
 
 
 def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, curves: bool) -> str:

@@ -32,7 +32,7 @@ from bert_model.registry.model_card import (
     CURVES_NAME,
     description_of,
     model_card,
-    with_licence,
+    with_license,
     with_scores,
 )
 from bert_model.registry.promotion import Decision, GateConfig, decide, text_table
@@ -95,7 +95,7 @@ def register(
 
     The files are checked and uploaded with a model card, which shows `curves`, a PNG, if given, and with a file of
     facts: score, data, lineage and reference outputs, the searched ones of which are tags too. `tags` adds to them
-    ("licence" is required for promotion). Content that is already
+    ("license" is required for promotion). Content that is already
     registered under the name keeps its version, and gets a license if it had none. ArtifactError if the directory is
     not a model or is damaged.
     """
@@ -113,8 +113,8 @@ def register(
         version = next((v for v in versions if v.content_sha256 == manifest.sha256), None)
         if version is None or "reference_logits" not in version.facts:
             version = _create_version(client, manifest, name, {**facts_of(manifest), **(tags or {})}, curves)
-        elif not version.licence and (tags or {}).get("licence"):
-            _add_licence(client, version, (tags or {})["licence"])
+        elif not version.license and (tags or {}).get("license"):
+            _add_license(client, version, (tags or {})["license"])
         client.set_registered_model_alias(name, CANDIDATE, str(version.version))
         return read_version(client, name, version.version)
 
@@ -139,11 +139,11 @@ def _refuse_other_task(versions: Sequence[RegisteredVersion], manifest: Manifest
         )
 
 
-def _add_licence(client: "MlflowClient", version: RegisteredVersion, licence: str) -> None:
-    """Give a version the licence that it was registered without, in tag and card."""
-    client.set_model_version_tag(version.name, str(version.version), "licence", licence)
+def _add_license(client: "MlflowClient", version: RegisteredVersion, license: str) -> None:
+    """Give a version the license that it was registered without, in tag and card."""
+    client.set_model_version_tag(version.name, str(version.version), "license", license)
     if card := read_card(client, version):
-        card = with_licence(card, licence)
+        card = with_license(card, license)
         attach(client, version, {CARD_NAME: card.encode()})
         client.update_model_version(version.name, str(version.version), description=description_of(card))
 

@@ -1,4 +1,4 @@
-"""Model references: a directory, a `models:/` URI or a hub id, each resolved to a local directory.
+"""Model references: a directory or its URL, a `models:/` URI or a hub id, each resolved to a local directory.
 
 Commands and workflows resolve the references of their users; library functions take directories, and so need neither
 registry nor hub.
@@ -7,15 +7,20 @@ registry nor hub.
 import re
 from pathlib import Path
 
+from bert_model.training.metrics_log import artifact_cache
 from bert_pipeline.errors import UsageError
+from bert_pipeline.manifest import local_artifact
+from bert_pipeline.storage import scheme_of
 
 
 def resolve_model(reference: str) -> Path:
-    """Return the local directory of a model, downloaded if the reference is a `models:/` URI or a hub id."""
+    """Return the local directory of a model, downloaded if the reference is a `models:/` URI, a hub id or a URL."""
     if reference.startswith("models:/"):
         from bert_model.registry import operations  # imports torch and the models, which a directory does not need
 
         return operations.download(reference)
+    if scheme_of(reference):
+        return local_artifact(reference, artifact_cache())
     if Path(reference).is_dir():
         return Path(reference)
 

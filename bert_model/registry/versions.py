@@ -16,7 +16,9 @@ PRETRAINED, FINETUNED = "pretrained_model", "finetuned_model"
 KINDS = (PRETRAINED, FINETUNED)
 PRETRAINED_METRIC = "held_out/mlm_loss"
 EXAM_ACCURACY, EXAM_PAIRS = "exam/accuracy", "input.exam"
-"""Facts of a model that was examined on minimal pairs while it was trained: its score (0-100), and their identity."""
+EXAM_REPORT, EXAM_FLOOR = "exam_report/accuracy", "exam_report/floor"
+"""Facts of a model that was examined on minimal pairs while it was trained: its score (0-100), and their identity.
+The report is on pairs that chose nothing, beside an n-gram model."""
 FACTS_NAME = "facts.json"
 """File next to a version's model: every fact, with hashes and reference outputs, as text."""
 FILTER_TAGS = (
@@ -25,7 +27,7 @@ FILTER_TAGS = (
     "metric",
     "score",
     "dump",
-    "licence",
+    "license",
     "degenerate",
     "own_split",
     "generated_sample",
@@ -92,7 +94,11 @@ def _pretrained_facts(manifest: Manifest) -> dict[str, str]:
         **{f"input.{name}": next(reversed(entry.values())) for name, entry in manifest.inputs.items()},
         "instances_sha256": " ".join(dict.fromkeys(entry.get("content_sha256", "") for entry in data.values())),
         **held_out,
-        **({EXAM_ACCURACY: repr(float(manifest.counts[EXAM_ACCURACY]))} if EXAM_ACCURACY in manifest.counts else {}),
+        **{
+            key: repr(float(manifest.counts[key]))
+            for key in (EXAM_ACCURACY, EXAM_REPORT, EXAM_FLOOR)
+            if key in manifest.counts
+        },
     }
     if PRETRAINED_METRIC in manifest.counts:
         facts["score"] = repr(float(manifest.counts[PRETRAINED_METRIC]))
@@ -185,9 +191,9 @@ class RegisteredVersion:
         return self.tags.get("content_sha256", "")
 
     @property
-    def licence(self) -> str:
-        """Licence of the weights; "" if none was given."""
-        return self.tags.get("licence", "")
+    def license(self) -> str:
+        """License of the weights; "" if none was given."""
+        return self.tags.get("license") or self.tags.get("licence", "")  # the key of earlier revisions
 
     @property
     def rolled_back(self) -> bool:

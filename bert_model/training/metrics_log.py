@@ -174,6 +174,11 @@ def bert_home() -> Path:
     return Path(os.environ.get("BERT_HOME") or ".bert").resolve()
 
 
+def artifact_cache() -> Path:
+    """Return the directory with copies of artifacts that are in stores; it may be removed at any time."""
+    return bert_home() / "cache" / "artifacts"
+
+
 def tracking_uri() -> str:
     """Return the address of MLflow's store: MLFLOW_TRACKING_URI, or SQLite under BERT_HOME; without credentials."""
     return credentials_apart(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{bert_home() / 'mlflow.db'}")

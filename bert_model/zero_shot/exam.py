@@ -86,13 +86,18 @@ def take_exam(
     if not scores.pairs:
         raise InputError(f"{directory}: none of the {len(pairs)} pairs can be scored; its head or length does not fit")
 
-    baseline = None
-    if floor is not None:
-        try:
-            baseline = correct_pairs(*floor_scores(floor, scores.pairs))
-        except UsageError as error:
-            logger.warning("%s", error)
-    return exam_result(scores, baseline, whole_words=whole_words)
+    return exam_result(scores, floor_baseline(floor, scores.pairs), whole_words=whole_words)
+
+
+def floor_baseline(floor: Path | None, pairs: Sequence[Pair]) -> np.ndarray | None:
+    """Return what the n-gram model of a file has right (N,); None without a file or, with a warning, without kenlm."""
+    if floor is None:
+        return None
+    try:
+        return correct_pairs(*floor_scores(floor, pairs))
+    except UsageError as error:
+        logger.warning("%s", error)
+        return None
 
 
 def exam_result(scores: PairScores, baseline: np.ndarray | None, *, whole_words: bool = False) -> ExamResult:

@@ -1,46 +1,48 @@
-"""Worker failures of a Beam job: recorded by the worker, raised in the parent with their type.
+"""Failures of a Beam job's workers: elements that later steps hand on, raised in the parent with their type.
 
-Workers and the parent share a scratch directory, and nothing else, so this works on every runner that shares a file
-system with the parent.
+An exception would make a runner repeat the bundle, and return as text in the middle of the runner's own message.
 """
 
-import contextlib
-import json
-from collections.abc import Iterator
-from pathlib import Path
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from bert_pipeline import errors
 from bert_pipeline.errors import BertError
-from bert_pipeline.manifest import atomic_write
-
-_FAILURES = "failures"
+from bert_pipeline.storage import failure_of
 
 
-@contextlib.contextmanager
-def record_failure(scratch: Path, shard: int) -> Iterator[None]:
-    """In a worker: write a `BertError` of the block to `scratch` and suppress it; other exceptions propagate.
+@dataclasses.dataclass(frozen=True, order=True)
+class Failure:
+    """A `BertError` of a worker, as an element."""
 
-    Beam would run the bundle again, and raise the error in the parent as a RuntimeError with the worker's traceback.
+    message: str
+    kind: str
+
+
+def guarded(function: Callable[..., Iterable[Any]], element: Any, *side_inputs: Any) -> Iterator[Any]:
+    """Yield the results of `function`, and a `Failure` for the `BertError` that it raises; other exceptions propagate.
+
+    If `element` or a side input is a `Failure` or a list with some, they are yielded in place of results. What the
+    client of a store raises counts as a `BertError`.
     """
+    if failures := [failure for value in (element, *side_inputs) for failure in _failures_in(value)]:
+        yield from failures
+        return
     try:
-        yield
-    except BertError as error:
-        (scratch / _FAILURES).mkdir(exist_ok=True)
-        with atomic_write(scratch / _FAILURES / f"{shard:06d}.json") as path:
-            path.write_text(json.dumps({"kind": type(error).__name__, "message": str(error)}), encoding="utf-8")
+        yield from function(element, *side_inputs)
+    except Exception as raised:
+        if (error := raised if isinstance(raised, BertError) else failure_of(raised)) is None:
+            raise
+        yield Failure(str(error), type(error).__name__)
 
 
-def has_failed(scratch: Path) -> bool:
-    """In a worker: return True if any shard has failed, so that the remaining ones can be skipped."""
-    return (scratch / _FAILURES).exists()
+def _failures_in(value: Any) -> Sequence[Failure]:
+    values = value if isinstance(value, list) else [value]
+    return [item for item in values if isinstance(item, Failure)]
 
 
-@contextlib.contextmanager
-def raise_failure(scratch: Path) -> Iterator[None]:
-    """Around a pipeline: raise the recorded error of the first shard that failed, with its original type."""
-    try:
-        yield
-    finally:
-        for path in sorted(scratch.glob(f"{_FAILURES}/*.json"))[:1]:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            raise getattr(errors, record["kind"])(record["message"])
+def raise_first(failures: Iterable[Failure]) -> None:
+    """Raise the first failure, in the order of the messages, with its original type; return if there is none."""
+    for failure in sorted(failures)[:1]:
+        raise getattr(errors, failure.kind)(failure.message)

@@ -9,6 +9,8 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions,
 from bert_pipeline.errors import UsageError, suggest
 
 _LOCAL_RUNNERS = ("direct", "fnapi", "bundlebaseddirect", "switchingdirect")
+_WRONG_RUNNERS = {"dask": "computes only what its last step depends on and mixes tagged outputs, without an error"}
+"""Runners of Beam 2.77 that lose elements in silence (docs/decisions/0022)."""
 
 
 class LocalOptions(PipelineOptions):
@@ -24,10 +26,15 @@ def pipeline_options(beam_options: Sequence[str] = ()) -> PipelineOptions:
 
     By default Beam runs in this process and spreads the expensive steps over one worker process per core, or over
     `--workers N`. A runner that is named, or an option of the direct runner, is passed to Beam unchanged. UsageError
-    for an option that would be ignored.
+    for an option that would be ignored, and for a runner that loses elements.
     """
     arguments = list(beam_options)
     runner = _runner(PipelineOptions(arguments))
+    if runner in _WRONG_RUNNERS:
+        raise UsageError(
+            f"--runner: Beam's {runner.capitalize()}Runner {_WRONG_RUNNERS[runner]}; give another runner, such as "
+            "FlinkRunner, or none for this machine"
+        )
     # A foreign runner may declare options that only its own package knows.
     if not runner or runner in _LOCAL_RUNNERS:
         _refuse_unknown(arguments)

@@ -1,9 +1,8 @@
-"""Progress of a Beam job: the number of finished shards, counted in the scratch directory that all workers share."""
+"""Progress of a Beam job, and other functions that are called while something else runs."""
 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 _POLL_SECONDS = 0.5
 
@@ -11,14 +10,9 @@ Progress = Callable[[int, int], None]
 """Called periodically with the number of finished shards and the number of all shards."""
 
 
-@contextlib.contextmanager
-def report_shards(scratch: Path, pattern: str, total: int, progress: Progress | None) -> Iterator[None]:
-    """Around a pipeline: report how many files in `scratch` match `pattern`."""
-    if progress is None:
-        yield
-        return
-    with call_periodically(lambda: progress(sum(1 for _ in scratch.glob(pattern)), total)):
-        yield
+def of_total(progress: Progress | None, total: int) -> Callable[[int], None] | None:
+    """Return a function of the number of finished shards alone, None for no progress."""
+    return None if progress is None else lambda finished: progress(finished, total)
 
 
 @contextlib.contextmanager

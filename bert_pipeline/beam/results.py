@@ -1,49 +1,69 @@
 """Results of the workers, returned through Beam and compared with the plan.
 
-Beam accounts for every element; a listing of a shared directory may lack files. Runners return no elements to the
-program that starts a job, so the last step of a pipeline writes all of them to one file with a known name.
+Beam accounts for every element; a listing of a store may lack files. Runners return no elements to the program that
+starts a job, so the last step of a pipeline writes all of them to one file with a known name, which every worker and
+the program can reach (docs/decisions/0022).
 """
 
+import dataclasses
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_pipeline.beam import beam
+from bert_pipeline.beam.failures import Failure, raise_first
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import atomic_write
+from bert_pipeline.storage import absolute, to_path
 
 Result = dict[str, Any]
 """What a worker reports, in JSON; "name" and "rows" are compared with the plan."""
 
 
 class WriteResults(beam.PTransform):  # type: ignore[misc]
-    """Write all elements, which are `Result`s, to one file."""
+    """Write all elements, which are `Result`s and `Failure`s, to one file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._path = str(path)
+        self._path = absolute(path)
 
     def expand(self, results: Any) -> Any:
         return results | beam.combiners.ToList() | beam.Map(functools.partial(_write, path=self._path))
 
 
-def _write(results: list[Result], path: str) -> None:
-    with atomic_write(Path(path)) as temporary:
-        temporary.write_text(json.dumps(results, ensure_ascii=False), encoding="utf-8")
+def _write(results: list[Result | Failure], path: str) -> None:
+    document = {
+        "results": [result for result in results if not isinstance(result, Failure)],
+        "failures": [dataclasses.asdict(result) for result in results if isinstance(result, Failure)],
+    }
+    with atomic_write(to_path(path)) as temporary:
+        temporary.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
 
 
 def read_results(path: Path, plan: Mapping[str, int | None]) -> list[Result]:
+    """Return one result for each planned name, in the plan's order: `load_results`, then `check_results`."""
+    return check_results(load_results(path), plan)
+
+
+def load_results(path: Path) -> list[Result]:
+    """Return all results of a file, in no order; raise the first failure of the workers if there is one."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise _mismatch(f"{path.name}: not found, expected the results of all shards") from None
+    raise_first(Failure(**failure) for failure in document["failures"])
+    results: list[Result] = document["results"]
+    return results
+
+
+def check_results(results: Sequence[Result], plan: Mapping[str, int | None]) -> list[Result]:
     """Return one result for each planned name, in the plan's order.
 
     `plan` maps a name to its number of rows, None where that is not known. ArtifactError if a result is missing,
     repeated or not planned, or if its rows are others.
     """
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise _mismatch(f"{path.name}: not found, expected the results of {len(plan)} shards") from None
     found = {result["name"]: result for result in results}
     if lost := [name for name in plan if name not in found]:
         rows = sum(plan[name] or 0 for name in lost)

@@ -1,42 +1,79 @@
-"""Worker processes for the expensive steps of a Beam job on one machine.
+"""Running the Beam jobs: their pipelines, and worker processes for the expensive steps on one machine.
 
-Beam runs in this process; `ParallelFlatMap` hands the elements of a step to a pool of processes, in which each worker
-takes the next element when it is done. Beam's own `--direct_running_mode=multi_processing` deals out all elements in
-advance, keeps waiting for a worker that was killed, and repeats every log record of its workers (docs/decisions/0015).
+On one machine Beam runs in this process; `ParallelFlatMap` hands the elements of a step to a pool of processes, in
+which each worker takes the next element when it is done. Beam's own `--direct_running_mode=multi_processing` deals out
+all elements in advance, keeps waiting for a worker that was killed, and repeats every log record of its workers
+(docs/decisions/0015).
 """
 
 import contextlib
+import logging
 import multiprocessing
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
-from typing import Any, TypeVar
+from typing import Any
 
 from apache_beam import DoFn
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from bert_pipeline.beam.options import num_processes
-from bert_pipeline.errors import BertError
+from bert_pipeline import errors
+from bert_pipeline.beam import beam
+from bert_pipeline.beam.failures import Failure, guarded
+from bert_pipeline.beam.options import num_processes, num_workers
+from bert_pipeline.beam.progress import call_periodically
+from bert_pipeline.errors import BertError, UnavailableError
 
-Element = TypeVar("Element")
-Result = TypeVar("Result")
+logger = logging.getLogger(__name__)
 
 _pool: ProcessPoolExecutor | None = None
 """The pool of the running job; None where Beam's workers compute themselves."""
+_progress = 0
+"""Progress of the steps that run in this process."""
+_COUNTER = "progress"
+_OUR_ERROR = re.compile(r"bert_pipeline\.errors\.(\w+): (.+?)(?: \[while running .*)?$", re.MULTILINE)
 
 
 @contextlib.contextmanager
-def worker_processes(options: PipelineOptions, *, preload: str) -> Iterator[None]:
-    """Around a pipeline: run the pool for its `ParallelFlatMap` steps. BertError if a worker is killed.
+def run_pipeline(
+    options: PipelineOptions, *, preload: str, progress: Callable[[int], None] | None = None
+) -> Iterator[Any]:
+    """Yield a pipeline, and run the graph that the block adds to it.
 
-    `preload` is the module of the steps' functions: it is imported once, and the workers are forked from there.
+    `preload` is the module of the steps' functions: it is imported once, and the workers of the local pool are forked
+    from there. `progress` is called periodically with the sum of what the steps count. BertError if a local worker is
+    killed or if a cluster gives the job up.
     """
+    global _progress
+    _progress = 0
+    with _worker_pool(options, preload), _cluster_errors(options):
+        pipeline = beam.Pipeline(options=options)
+        with contextlib.ExitStack() as stack:
+            if progress is not None:
+                stack.enter_context(call_periodically(lambda: progress(_progress or _metric(pipeline))))
+            with pipeline:
+                yield pipeline
+
+
+def _metric(pipeline: Any) -> int:
+    """Return the progress by the metrics of a runner with workers of its own; 0 where it shows none."""
+    # Whatever is wrong with the runner is raised by the pipeline itself.
+    with contextlib.suppress(Exception):
+        found = pipeline.result.metrics().query(beam.metrics.MetricsFilter().with_name(_COUNTER))["counters"]
+        return sum(item.committed or item.attempted or 0 for item in found)
+    return 0
+
+
+@contextlib.contextmanager
+def _worker_pool(options: PipelineOptions, preload: str) -> Iterator[None]:
+    """Run the pool of the `ParallelFlatMap` steps. BertError if a worker is killed."""
     global _pool
     executor = None
     if num_processes(options) > 1:
@@ -66,30 +103,92 @@ def worker_processes(options: PipelineOptions, *, preload: str) -> Iterator[None
             executor.shutdown(cancel_futures=True)
 
 
-class ParallelFlatMap(DoFn):
-    """Yield the results that `function` returns for each element, computed by the pool if there is one."""
+@contextlib.contextmanager
+def _cluster_errors(options: PipelineOptions) -> Iterator[None]:
+    """Turn what a runner on other machines raises into one sentence; it returns a worker's exception as text."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, BertError) or num_workers(options) is not None:
+            raise
+        text = str(error)
+        logger.info("%s", text)
+        if ours := _OUR_ERROR.search(text):
+            raise getattr(errors, ours[1], BertError)(ours[2]) from error
+        runner = options.view_as(StandardOptions).runner
+        if type(error).__module__.startswith("grpc") and hasattr(error, "details"):
+            raise UnavailableError(
+                f"{runner}: the job server does not answer ({error.details()}); check --job_endpoint and the server, "
+                "and run the command again"
+            ) from error
+        reason = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), type(error).__name__)
+        raise BertError(
+            f"{runner}: the job failed ({reason[:500]}); nothing was published, see the logs of its workers"
+        ) from error
 
-    def __init__(self, function: Callable[[Element], Iterable[Result]]) -> None:
+
+class ParallelFlatMap(DoFn):
+    """Yield the results that `function` returns for each element, computed by the pool if there is one.
+
+    In place of a `BertError` a `Failure` is yielded, and the elements of the bundle that are left are skipped.
+    `progress` says for how much a result counts.
+    """
+
+    def __init__(self, function: Callable[[Any], Iterable[Any]], progress: Callable[[Any], int] | None = None) -> None:
         self._function = function
+        self._progress = progress
+        self._counter: Any = beam.metrics.Metrics.counter("bert", _COUNTER)
 
     def start_bundle(self) -> None:
+        self._has_failed = False
         self._futures: list[Future[list[Any]]] = []
 
     def process(self, element: Any) -> Iterator[Any]:
-        if _pool is None:
-            yield from self._function(element)
-        else:
+        if _pool is not None:
             # Results are yielded in `finish_bundle`: waiting here would leave all workers but one idle.
             self._futures.append(_pool.submit(_call, self._function, element))
+        elif not self._has_failed:
+            for result in guarded(self._function, element):
+                yield self._counted(result)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         for future in self._futures:
+            if self._has_failed:
+                future.cancel()
+                continue
             for result in future.result():
-                yield GlobalWindows.windowed_value(result)
+                yield GlobalWindows.windowed_value(self._counted(result))
+
+    def _counted(self, result: Any) -> Any:
+        global _progress
+        if isinstance(result, Failure):
+            self._has_failed = True
+        elif self._progress is not None:
+            _progress += (number := self._progress(result))
+            self._counter.inc(number)
+        return result
+
+
+class FlatMap(DoFn):
+    """Yield the results that `function` returns for each element and its side inputs, computed where Beam is.
+
+    In place of a `BertError`, or of results of a list that holds some, `Failure`s are yielded.
+    """
+
+    def __init__(self, function: Callable[..., Iterable[Any]]) -> None:
+        self._function = function
+
+    def process(self, element: Any, *side_inputs: Any) -> Iterator[Any]:
+        return guarded(self._function, element, *side_inputs)
+
+
+def one(result: Any) -> int:
+    """Count a result as one, whatever it is."""
+    return 1
 
 
 def _call(function: Callable[[Any], Iterable[Any]], element: Any) -> list[Any]:
-    return list(function(element))
+    return list(guarded(function, element))
 
 
 def _start_worker() -> None:

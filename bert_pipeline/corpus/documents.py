@@ -9,6 +9,8 @@ from bert_pipeline.wikipedia.sentences import split_sentences
 
 Split = Literal["train", "held_out"]
 
+_HASHED_AT_A_TIME = 1024
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
@@ -78,8 +80,7 @@ def id_hash(document_id: str) -> int:
 def content_digest(document: Document) -> bytes:
     """Hash the sentences of a document to sixteen bytes, without its title and passages."""
     digest = hashlib.blake2b(digest_size=16)
-    separator = b""
-    for sentence in document.sentences:  # one by one: a document may have megabytes
-        digest.update(separator + sentence.encode())
-        separator = b"\n"
+    for first in range(0, len(document.sentences), _HASHED_AT_A_TIME):  # a document may have megabytes
+        some = "\n".join(document.sentences[first : first + _HASHED_AT_A_TIME])
+        digest.update((f"\n{some}" if first else some).encode())
     return digest.digest()

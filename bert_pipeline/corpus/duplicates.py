@@ -1,5 +1,8 @@
 """Duplicates and held-out documents: what becomes of each document, from the statistics of all batches.
 
+Tasks for the workers compare documents, each those whose hash falls into one part of all hashes. `decide` then holds
+the duplicates that they found, and three bytes for each document, but no statistics of more than one batch.
+
 Of documents with one id the latest revision is kept, of documents with equal sentences the first, and of near
 duplicates, where that is asked for, the first. Documents that are similar to each other are in one split, so that no
 held-out text is near a training document.
@@ -8,16 +11,90 @@ held-out text is near a training document.
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from bert_pipeline.corpus.near_duplicates import TextGroups, group_pairs, unpack_pairs
+from bert_pipeline.corpus.batches import PageBatch, read_statistics
+from bert_pipeline.corpus.near_duplicates import (
+    BandTask,
+    TextGroups,
+    find_pairs,
+    group_pairs,
+    plan_band_tasks,
+    unpack_pairs,
+)
 from bert_pipeline.corpus.splits import CorpusConfig
 
 CODES = ("same text", "train", "held_out", "same id", "near duplicate")
 """What becomes of a document: its split, or why it is dropped as a duplicate."""
 SAME_TEXT, TRAIN, HELD_OUT, SAME_ID, NEAR = range(len(CODES))
 _MAX_HELD_OUT_GROUP = 10
+_DOCUMENTS_PER_TASK = 1 << 20
+_KEYS = {"id": ("id",), "text": ("digest_low", "digest_high")}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EqualTask:
+    """Comparison of the documents whose hash falls into one part of all hashes."""
+
+    by: Literal["id", "text"]
+    part: int
+    num_parts: int
+    stems: tuple[str, ...]
+    """All batches, in order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What a task found."""
+
+    by: Literal["id", "text", "near"]
+    values: np.ndarray
+    """near: packed pairs (M,) of similar texts. Otherwise (M, 2) int64: each of several equal documents, and the first
+    of them, which of those with one id has the latest revision. Documents are numbered over all batches."""
+
+
+def plan_comparisons(batches: Sequence[PageBatch], directory: Path) -> list[EqualTask | BandTask]:
+    """Plan the comparisons of the documents of all batches, which are in order, for workers with bounded memory."""
+    stems = tuple(batch.stem for batch in batches)
+    num_parts = 1 + sum(batch.documents for batch in batches) // _DOCUMENTS_PER_TASK
+    equal = [
+        EqualTask(by=by, part=part, num_parts=num_parts, stems=stems)
+        for by in ("id", "text")
+        for part in range(num_parts)
+    ]
+    return [*equal, *plan_band_tasks(stems, directory)]
+
+
+def compare(task: EqualTask | BandTask, directory: Path) -> Found:
+    """Carry out one comparison."""
+    if isinstance(task, BandTask):
+        return Found("near", find_pairs(task, directory))
+    return Found(task.by, find_equal(task, directory))
+
+
+def find_equal(task: EqualTask, directory: Path) -> np.ndarray:
+    """Return the documents that are equal to another one, and the first of each (M, 2), int64."""
+    names = (*_KEYS[task.by], "revision")
+    columns: list[list[np.ndarray]] = [[] for _ in (*names, "number")]
+    start = 0
+    for stem in task.stems:
+        statistics = read_statistics(stem, directory)
+        here = np.flatnonzero(statistics[names[0]] % np.uint64(task.num_parts) == task.part)
+        for column, values in zip(columns, (*(statistics[name][here] for name in names), start + here)):
+            column.append(values)
+        start += len(statistics)
+    *keys, revision, number = (np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64) for parts in columns)
+    # Equal ones become neighbors, of equal ids the latest revision first, and of equal revisions the first document.
+    order = np.lexsort((-revision, *keys) if task.by == "id" else keys)
+    number = number[order]
+    is_equal = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in keys])
+    is_second = np.concatenate([[False], is_equal])[: len(number)]
+    first = number[np.maximum.accumulate(np.where(is_second, 0, np.arange(len(number))))]
+    is_grouped = is_second | np.concatenate([is_second[1:], [False]])[: len(number)]
+    groups: np.ndarray = np.column_stack([number, first])[is_grouped].astype(np.int64)
+    return groups
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +104,7 @@ class Decisions:
     codes: np.ndarray
     """(N,) uint8: an index into `CODES` for each document."""
     resembled: np.ndarray
-    """(N,) int64: the document that is kept in place of a near duplicate; itself for others."""
+    """(K, 2) int64: the documents that are dropped as near duplicates, and what is kept in their place; ascending."""
     passages: np.ndarray
     """(M, 2) int64: documents and passages of them that are dropped; ascending."""
     dropped: dict[str, int]
@@ -36,64 +113,119 @@ class Decisions:
     """Near-duplicate documents and passages, dropped or not."""
 
 
-def decide(
-    documents: np.ndarray,
-    bounds: np.ndarray,
-    pairs: Sequence[np.ndarray],
-    stems: Sequence[str],
-    config: CorpusConfig,
-    directory: Path,
-) -> Decisions:
-    """Decide what becomes of N documents with their statistics (N,).
+def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusConfig, directory: Path) -> Decisions:
+    """Decide what becomes of the N documents of all batches, which are in order, given what all tasks found."""
+    stems = [batch.stem for batch in batches]
+    bounds = np.cumsum([0, *(batch.documents for batch in batches)])
+    kept = np.ones(bounds[-1], dtype=bool)
 
-    `bounds` (B + 1,) are those of the B batches among the documents, `stems` the names of the batches in `directory`,
-    and `pairs` the packed pairs (M,) of similar texts that each task found.
-    """
-    kept = np.ones(len(documents), dtype=bool)
-
-    # Same id: sorted by id and falling revision, all but the first of each id are superseded.
-    by_id = np.lexsort((-documents["revision"], documents["id"]))  # stable: of equal revisions the first is kept
-    ids = documents["id"][by_id]
-    kept[by_id[1:][ids[1:] == ids[:-1]]] = False
-    is_same_id = ~kept
-
-    # Same text: of the remaining documents, all but the first of each digest are repetitions.
-    rest = np.flatnonzero(kept)
-    high, low = documents["digest_high"][rest], documents["digest_low"][rest]
-    by_digest = np.lexsort((low, high))
-    same = (high[by_digest][1:] == high[by_digest][:-1]) & (low[by_digest][1:] == low[by_digest][:-1])
-    kept[rest[by_digest[1:][same]]] = False
-    num_same_id = int(is_same_id.sum())
-    dropped = {"same id": num_same_id, "same text": int((~kept).sum()) - num_same_id}
+    # Same id: all but the first of each id are superseded. Same text: of the rest, all but the first are repetitions.
+    same_id = _equal(found, "id", kept)
+    kept[same_id] = False
+    same_text = _equal(found, "text", kept)
+    kept[same_text] = False
+    dropped = {"same id": len(same_id), "same text": len(same_text)}
 
     # Near text: all but the first of each group, where that is asked for.
     # Most pairs are found by several tasks.
-    all_pairs, are_near = unpack_pairs(np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *pairs])))
+    packed = [item.values for item in found if item.by == "near"]
+    all_pairs, are_near = unpack_pairs(np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *packed])))
     near_texts = group_pairs(all_pairs[are_near], stems, directory)
-    near = find_near(near_texts, bounds, kept, documents)
-    is_near = kept & (near.first != np.arange(len(documents)))
-    found = {"documents": int(is_near.sum()), "passages": len(near.passages)}
+    members, row = np.unique(bounds[near_texts.batch] + near_texts.document, return_inverse=True)  # (G,), (V,)
+    num_passages = _count_passages(members, stems, bounds, directory)
+    near = find_near(near_texts, row, kept[members], num_passages)
+    is_near = kept[members] & (near.first != np.arange(len(members)))
+    near_duplicates = {"documents": int(is_near.sum()), "passages": len(near.passages)}
     drops_passages = config.near_duplicates == "drop-passages"
     if drops_passages:
         is_near |= near.has_no_passage
-    if config.near_duplicates != "keep":
-        kept &= ~is_near
+    if config.near_duplicates == "keep":
+        is_near[:] = False
+    else:
         dropped["near duplicate"] = int(is_near.sum())
+    kept[members[is_near]] = False
 
-    # Documents that are similar to each other have one split, that of the first, so that none is held out in vain. All
-    # dropped documents are first coded as "same text"; the others get their code after.
-    similar = first_documents(group_pairs(all_pairs, stems, directory), bounds, kept)
-    codes = split_codes(documents["id"][similar], kept, config.held_out_per_mille)  # (N,)
-    codes[is_same_id] = SAME_ID
-    if config.near_duplicates != "keep":
-        codes[is_near] = NEAR
-    passages = near.passages[kept[near.passages[:, 0]]] if drops_passages else near.passages[:0]
-    return Decisions(codes=codes, resembled=near.resembled, passages=passages, dropped=dropped, near_duplicates=found)
+    codes = _split(all_pairs, kept, stems, bounds, config, directory)
+    codes[same_id] = SAME_ID
+    codes[members[is_near]] = NEAR
+    passages = np.column_stack([members[near.passages[:, 0]], near.passages[:, 1]])
+    return Decisions(
+        codes=codes,
+        resembled=np.column_stack([members, members[near.resembled]])[is_near],
+        passages=passages[kept[passages[:, 0]]] if drops_passages else passages[:0],
+        dropped=dropped,
+        near_duplicates=near_duplicates,
+    )
+
+
+def _equal(found: Sequence[Found], by: str, kept: np.ndarray) -> np.ndarray:
+    """Return the documents (M,), among the `kept` (N,), that repeat an earlier one."""
+    groups = np.concatenate([np.zeros((0, 2), dtype=np.int64), *(item.values for item in found if item.by == by)])
+    if by == "id":
+        groups = groups[groups[:, 0] != groups[:, 1]]
+    else:
+        # The first of a text may have been dropped for its id; then the next one is kept.
+        groups = groups[kept[groups[:, 0]]]
+        groups = groups[np.lexsort(groups.T)]
+        groups = groups[np.concatenate([[False], groups[1:, 1] == groups[:-1, 1]])[: len(groups)]]
+    repeated: np.ndarray = groups[:, 0]
+    return repeated
+
+
+def _count_passages(documents: np.ndarray, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
+    """Return the numbers of passages (M,) of some documents (M,), which ascend."""
+    cuts = np.searchsorted(documents, bounds)
+    parts = [
+        read_statistics(stem, directory)["passages"][documents[low:high] - start]
+        for stem, start, low, high in zip(stems, bounds, cuts, cuts[1:])
+        if high > low
+    ]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+
+def _split(
+    pairs: np.ndarray,
+    kept: np.ndarray,
+    stems: Sequence[str],
+    bounds: np.ndarray,
+    config: CorpusConfig,
+    directory: Path,
+) -> np.ndarray:
+    """Return an index into `CODES` (N,) for each document, as uint8: its split, or `SAME_TEXT` for those not `kept`.
+
+    Documents that are similar to each other have one split, that of the first, so that none is held out in vain.
+    """
+    texts = group_pairs(pairs, stems, directory)
+    members, row = np.unique(bounds[texts.batch] + texts.document, return_inverse=True)  # (G,), (V,)
+    first = first_documents(texts, row, kept[members])
+    is_single = kept.copy()
+    is_single[members] = False
+    codes = np.full(len(kept), SAME_TEXT, dtype=np.uint8)
+    ids = [np.zeros(0, dtype=np.uint64)]
+    ends: list[tuple[int, int, int]] = []
+    for stem, start, stop in zip(stems, bounds, bounds[1:]):
+        of_batch = read_statistics(stem, directory)["id"]
+        ids.append(of_batch[members[slice(*np.searchsorted(members, [start, stop]))] - start])
+        here = np.flatnonzero(is_single[start:stop])
+        if len(here):
+            bucket = of_batch[here] % 1000
+            codes[start + here] = np.where(bucket < config.held_out_per_mille, HELD_OUT, TRAIN)
+            order = np.lexsort((of_batch[here], bucket))[[0, -1]]
+            ends += zip(bucket[order].tolist(), of_batch[here[order]].tolist(), (start + here[order]).tolist())
+            ends = [min(ends), max(ends)]
+
+    # The documents of the least and of the greatest bucket stand for all that are similar to none: they decide whether
+    # one of those, or all, are held out, and which one fills an empty split.
+    alone = sorted(set(ends))
+    some = np.concatenate([members, np.array([number for *_, number in alone], dtype=np.int64)])
+    ids_of_first = np.concatenate([np.concatenate(ids)[first], np.array([id_ for _, id_, _ in alone], dtype=np.uint64)])
+    codes[some] = split_codes(ids_of_first, kept[some], config.held_out_per_mille, num_kept=int(kept.sum()))
+    return codes
 
 
 @dataclasses.dataclass(frozen=True)
 class NearDocuments:
-    """What the near texts of a corpus mean for its N documents."""
+    """What the near texts of a corpus mean for the N documents that have some."""
 
     first: np.ndarray
     """(N,) int64: the first kept document of the group; the document itself where it is near to none."""
@@ -105,12 +237,11 @@ class NearDocuments:
     """(N,) int64: `first`, or of a document without passages the document that has its first one."""
 
 
-def first_documents(texts: TextGroups, bounds: np.ndarray, kept: np.ndarray) -> np.ndarray:
+def first_documents(texts: TextGroups, row: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """Return the first one (N,) of the group of each of N documents, among the `kept` (N,); itself if it is in none.
 
-    `bounds` (B + 1,) are those of the B batches among the documents.
+    `row` (V,) is the document of each text.
     """
-    row = bounds[texts.batch] + texts.document  # (V,)
     is_document = texts.passage < 0
     everything = np.arange(len(kept))
     # Documents that are dropped for another reason still join the others of a group.
@@ -121,39 +252,45 @@ def first_documents(texts: TextGroups, bounds: np.ndarray, kept: np.ndarray) -> 
     return np.where(kept, first[group], everything)
 
 
-def find_near(texts: TextGroups, bounds: np.ndarray, kept: np.ndarray, documents: np.ndarray) -> NearDocuments:
-    """Choose the first text of each group, among the `kept` (N,) of N documents with their statistics (N,)."""
-    first = first_documents(texts, bounds, kept)
+def find_near(texts: TextGroups, row: np.ndarray, kept: np.ndarray, num_passages: np.ndarray) -> NearDocuments:
+    """Choose the first text of each group, among the `kept` (N,) of N documents with their numbers of passages (N,).
+
+    `row` (V,) is the document of each text.
+    """
+    first = first_documents(texts, row, kept)
     stays = kept & (first == np.arange(len(kept)))
 
     # Passages: the first one in a document that stays, near documents being counted with their passages.
-    row = bounds[texts.batch] + texts.document  # (V,)
     index = np.arange(len(row))
     is_passage = (texts.passage >= 0) & stays[row]
     first_passage = np.full(len(row), len(row))
     np.minimum.at(first_passage, texts.group[is_passage], index[is_passage])
     is_repeated = is_passage & (first_passage[texts.group] < index)
     passages = np.column_stack([row[is_repeated], texts.passage[is_repeated]])
-    has_no_passage = np.bincount(passages[:, 0], minlength=len(kept)) == documents["passages"]
+    has_no_passage = np.bincount(passages[:, 0], minlength=len(kept)) == num_passages
     resembled = first.copy()
     lost = np.flatnonzero(is_repeated & has_no_passage[row] & (texts.passage == 0))
     resembled[row[lost]] = row[first_passage[texts.group[lost]]]
     return NearDocuments(first=first, passages=passages, has_no_passage=has_no_passage, resembled=resembled)
 
 
-def split_codes(ids: np.ndarray, kept: np.ndarray, held_out_per_mille: int) -> np.ndarray:
+def split_codes(
+    ids: np.ndarray, kept: np.ndarray, held_out_per_mille: int, *, num_kept: int | None = None
+) -> np.ndarray:
     """Return an index into `CODES` for each of N documents, as uint8 (N,); similar documents have the id of the first.
 
-    Each split gets at least one document if there are two that are not similar.
+    Each split gets at least one document if there are two that are not similar. `num_kept` is the number of all kept
+    documents, where these are some of them.
     """
     codes = np.full(len(ids), SAME_TEXT, dtype=np.uint8)
     rows = np.flatnonzero(kept)
+    num_kept = len(rows) if num_kept is None else num_kept
     first, group, sizes = np.unique(ids[rows], return_inverse=True, return_counts=True)  # (G,), (len(rows),), (G,)
     # A group goes to its split as a whole: the stubs of a bot would be most of the held-out documents.
-    is_large = sizes > max(_MAX_HELD_OUT_GROUP, len(rows) * held_out_per_mille // 1000)
+    is_large = sizes > max(_MAX_HELD_OUT_GROUP, num_kept * held_out_per_mille // 1000)
     is_held_out = (first % 1000 < held_out_per_mille) & ~is_large
     # A small corpus may leave a split empty: the group with the nearest bucket fills it, or the smallest large one.
-    if held_out_per_mille and len(rows) >= 2:
+    if held_out_per_mille and num_kept >= 2:
         order = np.lexsort((first, first % 1000, np.where(is_large, sizes, 0)))
         if is_held_out.all():
             is_held_out[order[-1]] = False

@@ -8,34 +8,30 @@ gives the same bytes.
 import contextlib
 import dataclasses
 import functools
-import json
 import logging
-import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from bert_pipeline.beam import PipelineOptions, beam
-from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.progress import call_periodically
-from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
-from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
+from bert_pipeline.beam.results import Result, WriteResults, check_results, check_total, load_results, read_results
+from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, run_pipeline
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.batches import DROPPED_SUFFIX, PageBatch
+from bert_pipeline.corpus.duplicates import EqualTask, Found, compare, plan_comparisons
 from bert_pipeline.corpus.mixture import TEXTS_SCHEMA, sum_texts
-from bert_pipeline.corpus.near_duplicates import BandTask, find_pairs, plan_band_tasks
+from bert_pipeline.corpus.near_duplicates import BandTask
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, shard_name, write_shard
 from bert_pipeline.corpus.splits import CorpusConfig, Split, plan_splits, read_batches
 from bert_pipeline.errors import InputError
-from bert_pipeline.manifest import Manifest, atomic_write, foreign_input, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
+from bert_pipeline.storage import absolute, make_directory, remove_tree, to_path
 from bert_pipeline.wikipedia.templates import load_wiki
 
 DROPPED_NAME = "dropped.tsv"
@@ -44,6 +40,7 @@ DROPPED_NAME = "dropped.tsv"
 logger = logging.getLogger(__name__)
 
 _TOTALS = "totals.json"
+"""The plan and the sums over all batches: an output of the planning, and its file."""
 _WRITTEN = "written.json"
 
 
@@ -71,21 +68,23 @@ def build_corpus(
     splits = plan_splits(sources, config)
     inputs: dict[str, dict[str, str]] = {}
     with (
-        publishing(Path(output), kind="corpus", configuration=recorded_settings(config), inputs=inputs) as draft,
+        publishing(
+            output, kind="corpus", configuration=recorded_settings(config), inputs=inputs, by_workers=True
+        ) as draft,
         _background_thread() as hashing,  # while the workers start
     ):
         hashed = hashing.map(foreign_input, dict.fromkeys(split.path for split in splits))
         scratch = draft.path / "scratch"
-        scratch.mkdir()
+        make_directory(scratch)
         # Workers may run in another directory.
-        absolute = [dataclasses.replace(split, path=os.path.abspath(split.path)) for split in splits]
-        job = dataclasses.replace(config, templates=os.path.abspath(config.templates) if config.templates else "")
-        with raise_failure(scratch), _report_pages(scratch, progress):
-            _run(absolute, job, draft.path.absolute(), scratch.absolute(), options)
+        splits = [dataclasses.replace(split, path=absolute(split.path)) for split in splits]
+        job = dataclasses.replace(config, templates=absolute(config.templates) if config.templates else "")
+        _run(splits, job, draft.path.absolute(), scratch.absolute(), options, progress)
 
         # Collect the workers' results: what was read, and the shards that were planned from it.
-        totals = json.loads((scratch / _TOTALS).read_text(encoding="utf-8"))
-        shards = read_results(scratch / _WRITTEN, totals["plan"])
+        written = load_results(scratch / _WRITTEN)
+        (totals,) = read_results(scratch / _TOTALS, {_TOTALS: None})
+        shards = check_results(written, totals["plan"])
         counts = {**totals["counts"], **_sum_counts(shard["counts"] for shard in shards)}
         for problem in totals["problems"]:
             read, kept = counts.get("pages_read", 0), counts["documents"]
@@ -101,7 +100,7 @@ def build_corpus(
             logger.warning("no document is held out: all are similar to each other; add other text for evaluation")
         lists = [scratch / name for name in (*totals["dropped_lists"], *(shard["dropped_list"] for shard in shards))]
         counts["articles_without_text"] = collect_dropped(lists, draft.path / DROPPED_NAME)
-        shutil.rmtree(scratch)
+        remove_tree(scratch)
         for leftover in draft.path.glob("*.tmp"):  # of killed workers
             leftover.unlink()
 
@@ -112,9 +111,9 @@ def build_corpus(
         inputs |= {f"source-{i}": file for i, file in enumerate(hashed)}
         if config.templates:
             inputs["templates"] = foreign_input(config.templates)
-        written = [(draft.path / shard["name"], shard["rows"], shard["sha256"]) for shard in shards]
+        published = [(draft.path / shard["name"], shard["rows"], shard["sha256"]) for shard in shards]
         counts["texts"] = sum_texts(pa.Table.from_pylist(shard["texts"], TEXTS_SCHEMA) for shard in shards).to_pylist()
-        draft.counts = {**counts, "passages_sample": sample_passages(written)}
+        draft.counts = {**counts, "passages_sample": sample_passages(published)}
         draft.provenance = {"sources": list(sources), "workers": num_workers(options)}
         if not counts["documents"]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in counts["dropped"].items())
@@ -132,101 +131,79 @@ def _background_thread() -> Iterator[ThreadPoolExecutor]:
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-@contextlib.contextmanager
-def _report_pages(scratch: Path, progress: Callable[[int], None] | None) -> Iterator[None]:
-    """Around a pipeline: report the sum of the page counts that workers write to `*.pages` files."""
-    if progress is None:
-        yield
-        return
-    pages: dict[str, int] = {}
-
-    def report() -> None:
-        # A worker writes each file once, so that it need not be read again.
-        for path in scratch.glob("*.pages"):
-            if path.name not in pages:
-                pages[path.name] = int(path.read_text())
-        progress(sum(pages.values()))
-
-    with call_periodically(report):
-        yield
-
-
-def _run(splits: list[Split], config: CorpusConfig, output: Path, scratch: Path, options: PipelineOptions) -> None:
+def _run(
+    splits: list[Split],
+    config: CorpusConfig,
+    output: Path,
+    scratch: Path,
+    options: PipelineOptions,
+    progress: Callable[[int], None] | None,
+) -> None:
     read = functools.partial(_read_batches, config=config, scratch=str(scratch))
-    bands = functools.partial(_plan_bands, scratch=str(scratch))
-    compare = functools.partial(_find_pairs, scratch=str(scratch))
+    comparisons = functools.partial(_plan_comparisons, scratch=str(scratch))
+    find = functools.partial(_find, scratch=str(scratch))
+    plan = functools.partial(_plan_shards, config=config, scratch=str(scratch), num_splits=len(splits))
     write = functools.partial(_write_shard, scratch=str(scratch), output=str(output))
-    with worker_processes(options, preload=__name__), beam.Pipeline(options=options) as pipeline:
+    with run_pipeline(options, preload=__name__, progress=progress) as pipeline:
         batches = (
             pipeline
             | "Splits" >> beam.Create(splits, reshuffle=False)  # the next step reshuffles
             | "Spread splits" >> beam.Reshuffle()
-            | "Read batches" >> beam.ParDo(ParallelFlatMap(read))
+            | "Read batches" >> beam.ParDo(ParallelFlatMap(read, _num_pages))
             | "All batches" >> beam.combiners.ToList()
         )
-        pairs = (
+        found = (
             batches
-            | "Plan bands" >> beam.FlatMap(bands)
-            | "Spread bands" >> beam.Reshuffle()
-            | "Near texts" >> beam.ParDo(ParallelFlatMap(compare))
+            | "Plan comparisons" >> beam.ParDo(FlatMap(comparisons))
+            | "Spread comparisons" >> beam.Reshuffle()
+            | "Compare" >> beam.ParDo(ParallelFlatMap(find))
         )
+        plans = batches | "Plan shards" >> beam.ParDo(FlatMap(plan), beam.pvalue.AsList(found)).with_outputs(
+            _TOTALS, main="shards"
+        )
+        _ = plans[_TOTALS] | "Totals" >> WriteResults(scratch / _TOTALS)
         _ = (
-            batches
-            | "Plan shards"
-            >> beam.FlatMap(
-                _plan_shards,
-                pairs=beam.pvalue.AsList(pairs),
-                config=config,
-                scratch=str(scratch),
-                num_splits=len(splits),
-            )
+            plans["shards"]
             | "Spread shards" >> beam.Reshuffle()
             | "Write shards" >> beam.ParDo(ParallelFlatMap(write))
             | "Results" >> WriteResults(scratch / _WRITTEN)
         )
 
 
+def _num_pages(batch: PageBatch) -> int:
+    return batch.counts.get("pages_read", 0)
+
+
 def _read_batches(split: Split, *, config: CorpusConfig, scratch: str) -> Iterator[PageBatch]:
-    directory = Path(scratch)
-    if has_failed(directory):
-        return
-    with record_failure(directory, split.index):
-        for batch in read_batches(split, config, directory):
-            if batch.problems and config.strict:
-                raise InputError(f"{batch.problems[0]}; fetch the file again, or leave out strict to keep the rest")
-            # The parent polls these files for its progress.
-            with atomic_write(directory / f"{batch.stem}.pages") as path:
-                path.write_text(str(batch.counts.get("pages_read", 0)))
-            yield batch
+    for batch in read_batches(split, config, to_path(scratch)):
+        if batch.problems and config.strict:
+            raise InputError(f"{batch.problems[0]}; fetch the file again, or leave out strict to keep the rest")
+        yield batch
 
 
-def _plan_bands(batches: list[PageBatch], *, scratch: str) -> list[BandTask]:
-    directory = Path(scratch)
-    if has_failed(directory):
-        return []
-    ordered = sorted(batches, key=lambda batch: (batch.split, batch.number))
-    return plan_band_tasks([batch.stem for batch in ordered], directory)
+def _ordered(batches: list[PageBatch]) -> list[PageBatch]:
+    return sorted(batches, key=lambda batch: (batch.split, batch.number))
 
 
-def _find_pairs(task: BandTask, *, scratch: str) -> Sequence[np.ndarray]:
-    directory = Path(scratch)
-    return () if has_failed(directory) else (find_pairs(task, directory),)
+def _plan_comparisons(batches: list[PageBatch], *, scratch: str) -> list[EqualTask | BandTask]:
+    return plan_comparisons(_ordered(batches), to_path(scratch))
+
+
+def _find(task: EqualTask | BandTask, *, scratch: str) -> Sequence[Found]:
+    return [compare(task, to_path(scratch))]
 
 
 def _plan_shards(
-    batches: list[PageBatch], pairs: Sequence[np.ndarray], *, config: CorpusConfig, scratch: str, num_splits: int
-) -> list[Shard]:
-    """Plan the shards, and write the plan and the counts of all batches to `totals.json`."""
-    directory = Path(scratch)
-    if has_failed(directory):
-        return []
-    batches = sorted(batches, key=lambda batch: (batch.split, batch.number))
-    # Every split yields a batch, even if it holds no page.
-    with record_failure(directory, 0):
-        check_total("parts of the sources that were read", len({batch.split for batch in batches}), num_splits)
-    if has_failed(directory):
-        return []
-    shards, decisions = plan_shards(batches, config, directory, pairs)
+    batches: list[PageBatch], found: Sequence[Found], *, config: CorpusConfig, scratch: str, num_splits: int
+) -> Iterator[Any]:
+    """Yield the shards and, as another output, their plan and the counts of all batches."""
+    batches = _ordered(batches)
+    # Every split yields a batch, even if it holds no page, and numbers its batches.
+    check_total("parts of the sources that were read", len({batch.split for batch in batches}), num_splits)
+    num_batches = sum(batch.number + 1 for batch in batches if batch.is_last)
+    check_total("batches of documents that were read", len(batches), num_batches)
+    check_total("comparisons", len(found), len(plan_comparisons(batches, to_path(scratch))))
+    shards, decisions = plan_shards(batches, found, config, to_path(scratch))
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter(decisions.dropped)
     elements: Counter[str] = Counter()
@@ -246,19 +223,13 @@ def _plan_shards(
     }
     plan = {shard_name(shard.index): shard.counts["documents"] for shard in shards}
     lists = [f"{batch.stem}{DROPPED_SUFFIX}" for batch in batches]
-    with atomic_write(directory / _TOTALS) as path:
-        document = {"counts": totals, "problems": problems, "plan": plan, "dropped_lists": lists}
-        path.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
-    return shards
+    result = {"name": _TOTALS, "counts": totals, "problems": problems, "plan": plan, "dropped_lists": lists}
+    yield beam.pvalue.TaggedOutput(_TOTALS, result)
+    yield from shards
 
 
 def _write_shard(shard: Shard, *, scratch: str, output: str) -> Sequence[Result]:
-    directory = Path(scratch)
-    if has_failed(directory):
-        return []
-    with record_failure(directory, shard.index):
-        return [dataclasses.asdict(write_shard(shard, directory, Path(output)))]
-    return []
+    return [dataclasses.asdict(write_shard(shard, to_path(scratch), to_path(output)))]
 
 
 def _sum_counts(shards: Iterable[dict[str, int]]) -> dict[str, float]:

@@ -28,6 +28,7 @@ from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import atomic_write
 from bert_pipeline.parquet_io import list_offsets, one_chunk
 from bert_pipeline.randomness import combine
+from bert_pipeline.storage import is_remote, open_binary
 from bert_pipeline.wikipedia.punctuation import UNSPACED_LETTERS
 
 THRESHOLD = 0.8
@@ -47,6 +48,8 @@ _DOCUMENT, _PASSAGE = 0, 1
 _ALL_VALUES = NUM_BANDS
 _NO_SHINGLE = np.uint32(0xFFFFFFFF)
 _CHUNK_CHARACTERS = 1 << 20
+_BLOCK_CHARACTERS = 1 << 16
+"""Characters whose arrays fit into a core's cache."""
 _TEXTS_PER_TASK = 3 << 20
 _PAIRS_AT_A_TIME = 1 << 16
 _MAX_TEXTS = 1 << 31
@@ -54,8 +57,6 @@ _MAX_TEXTS = 1 << 31
 
 _MULTIPLIERS = (combine(0, np.arange(NUM_VALUES)) >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
 _OFFSETS = (combine(1, np.arange(NUM_VALUES)) >> np.uint64(32)).astype(np.uint32)
-_CHARACTER_POWERS = np.cumprod(np.full(64, 0x9E3779B97F4A7C15, dtype=np.uint64))
-_WORD_POWERS = np.cumprod(np.full(SHINGLE_WORDS, 0xD1342543DE82EF95, dtype=np.uint64))
 _UNSPACED = re.compile(f"[{UNSPACED_LETTERS}]")
 
 
@@ -67,43 +68,71 @@ def find_words(text: str) -> tuple[np.ndarray, np.ndarray]:
 
     A word is a run of letters, marks and digits, in lower case; a letter of a script without spaces is a word.
     """
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)  # (C,)
-    lower, kinds = _character_tables(codes)
-    kind = kinds[codes]
-    is_letter = kind > 0
-    starts = is_letter.copy()
-    starts[1:] &= (kind[:-1] != _LETTER) | (kind[1:] != _LETTER)
-    positions = np.flatnonzero(starts)  # (W,)
-    # A polynomial of each word's characters; of longer words the last characters share a power.
-    letters = np.flatnonzero(is_letter)
-    first = np.flatnonzero(starts[letters])
-    place = np.arange(len(letters)) - np.repeat(first, np.diff(first, append=len(letters)))
-    values = lower[codes[letters]] * _CHARACTER_POWERS[np.minimum(place, len(_CHARACTER_POWERS) - 1)]
-    return positions, combine(np.add.reduceat(values, first) if len(first) else values)
+    found: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64))]
+    start = 0
+    while start < len(text):
+        # Between words, if there is a space at all
+        stop = 1 + max(text.rfind(space, start, start + _BLOCK_CHARACTERS) for space in " \n")
+        if stop <= start or len(text) - start <= _BLOCK_CHARACTERS:
+            stop = start + _BLOCK_CHARACTERS
+        positions, hashes = _find_words(text[start:stop])
+        found.append((start + positions, hashes))
+        start = stop
+    positions, hashes = map(np.concatenate, zip(*found))
+    return positions, hashes
 
 
-_OTHER, _LETTER, _WORD = range(3)
-"""What a character is: no part of a word, a part of one, or a word of its own."""
+def _find_words(text: str) -> tuple[np.ndarray, np.ndarray]:
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.intp)  # (C,)
+    kind = _KINDS[codes]
+    if not kind.all():
+        for code in np.unique(codes[kind == _UNKNOWN]).tolist():
+            _LOWER[code], _KINDS[code] = _describe(code)
+        kind = _KINDS[codes]
+    is_start = kind > _OTHER
+    is_start[1:] &= (kind[:-1] != _LETTER) | (kind[1:] != _LETTER)
+    positions = np.flatnonzero(is_start)  # (W,)
+    # Up to the next word, characters that are none of a word add nothing.
+    hashes = _polynomials(_LOWER[codes], positions, np.append(positions[1:], len(codes)), _CHARACTER_BASE)
+    return positions, combine(hashes)
 
 
-def _character_tables(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return tables of the lower case and of the kind, filled in for the characters of `codes`."""
-    present = np.flatnonzero(np.bincount(codes))
-    lower = np.zeros(int(present[-1]) + 1 if len(present) else 0, dtype=np.uint64)
-    kinds = np.zeros(len(lower), dtype=np.uint8)
-    described = [_describe(code) for code in present.tolist()]
-    lower[present] = [code for code, _ in described]
-    kinds[present] = [kind for _, kind in described]
-    return lower, kinds
+_UNKNOWN, _OTHER, _LETTER, _WORD = range(4)
+"""What a character is: not looked up yet, no part of a word, a part of one, or a word of its own."""
+_KINDS = np.zeros(0x110000, dtype=np.uint8)
+_LOWER = np.zeros(0x110000, dtype=np.uint64)
+"""Lower case of the characters of words, otherwise 0. Memory is used for those that occur."""
 
 
-@functools.lru_cache(maxsize=1 << 17)
 def _describe(code: int) -> tuple[int, int]:
     character = chr(code)
     if unicodedata.category(character)[0] not in "LNM":
         return 0, _OTHER
     lower = character.lower()
     return ord(lower) if len(lower) == 1 else code, _WORD if _UNSPACED.match(character) else _LETTER
+
+
+_CHARACTER_BASE, _WORD_BASE = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
+"""Odd numbers: they have an inverse among the numbers of 64 bits."""
+
+
+def _polynomials(values: np.ndarray, starts: np.ndarray, stops: np.ndarray, base: int) -> np.ndarray:
+    """Return v[start] b + v[start + 1] b^2 + … up to each stop, uint64 (M,), of values v (N,) uint64 and a base b."""
+    powers, inverse_powers = _powers(base, 1 << max(len(values), _BLOCK_CHARACTERS).bit_length())
+    # Differences of one sum over all values, divided by the powers before each start
+    sums = np.zeros(len(values) + 1, dtype=np.uint64)
+    np.cumsum(values * powers[: len(values)], out=sums[1:])
+    found: np.ndarray = (sums[stops] - sums[starts]) * inverse_powers[starts]
+    return found
+
+
+@functools.lru_cache(maxsize=4)
+def _powers(base: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return b, b^2, … and 1, 1/b, 1/b^2, … (number,) uint64, modulo 2^64."""
+    inverse = pow(base, -1, 1 << 64)
+    factors = [np.full(number, factor, dtype=np.uint64) for factor in (base, inverse)]
+    factors[1][0] = 1
+    return np.cumprod(factors[0]), np.cumprod(factors[1])
 
 
 def count_words(sentences: pa.StringArray, offsets: np.ndarray) -> np.ndarray:
@@ -119,19 +148,19 @@ def _words(sentences: pa.StringArray, owner: np.ndarray) -> Iterator[tuple[np.nd
     ends = np.cumsum(pc.utf8_length(sentences).to_numpy().astype(np.int64) + 1)
     start = 0
     while start < len(ends):
-        # Some text at a time: a document may be a book, and each character takes thirty bytes here.
+        # Some text at a time: a document may be a book, and each word takes sixty bytes in what follows.
         base = int(ends[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, base + _CHUNK_CHARACTERS)))
         positions, hashes = find_words("\n".join(sentences.slice(start, stop - start).to_pylist()))
-        sentence = start + np.searchsorted(ends[start:stop] - base, positions, side="right")
-        yield hashes, owner[sentence]
+        counts = np.diff(np.searchsorted(positions, ends[start:stop] - base), prepend=0)
+        yield hashes, np.repeat(owner[start:stop], counts)
         start = stop
 
 
 def compute_signatures(
     sentences: pa.StringArray, passage: np.ndarray, num_passages: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the MinHash values (P, NUM_VALUES) uint32 and the number of words (P,) of passages.
+    """Return the MinHash values (NUM_VALUES, P) uint32 and the number of words (P,) of passages.
 
     `passage` (S,), ascending, is the passage of each sentence. The values of a document are the least ones of its
     passages.
@@ -143,14 +172,17 @@ def compute_signatures(
             continue
         first = np.flatnonzero(np.diff(owner, prepend=-1))  # of each passage with words
         lengths = np.diff(first, append=len(owner))
-        num_words[owner[first]] += lengths
+        here = owner[first]
+        num_words[here] += lengths
         shingles, starts = _shingles(hashes, first, lengths)
-        # Each multiplication with an odd number is a permutation of the 32-bit numbers.
-        for index in range(NUM_VALUES):
-            found = np.minimum.reduceat(shingles * _MULTIPLIERS[index] + _OFFSETS[index], starts)
+        permuted = np.empty_like(shingles)
+        for multiplier, offset, least in zip(_MULTIPLIERS, _OFFSETS, values):
+            # Each multiplication with an odd number is a permutation of the 32-bit numbers.
+            np.multiply(shingles, multiplier, out=permuted)
+            np.add(permuted, offset, out=permuted)
             # A long passage may have been cut into several chunks.
-            values[index, owner[first]] = np.minimum(values[index, owner[first]], found)
-    return values.T, num_words
+            least[here] = np.minimum(least[here], np.minimum.reduceat(permuted, starts))
+    return values, num_words
 
 
 def _shingles(hashes: np.ndarray, first: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -158,15 +190,13 @@ def _shingles(hashes: np.ndarray, first: np.ndarray, lengths: np.ndarray) -> tup
 
     A passage of fewer words is one shingle.
     """
-    left = np.repeat(first + lengths, lengths) - np.arange(len(hashes))  # words up to the passage's end
-    sums = np.zeros(len(hashes), dtype=np.uint64)
-    for place, power in enumerate(_WORD_POWERS[: len(hashes)]):
-        stop = len(hashes) - place
-        sums[:stop] += np.where(left[:stop] > place, hashes[place:] * power, np.uint64(0))
-    is_start = left >= SHINGLE_WORDS
-    is_start[first] = True
     counts = np.maximum(lengths - SHINGLE_WORDS + 1, 1)
-    return (combine(sums[is_start]) >> np.uint64(32)).astype(np.uint32), np.cumsum(counts) - counts
+    starts = np.cumsum(counts) - counts
+    # The first word of each shingle, and the end of its last one
+    left = np.arange(starts[-1] + counts[-1]) + np.repeat(first - starts, counts)
+    right = np.minimum(left + SHINGLE_WORDS, np.repeat(first + lengths, counts))
+    shingles = combine(_polynomials(hashes, left, right, _WORD_BASE)) >> np.uint64(32)
+    return shingles.astype(np.uint32), starts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,20 +230,21 @@ def sign_documents(table: pa.Table, first_row: int = 0) -> SignedTexts:
     texts["passage"] = np.concatenate(
         [np.full(table.num_rows, -1), np.arange(len(document)) - passages_of[:-1][document]]
     )
-    values = np.concatenate([np.minimum.reduceat(values, passages_of[:-1]), values])
+    values = np.concatenate([np.minimum.reduceat(values, passages_of[:-1], axis=1), values], axis=1)
     words_of_documents = np.add.reduceat(num_words, passages_of[:-1])
     num_words = np.concatenate([words_of_documents, num_words])
     order = np.lexsort((texts["passage"], texts["document"]))
     order = order[num_words[order] >= MIN_WORDS]
-    texts, values = texts[order], values[order]
+    texts, values = texts[order], values[:, order]
 
     # Documents never share a band with passages.
     bands = np.empty((NUM_BANDS + 1, len(texts)), dtype=np.uint64)
-    for band in range(NUM_BANDS):
-        some = values[:, band * VALUES_PER_BAND : (band + 1) * VALUES_PER_BAND]
-        bands[band] = combine((texts["passage"] < 0).astype(np.uint64), *some.T)
+    is_document = texts["passage"] < 0
+    for band, some in enumerate(values.reshape(NUM_BANDS, VALUES_PER_BAND, -1)):
+        bands[band] = combine(is_document, *some)
     bands[_ALL_VALUES] = combine(*bands[:NUM_BANDS])
-    return SignedTexts(texts, bands, values.astype(np.uint8), words_of_documents)
+    low_bytes = np.ascontiguousarray(values.astype(np.uint8).T)
+    return SignedTexts(texts, bands, low_bytes, words_of_documents)
 
 
 _SUFFIXES = {"texts": ".texts.npy", "bands": ".bands.npy", "low_bytes": ".values.npy"}
@@ -236,7 +267,13 @@ _NOTHING = SignedTexts(
 
 
 def _open(stem: str, name: str, directory: Path) -> np.ndarray:
-    array: np.ndarray = np.load(directory / f"{stem}{_SUFFIXES[name]}", mmap_mode="r")
+    path = directory / f"{stem}{_SUFFIXES[name]}"
+    array: np.ndarray
+    if is_remote(path):
+        with open_binary(path) as stream:
+            array = np.load(stream)
+    else:
+        array = np.load(path, mmap_mode="r")
     return array
 
 

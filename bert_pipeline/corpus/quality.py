@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from bert_pipeline.storage import arrow_source
 from bert_pipeline.wikipedia.punctuation import (
     BRACKETS,
     CLOSE_UP,
@@ -99,7 +100,7 @@ def sample_passages(shards: Sequence[tuple[Path, int, str]], number: int = SAMPL
         if not any(first <= row < first + rows for row in chosen):
             first += rows
             continue
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(arrow_source(path)) as file:
             for group in range(file.num_row_groups):
                 size = file.metadata.row_group(group).num_rows
                 here = [row - first for row in chosen if first <= row < first + size]

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_pipeline.corpus.documents import Document, document_of_sentences, make_document
-from bert_pipeline.corpus.text_files import WHOLE, Span, decode, open_text, read_records, stem_of
+from bert_pipeline.corpus.text_files import GUTENBERG_END, WHOLE, Span, decode, open_text, read_records, stem_of
 from bert_pipeline.errors import InputError
 from bert_pipeline.parquet_io import open_parquet
+from bert_pipeline.storage import failure_of
 from bert_pipeline.wikipedia.punctuation import CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS
 from bert_pipeline.wikipedia.sentences import split_sentences
 
@@ -47,9 +48,7 @@ def read_line_documents(path: Path, name: str, language: str, span: Span = WHOLE
 _GUTENBERG_START = re.compile(
     r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG EBOOK[^\n]*\n", re.MULTILINE | re.IGNORECASE
 )
-_GUTENBERG_END = re.compile(
-    r"^(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG[^\n]*", re.MULTILINE | re.IGNORECASE
-)
+_GUTENBERG_END = re.compile(f"^{GUTENBERG_END}", re.MULTILINE | re.IGNORECASE)
 _BLANK_LINES = re.compile(r"\n[ \t\r\f\v]*\n\s*")
 
 
@@ -236,6 +235,8 @@ def read_parquet_documents(path: Path, name: str, language: str, span: Span = WH
             except UnicodeDecodeError as error:
                 raise InputError(f"{path}: row group {index}: not UTF-8 text ({error.reason}); convert it") from None
             except (pa.ArrowException, OSError) as error:
+                if failure := failure_of(error, path):
+                    raise failure from error
                 raise InputError(
                     f"{path}: row group {index} cannot be read ({' '.join(str(error).split())}); fetch the file again"
                 ) from error

@@ -1,6 +1,7 @@
 """Page batches to corpus shards: group the batches, copy their documents without the duplicates."""
 
 import dataclasses
+import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,6 @@ import pyarrow.parquet as pq
 from bert_pipeline.corpus.batches import (
     COUNTED,
     DROPPED_SUFFIX,
-    STATISTICS,
     PageBatch,
     batch_stem,
     count_flaws,
@@ -23,13 +23,14 @@ from bert_pipeline.corpus.batches import (
     read_statistics,
     read_tables,
 )
-from bert_pipeline.corpus.duplicates import CODES, HELD_OUT, NEAR, TRAIN, Decisions, decide
+from bert_pipeline.corpus.duplicates import CODES, HELD_OUT, NEAR, TRAIN, Decisions, Found, decide
 from bert_pipeline.corpus.mixture import count_texts, sum_texts
 from bert_pipeline.corpus.near_duplicates import count_words
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.manifest import atomic_write, file_sha256
 from bert_pipeline.parquet_io import list_offsets
+from bert_pipeline.storage import open_binary
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,48 +50,47 @@ class Shard:
 
 
 def plan_shards(
-    batches: Iterable[PageBatch], config: CorpusConfig, directory: Path, pairs: Sequence[np.ndarray] = ()
+    batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusConfig, directory: Path
 ) -> tuple[list[Shard], Decisions]:
-    """Decide what becomes of the documents of all batches, and group the batches into shards.
+    """Decide what becomes of the documents of all batches, which are in order, and group the batches into shards.
 
-    `pairs` are the packed pairs (M,) of similar texts that each task found.
+    `found` is what the tasks of `plan_comparisons` found.
     """
-    ordered = sorted(batches, key=lambda batch: (batch.split, batch.number))
-    parts = [read_statistics(batch.stem, directory) for batch in ordered]
-    documents = np.concatenate(parts) if parts else np.zeros(0, dtype=STATISTICS)  # (N,)
-    bounds = np.cumsum([0, *map(len, parts)])
-    decisions = decide(documents, bounds, pairs, [batch.stem for batch in ordered], config, directory)
-    codes, passages = decisions.codes, decisions.passages
+    bounds = np.cumsum([0, *(batch.documents for batch in batches)])
+    decisions = decide(batches, found, config, directory)
+    codes, passages, resembled = decisions.codes, decisions.passages, decisions.resembled
+    sums = [
+        _count(read_statistics(batch.stem, directory), codes[start:stop])
+        for batch, start, stop in zip(batches, bounds, bounds[1:])
+    ]
 
     # Consecutive batches form a shard as soon as they hold enough text; a short rest joins the last shard.
-    characters = np.where(np.isin(codes, (TRAIN, HELD_OUT)), documents["characters"], 0)
     groups: list[list[int]] = [[]]
     size = 0
-    for index in range(len(parts)):
+    for index in range(len(batches)):
         if size >= config.shard_bytes:
             groups.append([])
             size = 0
         groups[-1].append(index)
-        size += int(characters[bounds[index] : bounds[index + 1]].sum())
+        size += sums[index]["characters_out"]
     if size < config.shard_bytes and len(groups) > 1:
         groups[-2].extend(groups.pop())
 
     # A shard's plan is small: the names of its batches, one byte per document, and a few numbers per near duplicate.
-    place = np.array([(batch.split, batch.number) for batch in ordered], dtype=np.int64).reshape(-1, 2)
+    place = np.array([(batch.split, batch.number) for batch in batches], dtype=np.int64).reshape(-1, 2)
     shards: list[Shard] = []
-    for group in groups if parts else []:
+    for group in groups if batches else []:
         start, stop = bounds[group[0]], bounds[group[-1] + 1]
-        rows = slice(start, stop)
-        resembled = decisions.resembled[rows][codes[rows] == NEAR]
-        batch = np.searchsorted(bounds, resembled, side="right") - 1
-        here = passages[np.searchsorted(passages[:, 0], start) : np.searchsorted(passages[:, 0], stop)]
+        near = resembled[slice(*np.searchsorted(resembled[:, 0], [start, stop])), 1]
+        batch = np.searchsorted(bounds, near, side="right") - 1
+        here = passages[slice(*np.searchsorted(passages[:, 0], [start, stop]))]
         shards.append(
             Shard(
                 index=len(shards),
-                stems=tuple(ordered[index].stem for index in group),
+                stems=tuple(batches[index].stem for index in group),
                 codes=tuple(codes[bounds[index] : bounds[index + 1]].tobytes() for index in group),
-                counts=_count(documents[rows], codes[rows]),
-                resembled=np.column_stack([place[batch], resembled - bounds[batch]]).tobytes(),
+                counts={name: sum(sums[index][name] for index in group) for name in sums[0]},
+                resembled=np.column_stack([place[batch], near - bounds[batch]]).tobytes(),
                 dropped_passages=(here - [start, 0]).tobytes(),
             )
         )
@@ -270,10 +270,10 @@ def collect_dropped(lists: Iterable[Path], path: Path) -> int:
     A row is the article's id, the reason and its title. Returns the number of rows.
     """
     rows = 0
-    with open(path, "w", encoding="utf-8", newline="\n") as stream:
+    with atomic_write(path) as local, open(local, "w", encoding="utf-8", newline="\n") as stream:
         stream.write("document_id\treason\ttitle\n")
         for part in lists:
-            with open(part, encoding="utf-8") as lines:
+            with io.TextIOWrapper(open_binary(part), encoding="utf-8") as lines:
                 for line in lines:
                     stream.write(line)
                     rows += 1

@@ -1,11 +1,11 @@
 """Sources on the command line: the kind of each source, and its files."""
 
 import glob
-import os
 from typing import Literal, get_args
 
 from bert_pipeline.corpus.text_files import COMPRESSED_SUFFIXES
 from bert_pipeline.errors import InputError, UsageError, suggest
+from bert_pipeline.storage import files_in, files_matching, is_file, is_remote, scheme_of, to_path
 
 SourceKind = Literal["wikipedia", "text", "lines", "book", "jsonl", "parquet", "pairs"]
 SOURCE_KINDS: tuple[SourceKind, ...] = get_args(SourceKind)
@@ -36,7 +36,8 @@ def split_name(source: str) -> tuple[str, str]:
 def parse_source(source: str) -> tuple[SourceKind, list[str]]:
     """Resolve KIND:PATH, such as "jsonl:PATH", or a bare PATH of a dump, to its kind and files.
 
-    PATH is a file, a glob or a directory. InputError if it matches no file, UsageError for another KIND.
+    PATH is a file, a glob or a directory, or the URL of one. InputError if it matches no file, UsageError for another
+    KIND.
     """
     prefix, colon, rest = source.partition(":")
     kind: SourceKind = "wikipedia"
@@ -47,10 +48,11 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
             kind, path = known, rest
     if not path:
         raise UsageError(f"{source!r}: expected a path after {prefix}:")
+    if scheme_of(path) and not is_remote(path):
+        path = str(to_path(path))  # of a file: URL
 
     # A directory gives the files of the kind's suffixes, sorted: their order is part of the corpus.
-    if os.path.isdir(path):
-        names = sorted(entry.path for entry in os.scandir(path) if entry.is_file() and not entry.name.startswith("."))
+    if (names := files_in(path)) is not None:
         ends = _SUFFIXES[kind]
         if kind in _COMPRESSIBLE:
             ends += tuple(end + packed for end in ends for packed in COMPRESSED_SUFFIXES)
@@ -61,12 +63,11 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
         return kind, files
 
     # A file whose name contains brackets or a "*" is taken literally.
-    if os.path.isfile(path):
+    if is_file(path):
         return kind, [path]
-    files = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
-    if files:
+    if files := files_matching(path):
         return kind, files
-    if colon and path == source and prefix.isalpha():
+    if colon and path == source and prefix.isalpha() and not scheme_of(path):
         raise UsageError(f"{source}: no such file, and no kind of source {prefix!r}{suggest(prefix, SOURCE_KINDS)}")
     what = "the pattern matches no file" if glob.has_magic(path) else "no such file"
     raise InputError(f"{path}: {what}; check the path")

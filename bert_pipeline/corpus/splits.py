@@ -31,6 +31,7 @@ from bert_pipeline.corpus.readers import (
 from bert_pipeline.corpus.sources import SourceKind, parse_source, split_name
 from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
+from bert_pipeline.storage import is_remote, size_of, to_path, version_of
 from bert_pipeline.wikipedia.dump import Dump, ReadReport, ends_with_end_tag, is_truncated_bzip2, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
 
@@ -101,7 +102,7 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
             if kind != "wikipedia":
                 _check_text_file(path)
             if kind == "text":
-                kind = detect_format(Path(path), config.language)
+                kind = detect_format(to_path(path), config.language)
                 formats.setdefault(kind, []).append(os.path.basename(path))
             for span in _plan_spans(path, kind, config):
                 where = dataclasses.asdict(span)
@@ -118,7 +119,7 @@ def _warn_of_equal_names(splits: Sequence[Split], config: CorpusConfig) -> None:
     first: dict[tuple[str, str], str] = {}
     files = ((split.path, split.name) for split in splits if split.kind != "wikipedia")
     for path, name in dict.fromkeys(files):
-        other = first.setdefault((name or config.name or _default_name(path), stem_of(Path(path))), path)
+        other = first.setdefault((name or config.name or _default_name(path), stem_of(to_path(path))), path)
         if other != path:
             logger.warning(
                 "%s: has the name of %s, and documents of equal ids are kept once; rename it unless they are the same",
@@ -130,9 +131,9 @@ _FORMATS = {"lines": "one sentence per line", "book": "running text"}
 
 
 def _check_text_file(path: str) -> None:
-    if not os.access(path, os.R_OK):
+    if not is_remote(path) and not os.access(path, os.R_OK):
         raise InputError(f"{path}: cannot be read; check its permissions")
-    if not os.path.getsize(path):
+    if not size_of(path):
         raise InputError(f"{path}: the file is empty; fetch or make it again, or leave it out")
 
 
@@ -152,15 +153,15 @@ def _plan_spans(path: str, kind: SourceKind, config: CorpusConfig) -> Iterable[S
 
 def _open_dump(path: str) -> Dump:
     try:
-        status = os.stat(path)
+        version = version_of(path)
     except OSError:
         return open_dump(path)  # raises InputError with the reason
-    return _open_once(path, status.st_size, status.st_mtime_ns)
+    return _open_once(path, version)
 
 
 @functools.lru_cache(maxsize=64)
-def _open_once(path: str, size: int, changed: int) -> Dump:
-    # Size and time only belong to the cache's key: a file that has changed is opened again.
+def _open_once(path: str, version: str) -> Dump:
+    # The version only belongs to the cache's key: a file that has changed is opened again.
     return open_dump(path)
 
 
@@ -173,7 +174,7 @@ def read_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterato
     writer = PageBatchWriter(split.index, directory)
     span = Span(split.start, split.stop, split.first)
     # These sources have no revisions: with 0 for all, the first document of an id is kept.
-    for document in _READERS[split.kind](Path(split.path), name, config.language, span):
+    for document in _READERS[split.kind](to_path(split.path), name, config.language, span):
         writer.counts["pages_read"] += 1
         if document is None:
             writer.drop("empty", "", "")
@@ -183,7 +184,7 @@ def read_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterato
         # A worker holds one batch: a compressed file may have any length, and a document may be a book.
         if writer.num_pages >= config.pages_per_unit or writer.counts["characters_in"] >= config.unit_bytes:
             yield writer.finish()
-    yield writer.finish()
+    yield writer.finish(is_last=True)
 
 
 _READERS: dict[SourceKind, Reader] = {
@@ -236,7 +237,7 @@ def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> I
     writer.problems.extend(_problems(dump, split, report))
     if report.unfinished_page:
         writer.drop("cut off", f"{name}:?", report.unfinished_page)
-    yield writer.finish()
+    yield writer.finish(is_last=True)
 
 
 _NO_ARTICLES = ("namespace", "redirect")

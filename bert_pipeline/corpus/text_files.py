@@ -10,7 +10,7 @@ import dataclasses
 import gzip
 import io
 import lzma
-import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Literal, cast
 import pyarrow as pa
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.storage import failure_of, is_remote, open_binary, size_of
 
 TextKind = Literal["lines", "book", "jsonl", "pairs"]
 Compression = Literal["", "gzip", "bz2", "xz", "zstd"]
@@ -30,6 +31,12 @@ because a random next sentence comes from another document of the shard."""
 MAX_LINE_BYTES = 256 << 20
 """Longest line, and longest paragraph of a book: more is not text of this kind."""
 
+GUTENBERG_END = r"(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG"
+"""Start of the line before the license of Project Gutenberg."""
+_GUTENBERG_END = re.compile(GUTENBERG_END.encode(), re.IGNORECASE)
+_LICENSE_BYTES = 64 << 10
+"""Maximum length of that license, which is about 20 KB."""
+
 _MAGIC: dict[bytes, Compression] = {
     b"\x1f\x8b": "gzip",
     **{b"BZh%d1A" % level: "bz2" for level in range(1, 10)},
@@ -38,12 +45,12 @@ _MAGIC: dict[bytes, Compression] = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\x50\x2a\x4d\x18": "zstd",  # the skippable frame that pzstd writes first
 }
-_OPENERS: dict[Compression, Callable[[str], Any]] = {
-    "": io.FileIO,
-    "gzip": gzip.GzipFile,
+_OPENERS: dict[Compression, Callable[[Any], Any]] = {
+    "": lambda file: io.FileIO(file) if isinstance(file, str) else file,
+    "gzip": gzip.open,
     "bz2": bz2.BZ2File,
     "xz": lzma.LZMAFile,
-    "zstd": lambda path: pa.CompressedInputStream(path, "zstd"),  # in Python since 3.14 only
+    "zstd": lambda file: pa.CompressedInputStream(file, "zstd"),  # in Python since 3.14 only
 }
 _BUFFER_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
@@ -69,7 +76,7 @@ WHOLE = Span()
 
 def compression_of(path: Path | str) -> Compression:
     """Return the compression of a file, which is known by its first bytes and not by its name."""
-    with open(path, "rb") as stream:
+    with open_binary(path) as stream:
         head = stream.read(6)
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), "")
 
@@ -89,12 +96,13 @@ def open_text(path: Path | str) -> Iterator[BinaryIO]:
     try:
         # One buffer for all: the line reader of some of these streams is in Python.
         with (
-            _OPENERS[compression](str(path)) as source,
+            open_binary(path) if is_remote(path) else contextlib.nullcontext(str(path)) as file,
+            _OPENERS[compression](file) as source,
             io.BufferedReader(source, _BUFFER_BYTES) as stream,
         ):
             yield cast(BinaryIO, stream)
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        if not compression:
+        if not compression or failure_of(error):
             raise
         cut_off = isinstance(error, EOFError) or "Truncated" in str(error)
         what = "are cut off" if cut_off else f"are damaged ({error})"
@@ -182,17 +190,22 @@ def _documents(lines: Iterable[Record]) -> Iterator[Record]:
 def _parts(lines: Iterable[Record], path: Path | str) -> Iterator[Record]:
     """Join lines to parts of a book: a part ends at the first blank line `MAX_DOCUMENT_BYTES` or more after its start.
 
-    InputError if there is none for 256 MiB.
+    Project Gutenberg's license stays with the end of its book, by which it is known. InputError if there is no blank
+    line for 256 MiB.
     """
     start = 0
+    limit = MAX_DOCUMENT_BYTES
     kept: list[bytes] = []
     for offset, line in lines:
-        if kept and offset - start >= MAX_DOCUMENT_BYTES and _is_blank(kept[-1]) and not _is_blank(line):
+        if kept and offset - start >= limit and _is_blank(kept[-1]) and not _is_blank(line):
             yield start, b"".join(kept)
             kept = []
+            limit = MAX_DOCUMENT_BYTES
         if not kept:
             start = offset
         kept.append(line)
+        if offset - start >= MAX_DOCUMENT_BYTES - _LICENSE_BYTES and _GUTENBERG_END.match(line):
+            limit = offset - start + _LICENSE_BYTES
         if offset - start > MAX_LINE_BYTES:
             raise InputError(
                 f"{path}: no blank line in the 256 MiB from byte {start:,} on, expected paragraphs between blank "
@@ -212,7 +225,7 @@ def plan_spans(path: Path | str, kind: TextKind, unit_bytes: int) -> Iterator[Sp
 
     The file is read once, because the number of records before a span is part of the ids of its documents.
     """
-    if os.path.getsize(path) <= unit_bytes or compression_of(path):
+    if size_of(path) <= unit_bytes or compression_of(path):
         yield WHOLE
         return
     start = first = 0

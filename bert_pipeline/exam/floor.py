@@ -10,6 +10,8 @@ from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam.ngrams import WordSplitter
 from bert_pipeline.exam.pairs import Pair
 
+FLOOR_NAME = "floor.arpa"
+"""The n-gram model in a directory of `build_exam`."""
 KENLM_MISSING = "the n-gram floor needs kenlm: pip install 'bert-workflow[exam]'"
 
 

@@ -1,7 +1,7 @@
 """The exam job: Beam counts words and n-grams of the training documents and makes pairs from the held-out ones.
 
-One process sums the counts and writes the n-gram model, the floor of the exam, as ARPA. Its memory is about 130 bytes
-for each word of the training text, which `max_words` bounds.
+One process sums the counts and writes the n-gram model, the floor of the exam, as ARPA. Its memory grows
+with the words of the training text, which `max_words` bounds.
 """
 
 import collections
@@ -20,16 +20,16 @@ import pyarrow.parquet as pq
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bert_pipeline.beam import beam
-from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.progress import Progress, report_shards
+from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
-from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
+from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
 from bert_pipeline.configuration import configuration, to_mapping
 from bert_pipeline.corpus.documents import id_hash
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
 from bert_pipeline.errors import ArtifactError, InputError
-from bert_pipeline.exam.made_pairs import PairMaker
+from bert_pipeline.exam.floor import FLOOR_NAME
+from bert_pipeline.exam.made_pairs import PairMaker, without_attested
 from bert_pipeline.exam.ngrams import (
     MARKS,
     MAX_WORDS,
@@ -47,7 +47,6 @@ from bert_pipeline.vocabulary.tokenizer import StringEncoder
 
 log = logging.getLogger(__name__)
 
-FLOOR_NAME = "floor.arpa"
 _WORDS_NAME = "words.parquet"
 
 
@@ -103,10 +102,14 @@ def build_exam(
             raise InputError(
                 f"{source.path}: no pairs can be made from its held-out documents; make it with a larger held_out"
             )
-        write_pairs(draft.path / PAIRS_NAME, chosen)
         windows = merge_windows([_read_windows(scratch / result["windows_file"]) for result in found])
         check_total("windows of words", int(windows.counts.sum()), sum(result["windows"] for result in found))
+        # Of the pairs that are chosen: which ones must not depend on the shards, which do not know all windows.
+        num_chosen = len(chosen)
+        chosen = without_attested(chosen, words, windows)
+        write_pairs(draft.path / PAIRS_NAME, chosen)
         levels = estimate(windows, config.order, len(MARKS) + len(words), prune=config.prune)
+        del windows  # the texts of the n-grams take as much memory
         write_arpa(draft.path / FLOOR_NAME, levels, words)
         shutil.rmtree(scratch)
 
@@ -117,6 +120,7 @@ def build_exam(
             "share_of_training_documents": share,
             "ngrams": [len(level.word) for level in levels],
             "pairs": dict(sorted(kinds.items())),
+            "attested_pairs": num_chosen - len(chosen),
         }
         draft.provenance["workers"] = num_workers(options)
     return load_manifest(output, kind="exam")
@@ -154,17 +158,13 @@ def _run(
     """Call a function with each corpus shard in the workers; return their results in the order of the shards."""
     plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
     shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
-    with (
-        raise_failure(scratch),
-        report_shards(scratch, f"{step}-*.parquet", len(shards), progress),
-        worker_processes(options, preload=__name__),
-        beam.Pipeline(options=options) as pipeline,
-    ):
+    of_shard = functools.partial(_of_shard, function=function, scratch=str(scratch))
+    with run_pipeline(options, preload=__name__, progress=of_total(progress, len(shards))) as pipeline:
         _ = (
             pipeline
             | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
             | "spread shards" >> beam.Reshuffle()
-            | step >> beam.ParDo(ParallelFlatMap(functools.partial(_of_shard, function=function, scratch=str(scratch))))
+            | step >> beam.ParDo(ParallelFlatMap(of_shard, one))
             | "results" >> WriteResults(scratch / f"{step}.json")
         )
     return read_results(scratch / f"{step}.json", plan)
@@ -174,12 +174,8 @@ def _of_shard(
     element: tuple[int, tuple[str, str]], *, function: Callable[..., Result], scratch: str
 ) -> Sequence[Result]:
     index, (shard, sha256) = element
-    if has_failed(Path(scratch)):
-        return []
-    with record_failure(Path(scratch), index):
-        check_shard(shard, sha256)
-        return [{"name": Path(shard).name, **function(shard, index, Path(scratch))}]
-    return []
+    check_shard(shard, sha256)
+    return [{"name": Path(shard).name, **function(shard, index, Path(scratch))}]
 
 
 # Words

@@ -8,8 +8,9 @@ The kinds:
   mostly elsewhere; in scripts without case, a rare word that the passage repeats.
 - "next_sentence": two sentences in the wrong order.
 
-A pair may happen to be acceptable in both forms, so that even a perfect model would score below 100. Every choice is a
-function of the seed, the document and the sentence.
+Without labels nothing says that the wrong word of an ending does not fit, but if the training text has it between the
+same neighbors, it does: `without_attested` drops such pairs. A pair may still be acceptable in both forms, so that even
+a perfect model would score below 100. Every choice is a function of the seed, the document and the sentence.
 """
 
 import collections
@@ -22,10 +23,11 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_pipeline.corpus.documents import Document
-from bert_pipeline.exam.ngrams import MARKS, WordSplitter
+from bert_pipeline.exam.ngrams import BEGIN, END, MARKS, UNKNOWN, Windows, WordSplitter
 from bert_pipeline.exam.pairs import NEXT_SENTENCE, Pair
 from bert_pipeline.randomness import key_of_text
 
+ENDING = "ending"
 MIN_WORDS, MAX_WORDS = 4, 40
 """Words of a sentence that a pair is made from."""
 MAX_PASSAGE_WORDS = 80
@@ -79,7 +81,7 @@ class PairMaker:
                 words = self._split(sentence)
                 if MIN_WORDS <= len(words) <= MAX_WORDS:
                     place = f"{document.document_id}:{number + offset}"
-                    for kind, make in (("swap", self._swap), ("ending", self._ending)):
+                    for kind, make in (("swap", self._swap), (ENDING, self._ending)):
                         if bad := make(sentence, words, f"{kind}:{place}"):
                             yield _pair(kind, place, document, (sentence,), (bad,))
             place = f"{document.document_id}:{number}"
@@ -188,6 +190,22 @@ class PairMaker:
             if pair[0] != pair[1] and all(MIN_WORDS <= len(self._split(sentence)) <= MAX_WORDS for sentence in pair)
         ]
         return places[self._draw(len(places), name)] if places else ()
+
+
+def without_attested(pairs: Sequence[Pair], words: Sequence[str], windows: Windows) -> list[Pair]:
+    """Drop the pairs of endings whose wrong word occurs between its two neighbors in the counted text.
+
+    `words` and `windows` are those of the n-gram model.
+    """
+    splitter = WordSplitter(words)
+
+    def is_attested(pair: Pair) -> bool:
+        good, bad = (splitter.encode(text[0])[0] for text in (pair.good, pair.bad))
+        place = next(index for index, (one, other) in enumerate(zip(good, bad)) if one != other)
+        before, wrong, after = [BEGIN, *bad, END][place : place + 3]
+        return UNKNOWN not in (before, after) and windows.has(before, wrong, after)
+
+    return [pair for pair in pairs if pair.kind != ENDING or not is_attested(pair)]
 
 
 def _pair(kind: str, place: str, document: Document, good: tuple[str, ...], bad: tuple[str, ...]) -> Pair:

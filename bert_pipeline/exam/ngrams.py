@@ -6,6 +6,7 @@ begin a sentence, which have their number of occurrences.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,8 @@ _BITS = 21
 _MASK = np.uint64((1 << _BITS) - 1)
 _PER_KEY = 3
 """Words in a 64-bit key."""
+_PART_SIZE = 1 << 20
+"""Windows whose n-grams are in memory at a time."""
 MAX_WORDS = (1 << _BITS) - 1
 
 PAD, BEGIN, END, UNKNOWN = range(4)
@@ -69,6 +72,12 @@ class Windows(NamedTuple):
         words: np.ndarray = (key >> np.uint64(_BITS * (_PER_KEY - 1 - place))) & _MASK
         return words
 
+    def has(self, first: int, second: int, third: int) -> bool:
+        """Return whether three words follow each other in a window."""
+        key = np.uint64((third << 2 * _BITS) | (second << _BITS) | first)
+        place = int(np.searchsorted(self.last, key))
+        return place < len(self.last) and bool(self.last[place] == key)
+
 
 def count_windows(ids: np.ndarray, lengths: np.ndarray, order: int) -> Windows:
     """Count the windows that end at each word, and at the end, of S sentences: `ids` (T,) and `lengths` (S,)."""
@@ -89,6 +98,7 @@ def count_windows(ids: np.ndarray, lengths: np.ndarray, order: int) -> Windows:
 def merge_windows(parts: Sequence[Windows]) -> Windows:
     """Sum the counts of equal windows."""
     last, first, counts = (np.concatenate(arrays) for arrays in zip(*parts))
+    del parts  # mostly the last reference: as much memory as the sum
     order = np.lexsort((first, last))
     last, first = last[order], first[order]
     starts = np.flatnonzero(_changes(last) | _changes(first))
@@ -124,34 +134,50 @@ def estimate(windows: Windows, order: int, num_words: int, *, prune: int = 0) ->
     """Return the levels 1 to `order` of a modified Kneser-Ney model of words with ids below `num_words`.
 
     N-grams of three or more words that occur at most `prune` times are left out, and their probability goes to the
-    backoff of their context; a level of which nothing is left ends the model.
+    backoff of their context; a level of which nothing is left ends the model. Beside windows and levels it needs
+    little memory: n-grams are computed a part of the windows at a time.
     """
-    levels = [_unigrams(windows, order, num_words)]
+    parts = list(_parts(windows))
+    levels = [_unigrams(parts, order, num_words)]
     for length in range(2, order + 1):
-        starts, adjusted, occurrences = _adjusted(windows, length, order)
-        kept = occurrences > (prune if length > 2 else 0)
-        if not kept.any():
-            break  # kenlm reads no empty level
-        discounts = _discounts(adjusted)[np.minimum(adjusted, 3)]  # (N,)
-        # From here on only n-grams whose context is in the model: the others were pruned with it.
-        context = _find(levels, windows, starts, range(length - 1, 0, -1))
-        known = context >= 0
-        starts, adjusted, kept, context, discounts = (
-            array[known] for array in (starts, adjusted, kept, context, discounts)
-        )
-        below = levels[-1]
-        totals = np.bincount(context, weights=adjusted, minlength=len(below.word))
-        left = np.bincount(context, weights=np.where(kept, discounts, adjusted), minlength=len(below.word))
-        below.backoff = np.divide(left, totals, out=np.ones(len(totals)), where=totals > 0)
+        below, discount_of = levels[-1], _discounts(parts, length, order)
+        totals, left = np.zeros((2, len(below.word)))
+        kept_parts = []
+        for part in parts:
+            starts, adjusted, occurrences = _adjusted(part, length, order)
+            # Only n-grams whose context is in the model: the others were pruned with it.
+            context = _find(levels, part, starts, range(length - 1, 0, -1))
+            known = context >= 0
+            starts, adjusted, occurrences, context = (
+                array[known] for array in (starts, adjusted, occurrences, context)
+            )
+            discounts = discount_of[np.minimum(adjusted, 3)]  # (N,)
+            kept = occurrences > (prune if length > 2 else 0)
+            totals += np.bincount(context, weights=adjusted, minlength=len(totals))
+            left += np.bincount(context, weights=np.where(kept, discounts, adjusted), minlength=len(left))
+            # The kept ones are interpolated with the level below, where the n-gram without its first word is.
+            starts = starts[kept]
+            shorter = _find(levels, part, starts, range(length - 2, -1, -1))
+            words = part.words(0)[starts].astype(np.int64)
+            kept_parts.append((context[kept], words, adjusted[kept] - discounts[kept], shorter))
 
-        # Interpolate the kept ones with the level below, where the n-gram without its first word is.
-        starts, adjusted, context, discounts = (array[kept] for array in (starts, adjusted, context, discounts))
-        shorter = _find(levels, windows, starts, range(length - 2, -1, -1))
-        probability = (adjusted - discounts) / totals[context] + below.backoff[context] * below.probability[shorter]
-        level = Level(context, windows.words(0)[starts].astype(np.int64), probability, np.ones(len(starts)))
+        context, words, discounted, shorter = (np.concatenate(arrays) for arrays in zip(*kept_parts))
+        if not len(words):
+            break  # kenlm reads no empty level
+        below.backoff = np.divide(left, totals, out=np.ones(len(totals)), where=totals > 0)
+        probability = discounted / totals[context] + below.backoff[context] * below.probability[shorter]
+        level = Level(context, words, probability, np.ones(len(words)))
         by_key = np.argsort(level.keys)
         levels.append(Level(*(array[by_key] for array in dataclasses.astuple(level))))
     return levels
+
+
+def _parts(windows: Windows) -> Iterator[Windows]:
+    """Yield consecutive parts of the windows; all windows with one last word are in one part."""
+    last_word = windows.last[::_PART_SIZE] >> np.uint64(2 * _BITS) << np.uint64(2 * _BITS)
+    bounds = np.unique([*np.searchsorted(windows.last, last_word), len(windows.last)])
+    for start, stop in itertools.pairwise(bounds):
+        yield Windows(*(array[start:stop] for array in windows))
 
 
 def _adjusted(windows: Windows, length: int, order: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -172,21 +198,25 @@ def _adjusted(windows: Windows, length: int, order: int) -> tuple[np.ndarray, np
     return starts[complete], adjusted[complete], occurrences[complete]
 
 
-def _unigrams(windows: Windows, order: int, num_words: int) -> Level:
-    starts, adjusted, _ = _adjusted(windows, 1, order)
-    words = windows.words(0)[starts].astype(np.int64)
-    discounts = _discounts(adjusted)[np.minimum(adjusted, 3)]
+def _unigrams(parts: Sequence[Windows], order: int, num_words: int) -> Level:
+    adjusted = np.zeros(num_words, dtype=np.int64)
+    for part in parts:
+        starts, counts, _ = _adjusted(part, 1, order)
+        adjusted[part.words(0)[starts].astype(np.int64)] = counts
+    discounts = _discounts(parts, 1, order)[np.minimum(adjusted, 3)]
     total = adjusted.sum()
     # Every word but <pad> and <s> shares in the rest, so <unk> has a probability even if it never occurs.
-    probability = np.full(num_words, discounts.sum() / total / (num_words - 2))
-    probability[words] += (adjusted - discounts) / total
+    probability = discounts.sum() / total / (num_words - 2) + (adjusted - discounts) / total
     probability[[PAD, BEGIN]] = 0.0
     return Level(np.zeros(num_words, dtype=np.int64), np.arange(num_words), probability, np.ones(num_words))
 
 
-def _discounts(adjusted: np.ndarray) -> np.ndarray:
-    """Return what is taken from counts of 0, 1, 2, and 3 or more: (4,)."""
-    one, two, three, four = (int(np.count_nonzero(adjusted == count)) for count in (1, 2, 3, 4))
+def _discounts(parts: Sequence[Windows], length: int, order: int) -> np.ndarray:
+    """Return what is taken from counts of 0, 1, 2, and 3 or more of the n-grams of one length: (4,)."""
+    num_with = np.zeros(6, dtype=np.int64)  # with adjusted counts of 0 to 4, and more
+    for part in parts:
+        num_with += np.bincount(np.minimum(_adjusted(part, length, order)[1], 5), minlength=6)
+    one, two, three, four = num_with[1:5].tolist()
     fallback = np.array([0.0, 0.5, 1.0, 1.5])  # as KenLM's --discount_fallback, for tables too small to estimate from
     if not (one and two and three and four):
         return fallback

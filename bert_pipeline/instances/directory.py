@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 import re
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,6 +13,7 @@ from bert_pipeline.instances.parquet import InstanceWriter, ParquetInstances, op
 from bert_pipeline.instances.tfrecord import TfrecordInstances, TfrecordWriter, open_tfrecords, read_widths
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, atomic_write, check_shard, file_sha256, load_manifest
 from bert_pipeline.parquet_io import footer_sha256
+from bert_pipeline.storage import is_remote, to_path, version_of
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer
 
 _TFRECORD_NAME = re.compile(r"\.tf_?records?(-\d+-of-\d+)?(\.gz)?$")
@@ -40,9 +40,8 @@ def verify_shard(manifest: Manifest, path: Path) -> None:
     if "footer_sha256" in entry:
         name, found, expected = "footer", footer_sha256(path), entry["footer_sha256"]
     else:
-        state = path.stat()
         name, expected = "sha256", entry["sha256"]
-        found = _sha256(os.fspath(path), state.st_size, state.st_mtime_ns)
+        found = _sha256(str(path), version_of(path))
     if found != expected:
         raise ArtifactError(
             f"{path}: the file was changed or damaged: its {name} is {found[:12]}…, expected {expected[:12]}…; "
@@ -61,12 +60,12 @@ def load_instances(directory: Path | str) -> Manifest:
     Of other files those in `held_out/` are held out, the rest is for training; vocab.txt and tokenizer_config.json are
     expected in the same directory. Their identity is their bytes. ArtifactError if it is neither.
     """
-    directory = Path(directory)
-    if (directory / MANIFEST_NAME).is_file() or not directory.is_dir():
+    directory = to_path(directory)
+    if is_remote(directory) or (directory / MANIFEST_NAME).is_file() or not directory.is_dir():
         manifest = load_manifest(directory, kind="instances")
         # The vocabulary decides what the ids mean. Shards are verified when they are opened.
         for name in {VOCABULARY_NAME, CONFIGURATION_NAME} & manifest.files.keys():
-            check_shard(str(directory / name), manifest.files[name]["sha256"])
+            check_shard(str(manifest.path / name), manifest.files[name]["sha256"])
         return manifest
     paths = sorted(path for path in directory.rglob("*") if path.is_file() and is_tfrecord(path.name))
     if not paths:
@@ -75,9 +74,8 @@ def load_instances(directory: Path | str) -> Manifest:
     files: dict[str, dict[str, Any]] = {}
     max_seq_length = max_predictions = 0
     for path in paths:
-        state = path.stat()
-        digest = _sha256(os.fspath(path), state.st_size, state.st_mtime_ns)
-        files[path.relative_to(directory).as_posix()] = {"sha256": digest, "bytes": state.st_size}
+        digest = _sha256(str(path), version_of(path))
+        files[path.relative_to(directory).as_posix()] = {"sha256": digest, "bytes": path.stat().st_size}
         length, predictions = read_widths(path)
         max_seq_length, max_predictions = max(max_seq_length, length), max(max_predictions, predictions)
     # Widths may differ between files: the largest is what a model must support.
@@ -98,9 +96,9 @@ def load_instances(directory: Path | str) -> Manifest:
 
 
 @functools.lru_cache(maxsize=65_536)
-def _sha256(path: str, size: int, modified: int) -> str:
+def _sha256(path: str, version: str) -> str:
     """Hash a file, again only if its size or modification time has changed."""
-    return file_sha256(Path(path))
+    return file_sha256(path)
 
 
 def open_writers(

@@ -9,7 +9,6 @@ import functools
 import itertools
 import logging
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from bert_pipeline.beam import beam
-from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.progress import Progress, report_shards
+from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, read_results
-from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
+from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
 from bert_pipeline.corpus.mixture import (
     DocumentPasses,
     WeightedText,
@@ -52,6 +50,7 @@ from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP
 from bert_pipeline.manifest import Manifest, check_shard, file_sha256, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
+from bert_pipeline.storage import is_remote, make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -87,16 +86,18 @@ def build_instances(
         },
     }
     texts = () if config.is_plain else tuple(weigh_texts(source, config))
-    with publishing(output, kind="instances", configuration=recorded_settings(config), inputs=inputs) as draft:
+    with publishing(
+        output, kind="instances", configuration=recorded_settings(config), inputs=inputs, by_workers=True
+    ) as draft:
         # Instances carry their vocabulary: training, and any other reader, needs the meaning of the ids.
         tokenizer.save(draft.path)
         draft.rows["vocab.txt"] = tokenizer.vocab_size
         for split in SPLITS:
-            (draft.path / split).mkdir()
+            make_directory(draft.path / split)
         summaries = draft.path / "summaries"
-        summaries.mkdir()
+        make_directory(summaries)
 
-        # One task per corpus shard; its worker writes the instances to the draft and a summary for this process.
+        # One task per corpus shard; its worker writes the instances to the draft and returns a summary.
         options = pipeline_options(beam_options)
         plan = {name: entry.get("rows") for name, entry in source.files.items() if name.startswith("documents-")}
         shards = [(str((source.path / name).resolve()), source.files[name]["sha256"]) for name in plan]
@@ -107,17 +108,12 @@ def build_instances(
             config=config,
             texts=texts,
         )
-        with (
-            raise_failure(summaries),
-            report_shards(summaries, "shard-*.done", len(shards), progress),
-            worker_processes(options, preload=__name__),
-            beam.Pipeline(options=options) as pipeline,
-        ):
+        with run_pipeline(options, preload=__name__, progress=of_total(progress, len(shards))) as pipeline:
             (
                 pipeline
                 | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
                 | "spread" >> beam.Reshuffle()
-                | "instances" >> beam.ParDo(ParallelFlatMap(make))
+                | "instances" >> beam.ParDo(ParallelFlatMap(make, one))
                 | "results" >> WriteResults(summaries.resolve() / "results.json")
             )
 
@@ -138,7 +134,7 @@ def build_instances(
                 counts[split].update(summary[split])
 
         # A killed worker may have left part of a shard, which must not be published.
-        shutil.rmtree(summaries)
+        remove_tree(summaries)
         _remove_abandoned(draft.path, set(draft.rows))
         # Shares follow from the sums over all shards.
         draft.counts |= {split: _shares(counts[split], histograms[split], config.max_seq_length) for split in SPLITS}
@@ -175,10 +171,10 @@ def _warn_of_one_label(split: str, counts: collections.Counter[str]) -> None:
 def _remove_abandoned(directory: Path, finished: set[str]) -> None:
     """Remove leftover files of repeated work, and folders without a shard."""
     for split in SPLITS:
-        for path in (directory / split).iterdir():
+        for path in (directory / split).glob("*"):
             if path.relative_to(directory).as_posix() not in finished:
                 path.unlink()
-        if not any((directory / split).iterdir()):
+        if not is_remote(directory) and not any((directory / split).iterdir()):
             (directory / split).rmdir()
 
 
@@ -191,16 +187,10 @@ def _make_shard(
     texts: Sequence[WeightedText],
 ) -> Sequence[Result]:
     index, (shard, sha256) = element
-    summaries = Path(output) / "summaries"
-    if has_failed(summaries):
-        return []
-    with record_failure(summaries, index), _single_threaded_tokenizers():
+    with _single_threaded_tokenizers():
         check_shard(shard, sha256)
         encoder = _sentence_encoder(output, vocabulary_sha256)
-        summary = make_shard(index, Path(shard), Path(output), encoder, config, texts)
-        (summaries / f"shard-{index:05d}.done").touch()  # the parent counts these files for its progress
-        return [summary]
-    return []
+        return [make_shard(index, to_path(shard), to_path(output), encoder, config, texts)]
 
 
 @functools.lru_cache(maxsize=1)

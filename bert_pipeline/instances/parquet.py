@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 
 from bert_pipeline.instances.columns import Closing, InstanceColumns
 from bert_pipeline.parquet_io import list_array, list_offsets, one_chunk, open_parquet, read_row_group
+from bert_pipeline.storage import to_path
 
 INSTANCE_SCHEMA = pa.schema(
     [
@@ -73,7 +74,7 @@ class ParquetInstances(Closing):
 
     def __init__(self, path: Path | str) -> None:
         """InputError if the file is not an instance shard."""
-        self.path = Path(path)
+        self.path = to_path(path)
         self._file = open_parquet(path, INSTANCE_SCHEMA, "an instance shard")
         metadata = self._file.metadata
         self.row_group_sizes: tuple[int, ...] = tuple(

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import logging
 import math
-import shutil
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,11 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bert_pipeline.beam import beam
-from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import num_workers, pipeline_options
-from bert_pipeline.beam.progress import Progress, report_shards
+from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
-from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
+from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, one, run_pipeline
 from bert_pipeline.corpus.mixture import (
     WeightedText,
     describe_mixture,
@@ -35,7 +33,16 @@ from bert_pipeline.corpus.mixture import (
 )
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.manifest import Manifest, atomic_write, check_shard, file_sha256, input_of, load_manifest, publishing
+from bert_pipeline.manifest import (
+    Manifest,
+    atomic_write,
+    check_shard,
+    foreign_input,
+    input_of,
+    load_manifest,
+    publishing,
+)
+from bert_pipeline.storage import arrow_source, failure_of, make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.quality import quality, unknown_warnings
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary
 from bert_pipeline.vocabulary.wordpiece import (
@@ -74,7 +81,7 @@ def build_vocabulary(
     # Read and check the other vocabularies before the count, which takes most of the time.
     paths = {name: path for name, path in (("extend", extend_vocabulary), ("compare", compare_vocabulary)) if path}
     for path in paths.values():
-        _check_case(Path(path), config.do_lower_case)
+        _check_case(to_path(path), config.do_lower_case)
     base = read_vocabulary(paths["extend"]) if "extend" in paths else None
     reference = None
     if "compare" in paths:
@@ -89,17 +96,17 @@ def build_vocabulary(
 
     # The other vocabularies decide the result too: they are inputs by name and hash.
     inputs: dict[str, Any] = {"corpus": input_of(source)}
-    inputs |= {name: {"name": Path(path).name, "sha256": file_sha256(Path(path))} for name, path in paths.items()}
-    with publishing(output, kind="vocabulary", configuration=configuration, inputs=inputs) as draft:
+    inputs |= {name: foreign_input(path) for name, path in paths.items()}
+    with publishing(output, kind="vocabulary", configuration=configuration, inputs=inputs, by_workers=True) as draft:
         scratch = draft.path / "counts"
-        scratch.mkdir()
+        make_directory(scratch)
         # Count in the workers; the words that return are few enough for one process.
         options = pipeline_options(beam_options)
         num_partitions = max(1, math.ceil(sum(file["bytes"] for file in source.files.values()) / _BYTES_PER_PARTITION))
         shards, partitions = _count(source, scratch.resolve(), config, texts, num_partitions, options, progress)
         counts, characters, totals = _training_counts(scratch, shards, partitions)
         held_out = _held_out_counts(scratch, shards)
-        shutil.rmtree(scratch)
+        remove_tree(scratch)
         log.info("counted %d words, %d of them distinct", totals["words"], totals["distinct_words"])
 
         # Extending changes [unused] slots only, so that models of the base keep the ids of their tokens.
@@ -173,25 +180,20 @@ def _count(
     unit = _WEIGHT_UNIT if texts else 1
     merge = functools.partial(_merge_partition, scratch=str(scratch), min_count=config.min_count, unit=unit)
 
-    # "all counted" gathers the file names under one key: each partition is merged from the files of all shards.
-    with (
-        raise_failure(scratch),
-        report_shards(scratch, "shard-*.parquet", len(shards), progress),
-        worker_processes(options, preload=__name__),
-        beam.Pipeline(options=options) as pipeline,
-    ):
+    # "all counted" gathers the file names: each partition is merged from the files of all shards.
+    partitions = functools.partial(_plan_partitions, num_partitions=num_partitions)
+    with run_pipeline(options, preload=__name__, progress=of_total(progress, len(shards))) as pipeline:
         counted = (
             pipeline
             | "shards" >> beam.Create(list(enumerate(shards)), reshuffle=False)
             | "spread shards" >> beam.Reshuffle()
-            | "count" >> beam.ParDo(ParallelFlatMap(count))
+            | "count" >> beam.ParDo(ParallelFlatMap(count, one))
         )
         _ = counted | "counted" >> WriteResults(scratch / "counted.json")
         _ = (
             counted
-            | "file" >> beam.Map(lambda result: result["file"])
-            | "all counted" >> beam.GroupBy(lambda _: 0)
-            | "partitions" >> beam.FlatMap(lambda group: [(p, sorted(group[1])) for p in range(num_partitions)])
+            | "all counted" >> beam.combiners.ToList()
+            | "partitions" >> beam.ParDo(FlatMap(partitions))
             | "spread partitions" >> beam.Reshuffle()
             | "merge" >> beam.ParDo(ParallelFlatMap(merge))
             | "merged" >> WriteResults(scratch / "merged.json")
@@ -200,6 +202,11 @@ def _count(
         read_results(scratch / "counted.json", plan),
         read_results(scratch / "merged.json", {_merged_name(partition): None for partition in range(num_partitions)}),
     )
+
+
+def _plan_partitions(counted: list[Result], *, num_partitions: int) -> list[tuple[int, list[str]]]:
+    files = sorted(result["file"] for result in counted)
+    return [(partition, files) for partition in range(num_partitions)]
 
 
 def _merged_name(partition: int) -> str:
@@ -216,29 +223,25 @@ def _count_shard(
 ) -> Sequence[Result]:
     """Count the words of one corpus shard into two files: those of training documents, and of held-out ones."""
     index, (shard, sha256) = element
-    directory = Path(scratch)
-    if has_failed(directory):
-        return []
-    with record_failure(directory, index):
-        check_shard(shard, sha256)
-        train, held_out, num_read = count_words(shard, do_lower_case, texts)
-        result: Result = {
-            "name": Path(shard).name,
-            "rows": num_read,
-            "file": f"shard-{index:05d}.parquet",
-            "words": train.total(),
-            "held_out_file": f"held-out-{index:05d}.parquet",
-            "held_out_words": held_out.total(),
-        }
-        # Held-out words only serve the measurement, which one process does: they need no partitions.
-        _write_counts(directory / result["held_out_file"], [sorted(held_out.items())])
-        # crc32 is the same in every process, unlike `hash`: a word has one partition in all shards.
-        partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
-        for item in train.items():
-            partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
-        _write_counts(directory / result["file"], [sorted(partition) for partition in partitions])
-        return [result]
-    return []
+    directory = to_path(scratch)
+    check_shard(shard, sha256)
+    train, held_out, num_read = count_words(shard, do_lower_case, texts)
+    result: Result = {
+        "name": to_path(shard).name,
+        "rows": num_read,
+        "file": f"shard-{index:05d}.parquet",
+        "words": train.total(),
+        "held_out_file": f"held-out-{index:05d}.parquet",
+        "held_out_words": held_out.total(),
+    }
+    # Held-out words only serve the measurement, which one process does: they need no partitions.
+    _write_counts(directory / result["held_out_file"], [sorted(held_out.items())])
+    # crc32 is the same in every process, unlike `hash`: a word has one partition in all shards.
+    partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
+    for item in train.items():
+        partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
+    _write_counts(directory / result["file"], [sorted(partition) for partition in partitions])
+    return [result]
 
 
 def count_words(
@@ -288,11 +291,9 @@ def _units(weight: float) -> int:
 def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count: int, unit: int) -> Sequence[Result]:
     """Sum one partition of the words over all shards, and write the words that are frequent enough."""
     partition, names = element
-    if has_failed(Path(scratch)):
-        return []
     merged: collections.Counter[str] = collections.Counter()
     for name in names:
-        for word, count in _read_counts(Path(scratch) / name, partition):
+        for word, count in _read_counts(to_path(scratch) / name, partition):
             merged[word] += count
     # Weighted counts are rounded to words once they are complete.
     counted = merged.total()
@@ -302,7 +303,7 @@ def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count:
     frequent = sorted(item for item in merged.items() if item[1] >= min_count)
     characters = sorted((piece, _rounded(count, unit)) for piece, count in characters_in_units.items())
     name = _merged_name(partition)
-    _write_counts(Path(scratch) / name, [frequent, characters])
+    _write_counts(to_path(scratch) / name, [frequent, characters])
     return [{"name": name, "counted": counted, "words": merged.total(), "distinct_words": len(merged)}]
 
 
@@ -364,9 +365,11 @@ def _read_counts(path: Path, group: int) -> Iterator[tuple[str, int]]:
 
 def _read_group(path: Path, group: int, columns: list[str] | None = None) -> pa.Table:
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with pq.ParquetFile(arrow_source(path), page_checksum_verification=True) as file:
             return file.read_row_group(group, columns=columns)
     except (pa.ArrowException, OSError) as error:
+        if failure := failure_of(error, path):
+            raise failure from error
         raise InputError(f"{path}: word counts cannot be read ({error})") from error
 
 

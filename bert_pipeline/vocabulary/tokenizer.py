@@ -8,6 +8,7 @@ import array
 import dataclasses
 import functools
 import hashlib
+import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.manifest import atomic_write, files_of
+from bert_pipeline.storage import open_binary, reason_of, store_errors, to_path
 
 VOCABULARY_NAME = "vocab.txt"
 CONFIGURATION_NAME = "tokenizer_config.json"
@@ -59,7 +62,7 @@ class Tokenizer:
 
         InputError if files are missing or damaged; UsageError if no file states whether text is lower-cased.
         """
-        directory = Path(path)
+        directory = files_of(path)
         configuration = _read_json(directory / CONFIGURATION_NAME)
         vocabulary_path = directory / VOCABULARY_NAME
         # Both files hold one vocabulary: tokenizer.json is read only where there is no vocab.txt.
@@ -147,8 +150,11 @@ class Tokenizer:
         `model_max_length` is the number of tokens at which transformers truncates for the model in the directory;
         without it, as in a directory of a vocabulary alone, transformers truncates nothing.
         """
-        directory = Path(directory)
-        with open(directory / VOCABULARY_NAME, "w", encoding="utf-8", newline="\n") as stream:
+        directory = to_path(directory)
+        with (
+            atomic_write(directory / VOCABULARY_NAME) as temporary,
+            open(temporary, "w", encoding="utf-8", newline="\n") as stream,
+        ):
             stream.writelines(f"{token}\n" for token in self.tokens)
         # `strip_accents` of None follows `do_lower_case`, as in google's code.
         configuration = {
@@ -160,7 +166,8 @@ class Tokenizer:
             **({"model_max_length": model_max_length} if model_max_length else {}),
         }
         text = json.dumps(configuration, indent=1) + "\n"
-        (directory / CONFIGURATION_NAME).write_text(text, encoding="utf-8")
+        with atomic_write(directory / CONFIGURATION_NAME) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.tokens, self.do_lower_case)
@@ -169,12 +176,12 @@ class Tokenizer:
 def read_vocabulary(path: Path | str) -> tuple[str, ...]:
     """Read a vocab.txt, one token per line. Only "\\n" ends a line: some vocabularies have U+2028 as a token."""
     try:
-        with open(path, encoding="utf-8", newline="\n") as stream:
+        with store_errors(path), io.TextIOWrapper(open_binary(path), encoding="utf-8", newline="\n") as stream:
             return tuple(line.removesuffix("\n").removesuffix("\r") for line in stream)
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from error
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+        raise InputError(f"{path}: cannot be read ({reason_of(error)})") from error
 
 
 def check_tokens(tokens: Sequence[str], where: str) -> dict[str, int]:

@@ -8,11 +8,13 @@ the front yields. A block is passed to the `bz2` module as a stream of its own, 
 
 import bisect
 import bz2
-import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
+
+from bert_pipeline.storage import open_binary, read_at, size_of
 
 _BLOCK_MAGIC = 0x314159265359
 _END_MAGIC = 0x177245385090
@@ -38,10 +40,10 @@ def read_blocks(path: Path | str, start: int, stop: int | None) -> Iterator[tupl
     Blocks are read up to the end of the file, because a page that begins before `stop` may end after it. Raise
     DamagedError for a block that is cut off or fails its checksum.
     """
-    size = os.path.getsize(path)
+    size = size_of(path)
     limit = (size if stop is None else stop) * 8
-    with open(path, "rb") as stream:
-        magics = _find_magics(stream.fileno(), start, size)
+    with open_binary(path) as stream:
+        magics = _find_magics(stream, start, size)
         here = next(magics, None)
         # In an intact file the first block directly follows the header.
         if start == 0 and here and here[0] != _HEADER_BITS:
@@ -62,7 +64,7 @@ def read_blocks(path: Path | str, start: int, stop: int | None) -> Iterator[tupl
             for _ in range(3):
                 if following is None:
                     break
-                block = _decompress(stream.fileno(), position, following[0])
+                block = _decompress(stream, position, following[0])
                 if block is not None or following[0] - position > 8 * _MAX_BLOCK_BYTES:
                     break
                 following = next(magics, None)
@@ -74,19 +76,19 @@ def read_blocks(path: Path | str, start: int, stop: int | None) -> Iterator[tupl
 
 def ends_cleanly(path: Path | str) -> bool:
     """Return True if the last stream is complete: it has an end mark and checksum, and only padding after them."""
-    size = os.path.getsize(path)
-    with open(path, "rb") as stream:
+    size = size_of(path)
+    with open_binary(path) as stream:
         last = None
-        for last in _find_magics(stream.fileno(), max(0, size - 64), size):  # noqa: B007
+        for last in _find_magics(stream, max(0, size - 64), size):  # noqa: B007
             pass
     return last is not None and not last[1] and size * 8 - (last[0] + _MAGIC_BITS + _CHECKSUM_BITS) in range(8)
 
 
-def _decompress(descriptor: int, first_bit: int, end_bit: int) -> bytes | None:
+def _decompress(stream: BinaryIO, first_bit: int, end_bit: int) -> bytes | None:
     """Decompress the bits [first_bit, end_bit) as one block; None if they are not exactly one intact block."""
     # Align the block to bytes
     first_byte, shift = divmod(first_bit, 8)
-    raw = np.frombuffer(os.pread(descriptor, (end_bit + 7) // 8 - first_byte + 1, first_byte), dtype=np.uint8)
+    raw = np.frombuffer(read_at(stream, (end_bit + 7) // 8 - first_byte + 1, first_byte), dtype=np.uint8)
     num_bytes, num_rest = divmod(end_bit - first_bit, 8)
     if shift:
         padded = np.append(raw, np.uint8(0))
@@ -128,11 +130,11 @@ _PATTERNS = [(pattern, True) for pattern in _shifted_patterns(_BLOCK_MAGIC)]
 _PATTERNS += [(pattern, False) for pattern in _shifted_patterns(_END_MAGIC)]
 
 
-def _find_magics(descriptor: int, start: int, size: int) -> Iterator[tuple[int, bool]]:
+def _find_magics(stream: BinaryIO, start: int, size: int) -> Iterator[tuple[int, bool]]:
     """Yield (bit position, True for a block or False for a stream's end) in order, from byte `start` on."""
     for offset in range(start, size, _WINDOW_BYTES):
         # Windows overlap by 7 bytes: a number of 48 bits that begins in the last byte of one ends within them.
-        window = os.pread(descriptor, _WINDOW_BYTES + 7, offset)
+        window = read_at(stream, _WINDOW_BYTES + 7, offset)
         found: list[tuple[int, bool]] = []
         for (shift, inner, head, tail), is_block in _PATTERNS:
             at = window.find(inner, 1 if shift else 0)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.storage import open_binary, reason_of, size_of, store_errors, to_path
 from bert_pipeline.wikipedia.bzip2 import DamagedError, ends_cleanly, read_blocks
 from bert_pipeline.wikipedia.site import Site, read_site
 
@@ -74,13 +75,13 @@ class ReadReport:
 
 def open_dump(path: Path | str) -> Dump:
     """Read the header of an export. Raise InputError if it is missing, not an export, or declares a DOCTYPE."""
-    path = Path(path)
+    path = to_path(path)
     try:
-        with open(path, "rb") as stream:
+        with store_errors(path), open_binary(path) as stream:
             start = stream.read(4)
-        size = path.stat().st_size
+        size = size_of(path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
+        raise InputError(f"{path}: cannot be read ({reason_of(error)}); check the path and its permissions") from error
     if size == 0:
         raise InputError(f"{path}: the file is empty; expected a MediaWiki export (.xml, .xml.bz2 or .xml.gz)")
     # The compression is known by its first bytes, not by the file's name
@@ -261,7 +262,7 @@ def _read_chunks(path: Path | str, compression: str, start: int, stop: int | Non
     if compression == "bz2":
         yield from read_blocks(path, start, stop)
     elif compression == "gz":
-        with gzip.open(path, "rb") as stream:
+        with open_binary(path) as packed, gzip.open(packed, "rb") as stream:
             while True:
                 try:
                     chunk = stream.read1(_CHUNK_BYTES)  # unlike read(), returns what is before a cut
@@ -271,7 +272,7 @@ def _read_chunks(path: Path | str, compression: str, start: int, stop: int | Non
                     return
                 yield chunk, True
     else:
-        with open(path, "rb") as stream:
+        with open_binary(path) as stream:
             stream.seek(start)
             position = start
             while True:

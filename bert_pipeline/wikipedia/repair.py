@@ -223,14 +223,15 @@ _LOOSE_SPACE = re.compile(
     rf" (?:(?<={_OPEN} )(?=\S)|(?={_CLOSE}|{one_of(CLOSE_UP - set(',.'))})"
     rf"|(?<=[^\s.] )(?=[,.](?:\s|{one_of(CLOSERS, QUOTATION_MARKS)}|$))(?!\. ?\.))"
 )
-_LOOSE_SPACES = [f" {mark}" for mark in (*CLOSE_UP, *PARENTHESES.values())] + [f"{mark} " for mark in PARENTHESES]
-_ASCII_LOOSE_SPACES = [space for space in _LOOSE_SPACES if space.isascii()]
+_LOOSE_SPACES = [(mark, f" {mark}") for mark in sorted({*CLOSE_UP, *PARENTHESES.values()})]
+_LOOSE_SPACES += [(mark, f"{mark} ") for mark in PARENTHESES]
+_ASCII_LOOSE_SPACES = [spaces for spaces in _LOOSE_SPACES if spaces[0].isascii()]
 
 
 def remove_loose_spaces(text: str) -> str:
     """Remove the spaces before commas, full stops and closing brackets, and after opening brackets."""
-    for space in _ASCII_LOOSE_SPACES if text.isascii() else _LOOSE_SPACES:
-        if space in text:  # much faster than the expression, and few texts have one
+    for mark, space in _ASCII_LOOSE_SPACES if text.isascii() else _LOOSE_SPACES:
+        if mark in text and space in text:  # much faster than the expression, and few texts have one
             return _LOOSE_SPACE.sub("", text)
     return text
 

@@ -36,7 +36,7 @@ def split_sentences(text: str, language: str) -> list[str]:
     if "" in stripped:
         parts = [part for part, content in zip(parts, stripped) if content]
         stripped = list(filter(None, stripped))
-    in_bracket = _starts_in_bracket(parts, text)
+    in_bracket = _starts_in_bracket(parts, text) if len(parts) > 1 else ()
     has_capitals: bool | None = None  # computed only for a part that starts without one
     sentences: list[str] = []
     first = 0  # the first part of the current sentence
@@ -72,7 +72,7 @@ def _propose(text: str, language: str) -> list[str]:
     parts: list[str] = sentencex.segment(language, masked)
     # One search for most texts instead of four
     ends_with_unit = "m. " in text and ("km. " in text or "mm. " in text or "cm. " in text) or "kg. " in text
-    ends_with_unit = ends_with_unit or not text.isascii() and "и т" in text
+    ends_with_unit = ends_with_unit or "т" in text and "и т" in text
     if masked is text and not ends_with_unit:
         return parts
     cuts = list(itertools.accumulate(map(len, parts)))[:-1]

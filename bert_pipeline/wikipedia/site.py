@@ -63,7 +63,7 @@ class Site:
         if "<!--" in text or "<nowiki" in text:
             text = _HIDDEN.sub("", text)
         # Few pages have such a name at all: only those are read with their brackets
-        if not any(normalize_name(name) in self.disambiguation_templates for name in _NAME.findall(text)):
+        if not any(normalize_name(name) in self.disambiguation_templates for name in set(_NAME.findall(text))):
             return False
         # A call inside of another template counts only if that one is never closed: then its braces are text
         opened: list[list[bool]] = []  # [whether it has such a name, whether it holds a call with such a name]

@@ -1,7 +1,9 @@
 """The scores of both sides are compared on the same examples, with an interval, and a finished training is kept."""
 
 import importlib.util
+import json
 import re
+import zipfile
 
 import pytest
 import tiny_tasks
@@ -45,6 +47,41 @@ def test_interval_holds_the_difference_of_known_predictions(inputs, tmp_path):
     right = {example.example_id: example.label for example in examples}
     wrong = {example.example_id: -example.label for example in examples}
     equal = {"ours": [scores.Run(right, 1.0)] * 2, "peer": [scores.Run(right, 1.0)] * 2}
-    assert scores.interval_of_difference(case, equal) == (0.0, 0.0)
-    low, high = scores.interval_of_difference(case, {**equal, "peer": [scores.Run(wrong, 1.0)] * 2})
-    assert 0.0 < low <= high <= 200.0
+    assert not scores.resampled_differences(case, equal).any()
+    assert scores.difference_with_interval(0.0, scores.resampled_differences(case, equal)) == "+0.0 [+0.0, +0.0]"
+    found = scores.resampled_differences(case, {**equal, "peer": [scores.Run(wrong, 1.0)] * 2})
+    assert 0.0 < found.min() <= found.max() <= 200.0
+
+
+def test_random_weights_and_a_bag_of_words_as_baselines(inputs, tmp_path, capsys):
+    # BabyLM's archive has a file for each task and split.
+    rows = [
+        {"sentence1": f"a {word}", "sentence2": f"the {word}", "label": n % 2}
+        for n in range(30)
+        for word in (("fine", "dull")[n % 2],)
+    ]
+    with zipfile.ZipFile(tmp_path / "glue_10k.zip", "w") as archive:
+        for split in ("train", "valid"):
+            lines = [json.dumps(row | {"idx": n}) for n, row in enumerate(rows)]
+            archive.writestr(f"rte.{split}.jsonl", "\n".join(lines))
+    arguments = [*inputs, "--task", f"rte={tmp_path / 'glue_10k.zip'}", "--against", "random", "--name", "proof"]
+    assert scores.main(arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.err.count("processor seconds") == 8
+    number, interval = r"[+-]?[\d.]+", r"[+-][\d.]+ \[[+-][\d.]+, [+-][\d.]+\]"
+    assert re.search(rf"\| STS-B \| spearman \| 40 / 40 \| .* ± .* \| .* ± .* \| {interval} \| {number} ", printed.out)
+    assert re.search(rf"\| RTE \| accuracy \| 30 / 30 \| .* \| .* \| {interval} \| 100.0 ", printed.out)
+    table = [line.split(" | ") for line in printed.out.splitlines() if line.startswith("|")][2:]
+    assert table[-1][0] == "| mean"
+    for column in (3, 4, 6):
+        first, second, mean = (float(row[column].split()[0]) for row in table)
+        assert mean == pytest.approx((first + second) / 2, abs=0.11)
+
+    assert scores.main(arguments) == 0  # nothing is trained or fitted twice
+    again = capsys.readouterr()
+    assert again.err == ""
+    assert again.out.partition("| task")[2] == printed.out.partition("| task")[2]
+
+    (tmp_path / "unknown.zip").write_bytes((tmp_path / "glue_10k.zip").read_bytes())
+    assert scores.main([*inputs, "--task", f"cola={tmp_path / 'unknown.zip'}"]) == 2
+    assert "has no cola.train.jsonl" in capsys.readouterr().err

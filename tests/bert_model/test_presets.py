@@ -6,8 +6,10 @@ import pytest
 import yaml
 
 from bert_model.presets import load_preset, preset_names, with_phases_in
+from bert_pipeline.beam.options import pipeline_options
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
+from workflows.lib.launchpad import asset_configs
 
 PHASE = {"max_seq_length": 64, "steps": 10, "warmup_steps": 1}
 
@@ -77,6 +79,16 @@ def test_preset_round_trips_through_yaml(tmp_path):
     del mapping["name"]
     path.write_text(yaml.safe_dump(mapping), encoding="utf-8")
     assert load_preset(str(path)) == preset
+
+
+def test_runner_of_a_preset_reaches_the_assets_of_the_data(tmp_path):
+    options = {"flink_master": "host:8081", "parallelism": 4, "save_main_session": True, "streaming": False}
+    sections = {"beam": {"runner": "FlinkRunner", "options": options}, "beam_options": ["--environment_type=EXTERNAL"]}
+    configs = asset_configs(load_preset(write(tmp_path / "p.yaml", **sections)))
+    expected = ["--runner=FlinkRunner", "--flink_master=host:8081", "--parallelism=4", "--save_main_session"]
+    for asset in ("corpus", "vocabulary", "instances"):
+        assert configs[asset]["beam_options"] == [*expected, "--environment_type=EXTERNAL"]
+    assert pipeline_options(configs["corpus"]["beam_options"]).get_all_options()["flink_master"] == "host:8081"
 
 
 def test_phases_read_the_instances_of_their_length(tmp_path):

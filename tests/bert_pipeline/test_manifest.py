@@ -1,23 +1,32 @@
+import datetime
 import errno
 import json
 import os
 from pathlib import Path
 
+import fsspec
 import pytest
 
-from bert_pipeline.errors import ArtifactError, InputError
+from bert_pipeline import storage
+from bert_pipeline.errors import ArtifactError, InputError, UnavailableError
 from bert_pipeline.manifest import (
     MANIFEST_NAME,
+    atomic_write,
     content_sha256,
     foreign_input,
     input_of,
     load_manifest,
+    local_artifact,
     publishing,
     remove_abandoned_drafts,
 )
+from bert_pipeline.storage import to_path
+
+KNOWN_SHA256 = "a32ac7b85f8300992926d416b3010f7927dab938a20566066b0f4a548658a39e"
+"""Identity of the directory that `publish` writes, as computed before directories could be in a store."""
 
 
-def publish(directory: Path, text: str = "one\ntwo\n", **inputs: dict) -> None:
+def publish(directory: Path | str, text: str = "one\ntwo\n", **inputs: dict) -> None:
     with publishing(directory, kind="corpus", configuration={"language": "en"}, inputs=inputs) as draft:
         (draft.path / "train").mkdir()
         (draft.path / "train" / "part.txt").write_text(text)
@@ -217,3 +226,179 @@ def test_other_kind_of_artifact_raises(tmp_path):
 def test_missing_input_file_raises(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         foreign_input(tmp_path / "absent.xml")
+
+
+@pytest.fixture
+def store():
+    """The URL of an empty store in memory."""
+    fsspec.filesystem("memory").store.clear()
+    yield "memory://bucket"
+    fsspec.filesystem("memory").store.clear()
+
+
+def names_in(url: str) -> list[str]:
+    return sorted(name.removeprefix("/bucket/corpus/") for name in fsspec.filesystem("memory").find(url))
+
+
+def publish_by_workers(directory: str, text: str = "one\ntwo\n") -> None:
+    with publishing(directory, kind="corpus", configuration={"language": "en"}, inputs={}, by_workers=True) as draft:
+        with atomic_write(draft.path / "train" / "part.txt") as path:
+            path.write_text(text)
+        draft.rows["train/part.txt"] = 2
+        draft.counts["documents"] = 2
+
+
+def test_hashes_of_local_artifacts_are_those_of_earlier_revisions(tmp_path):
+    publish(tmp_path / "corpus")
+    assert load_manifest(tmp_path / "corpus").sha256 == KNOWN_SHA256
+
+
+def test_artifact_has_the_same_hash_on_disk_and_in_a_store(tmp_path, store):
+    publish(tmp_path / "corpus")
+    publish(f"{store}/corpus")
+    publish_by_workers(f"{store}/other")
+    publish((tmp_path / "by url").as_uri())
+    hashes = {
+        load_manifest(place, kind="corpus", verify="sha256").sha256
+        for place in (tmp_path / "corpus", f"{store}/corpus", f"{store}/other", (tmp_path / "by url").as_uri())
+    }
+    assert hashes == {KNOWN_SHA256}
+    manifest = load_manifest(f"{store}/corpus")
+    assert manifest.file_paths("train/")[0].read_text() == "one\ntwo\n"
+    assert names_in(f"{store}/corpus") == [f"{manifest.provenance['attempt']}/train/part.txt", "manifest.json"]
+
+
+def test_replaced_artifact_of_a_store_leaves_nothing(store):
+    publish(f"{store}/corpus")
+    publish_by_workers(f"{store}/corpus", text="three\n")
+    manifest = load_manifest(f"{store}/corpus", verify="sha256")
+    assert manifest.file_paths()[0].read_text() == "three\n"
+    assert len(names_in(f"{store}/corpus")) == 2
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_of_two_runs_that_publish_to_a_store_one_wins_and_the_other_says_so(store, older):
+    if older:
+        publish(f"{store}/corpus", text="old\n")
+
+    def lose() -> None:
+        with publishing(f"{store}/corpus", kind="corpus", configuration={}, inputs={}, by_workers=True) as draft:
+            with atomic_write(draft.path / "part.txt") as path:
+                path.write_text("late\n")
+            publish(f"{store}/corpus", text="first\n")
+
+    with pytest.raises(ArtifactError, match="another run has published here.*is kept"):
+        lose()
+    manifest = load_manifest(f"{store}/corpus", verify="sha256")
+    assert manifest.file_paths()[0].read_text() == "first\n"
+    assert len(names_in(f"{store}/corpus")) == 2
+
+
+def test_failure_leaves_nothing_in_a_store(store):
+    def fail() -> None:
+        with publishing(f"{store}/corpus", kind="corpus", configuration={}, inputs={}, by_workers=True) as draft:
+            with atomic_write(draft.path / "part.txt") as path:
+                path.write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert names_in(f"{store}/corpus") == []
+
+
+def test_manifest_whose_write_was_not_answered_keeps_its_files(store, monkeypatch):
+    replace = storage.replace_object
+
+    def lose_the_answer(name: Path, data: bytes, *, old: bytes | None) -> bool:
+        replace(name, data, old=old)
+        raise UnavailableError("no answer")
+
+    monkeypatch.setattr(storage, "replace_object", lose_the_answer)
+    with pytest.raises(UnavailableError):
+        publish(f"{store}/corpus")
+    assert load_manifest(f"{store}/corpus", verify="sha256").counts == {"documents": 2}
+
+
+def test_left_overs_in_a_store_are_removed_by_their_age(store, monkeypatch):
+    files = fsspec.filesystem("memory")
+    for name in ("attempt-0a/part", "attempt-0b/part"):
+        files.pipe_file(f"/bucket/corpus/{name}", b"x")
+    old = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=8)
+    files.store["/bucket/corpus/attempt-0a/part"].modified = old
+    publish(f"{store}/corpus")
+    assert "attempt-0a/part" not in names_in(f"{store}/corpus")
+    assert "attempt-0b/part" in names_in(f"{store}/corpus")  # another machine may still write to it
+
+
+def test_other_files_in_a_store_are_never_overwritten(store):
+    fsspec.filesystem("memory").pipe_file("/bucket/corpus/photo.jpg", b"x")
+    with pytest.raises(ArtifactError, match="holds files that are not ours"):
+        publish(f"{store}/corpus")
+
+
+def test_damaged_artifact_in_a_store_is_named(store):
+    publish(f"{store}/corpus")
+    path = load_manifest(f"{store}/corpus").file_paths()[0]
+    path.write_text("one\nsix\n")
+    with pytest.raises(ArtifactError, match="sha256 is"):
+        load_manifest(f"{store}/corpus", verify="sha256")
+    path.write_text("one\n")
+    with pytest.raises(ArtifactError, match="has 4 bytes, expected 8"):
+        load_manifest(f"{store}/corpus")
+    path.unlink()
+    with pytest.raises(ArtifactError, match="is missing"):
+        load_manifest(f"{store}/corpus")
+
+
+def test_manifest_of_a_store_names_no_files_elsewhere(store):
+    publish(f"{store}/corpus")
+    path = to_path(f"{store}/corpus/manifest.json")
+    path.write_text(path.read_text().replace('"attempt-', '"attempt-../../'))
+    with pytest.raises(ArtifactError, match="not a valid manifest"):
+        load_manifest(f"{store}/corpus")
+
+
+def test_artifact_of_a_store_is_copied_once(store, tmp_path, monkeypatch):
+    publish(f"{store}/corpus")
+    copy = local_artifact(f"{store}/corpus", tmp_path / "cache")
+    assert load_manifest(copy, verify="sha256").sha256 == KNOWN_SHA256
+    assert local_artifact(copy, tmp_path / "cache") == copy
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "download", None)
+        assert local_artifact(f"{store}/corpus", tmp_path / "cache") == copy
+    (copy / "train" / "part.txt").unlink()  # by a clean-up of old files
+    assert local_artifact(f"{store}/corpus", tmp_path / "cache") == copy
+    assert (copy / "train" / "part.txt").read_text() == "one\ntwo\n"
+
+
+def test_artifact_that_arrives_damaged_is_not_kept(store, tmp_path):
+    publish(f"{store}/corpus")
+    load_manifest(f"{store}/corpus").file_paths()[0].write_text("one\nsix\n")
+    with pytest.raises(ArtifactError, match="sha256 is"):
+        local_artifact(f"{store}/corpus", tmp_path / "cache")
+    assert not (tmp_path / "cache" / KNOWN_SHA256).exists()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "message"),
+    [
+        (FileNotFoundError("The specified bucket does not exist"), InputError, "create the bucket"),
+        (PermissionError("Access Denied"), ArtifactError, "check the credentials"),
+    ],
+)
+def test_store_that_takes_no_files_is_named_before_the_work(store, monkeypatch, answer, expected, message):
+    def refuse(*_: object, **__: object) -> None:
+        raise answer
+
+    refused = type("ClientError", (Exception,), {"__module__": "botocore.exceptions"})()
+    answer.__cause__ = refused
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "pipe_file", refuse)
+    worked = []
+
+    def work() -> None:
+        with publishing(f"{store}/corpus", kind="corpus", configuration={}, inputs={}):
+            worked.append(True)
+
+    with pytest.raises(expected, match=message):
+        work()
+    assert not worked

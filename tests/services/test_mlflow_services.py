@@ -62,7 +62,7 @@ def registered(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             for kind, epochs in (("weak", 1.0), ("strong", 8.0)):
                 settings = tiny_tasks.configuration(epochs=[epochs])
                 finetune(tiny_tasks.task_data("stsb"), base, root / kind, settings, pool=pool, experiment="")
-                operations.register(root / kind, name, tags={"licence": "Apache-2.0"})
+                operations.register(root / kind, name, tags={"license": "Apache-2.0"})
         yield name
 
 

@@ -1,10 +1,13 @@
 """The command line of a run: invalid arguments are refused before anything runs."""
 
+import contextlib
+import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
-from bert_pipeline.errors import UsageError
+from bert_pipeline.errors import UnavailableError, UsageError
 from workflows.lib.resources import BertHome, checked_dump_name, dump_and_task, dump_task_key, sample_seed
 from workflows.run import build_parser, main, plan_of, run_config
 
@@ -74,3 +77,14 @@ def test_home_is_below_the_working_directory_unless_named(monkeypatch, tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     assert BertHome().tracking_uri == "http://127.0.0.1:5000"
     assert isinstance(BertHome().corpus("enwiki-1"), Path)
+
+
+def test_locked_database_of_dagster_ends_the_command_with_one_sentence(clean_environment, empty_dagster, capsys):
+    shutil.copytree(empty_dagster, clean_environment / "dagster")
+    database = clean_environment / "dagster" / "history" / "runs.db"
+    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("begin exclusive")
+        assert main(["--phase", "data"]) == UnavailableError.exit_code
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "database is locked" in line
+    assert "run the same command to continue" in line

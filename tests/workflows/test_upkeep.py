@@ -5,12 +5,13 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from bert_pipeline.manifest import load_manifest, publishing
-from workflows.defs.automation import has_runs
+from workflows.defs.automation import why_not_requested
 from workflows.defs.upkeep import archive_partitions
 from workflows.lib.instance import open_instance
-from workflows.lib.resources import DEFAULT_DUMP, PARTITION_TAG, BertHome, dump_partitions, task_partitions
+from workflows.lib.resources import DEFAULT_DUMP, BertHome, dump_partitions, task_partitions
 
 DUMPS = [f"enwiki-2026{month:02d}01" for month in range(1, 5)]
 
@@ -62,9 +63,9 @@ def test_archived_dumps_leave_the_list_and_their_files_stay(instance, home):
 
 
 def test_archived_dump_is_not_requested_again_and_can_be_brought_back(instance, home):
-    assert not has_runs(instance, home, DUMPS[0])
+    assert not why_not_requested(instance, home, DUMPS[0])
     assert run(instance, home, dumps=[DUMPS[0]], dry_run=False).success
-    assert has_runs(instance, home, DUMPS[0])
+    assert why_not_requested(instance, home, DUMPS[0]) == f"was archived ({home.archive_record(DUMPS[0])})"
     with open_instance(home, dumps=(DUMPS[0],)) as opened:
         assert DUMPS[0] in dumps(opened)
 
@@ -73,19 +74,50 @@ def test_archived_dump_without_files_is_requested_when_it_comes_back(instance, h
     assert run(instance, home, dumps=[DUMPS[2]], dry_run=False).success
     assert DUMPS[2] not in dumps(instance)
     assert not home.archive_record(DUMPS[2]).exists()
-    assert not has_runs(instance, home, DUMPS[2])
+    assert not why_not_requested(instance, home, DUMPS[2])
+
+
+def add_run(instance: dg.DagsterInstance, status: dg.DagsterRunStatus, **tags: str) -> str:
+    run_id = "11111111-2222-3333-4444-555555555555"
+    tags = {f"dagster/{key}": value for key, value in tags.items()}
+    instance.add_run(dg.DagsterRun(job_name="evaluate_tasks", run_id=run_id, status=status, tags=tags))
+    return run_id
+
+
+def test_archived_dump_with_a_run_and_no_files_is_not_requested_again(instance, home):
+    add_run(instance, dg.DagsterRunStatus.FAILURE, partition=DUMPS[2])
+    assert run(instance, home, dumps=[DUMPS[2]], dry_run=False).success
+    assert "was archived" in why_not_requested(instance, home, DUMPS[2])
+
+
+@pytest.mark.parametrize("task", ["", "|sst2"], ids=["dump", "task"])
+def test_dump_in_the_range_of_an_unfinished_run_is_refused(instance, home, task):
+    ends = {"asset_partition_range_start": DUMPS[0] + task, "asset_partition_range_end": DUMPS[2] + task}
+    run_id = add_run(instance, dg.DagsterRunStatus.STARTED, **ends)
+    result = run(instance, home, dumps=[DUMPS[1]], dry_run=False)
+    assert failure(result).startswith(f"dump '{DUMPS[1]}': run {run_id} is not finished")
+    assert run(instance, home, dumps=[DUMPS[3]], dry_run=False).success
+
+
+def test_dump_with_a_run_that_was_only_created_is_refused(instance, home):
+    run_id = add_run(instance, dg.DagsterRunStatus.NOT_STARTED, partition=DUMPS[1])
+    result = run(instance, home, dumps=[DUMPS[1]], dry_run=False)
+    assert failure(result).startswith(f"dump '{DUMPS[1]}': run {run_id} is not finished")
+
+
+def test_nothing_is_archived_during_a_backfill(instance, home):
+    backfill = PartitionBackfill(
+        "abcdefgh", BulkActionStatus.REQUESTED, from_failure=False, tags={}, backfill_timestamp=0.0
+    )
+    instance.add_backfill(backfill)
+    assert failure(run(instance, home, dumps=[DUMPS[1]], dry_run=False)).startswith("backfill abcdefgh is in progress")
+    assert set(DUMPS) <= set(dumps(instance))
+    instance.update_backfill(backfill.with_status(BulkActionStatus.COMPLETED_SUCCESS))
+    assert run(instance, home, dumps=[DUMPS[1]], dry_run=False).success
 
 
 def test_dump_with_an_unfinished_run_is_refused_and_nothing_is_removed(instance, home):
-    run_id = "11111111-2222-3333-4444-555555555555"
-    instance.add_run(
-        dg.DagsterRun(
-            job_name="evaluate_tasks",
-            run_id=run_id,
-            status=dg.DagsterRunStatus.STARTED,
-            tags={PARTITION_TAG: f"{DUMPS[1]}|sst2"},
-        )
-    )
+    run_id = add_run(instance, dg.DagsterRunStatus.STARTED, partition=f"{DUMPS[1]}|sst2")
     result = run(instance, home, dumps=DUMPS[:2], dry_run=False)
     assert failure(result).startswith(f"dump '{DUMPS[1]}': run {run_id} is not finished")
     assert set(DUMPS) <= set(dumps(instance))

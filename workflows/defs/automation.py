@@ -173,16 +173,17 @@ def retraining_run(dump: str, sources: list[str] | None = None, *, start: str = 
     )
 
 
-def has_runs(instance: dg.DagsterInstance, home: BertHome, dump: str) -> bool:
-    """Return True if a dump is a partition with a run, or was archived: its training needs no request.
+def why_not_requested(instance: dg.DagsterInstance, home: BertHome, dump: str) -> str:
+    """Return why the training of a dump needs no request: it was archived, or is a partition with a run; else "".
 
     A partition alone does not count: the daemon may have ended between adding it and starting its run.
     """
-    if home.archive_record(dump).is_file():
-        return True
+    record = home.archive_record(dump)
+    if record.is_file():
+        return f"was archived ({record})"
     if not instance.has_dynamic_partition(str(dump_partitions.name), dump):
-        return False
-    return bool(instance.get_run_ids(dg.RunsFilter(tags={PARTITION_TAG: dump}), limit=1))
+        return ""
+    return "has a run already" if instance.get_run_ids(dg.RunsFilter(tags={PARTITION_TAG: dump}), limit=1) else ""
 
 
 def request_runs(home: BertHome, dumps: dict[str, list[str]]) -> dg.SensorResult:
@@ -208,8 +209,9 @@ def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) ->
 
     wiki, date = wiki_name(), f"{context.scheduled_execution_time:%Y%m}01"
     name = f"{wiki}-{date}"
-    if has_runs(context.instance, home, name):
-        return dg.SkipReason(f"{name} has a run already: this month's retraining was started")
+    known = why_not_requested(context.instance, home, name)
+    if known:
+        return dg.SkipReason(f"{name} {known}: this month's retraining was started")
     reason = why_unfinished(wiki, date, sites=dump_sites())
     if reason:
         return dg.SkipReason(reason)
@@ -235,8 +237,9 @@ def new_dump_on_site(context: dg.SensorEvaluationContext, home: BertHome) -> dg.
     except InputError as error:
         return dg.SkipReason(str(error))
     name = f"{wiki_name()}-{date}"
-    if has_runs(context.instance, home, name):
-        return dg.SkipReason(f"{name}, the newest finished dump, has a run already")
+    known = why_not_requested(context.instance, home, name)
+    if known:
+        return dg.SkipReason(f"{name}, the newest finished dump, {known}")
     return request_runs(home, {name: []})
 
 
@@ -267,7 +270,7 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
         # One file that is still being copied holds back the whole dump.
         if path.stat().st_mtime > time.time() - SETTLING_SECONDS:
             arriving.add(name)
-    unknown = {name for name in found if not has_runs(context.instance, home, name)}
+    unknown = {name for name in found if not why_not_requested(context.instance, home, name)}
     # Each edition holds all pages: one file or many, as one stream or as several.
     new = {name: editions[min(editions)] for name, editions in found.items() if name in unknown - arriving}
     if not new:

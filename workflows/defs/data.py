@@ -41,7 +41,7 @@ data_asset = functools.partial(dg.asset, owners=OWNERS, partitions_def=dump_part
 """`dg.asset` with the options that all assets of a dump's data share."""
 BEAM_OPTIONS = (
     list[str],
-    Field(default=list(launchpad_preset().beam_options), description="Options of the Beam job, as after `--`."),
+    Field(default=list(launchpad_preset().beam_arguments), description="Options of the Beam job, as after `--`."),
 )
 
 # --- dump ---
@@ -187,7 +187,7 @@ CorpusLaunchpad: Any = config_class(
     code_version=CORPUS_CODE,
 )
 def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: BertHome) -> dg.MaterializeResult[None]:
-    """Text passages of articles, as sentences in documents.
+    """The text passages of the articles: documents of sentences.
 
     Lists, tables, headings, references and boxes are left out, as in the paper; documents keep their order of
     sentences. Duplicates are dropped, and a share of the documents, chosen by hash, is held out.
@@ -252,7 +252,7 @@ VocabularyLaunchpad: Any = config_class(
 def vocabulary(
     context: dg.AssetExecutionContext, config: VocabularyLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
-    """`vocab.txt` in BERT's layout, trained on the word counts of the corpus's training documents.
+    """The WordPiece vocabulary of the corpus: `vocab.txt`, trained on word counts of the training documents.
 
     With `from_model` it is that model's: weights can be trained further with their own vocabulary alone.
     """

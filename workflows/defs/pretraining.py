@@ -50,6 +50,8 @@ SHOWN_METRICS = {
     "held_out/mlm_accuracy": ("MLM accuracy %", 1),
     "held_out/nsp_accuracy": ("NSP accuracy %", 1),
     "exam/accuracy": ("exam %", 1),
+    "exam_report/accuracy": ("exam of the model %", 1),
+    "exam_report/floor": ("n-gram model %", 1),
 }
 """Metrics in log lines: words and decimals. The others are in `metrics.jsonl` and MLflow."""
 
@@ -183,7 +185,7 @@ def _train(
     def report(event: dict[str, Any]) -> None:
         context.log.info(describe_event(event, settings))
         # The UI plots observations while the asset is still being materialized.
-        if event.get("event") in ("evaluation", "exam") and event.get("metrics"):
+        if event.get("event") in ("evaluation", "exam", "exam_report") and event.get("metrics"):
             context.log_event(
                 dg.AssetObservation(
                     asset_key=context.asset_key,

@@ -15,7 +15,7 @@ from workflows.defs.automation import AFTER_INPUTS, MONTHLY, after_last_of
 from workflows.defs.finetuning import finetuned_model
 from workflows.defs.pretraining import OWNERS, pretrained_model, training_picture
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
-from workflows.lib.lineage import lineage_tags, registered_name, text_licence
+from workflows.lib.lineage import lineage_tags, registered_name, text_license
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, score_preview, table
 from workflows.lib.report import REPORT_NAME, SCORES_PLOT, TRAINING_PLOT, collect_results, write_report
 from workflows.lib.resources import (
@@ -40,9 +40,9 @@ REGISTRY_RETRIES = dg.RetryPolicy(max_retries=3, delay=20, backoff=dg.Backoff.EX
 
 REGISTRY_CODE = code_version("bert_model.registry.operations.register", "bert_model.registry.operations.promote")
 
-LICENCE = Field(
+LICENSE = Field(
     default="",
-    description="Licence of the weights. Empty: that of the text, where it is known (Wikipedia, the generated sample).",
+    description="License of the weights. Empty: that of the text, where it is known (Wikipedia, the generated sample).",
 )
 PROMOTE = (
     bool,
@@ -57,14 +57,14 @@ TaskRegistrationLaunchpad: Any = config_class(
     GateConfig,
     name="TaskRegistrationLaunchpad",
     defaults=launchpad_preset().promotion,
-    extra={"promote": PROMOTE, "licence": (str, LICENCE)},
+    extra={"promote": PROMOTE, "license": (str, LICENSE)},
 )
 
 
 class RegistrationLaunchpad(dg.Config):
     """What is recorded with a version."""
 
-    licence: str = LICENCE
+    license: str = LICENSE
 
 
 registry_asset = functools.partial(
@@ -88,12 +88,12 @@ registry_asset = functools.partial(
 def candidate_model(
     context: dg.AssetExecutionContext, config: RegistrationLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
-    """A version of `bert-<preset>` in the MLflow registry, with its card and lineage, as `candidate`.
+    """The pre-trained model in the registry: a version of `bert-<preset>`, with card and lineage, as `candidate`.
 
     Whether it becomes champion is decided after its fine-tunings, in `promotion_decision`.
     """
     with as_dagster_failures():
-        version = _register(context, config.licence, home, context.partition_key)
+        version = _register(context, config.license, home, context.partition_key)
     return materialization(version.content_sha256, _version_metadata(version))
 
 
@@ -107,7 +107,7 @@ def candidate_model(
 def registered_model(
     context: dg.AssetExecutionContext, config: TaskRegistrationLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
-    """A version of `bert-<preset>-<task>` in the MLflow registry.
+    """The fine-tuned model in the registry: a version of `bert-<preset>-<task>`.
 
     It becomes `champion` when its score beats the champion's on the same dev examples; otherwise the gate that
     refuses is named and the champion stays. `bert predict TASK --model models:/bert-<preset>-<task>@champion`
@@ -115,14 +115,14 @@ def registered_model(
     """
     name, task = dump_and_task(context.partition_key)
     with as_dagster_failures():
-        version = _register(context, config.licence, home, name, task)
+        version = _register(context, config.license, home, name, task)
         decision = _decide(context, config, version)
     metadata = _version_metadata(version) | decision_metadata(decision)
     return materialization(version.content_sha256, metadata)
 
 
 def _register(
-    context: dg.AssetExecutionContext, licence: str, home: BertHome, dump: str, task: str | None = None
+    context: dg.AssetExecutionContext, license: str, home: BertHome, dump: str, task: str | None = None
 ) -> Any:
     """Register the pre-trained model of a dump, or with `task` its fine-tuned one, and write its README.md."""
     from bert_model.registry.model_card import write_readme
@@ -131,8 +131,8 @@ def _register(
     home.apply_environment()
     pretrained = home.current_model(dump)
     tags = lineage_tags(home, dump, run_id=context.run.run_id)
-    if licence := licence or text_licence(home.dump(dump), dump):
-        tags["licence"] = licence
+    if license := license or text_license(home.dump(dump), dump):
+        tags["license"] = license
 
     # The curves are those of the pre-training; the card of a fine-tuned model has the table of its runs.
     directory = home.finetuning(dump, task) if task else pretrained
@@ -148,7 +148,7 @@ def _version_metadata(version: Any) -> dict[str, Any]:
         "name": version.name,
         "version": version.version,
         "uri": f"models:/{version.name}/{version.version}",
-        "licence": version.tags.get("licence", ""),
+        "license": version.license,
         "mlflow_version": version_path(version),
         "card": dg.MetadataValue.md(version.description),
         "lineage": dg.MetadataValue.json({k: v for k, v in version.facts.items() if len(v) <= 200}),

@@ -22,6 +22,11 @@ from workflows.lib.resources import (
     task_partitions,
 )
 
+WAITING = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.QUEUED]
+BACKFILL_IN_PROGRESS = ("REQUESTED", "CANCELING", "FAILING")
+RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+"""Tags of a run that materializes a range of partitions at once."""
+
 
 class ArchiveLaunchpad(dg.Config):
     """Which partitions leave the lists."""
@@ -58,11 +63,13 @@ def remove_partitions(context: dg.OpExecutionContext, config: ArchiveLaunchpad, 
 
 
 def dumps_to_archive(instance: dg.DagsterInstance, named: Sequence[str], keep: int) -> list[str]:
-    """Return the named dumps and all but the last `keep`; UsageError for one that is unknown or has an unfinished run.
+    """Return the named dumps and all but the last `keep`.
 
-    The generated sample stays, because every start of the UI adds it.
+    UsageError for one that is unknown or has an unfinished run, and while a backfill is in progress. The generated
+    sample stays, because every start of the UI adds it.
     """
-    known = [dump for dump in instance.get_dynamic_partitions(str(dump_partitions.name)) if dump != DEFAULT_DUMP]
+    partitions = instance.get_dynamic_partitions(str(dump_partitions.name))
+    known = [dump for dump in partitions if dump != DEFAULT_DUMP]
     unknown = [dump for dump in named if dump not in known]
     if unknown:
         raise UsageError(f"dumps: {unknown[0]!r} is no partition that can be archived; expected names of {known}")
@@ -71,13 +78,27 @@ def dumps_to_archive(instance: dg.DagsterInstance, named: Sequence[str], keep: i
     old = usable[:-keep] if keep else []
     chosen = [dump for dump in usable if dump in named or dump in old]
 
-    # A run in progress would publish into a dump that has just been recorded.
-    for run in instance.get_runs(filters=dg.RunsFilter(statuses=[*UNFINISHED, dg.DagsterRunStatus.QUEUED])):
-        partition = run.tags.get(PARTITION_TAG, "")
-        dump = dump_and_task(partition)[0] if "|" in partition else partition
-        if dump in chosen:
-            raise UsageError(f"dump {dump!r}: run {run.run_id} is not finished; wait for its end, or terminate it")
+    # A run in progress would publish into a dump that has just been recorded, and a backfill starts such runs.
+    for run in instance.get_runs(filters=dg.RunsFilter(statuses=[*UNFINISHED, *WAITING])):
+        busy = [dump for dump in dumps_of(run, partitions) if dump in chosen]
+        if busy:
+            raise UsageError(f"dump {busy[0]!r}: run {run.run_id} is not finished; wait for its end, or terminate it")
+    for backfill in instance.get_backfills() if chosen else ():
+        if backfill.status.value in BACKFILL_IN_PROGRESS:
+            raise UsageError(f"backfill {backfill.backfill_id} is in progress; wait for its end, or cancel it")
     return chosen
+
+
+def dumps_of(run: dg.DagsterRun, partitions: Sequence[str]) -> list[str]:
+    """Return the dump of a run's partition, or those of its range in the order of `partitions`."""
+    keys = [run.tags.get(tag, "") for tag in (PARTITION_TAG, *RANGE_TAGS)]
+    dump, first, last = (dump_and_task(key)[0] if "|" in key else key for key in keys)
+    if not (first and last):
+        return [dump]
+    # An end of the range that is no partition any more is taken to be the first or the last of all.
+    start = partitions.index(first) if first in partitions else 0
+    end = partitions.index(last) + 1 if last in partitions else len(partitions)
+    return list(partitions[start:end])
 
 
 def refused(
@@ -94,7 +115,7 @@ def refused(
 
 
 def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:
-    """Write the record of a dump's files, if it has any, and then delete its partition."""
+    """Write the record of a dump's files, if it has files or runs, and then delete its partition."""
     directory = home.of_dump(dump)
     artifacts: dict[str, str | None] = {}
     for path in sorted(directory.rglob("manifest.json")):
@@ -108,8 +129,8 @@ def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:
         "directory": str(directory),
         "artifacts": artifacts,
     }
-    # A dump without files has nothing to find again: requested once more, it is trained.
-    if artifacts:
+    # A dump without either has nothing to find again: requested once more, it is trained.
+    if artifacts or instance.get_run_ids(dg.RunsFilter(tags={PARTITION_TAG: dump}), limit=1):
         path = home.archive_record(dump)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text_durably(path, json.dumps(record, indent=1) + "\n")

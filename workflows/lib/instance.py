@@ -1,13 +1,15 @@
 """Dagster's instance below BERT_HOME: its settings, its partitions, and runs that lost their process."""
 
+import contextlib
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import dagster as dg
 
+from bert_pipeline.errors import UnavailableError
 from workflows.lib.processes import GRPC_TAG, process_mark, process_of
 from workflows.lib.resources import (
     DEFAULT_DUMP,
@@ -69,6 +71,21 @@ def open_instance(home: BertHome | None = None, *, dumps: tuple[str, ...] = (DEF
     add_partitions(instance, dump_partitions, [checked_dump_name(dump) for dump in dumps])
     add_partitions(instance, task_partitions, home.task_names)
     return instance
+
+
+@contextlib.contextmanager
+def database_errors() -> Iterator[None]:
+    """Turn what Dagster's database raises in the block, such as a lock of over five seconds, into one sentence."""
+    import sqlalchemy.exc
+
+    try:
+        yield
+    except sqlalchemy.exc.OperationalError as error:
+        place = os.environ.get(DAGSTER_HOME_VARIABLE, "")
+        raise UnavailableError(
+            f"Dagster's database, of {place}: {error.orig}; `fuser {place}/history/*.db` names the processes that use "
+            "one of SQLite; run the same command to continue"
+        ) from error
 
 
 def add_partitions(

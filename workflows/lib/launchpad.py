@@ -106,7 +106,7 @@ def asset_configs(
     dev_fraction: float | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return the run config of each asset for a preset."""
-    beam_options = {"beam_options": list(preset.beam_options)}
+    beam_options = {"beam_options": list(preset.beam_arguments)}
     instances = to_mapping(preset.instances)
     del instances["max_seq_length"]  # the asset takes several: max_seq_lengths
     if dev_fraction is None:

@@ -20,9 +20,9 @@ EXPORT_FILE = re.compile(r"pages-articles.*\.xml(-p\d+p\d+)?(\.bz2|\.gz)?$")
 """File of a MediaWiki export; large dumps are split into files such as …-pages-articles1.xml-p1p41242.bz2."""
 TASK_SOURCE_NAME = "source.json"
 """File of `task_data` with the folder of the official files and the share of the training set cut off as dev set."""
-WIKIPEDIA_LICENCE = "CC-BY-SA-4.0"
+WIKIPEDIA_LICENSE = "CC-BY-SA-4.0"
 """https://foundation.wikimedia.org/wiki/Policy:Terms_of_Use, section 7."""
-SAMPLE_LICENCE = "Apache-2.0"
+SAMPLE_LICENSE = "Apache-2.0"
 """The generated encyclopedia is a product of this program."""
 
 
@@ -92,12 +92,12 @@ def code_commit() -> str:
         return ""
 
 
-def text_licence(directory: Path, dump: str) -> str:
+def text_license(directory: Path, dump: str) -> str:
     """Return the license of the text of a materialized dump; "" for the user's own files, whose license is unknown."""
     if sample_seed(dump) is not None:
-        return SAMPLE_LICENCE
+        return SAMPLE_LICENSE
     sources = dump_sources(directory)
-    return WIKIPEDIA_LICENCE if sources and all(source.startswith("wikipedia:") for source in sources) else ""
+    return WIKIPEDIA_LICENSE if sources and all(source.startswith("wikipedia:") for source in sources) else ""
 
 
 def registered_name(pretrained: Path, task: str | None) -> str:

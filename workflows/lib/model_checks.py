@@ -105,7 +105,7 @@ def held_out_reproduces(home: BertHome, dump: str) -> Verdict:
 def pretrained_model_beats_floor(home: BertHome, dump: str) -> Verdict:
     """The model prefers the right text of more minimal pairs than an n-gram model does; passes without an exam."""
     from bert_model.zero_shot.exam import take_exam
-    from bert_pipeline.exam.job import FLOOR_NAME
+    from bert_pipeline.exam.floor import FLOOR_NAME
     from bert_pipeline.exam.pairs import read_pairs, sample_pairs
 
     directory = home.current_model(dump)

@@ -155,6 +155,7 @@ class Wiki:
 _SPACES = re.compile(r"[ _]+")
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def normalize_name(name: str) -> str:
     """Return the name that a template is found under: lower case, no underscores, no "Template:"."""
     name = name.strip().lower()

@@ -225,7 +225,7 @@ CARDS = {
 @pytest.mark.parametrize("name", [name for name in CARDS if name != "pretrained"])
 def test_readme_has_the_header_of_the_hub(models, name):
     manifest = load_manifest(models / name, verify="sha256")
-    write_readme(models / name, {"licence": "Apache-2.0"})
+    write_readme(models / name, {"license": "Apache-2.0"})
     assert load_manifest(models / name, verify="sha256").sha256 == manifest.sha256  # the README may be edited
     card = ModelCard.load(models / name / "README.md")
     pipeline, datasets, metrics = CARDS[name]
@@ -248,6 +248,6 @@ def test_readme_has_the_header_of_the_hub(models, name):
         assert f'pipeline("{pipeline}", model="{name}")' in card.text
 
 
-def test_readme_without_a_licence_says_so(models):
+def test_readme_without_a_license_says_so(models):
     write_readme(models / "sst2")
     assert ModelCard.load(models / "sst2" / "README.md").data.license == "unknown"

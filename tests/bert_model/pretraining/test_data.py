@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import torch
@@ -54,6 +55,18 @@ def test_every_epoch_reads_each_sample_once_in_another_order(directory: Path) ->
     assert second.epochs.tolist() == [1] * 170
     assert first.sample_indices.tolist() != second.sample_indices.tolist()
     assert first.sample_indices.tolist() != reader(directory, seed=2).take(0, 170).sample_indices.tolist()
+
+
+def test_instances_of_a_store_are_read_from_a_local_copy(directory: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    fsspec.filesystem("memory").put(str(directory), "/data/instances", recursive=True)
+    local, remote = (InstanceSplit(place, "train") for place in (directory, "memory://data/instances"))
+    assert remote.manifest.sha256 == local.manifest.sha256
+    assert remote.num_instances == local.num_instances == 170
+    assert all(group.path.is_relative_to(tmp_path / "cache") for group in remote.groups)
+    ids = [split.read(split.groups[-1]).input_ids.tolist() for split in (local, remote)]
+    assert ids[0] == ids[1]
+    fsspec.filesystem("memory").rm("/data", recursive=True)
 
 
 @pytest.mark.parametrize("position", [0, 1, 47, 48, 160, 169, 170, 171, 500])

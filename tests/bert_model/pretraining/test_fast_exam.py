@@ -1,9 +1,11 @@
 """Exams of checkpoints: fixed pairs, a share of the time, and the choice of the published checkpoint."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -12,15 +14,21 @@ from small_training import SMALL_MODEL, configuration, read_events
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.weights import load_model
 from bert_model.pretraining.config import ModelConfig, PretrainingConfig
-from bert_model.pretraining.fast_exam import MAX_SHARE, FastExam, input_of_pairs, pairs_for_choosing
-from bert_model.pretraining.run import pretrain
+from bert_model.pretraining.fast_exam import MAX_SHARE, FastExam, input_of_pairs, pairs_for_choosing, whole_exam
+from bert_model.pretraining.run import EXAM_NAME, pretrain
 from bert_model.pretraining.run_directory import identity
+from bert_model.registry.model_card import README_NAME, write_readme
+from bert_model.training.distributed import Group
+from bert_model.zero_shot.exam import take_exam
 from bert_model.zero_shot.pseudo_likelihood import score_pairs
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.exam.pairs import Pair, read_pairs
+from bert_pipeline.exam.floor import FLOOR_NAME
+from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, read_pairs, write_pairs
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
@@ -59,6 +67,60 @@ def test_checkpoints_are_examined_on_the_pairs_for_choosing(
     manifest = load_manifest(tmp_path / "training" / "model")
     assert manifest.counts["exam/accuracy"] == exams[14]["exam/accuracy"]
     assert manifest.inputs["exam"] == input_of_pairs(chosen)  # what a promotion compares exams by
+
+
+def test_finished_model_is_examined_on_the_pairs_for_reporting(
+    data: dict[str, str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A directory as `build_exam` writes it, with an n-gram model that has half of the pairs right.
+    exam = tmp_path / "exam"
+    exam.mkdir()
+    write_pairs(exam / PAIRS_NAME, read_pairs(pairs))
+    (exam / FLOOR_NAME).touch()
+    monkeypatch.setattr(
+        "bert_model.zero_shot.exam.floor_scores", lambda _, pairs: (np.arange(len(pairs)) % 2, np.full(len(pairs), 0.5))
+    )
+    output = tmp_path / "training"
+    result = train(configuration(data, exam=str(exam), exam_pairs=5), output)
+
+    reporting = [pair for pair in read_pairs(pairs) if pair.part == "reporting"]
+    expected = take_exam(output / "model", reporting, floor=exam / FLOOR_NAME)
+    assert result.metrics["exam_report/accuracy"] == pytest.approx(expected.mean)
+    stored = json.loads((output / EXAM_NAME).read_text())
+    assert (stored["pairs"], stored["part"]) == (str(exam), "reporting")
+    assert stored["mean"] == result.metrics["exam_report/accuracy"]
+    assert stored["floor_mean"] == expected.floor_mean
+    assert sum(kind["score"]["count"] for kind in stored["kinds"].values()) == len(reporting)
+
+    (event,) = [event for event in read_events(output) if event["event"] == "exam_report"]
+    assert set(event["metrics"]) == {f"exam_report/{name}" for name in ("accuracy", "a", "b", "floor")}
+    counts = load_manifest(output / "model").counts
+    assert {key: counts[key] for key in event["metrics"]} == event["metrics"]
+    write_readme(output / "model")
+    card = (output / "model" / README_NAME).read_text()
+    assert f"{expected.mean:.1f} of 100, mean over kinds; an n-gram model has {expected.floor_mean:.1f}" in card
+
+
+def test_ranks_share_the_pairs_of_the_whole_exam(data: dict[str, str], pairs: Path) -> None:
+    tokenizer = Tokenizer.from_directory(data["short"])
+    model = new_model(BertForPreTraining, ModelConfig(**SMALL_MODEL).resolve(vocab_size=tokenizer.vocab_size), seed=1)
+    alone = whole_exam(pairs, model, tokenizer, Group(rank=0, world_size=1, device=CPU), next_sentence=True)
+
+    sent: list[list[float]] = []
+
+    class OneOfTwo(Group):
+        def all_reduce_numbers(self, *numbers: float) -> list[float]:
+            sent.append(list(numbers))
+            return [sum(column) for column in zip(*sent)]
+
+        def call_on_main(self, function: Any) -> Any:
+            return function()
+
+    whole_exam(pairs, model, tokenizer, OneOfTwo(rank=1, world_size=2, device=CPU), next_sentence=True)
+    together = whole_exam(pairs, model, tokenizer, OneOfTwo(rank=0, world_size=2, device=CPU), next_sentence=True)
+    assert alone is not None
+    assert together == alone
+    assert sum(1 for number in sent[0] if number) < len(sent[0]) * 0.6  # rank 1 scored its half
 
 
 def test_exams_take_a_small_share_of_the_time(data: dict[str, str], pairs: Path) -> None:

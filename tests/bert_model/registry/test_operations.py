@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import tiny_tasks
+from mlflow import MlflowException
+from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
 from bert_model.cli import main
 from bert_model.finetuning.finetune import finetune
@@ -21,7 +23,7 @@ from bert_model.registry.model_card import card_problem, description_of
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
 from bert_model.registry.versions import EXAM_ACCURACY, RegisteredVersion, TaskScore, facts_of
-from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
+from bert_pipeline.errors import ArtifactError, PromotionError, UnavailableError, UsageError
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 
 
@@ -61,7 +63,7 @@ def trained(tmp_path_factory, base):
 
 
 def register(directory, name, **tags):
-    return operations.register(directory, name, tags={"licence": "Apache-2.0", **tags})
+    return operations.register(directory, name, tags={"license": "Apache-2.0", **tags})
 
 
 def aliases_of(name):
@@ -146,7 +148,7 @@ def test_from_finetuning_to_the_champions_answers_by_commands(home, tmp_path, ca
     assert main(["promote", "bert-tiny-sst2", "--dry-run"]) == 1
     assert main(["register", str(tmp_path / "out"), "--license", "apache-2.0"]) == 0  # the same version, licensed
     (version,) = operations.list_models("bert-tiny-sst2")
-    assert version.licence == "apache-2.0"
+    assert version.license == "apache-2.0"
     assert "Weights: apache-2.0." in stored_beside(home, version, "model_card.md").read_text()
     assert "Weights: apache-2.0." in version.description
     assert float(version.tags["score"]) == entry["mean"]
@@ -371,7 +373,7 @@ def test_card_is_artifact_and_description_and_names_lineage(home, trained):
         assert words in card, words
 
 
-def test_version_without_licence_card_or_same_outputs_is_refused(home, trained, monkeypatch):
+def test_version_without_license_card_or_same_outputs_is_refused(home, trained, monkeypatch):
     name = "bert-tiny-undocumented"
     version = operations.register(trained / "weak", name)
     assert operations.promote(name, dry_run=True).refused_by == ("licensed",)
@@ -388,7 +390,7 @@ def test_tags_are_those_that_are_searched_and_the_facts_are_a_file(home, trained
     lineage = {"dump": "enwiki-20261101", "corpus_sha256": "c" * 64, "dagster_run_id": "12ab"}
     version = register(trained / "strong", "bert-tiny-facts", **lineage)
     assert set(version.tags) == {
-        *("kind", "task", "metric", "score", "dump", "licence", "degenerate", "own_split"),
+        *("kind", "task", "metric", "score", "dump", "license", "degenerate", "own_split"),
         *("content_sha256", "pretrained_model_sha256"),
     }
     stored = json.loads(stored_beside(home, version, "facts.json").read_text())
@@ -410,6 +412,39 @@ def test_version_without_its_facts_is_listed_but_not_promoted(home, trained, con
     assert "stsb/dev/spearman" in operations.models_table(operations.list_models(name))
     assert {"intact", "reproduces_logits"} <= set(operations.promote(name).refused_by)
     assert aliases_of(name) == {"candidate": 1}
+
+
+def test_store_that_times_out_adds_no_version_and_refuses_none(home, trained, monkeypatch):
+    name = "bert-tiny-timeout"
+    register(trained / "weak", name)
+    shutil.rmtree(home / "cache" / "facts")
+
+    def time_out(*_arguments, **_settings):
+        raise MlflowException("Read timed out.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalArtifactRepository, "_download_file", time_out)
+        for call in (lambda: register(trained / "weak", name), lambda: operations.promote(name)):
+            with pytest.raises(UnavailableError, match="version 1: facts.json cannot be read from MLflow .*timed out"):
+                call()
+    (version,) = operations.list_models(name)
+    assert "promotion" not in version.tags
+    assert operations.promote(name).promoted
+
+
+def test_scores_have_the_step_of_the_published_checkpoint(home, base, tmp_path):
+    with operations.registry_client() as client:
+        run_id = client.create_run(client.create_experiment("chosen")).info.run_id
+        for step, loss in ((9, 3.0), (10, 4.0)):  # the last checkpoint is not the published one
+            client.log_metric(run_id, "held_out/mlm_loss", loss, step=step)
+    with publishing(tmp_path / "model", kind="pretrained_model", configuration={}, inputs={}) as draft:
+        shutil.copytree(base, draft.path, dirs_exist_ok=True)
+        draft.counts = {"steps": 10, "published_step": 9, "held_out/mlm_loss": 3.0}
+        draft.provenance = {"mlflow_run_id": run_id}
+    register(tmp_path / "model", "bert-tiny-chosen")
+    with operations.registry_client() as client:
+        history = client.get_metric_history(run_id, "held_out/mlm_loss")
+    assert [(metric.step, metric.value) for metric in history] == [(9, 3.0), (10, 4.0)]
 
 
 def test_registered_model_has_description_run_and_scores_by_data_set(home, trained):

@@ -29,7 +29,7 @@ SOUND = Inspection()
         (judged_version(task_score()), None, Inspection(damage="a file is gone"), "intact"),
         (judged_version(task_score()), None, Inspection(logits="logit 0 is 1, 2 was recorded"), "reproduces_logits"),
         (judged_version(task_score()), None, Inspection(card="it has no model_card.md"), "documented"),
-        (judged_version(task_score(), licence=""), None, SOUND, "licensed"),
+        (judged_version(task_score(), license=""), None, SOUND, "licensed"),
         (judged_version(task_score(), rolled_back=True), None, SOUND, "not_rolled_back"),
         (judged_version(task_score(degenerate=True)), None, SOUND, "not_degenerate"),
         (judged_version(task_score()), judged_version(task_score()), SOUND, "new"),

@@ -3,10 +3,12 @@
 import fnmatch
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from bert_model.registry.resolve import resolve_model
 from bert_pipeline.errors import UsageError
+from bert_pipeline.manifest import load_manifest, publishing
 
 
 def test_reference_is_a_directory_or_an_error_lists_the_forms(tmp_path: Path) -> None:
@@ -31,3 +33,14 @@ def test_one_set_of_weights_is_downloaded(tmp_path, monkeypatch, repository, dow
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
     assert {path.name for path in resolve_model("someone/model").iterdir()} == downloaded
+
+
+def test_model_in_a_store_is_a_local_copy(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    url = "memory://models/pretrained"
+    with publishing(url, kind="pretrained_model", configuration={}, inputs={}) as draft:
+        (draft.path / "config.json").write_text("{}")
+    directory = resolve_model(url)
+    assert directory.is_relative_to(tmp_path / "cache")
+    assert load_manifest(directory, verify="sha256").sha256 == load_manifest(url).sha256
+    fsspec.filesystem("memory").rm("/models", recursive=True)

@@ -27,6 +27,7 @@ def test_default_is_one_process_per_core() -> None:
         (("stray",), "Beam option 'stray' is not known"),
         (("--runner=FlinkRunner", "--workers=2"), "give FlinkRunner's own option"),
         (("--runner=FnApiRunner", "--workers=2"), "give FnApiRunner's own option"),
+        (("--runner=DaskRunner",), "Beam's DaskRunner computes only what its last step depends on.*without an error"),
         (("--direct_num_workers=2", "--workers=2"), "give the direct runner's own option"),
     ],
 )

@@ -11,18 +11,20 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from bert_pipeline.beam.failures import has_failed, raise_failure, record_failure
 from bert_pipeline.beam.options import pipeline_options
-from bert_pipeline.beam.workers import ParallelFlatMap, worker_processes
+from bert_pipeline.beam.results import WriteResults, load_results
+from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
 from bert_pipeline.errors import ArtifactError, BertError
 
 TWO = ["--workers", "2"]
 
 
-def run(function, elements, beam_options=TWO):
+def run(function, elements, beam_options=TWO, *, results=None, progress=None):
     options = pipeline_options(beam_options)
-    with worker_processes(options, preload="bert_pipeline.beam"), beam.Pipeline(options=options) as pipeline:
-        _ = pipeline | beam.Create(elements) | beam.Reshuffle() | beam.ParDo(ParallelFlatMap(function))
+    with run_pipeline(options, preload="bert_pipeline.beam", progress=progress) as pipeline:
+        found = pipeline | beam.Create(elements) | beam.Reshuffle() | beam.ParDo(ParallelFlatMap(function, one))
+        if results is not None:
+            _ = found | WriteResults(results)
 
 
 def log_messages(number):
@@ -44,11 +46,10 @@ def wait_for_five_others(number, directory):
 
 
 def fail_on_odd_numbers(number, directory):
-    if not has_failed(Path(directory)):
-        with record_failure(Path(directory), number):
-            if number % 2:
-                raise ArtifactError(f"shard {number} is damaged")
-    return ()
+    Path(directory, str(number)).touch()
+    if number % 2:
+        raise ArtifactError(f"shard {number} is damaged")
+    return ({"name": str(number)},)
 
 
 def interrupt(number):
@@ -84,9 +85,27 @@ def test_idle_worker_takes_next_element(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_first_failed_shard_is_raised_with_its_type(tmp_path, workers):
-    with pytest.raises(ArtifactError, match=r"^shard 1 is damaged$"), raise_failure(tmp_path):
-        run(functools.partial(fail_on_odd_numbers, directory=str(tmp_path)), [0, 1], ["--workers", workers])
+def test_failed_shard_is_raised_with_its_type_and_ends_the_work(tmp_path, workers):
+    started = tmp_path / "started"
+    started.mkdir()
+    run(
+        functools.partial(fail_on_odd_numbers, directory=str(started)),
+        [1, *range(100, 300, 2)],
+        ["--workers", workers],
+        results=tmp_path / "results.json",
+    )
+    with pytest.raises(ArtifactError, match=r"^shard 1 is damaged$"):
+        load_results(tmp_path / "results.json")
+    assert len(list(started.iterdir())) < 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_progress_counts_the_results(tmp_path, workers):
+    reported = []
+    function = functools.partial(fail_on_odd_numbers, directory=str(tmp_path))
+    run(function, range(0, 20, 2), ["--workers", workers], progress=reported.append)
+    assert reported[-1] == 10
 
 
 @pytest.mark.slow

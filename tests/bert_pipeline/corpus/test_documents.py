@@ -29,6 +29,8 @@ def test_content_digest_depends_on_text_but_not_title() -> None:
 
     assert digest("a", "b") == digest("a", "b", title="U")
     assert len({digest("a", "b"), digest("b", "a"), digest("a b"), digest("a")}) == 4
+    many = [f"Sentence {number}." for number in range(3000)]
+    assert digest(*many) == hashlib.blake2b("\n".join(many).encode(), digest_size=16).digest()
 
 
 def test_id_hashes_are_those_of_blake2b() -> None:

@@ -19,6 +19,7 @@ from bert_pipeline.corpus.near_duplicates import (
     compute_signatures,
     count_words,
     find_pairs,
+    find_words,
     group_pairs,
     join,
     pack_pairs,
@@ -32,6 +33,7 @@ from bert_pipeline.corpus.quality import count_broken_text, count_markup
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import Manifest
+from bert_pipeline.randomness import combine
 
 Build: TypeAlias = Callable[..., Manifest]
 Texts: TypeAlias = list[list[str]]
@@ -109,7 +111,7 @@ def test_case_punctuation_and_spaces_make_no_difference() -> None:
     words = some_words(random.Random(1), 50)
     plain, other = " ".join(words), " — ".join(words).upper() + "!"
     values, num_words = compute_signatures(pa.array([plain, other]), np.arange(2), 2)
-    assert (values[0] == values[1]).all()
+    assert (values[:, 0] == values[:, 1]).all()
     assert num_words.tolist() == [50, 50]
 
 
@@ -128,11 +130,25 @@ def test_words_are_counted_in_every_script(text: str, number: int) -> None:
     assert count_words(pa.array([text, "one", "more"]), np.array([0, 1, 3])).tolist() == [number, 2]
 
 
+def test_hash_of_a_word_is_the_polynomial_of_its_letters_wherever_it_is() -> None:
+    long = "x" * 100
+    # More than one block of text, with and without spaces
+    positions, hashes = find_words(f"Abc {'-' * 90_000}abc, {long} {'cba ' * 30_000}")
+    assert positions[:3].tolist() == [0, 90_004, 90_009]
+    base, modulus = 0x9E3779B97F4A7C15, 1 << 64
+    expected = [
+        sum(ord(letter) * pow(base, place, modulus) for place, letter in enumerate(word, 1)) % modulus
+        for word in ("abc", "abc", long, *["cba"] * 30_000)
+    ]
+    assert (hashes == combine(np.array(expected, dtype=np.uint64))).all()
+
+
 def test_signature_of_a_document_is_the_same_in_chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(2)
     sentences = pa.array([" ".join(some_words(rng, 30)) for _ in range(40)])
     whole = compute_signatures(sentences, np.arange(40), 40)
     monkeypatch.setattr(near_duplicates, "_CHUNK_CHARACTERS", 300)
+    monkeypatch.setattr(near_duplicates, "_BLOCK_CHARACTERS", 80)
     for got, expected in zip(compute_signatures(sentences, np.arange(40), 40), whole):
         assert (got == expected).all()
 

@@ -35,7 +35,7 @@ comes here.
 
 *** END OF THIS PROJECT GUTENBERG EBOOK SOMETHING ***
 
-Licence of many words.
+License of many words.
 """
 HINDI = [["यह पहला वाक्य है।", "यह दूसरा वाक्य है।"], ["क्या यह तीसरा है?", "हाँ, यह है।"]] * 20
 
@@ -61,7 +61,7 @@ def test_google_format_keeps_its_sentences(tmp_path: Path) -> None:
     assert [document.document_id for document in documents if document] == ["own:a-0", "own:a-1"]
 
 
-def test_book_is_joined_parted_and_freed_of_its_licence(tmp_path: Path) -> None:
+def test_book_is_joined_parted_and_freed_of_its_license(tmp_path: Path) -> None:
     assert read_book(BOOK) == [
         "It was a dark night and the rain fell without an end. Nobody was abroad.",
         "The second paragraph comes here.",
@@ -83,6 +83,18 @@ def test_long_book_is_continued_in_parts(tmp_path: Path, monkeypatch: pytest.Mon
         ("It was a dark night and the rain fell without an end.", "Nobody was abroad."),
         ("The second paragraph comes here.",),
     ]
+
+
+@pytest.mark.parametrize("limit", range(20, 320, 20))
+def test_licence_of_a_long_book_is_removed_wherever_a_part_ends(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert_pipeline.corpus.text_files.MAX_DOCUMENT_BYTES", limit)
+    path = write(tmp_path / "book.txt", BOOK + "\nMore of it.\n" * 9)
+    found = [
+        sentence for sentences in sentences_of(list(read_book_documents(path, "own", "en"))) for sentence in sentences
+    ]
+    assert found[-2:] == ["Nobody was abroad.", "The second paragraph comes here."]
 
 
 def test_text_that_begins_like_bzip2_is_text(tmp_path: Path) -> None:

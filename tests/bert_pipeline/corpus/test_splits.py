@@ -3,7 +3,7 @@
 import bz2
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_exports import FOOTER, HEADER, make_export, make_page
 
-from bert_pipeline.corpus import job
+from bert_pipeline.corpus import duplicates, job
 from bert_pipeline.corpus.documents import Document, id_hash
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents
@@ -76,6 +76,39 @@ def test_lost_shard_or_part_keeps_the_earlier_corpus(
     with pytest.raises(ArtifactError, match=message):
         build(output, *some_pages(), **settings)
     assert load_manifest(output, verify="sha256").sha256 == earlier.sha256
+
+
+@pytest.mark.parametrize(
+    ("function", "lost", "message"),
+    [
+        ("_read_batches", lambda batch: batch.number == 0, r"batches of documents that were read: found \d+, expected"),
+        ("_find", lambda found: found.by == "id", r"comparisons: found 21, expected 22; nothing was published"),
+    ],
+)
+def test_lost_element_is_not_published(
+    output: Path, monkeypatch: pytest.MonkeyPatch, function: str, lost: Callable[[Any], bool], message: str
+) -> None:
+    """A runner that drops elements in silence: here one step drops some of its results."""
+    work = getattr(job, function)
+
+    def drop(item: Any, **given: Any) -> list[Any]:
+        return [result for result in work(item, **given) if not lost(result)]
+
+    monkeypatch.setattr(job, function, drop)
+    text = output.parents[1] / "text.txt"
+    text.write_text("".join(f"Sentence number {i} is here.\n\n" for i in range(30)))
+    with pytest.raises(ArtifactError, match=message):
+        build_corpus([f"lines:{text}"], output, CorpusConfig(pages_per_unit=10), ONE)
+
+
+def test_documents_compared_in_many_parts_are_decided_alike(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = [*some_pages(), make_page(1, article(1, words=3)), make_page(90, article(2))]
+    contents = []
+    for limit in (1 << 20, 2):
+        monkeypatch.setattr(duplicates, "_DOCUMENTS_PER_TASK", limit)
+        contents.append(build(output, *pages).content)
+    assert contents[0] == contents[1]
+    assert {"same id", "same text"} <= contents[0]["counts"]["dropped"].keys()
 
 
 def test_documents_carry_id_title_language_passages_and_split(output: Path) -> None:

@@ -4,7 +4,8 @@ import pytest
 from small_corpus import make_corpus, make_documents
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.exam.job import FLOOR_NAME, ExamConfig, build_exam
+from bert_pipeline.exam.floor import FLOOR_NAME
+from bert_pipeline.exam.job import ExamConfig, build_exam
 from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs
 
 DOCUMENTS = make_documents(120, held_out=range(0, 120, 4))

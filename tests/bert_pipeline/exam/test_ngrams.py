@@ -3,11 +3,13 @@
 import collections
 import math
 import random
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bert_pipeline.exam import ngrams
 from bert_pipeline.exam.ngrams import (
     END,
     MARKS,
@@ -149,6 +151,29 @@ def test_probabilities_of_every_context_sum_to_one(tmp_path, prune):
     sizes = [len(level.word) for level in levels]
     assert sizes[:2] == [len(level.word) for level in build(sentences(400, seed=1), 4)][:2]
     assert prune == 0 or sizes[2] < len(build(sentences(400, seed=1), 4)[2].word)
+
+
+def test_estimate_needs_little_memory_beside_windows_and_levels(monkeypatch):
+    rng = np.random.default_rng(1)
+    ids = len(MARKS) + rng.integers(40, size=400_000)
+    windows = count_windows(ids, np.full(20_000, 20), 5)
+    num_bytes = sum(array.nbytes for array in windows)
+    expected = estimate(windows, 5, len(MARKS) + 40, prune=3)
+
+    monkeypatch.setattr(ngrams, "_PART_SIZE", 10_000)
+    tracemalloc.start()
+    try:
+        levels = estimate(windows, 5, len(MARKS) + 40, prune=3)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Nearly all of the windows are different; n-grams of all of them at once take four times the memory of the windows.
+    assert peak < 1.5 * num_bytes
+    assert [len(level.word) for level in levels] == [len(level.word) for level in expected]
+    for level, other in zip(levels, expected):
+        assert (level.keys == other.keys).all()
+        np.testing.assert_allclose(level.probability, other.probability, rtol=1e-12)
+        np.testing.assert_allclose(level.backoff, other.backoff, rtol=1e-12)
 
 
 def test_small_texts_have_fallback_discounts(tmp_path):

@@ -1,0 +1,563 @@
+"""A duel of pre-trainings: this project's and transformers' run_mlm recipe, each for the same time on the same text.
+
+Both sides train a model of the same shape and vocabulary on the same documents, with the same share of masked tokens
+and without next sentences. They take turns in slices, so that a slow hour of the machine affects both. Then the same
+code scores both models: the held-out loss on positions that are written once, minimal pairs made from the held-out
+text, and BLiMP.
+
+A side goes on from its checkpoint, with its clock, so the program may be stopped at any time and started again.
+"""
+
+import argparse
+import collections
+import contextlib
+import ctypes
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+import yaml
+from torch.nn import functional
+
+from benchmarks.harness import (
+    describe_machine,
+    errors_as_exit_codes,
+    markdown_table,
+    num_cores,
+    program,
+    working_directory,
+)
+from benchmarks.inputs import sample_dump
+from benchmarks.run_mlm import RunMlmCase, newest_checkpoint, seconds_of, write_rows
+from bert_model.cli import exiting_on_sigterm
+from bert_model.model.bert import BertForPreTraining
+from bert_model.model.weights import load_model
+from bert_model.presets import RunPreset, load_preset, with_phases_in
+from bert_model.pretraining.checkpoint import read_state
+from bert_model.pretraining.config import PretrainingConfig
+from bert_model.training.distributed import rank_environments, resolve_precision
+from bert_model.training.metrics_log import bert_home
+from bert_model.zero_shot.exam import take_exam
+from bert_pipeline.configuration import from_mapping, override, to_mapping
+from bert_pipeline.corpus.job import build_corpus
+from bert_pipeline.corpus.parquet import read_documents
+from bert_pipeline.errors import BertError, UsageError
+from bert_pipeline.exam.floor import FLOOR_NAME, has_kenlm
+from bert_pipeline.exam.job import prepared_exam
+from bert_pipeline.exam.pairs import read_pairs_of
+from bert_pipeline.instances.job import build_instances
+from bert_pipeline.manifest import Manifest, atomic_write, load_manifest, write_text_durably
+from bert_pipeline.vocabulary.job import build_vocabulary
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+SIDES = ("ours", "peer")
+MASKED_SHARE = 0.15
+MAX_TESTS = 2_000
+"""Texts of the held-out test."""
+STOP_SECONDS = 120
+"""Longest time in which a process saves its state and ends."""
+MEASURED_SECONDS = 20.0
+"""Of each variant of the peer."""
+PREEMPTED = 75
+NUM_RESAMPLES = 1_000
+
+
+class Side:
+    """One side's training: how its next slice is started, and what its files say."""
+
+    name: str
+    model: Path
+    """The trained model; it does not exist before."""
+
+    def commands(self) -> list[tuple[list[str], dict[str, str]]]:
+        """Return the command and the environment of each rank."""
+        raise NotImplementedError
+
+    def seconds(self) -> float:
+        """Return the seconds of training up to the newest checkpoint."""
+        raise NotImplementedError
+
+    def trained(self) -> dict[str, float]:
+        """Return updates and tokens of the finished training."""
+        raise NotImplementedError
+
+
+class OurSide(Side):
+    """`bert pretrain` in the preset's processes."""
+
+    def __init__(self, directory: Path, config: PretrainingConfig, *, processes: int, threads: int) -> None:
+        self.name, self.output = "ours", directory / "ours"
+        self.model = self.output / "model"
+        self.config, self.processes, self.threads = directory / "ours.yaml", processes, threads
+        write_text_durably(self.config, yaml.safe_dump(to_mapping(config), sort_keys=False))
+
+    def commands(self) -> list[tuple[list[str], dict[str, str]]]:
+        command = [sys.executable, "-m", "bert_model.pretraining", "--config", str(self.config), "--experiment", ""]
+        command += ["--device", "cpu", "--output", str(self.output), "--resume"]
+        return _ranks(command, self.processes, self.threads)
+
+    def seconds(self) -> float:
+        found = sorted(self.output.glob("checkpoints/step-*/manifest.json"))
+        return float(read_state(found[-1].parent)["budget"]["seconds"]) if found else 0.0
+
+    def trained(self) -> dict[str, float]:
+        counts = load_manifest(self.model, kind="pretrained_model").counts
+        return {"updates": counts["steps"], "tokens seen": counts["tokens_seen"]}
+
+
+class PeerSide(Side):
+    """transformers' recipe, in the variant that was measured to be fastest."""
+
+    def __init__(self, case: RunMlmCase) -> None:
+        self.name, self.model = "peer", case.finished
+        self.case = case
+
+    def commands(self) -> list[tuple[list[str], dict[str, str]]]:
+        command = [sys.executable, "-m", "benchmarks.run_mlm", self.case.to_json()]
+        return _ranks(command, self.case.processes, max(1, num_cores() // self.case.processes))
+
+    def seconds(self) -> float:
+        found = newest_checkpoint(Path(self.case.output))
+        return seconds_of(found[1]) if found else 0.0
+
+    def trained(self) -> dict[str, float]:
+        found = newest_checkpoint(Path(self.case.output))
+        updates = float(found[1]["global_step"]) if found else 0.0
+        length = np.load(self.case.rows, mmap_mode="r").shape[1]
+        return {"updates": updates, "tokens seen": updates * self.case.global_batch_size * length}
+
+
+def _ranks(command: list[str], processes: int, threads: int) -> list[tuple[list[str], dict[str, str]]]:
+    environments = rank_environments(processes) if processes > 1 else [{}]
+    return [(command, environment | {"OMP_NUM_THREADS": str(threads)}) for environment in environments]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Slices
+
+
+@dataclasses.dataclass
+class Usage:
+    """What the processes of a slice used."""
+
+    processor_seconds: float = 0.0
+    peak_bytes: int = 0
+    """Largest sum over the processes at one time; pages that they share count once."""
+
+
+def run_slice(commands: Sequence[tuple[list[str], dict[str, str]]], seconds: float, log: Path, usage: Usage) -> None:
+    """Run the ranks of a training for a time, then let them save and end; BertError if one fails."""
+    processes = {}
+    with log.open("ab") as stream:
+        for command, environment in commands:
+            variables = os.environ | environment
+            process = subprocess.Popen(
+                command, env=variables, stdout=stream, stderr=stream, preexec_fn=_end_with_parent
+            )
+            processes[process.pid] = process
+    deadline, told = time.monotonic() + seconds, False
+    try:
+        while processes:
+            time.sleep(0.2)
+            usage.peak_bytes = max(usage.peak_bytes, _memory(processes))
+            failed = [code for code in _ended(processes, usage) if code not in (0, PREEMPTED) and not told]
+            if failed:
+                lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
+                raise BertError(f"{log}: a process ended with {failed[0]}: {lines[-1]}")
+            if time.monotonic() > deadline + STOP_SECONDS:
+                raise BertError(f"{log}: a process did not end within {STOP_SECONDS} seconds")
+            if time.monotonic() > deadline and not told:
+                told = True
+                for process in processes.values():
+                    process.terminate()
+    finally:
+        # After an error, or when this program is stopped: the processes save their state too.
+        for process in processes.values():
+            process.terminate()
+        until = time.monotonic() + STOP_SECONDS
+        while processes and time.monotonic() < until:
+            time.sleep(0.1)
+            list(_ended(processes, usage))
+        for process in processes.values():
+            process.kill()
+
+
+def _ended(processes: dict[int, subprocess.Popen[bytes]], usage: Usage) -> Iterator[int]:
+    """Remove the processes that have ended, count their processor time, and yield their exit codes."""
+    for pid in list(processes):
+        ended, status, resources = os.wait4(pid, os.WNOHANG)
+        if ended:
+            usage.processor_seconds += resources.ru_utime + resources.ru_stime
+            processes.pop(pid).returncode = code = os.waitstatus_to_exitcode(status)
+            yield code
+
+
+def _memory(pids: Mapping[int, object]) -> int:
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            parent = psutil.Process(pid)
+            for process in [parent, *parent.children(recursive=True)]:
+                with contextlib.suppress(psutil.Error):
+                    found = process.memory_full_info()
+                    total += getattr(found, "pss", found.rss)
+    return total
+
+
+def _end_with_parent() -> None:
+    """Ask the kernel for SIGTERM when this program is killed: two trainings at a time would slow each other down."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1 = PR_SET_PDEATHSIG
+
+
+def fight(sides: Sequence[Side], slice_seconds: float, directory: Path) -> None:
+    """Train both sides to the end, the one that is behind first; each slice is a line of slices.jsonl."""
+    while unfinished := [side for side in sides if not side.model.exists()]:
+        side = min(unfinished, key=lambda side: side.seconds())
+        before, usage, started = side.seconds(), Usage(), time.monotonic()
+        print(f"{side.name}: training from second {before:,.0f}", file=sys.stderr, flush=True)
+        try:
+            run_slice(side.commands(), slice_seconds, directory / f"{side.name}.log", usage)
+        finally:
+            record = {"side": side.name, "from": before, "to": side.seconds(), "wall": time.monotonic() - started}
+            with (directory / "slices.jsonl").open("a") as stream:
+                stream.write(json.dumps(record | dataclasses.asdict(usage)) + "\n")
+        if side.seconds() <= before and not side.model.exists():
+            raise BertError(f"{directory / side.name}.log: a slice made no step; give a longer --slice")
+
+
+def used(directory: Path) -> dict[str, collections.Counter[str]]:
+    """Return what each side used in all slices: training seconds, processor seconds, and its largest memory."""
+    found: dict[str, collections.Counter[str]] = {name: collections.Counter() for name in SIDES}
+    for line in (directory / "slices.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        side = found[record["side"]]
+        side["seconds"] += record["to"] - record["from"]
+        side["processor_seconds"] += record["processor_seconds"]
+        side["peak_bytes"] = max(side["peak_bytes"], record["peak_bytes"])
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The peer at its best
+
+
+def fastest_variant(case: RunMlmCase, directory: Path) -> tuple[RunMlmCase, dict[str, float]]:
+    """Return the case with the processes, precision and compilation that train fastest here, and all rates.
+
+    A rate of 0 belongs to a variant that this machine cannot run; its log has the reason.
+    """
+    path = directory / "variants.json"
+    rates: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
+
+    def measure(changes: dict[str, Any]) -> float:
+        name = json.dumps(changes)
+        if name not in rates:
+            measured = dataclasses.replace(case, **changes, measure=MEASURED_SECONDS, output=str(directory / "scratch"))
+            rates[name] = _rate(PeerSide(measured).commands(), directory / "variants.log")
+            print(f"peer, {name}: {rates[name]:,.0f} tokens/s", file=sys.stderr, flush=True)
+            write_text_durably(path, json.dumps(rates) + "\n")
+        return rates[name]
+
+    precisions = [False] if resolve_precision("auto", torch.device("cpu")) == "float32" else [False, True]
+    plain: list[dict[str, Any]] = [
+        {"processes": processes, "bf16": bf16, "compile": False}
+        for processes in sorted({1, num_cores()})
+        if case.global_batch_size % processes == 0
+        for bf16 in precisions
+    ]
+    best = max(plain, key=measure)
+    best = max([best, best | {"compile": True}], key=measure)
+    return dataclasses.replace(case, **best), rates
+
+
+def _rate(commands: Sequence[tuple[list[str], dict[str, str]]], log: Path) -> float:
+    before = log.stat().st_size if log.exists() else 0
+    try:
+        run_slice(commands, 30 * MEASURED_SECONDS, log, Usage())
+    except BertError as error:
+        print(f"not available: {error}", file=sys.stderr)
+        return 0.0
+    with log.open() as stream:
+        stream.seek(before)
+        found = [json.loads(line) for line in stream if line.startswith('{"tokens_per_second"')]
+    return float(found[-1]["tokens_per_second"]) if found else 0.0
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Scores
+
+
+def write_test(corpus: Manifest, tokenizer: Tokenizer, length: int, path: Path) -> None:
+    """Write held-out texts as rows of ids, padded with -1, and which of their tokens are masked: (N, length) each.
+
+    A text is [CLS], sentences of one document as far as they fit, [SEP]: the form of neither side's training.
+    """
+    texts: list[list[int]] = []
+    for shard in corpus.file_paths("documents-"):
+        for document in read_documents(shard):
+            if document.split == "held_out":
+                texts += _texts(tokenizer.encode_batch(document.sentences), length - 2)
+    if not texts:
+        raise UsageError(f"{corpus.path}: has no held-out documents to test on; make it with a larger held_out")
+    chosen = np.unique(np.linspace(0, len(texts) - 1, MAX_TESTS).round().astype(int))
+    ids = np.full((len(chosen), length), -1, dtype=np.int32)
+    masked = np.zeros(ids.shape, dtype=bool)
+    rng = np.random.default_rng(17)
+    for row, text in enumerate(texts[index] for index in chosen):
+        ids[row, : len(text) + 2] = [tokenizer.cls_id, *text, tokenizer.sep_id]
+        count = max(1, round(MASKED_SHARE * len(text)))
+        masked[row, 1 + rng.choice(len(text), count, replace=False)] = True
+    with atomic_write(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, ids=ids, masked=masked)
+
+
+def _texts(sentences: Sequence[Sequence[int]], length: int) -> Iterator[list[int]]:
+    text: list[int] = []
+    for sentence in sentences:
+        if text and len(text) + len(sentence) > length:
+            yield text
+            text = []
+        text += sentence[: length - len(text)]
+    if text:
+        yield text
+
+
+@torch.inference_mode()
+def held_out_losses(directory: Path, test: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each text of the test the sum of its losses in nats (N,) and its number of masked tokens (N,)."""
+    model, _ = load_model(BertForPreTraining, directory, log=False)
+    model.eval()
+    mask_id = Tokenizer.from_directory(directory).mask_id
+    with np.load(test) as stored:
+        ids, masked = stored["ids"].astype(np.int64), stored["masked"]
+    lengths, losses = (ids >= 0).sum(axis=1), np.zeros(len(ids))
+    # Texts of one length have as many masked tokens each, and need no padding.
+    for length in np.unique(lengths):
+        for rows in np.array_split(same := np.flatnonzero(lengths == length), -(-len(same) // 64)):
+            targets = torch.from_numpy(ids[rows, :length])
+            chosen = torch.from_numpy(masked[rows, :length])
+            positions = chosen.nonzero()[:, 1].reshape(len(rows), -1)
+            logits = model(targets.masked_fill(chosen, mask_id), masked_lm_positions=positions).prediction_logits
+            loss = functional.cross_entropy(logits.flatten(0, 1), targets[chosen], reduction="none")
+            losses[rows] = loss.reshape(len(rows), -1).double().sum(1).numpy()
+    return losses, masked.sum(axis=1)
+
+
+def score_side(side: Side, test: Path, exams: Mapping[str, tuple[Path, str, Path | None]], path: Path) -> None:
+    """Add what is missing to a side's scores in a JSON file: loss, and exams by name: pairs, part, n-gram model."""
+    scores = json.loads(path.read_text()) if path.is_file() else {}
+
+    def add(name: str, value: Callable[[], Any]) -> None:
+        if name not in scores:
+            print(f"{side.name}: {name}", file=sys.stderr, flush=True)
+            scores[name] = value()
+            write_text_durably(path, json.dumps(scores) + "\n")
+
+    add("losses", lambda: [column.tolist() for column in held_out_losses(side.model, test)])
+    for name, (pairs, part, floor) in exams.items():
+        add(name, lambda: take_exam(side.model, read_pairs_of(pairs, part), floor=floor).to_json())  # noqa: B023
+
+
+def difference_of_losses(ours: np.ndarray, peer: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
+    """Return (ours - peer) in nats a token and its 95 % interval, from a bootstrap over texts."""
+    rng = np.random.default_rng(1)
+    chosen = rng.integers(len(counts), size=(NUM_RESAMPLES, len(counts)))
+    resampled = (ours - peer)[chosen].sum(1) / counts[chosen].sum(1)
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    return float((ours - peer).sum() / counts.sum()), float(low), float(high)
+
+
+def report(sides: Sequence[Side], directory: Path, exams: Sequence[str]) -> str:
+    """Return the table of a finished duel; results.json has its numbers."""
+    usage = used(directory)
+    scores = {side.name: json.loads((directory / f"{side.name}-scores.json").read_text()) for side in sides}
+    numbers: dict[str, dict[str, float]] = {}  # of a row: by side
+    for side in sides:
+        losses, counts = map(np.array, scores[side.name]["losses"])
+        found = {
+            **side.trained(),
+            "training seconds": side.seconds(),
+            "held-out MLM loss, nats a token": losses.sum() / counts.sum(),
+            "peak memory, MB": usage[side.name]["peak_bytes"] / 1e6,
+            # A slice that was killed with this program left no record.
+            "processor seconds": usage[side.name]["processor_seconds"]
+            * max(1.0, side.seconds() / max(usage[side.name]["seconds"], 1e-9)),
+        }
+        for exam in exams:
+            result = scores[side.name][exam]
+            found[f"{exam}, mean over {len(result['kinds'])} kinds"] = result["mean"]
+            if result["group_mean"] is not None:
+                found[f"{exam}, mean over groups"] = result["group_mean"]
+            if len(result["kinds"]) < 10:
+                found |= {f"{exam}: {kind}": values["score"]["accuracy"] for kind, values in result["kinds"].items()}
+        for name, value in found.items():
+            numbers.setdefault(name, {})[side.name] = float(value)
+    losses, counts = (np.array([scores[side.name]["losses"][part] for side in sides]) for part in (0, 1))
+    difference, low, high = difference_of_losses(losses[0], losses[1], counts[0])
+    document = {"rows": numbers, "loss_difference": [difference, low, high]}
+    write_text_durably(directory / "results.json", json.dumps(document, indent=1) + "\n")
+
+    rows = [
+        (name, *(f"{by_side[side]:,.{_digits(name)}f}" for side in SIDES), f"{by_side['ours'] / by_side['peer']:.2f}")
+        for name, by_side in numbers.items()
+    ]
+    table = markdown_table(("what", "ours", "transformers", "ratio"), rows, ("---", "---:", "---:", "---:"))
+    floors = [f"{name} {found:.1f}" for name in exams if (found := scores["ours"][name]["floor_mean"]) is not None]
+    return (
+        f"{table}\n\nDifference of the losses: {difference:+.3f} nats a token [{low:+.3f}, {high:+.3f}], "
+        f"{int(counts[0].sum()):,} masked tokens of {counts.shape[1]:,} texts. Chance in the exams: 50"
+        f"{''.join(f'; n-gram floor: {floor}' for floor in floors)}."
+    )
+
+
+def _digits(name: str) -> int:
+    return 3 if "loss" in name else 1 if "mean" in name or ":" in name else 0
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Inputs and the program
+
+
+def _made(kind: str, path: Path, make: Callable[[Path], object]) -> Manifest:
+    if not (path / "manifest.json").is_file():
+        print(f"making {path}", file=sys.stderr, flush=True)
+        make(path)
+    return load_manifest(path, kind=kind)
+
+
+def prepare(preset: RunPreset, corpus: Path | None, given: Sequence[Path], directory: Path) -> dict[int, Manifest]:
+    """Return the instances of each length of the preset: those given, or made from the corpus and kept."""
+    if given:
+        found = {load_manifest(path).configuration.get("max_seq_length"): path for path in given}
+        if missing := set(preset.sequence_lengths) - set(found):
+            raise UsageError(f"--instances: none has max_seq_length {min(missing)}, which the preset needs")
+        return {length: load_manifest(found[length], kind="instances") for length in preset.sequence_lengths}
+    source = find_corpus(corpus, directory)
+    vocabulary = directory / "vocabulary"
+    _made("vocabulary", vocabulary, lambda path: build_vocabulary(source.path, path, preset.vocabulary))
+    return {
+        length: _made(
+            "instances",
+            directory / f"instances-{length}",
+            lambda path, length=length: build_instances(  # type: ignore[misc]
+                source.path, vocabulary, path, dataclasses.replace(preset.instances, max_seq_length=length)
+            ),
+        )
+        for length in preset.sequence_lengths
+    }
+
+
+def find_corpus(corpus: Path | None, directory: Path) -> Manifest:
+    """Return the corpus, or one of the generated encyclopedia."""
+    if corpus is not None:
+        return load_manifest(corpus, kind="corpus")
+    return _made("corpus", directory / "corpus", lambda path: build_corpus([str(sample_dump(directory))], path))
+
+
+def check_settings(settings: Mapping[str, Any], path: Path) -> None:
+    """Keep the settings of a duel, which a later start must have too."""
+    text = json.dumps(settings, indent=1, sort_keys=True) + "\n"
+    if path.is_file() and path.read_text() != text:
+        raise UsageError(f"{path}: the duel in this directory has other settings; give another --name, or remove it")
+    write_text_durably(path, text)
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """Return the program's parser."""
+    parser = program("duel", __doc__)
+    parser.add_argument("--corpus", type=Path, metavar="DIR", help="default: the generated encyclopedia")
+    parser.add_argument(
+        "--instances", type=Path, nargs="+", default=[], metavar="DIR", help="of the corpus; default: made"
+    )
+    parser.add_argument("--preset", default="cpu-3h", help="shape and settings (default: %(default)s)")
+    parser.add_argument("--budget", default="1h", help="training time of each side (default: %(default)s)")
+    parser.add_argument("--slice", type=float, default=600.0, help="seconds of a turn (default: %(default)g)")
+    parser.add_argument("--name", default="duel", help="directory below benchmarks/ (default: %(default)s)")
+    parser.add_argument("--blimp", type=Path, metavar="PATH", help="default: BERT_HOME/data/blimp.zip, if it is there")
+    parser.add_argument("--peer-length", type=int, help="tokens of the peer's rows (default: of our last phase)")
+    parser.add_argument("--peer-batch", type=int, help="rows of the peer's batch (default: of our last phase)")
+    parser.add_argument("--peer-learning-rate", type=float, help="default: that of our last phase")
+    parser.add_argument("assignments", nargs="*", metavar="key=value", help="changes of our pre-training")
+    return parser
+
+
+@errors_as_exit_codes
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train what is missing, score both models, and print the table."""
+    args = argument_parser().parse_intermixed_args(arguments)
+    directory = working_directory(args.name)
+    preset = load_preset(args.preset)
+    corpus = find_corpus(args.corpus, directory)
+    instances = prepare(preset, args.corpus, args.instances, directory)
+
+    # Ours: the preset without next sentences; both sides' losses are measured after the training.
+    ours = to_mapping(with_phases_in(preset.pretraining, {length: found.path for length, found in instances.items()}))
+    ours |= {"objective": "mlm", "budget": args.budget, "evaluation_interval_steps": 0}
+    config = from_mapping(PretrainingConfig, override(ours, args.assignments), where=args.preset)
+    if not config.budget_seconds:
+        raise UsageError(f"--budget: found {args.budget!r}, expected a time such as 1h or 90m")
+
+    # The peer: the same shape and vocabulary, rows of the same text.
+    last = config.phases[-1]
+    length = args.peer_length or last.max_seq_length
+    tokenizer = Tokenizer.from_directory(config.phases[0].instances)
+    shape = directory / "shape"
+    shape.mkdir(exist_ok=True)
+    tokenizer.save(shape)
+    text = config.model.resolve(vocab_size=tokenizer.vocab_size).to_json("BertForMaskedLM")
+    (shape / "config.json").write_text(text, encoding="utf-8")
+    rows, test = directory / f"rows-{length}.npy", directory / "test.npz"
+    if not rows.is_file():
+        write_rows(corpus, tokenizer, length, rows)
+    if not test.is_file():
+        write_test(corpus, tokenizer, last.max_seq_length, test)
+    case = RunMlmCase(
+        rows=str(rows),
+        model=str(shape),
+        output=str(directory / "peer"),
+        global_batch_size=args.peer_batch or last.global_batch_size,
+        learning_rate=args.peer_learning_rate or last.learning_rate,
+        budget=config.budget_seconds,
+        save_steps=config.checkpoint_interval_steps or 1_000,
+    )
+
+    settings = {"ours": to_mapping(config), "peer": dataclasses.asdict(case), "corpus": corpus.sha256}
+    check_settings(settings, directory / "settings.json")
+
+    with exiting_on_sigterm():
+        case, rates = fastest_variant(case, directory)
+        launch = preset.launch
+        processes, threads = launch.processes_per_node or 1, launch.threads_per_process or num_cores()
+        sides = [OurSide(directory, config, processes=processes, threads=threads), PeerSide(case)]
+        fight(sides, args.slice, directory)
+
+        # The pairs come from the held-out text, which neither side has read.
+        made = prepared_exam(corpus.path, bert_home() / "exams")
+        floor = made / FLOOR_NAME if has_kenlm() else None
+        exams: dict[str, tuple[Path, str, Path | None]] = {"made pairs": (made, "reporting", floor)}
+        blimp = args.blimp or bert_home() / "data" / "blimp.zip"
+        if args.blimp or blimp.exists():
+            exams["BLiMP"] = (blimp, "all", floor)
+        for side in sides:
+            score_side(side, test, exams, directory / f"{side.name}-scores.json")
+
+    print(describe_machine(("torch", "transformers", "accelerate")))
+    print(f"{args.budget} each, {args.preset} without next sentences; the peer: {case.to_json()}")
+    print(f"its variants, tokens/s: {', '.join(f'{name} {rate:,.0f}' for name, rate in rates.items())}\n")
+    print(report(sides, directory, list(exams)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

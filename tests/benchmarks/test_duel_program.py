@@ -1,0 +1,218 @@
+"""A duel trains both sides in slices to the end of their budgets and scores both with the same code."""
+
+import dataclasses
+import importlib.util
+import json
+import re
+import signal
+import sys
+
+import numpy as np
+import pytest
+import small_corpus
+import torch
+import transformers
+import yaml
+
+from benchmarks import duel, run_mlm
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.weights import load_model, save_model
+from bert_pipeline.corpus.parquet import read_documents
+from bert_pipeline.errors import BertError, UsageError
+from bert_pipeline.instances.job import build_instances
+from bert_pipeline.instances.pairs import InstancesConfig
+from bert_pipeline.manifest import load_manifest
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("accelerate") is None, reason="accelerate, which the peer needs, is absent"
+)
+
+PRESET = {
+    "pretraining": {
+        "model": {"preset": "tiny", "overrides": {"hidden_size": 32, "num_hidden_layers": 1}},
+        "schedule": "trapezoid",
+        "phases": [
+            {"max_seq_length": 16, "global_batch_size": 4, "learning_rate": 1e-3, "warmup_steps": 2},
+            {"max_seq_length": 32, "global_batch_size": 4, "learning_rate": 1e-3, "warmup_steps": 0},
+        ],
+        "checkpoint_interval_steps": 50,
+    },
+    "launch": {"processes_per_node": 1, "threads_per_process": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("duel")
+    documents = small_corpus.make_documents(60, held_out=range(0, 60, 6))
+    corpus = small_corpus.make_corpus(folder / "corpus", [documents])
+    small_corpus.make_vocabulary(folder / "vocabulary")
+    for length in (16, 32):
+        config = InstancesConfig(max_seq_length=length, dupe_factor=1)
+        build_instances(corpus, folder / "vocabulary", folder / f"instances-{length}", config)
+    (folder / "preset.yaml").write_text(yaml.safe_dump(PRESET))
+    return folder
+
+
+def arguments(inputs, *more):
+    instances = [str(inputs / f"instances-{length}") for length in (16, 32)]
+    return [
+        "--preset",
+        str(inputs / "preset.yaml"),
+        "--corpus",
+        str(inputs / "corpus"),
+        "--instances",
+        *instances,
+        *more,
+    ]
+
+
+@pytest.mark.slow
+def test_both_sides_train_for_the_budget_in_slices(inputs, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    directory = duel.working_directory("duel")
+    # The variants have been measured.
+    fastest = {"processes": 1, "bf16": False, "compile": False}
+    others = [fastest | {"compile": True}, fastest | {"bf16": True}]
+    others += [fastest | {"processes": duel.num_cores(), "bf16": bf16} for bf16 in (False, True)]
+    rates = {json.dumps(variant): 1.0 for variant in others} | {json.dumps(fastest): 2.0}
+    (directory / "variants.json").write_text(json.dumps(rates))
+    budget = ["--budget", "4s", "--peer-batch", "2"]
+    assert duel.main(arguments(inputs, *budget)) == 0
+    printed = capsys.readouterr().out
+    results = json.loads((directory / "results.json").read_text())["rows"]
+    for side in duel.SIDES:
+        assert results["training seconds"][side] == pytest.approx(4.0, abs=2.0)
+        assert results["tokens seen"][side] > results["updates"][side] > 1
+        assert results["processor seconds"][side] > 1
+        assert results["peak memory, MB"][side] > 50
+    assert results["tokens seen"]["peer"] == results["updates"]["peer"] * 2 * 32
+    assert re.search(r"\| held-out MLM loss, nats a token \| \d\.\d{3} \| \d\.\d{3} \| \d\.\d\d \|", printed)
+    assert "made pairs: swap" in printed
+
+    # A finished duel trains and scores nothing again, and prints the same; other settings are refused.
+    assert duel.main(arguments(inputs, *budget)) == 0
+    again = capsys.readouterr()
+    assert "training from" not in again.err
+    assert again.out.partition("| what")[2] == printed.partition("| what")[2]
+    assert duel.main(arguments(inputs, "--budget", "5s")) == UsageError.exit_code
+
+
+def test_peer_stops_and_goes_on_with_its_clock(inputs, tmp_path, monkeypatch):
+    rows, shape = tmp_path / "rows.npy", tmp_path / "shape"
+    tokenizer = Tokenizer.from_directory(inputs / "vocabulary")
+    run_mlm.write_rows(load_manifest(inputs / "corpus"), tokenizer, 16, rows)
+    shape.mkdir()
+    tokenizer.save(shape)
+    config = BertConfig.from_preset("tiny", vocab_size=tokenizer.vocab_size, hidden_size=32)
+    (shape / "config.json").write_text(config.to_json("BertForMaskedLM"))
+    case = run_mlm.RunMlmCase(
+        rows=str(rows),
+        model=str(shape),
+        output=str(tmp_path / "peer"),
+        global_batch_size=4,
+        learning_rate=1e-3,
+        budget=1000.0,
+        save_steps=1000,
+    )
+    original = run_mlm._Clock.on_step_end
+
+    def stop_after_three_steps(clock, args, state, control, **rest):
+        if state.global_step == 3:
+            signal.raise_signal(signal.SIGTERM)
+        original(clock, args, state, control, **rest)
+
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        monkeypatch.setattr(run_mlm._Clock, "on_step_end", stop_after_three_steps)
+        run_mlm.run(case)
+        checkpoint, state = run_mlm.newest_checkpoint(tmp_path / "peer")
+        assert (checkpoint.name, state["global_step"]) == ("checkpoint-3", 3)
+        first = run_mlm.seconds_of(state)
+        assert first > 0
+        assert not case.finished.exists()
+
+        # The budget ends with the first step of the next slice: only the clock of the checkpoint knows it.
+        run_mlm.run(dataclasses.replace(case, budget=first))
+        _, state = run_mlm.newest_checkpoint(tmp_path / "peer")
+        assert state["global_step"] == 4
+        assert run_mlm.seconds_of(state) > first
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert load_model(BertForPreTraining, case.finished)[1].source_architecture == "BertForMaskedLM"
+
+
+def test_learning_rate_follows_the_clock(inputs, tmp_path):
+    case = run_mlm.RunMlmCase(
+        rows="", model="", output="", global_batch_size=1, learning_rate=1.0, budget=100.0, save_steps=1
+    )
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        clock = run_mlm._Clock(case, 0.0)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    shares = []
+    for seconds in (0.0, 2.5, 5.0, 52.5, 100.0, 101.0):
+        clock.agreed = seconds
+        shares.append(clock.learning_rate_share(0))
+    assert shares == pytest.approx([0.0, 0.5, 1.0, 0.5, 0.0, 0.0])
+
+
+def test_rows_are_the_joined_lines_of_the_training_text(inputs, tmp_path):
+    corpus, tokenizer = load_manifest(inputs / "corpus"), Tokenizer.from_directory(inputs / "vocabulary")
+    run_mlm.write_rows(corpus, tokenizer, 7, tmp_path / "rows.npy")
+    joined = []
+    for document in read_documents(corpus.path / "documents-00000.parquet"):
+        if document.split == "train":
+            for passage in document.passages:
+                joined += [tokenizer.cls_id, *tokenizer.encode(" ".join(passage)), tokenizer.sep_id]
+    rows = np.load(tmp_path / "rows.npy")
+    assert rows.shape == (len(joined) // 7, 7)
+    assert rows.flatten().tolist() == joined[: rows.size]
+
+
+def test_losses_equal_those_of_single_texts_in_transformers(inputs, tmp_path):
+    corpus, tokenizer = load_manifest(inputs / "corpus"), Tokenizer.from_directory(inputs / "vocabulary")
+    duel.write_test(corpus, tokenizer, 32, tmp_path / "test.npz")
+    config = BertConfig.from_preset("tiny", vocab_size=tokenizer.vocab_size, hidden_size=32, initializer_range=0.5)
+    (tmp_path / "model").mkdir()
+    save_model(new_model(BertForPreTraining, config, seed=1), tmp_path / "model", tokenizer)
+    losses, counts = duel.held_out_losses(tmp_path / "model", tmp_path / "test.npz")
+
+    stored = np.load(tmp_path / "test.npz")
+    model = transformers.BertForMaskedLM.from_pretrained(tmp_path / "model").eval()
+    for row in range(0, len(losses), 7):
+        ids = torch.from_numpy(stored["ids"][row].astype(np.int64))
+        length, chosen = int((ids >= 0).sum()), torch.from_numpy(stored["masked"][row])
+        labels = torch.where(chosen, ids, -100)[:length]
+        inputs_of_row = torch.where(chosen, tokenizer.mask_id, ids)[:length]
+        with torch.inference_mode():
+            loss = model(input_ids=inputs_of_row[None], labels=labels[None]).loss.item()
+        assert counts[row] == max(1, round(0.15 * (length - 2)))
+        assert losses[row] / counts[row] == pytest.approx(loss, abs=1e-4)
+
+
+def test_interval_holds_the_difference():
+    rng = np.random.default_rng(0)
+    counts = np.full(400, 10)
+    peer = rng.normal(50.0, 5.0, size=400)
+    difference, low, high = duel.difference_of_losses(peer - rng.normal(2.0, 1.0, size=400), peer, counts)
+    assert low < difference < high < 0
+    assert difference == pytest.approx(-0.2, abs=0.02)
+    assert high - low == pytest.approx(4 * 0.1 / 20, rel=0.2)
+
+
+def test_failed_and_stopped_processes(tmp_path):
+    log, usage = tmp_path / "log", duel.Usage()
+    with pytest.raises(BertError, match="ended with 3: told why"):
+        duel.run_slice([([sys.executable, "-c", "print('told why'); exit(3)"], {})], 60.0, log, usage)
+    assert usage.processor_seconds > 0
+
+    # A process that saves its state when it is told to end; the time of the slice is over at once.
+    code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit('saved'))"
+    code += "; print('up', flush=True); time.sleep(60)"
+    duel.run_slice([([sys.executable, "-c", code], {})], 3.0, log, usage)
+    assert log.read_text().endswith("up\nsaved\n")
+    assert usage.peak_bytes > 1e6

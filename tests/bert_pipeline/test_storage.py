@@ -1,0 +1,211 @@
+import builtins
+import io
+import pickle
+import threading
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from bert_pipeline import storage
+from bert_pipeline.errors import ArtifactError, InputError, UnavailableError, UsageError
+from bert_pipeline.storage import fetched, local_copy, open_binary, replace_object, size_of, to_path, upload, uploading
+
+
+@pytest.fixture
+def store():
+    """The URL of an empty store in memory."""
+    fsspec.filesystem("memory").store.clear()
+    yield "memory://bucket"
+    fsspec.filesystem("memory").store.clear()
+
+
+def test_local_names_and_file_urls_are_ordinary_paths(tmp_path):
+    (tmp_path / "a b.txt").write_text("text")
+    url = (tmp_path / "a b.txt").as_uri()
+    assert to_path(url) == tmp_path / "a b.txt"
+    assert type(to_path(url)) is type(to_path(str(tmp_path))) is type(tmp_path)
+    assert not storage.is_remote(url)
+    assert to_path("names=jsonl:C/a:b") == type(tmp_path)("names=jsonl:C/a:b")
+    with open_binary(to_path(url)) as stream:
+        assert isinstance(stream, io.BufferedReader)  # the same object as of open(): no slower
+
+
+def test_files_of_a_store_are_written_listed_read_and_removed(store, tmp_path):
+    directory = to_path(f"{store}/corpus")
+    (tmp_path / "shard").write_bytes(b"0123456789")
+    upload(tmp_path / "shard", directory / "train" / "shard")
+    with uploading(directory / "other") as local:
+        local.write_text("other")
+    assert sorted(file.relative_to(directory).as_posix() for file in directory.rglob("*") if file.is_file()) == [
+        "other",
+        "train/shard",
+    ]
+    assert size_of(f"{store}/corpus/train/shard") == 10
+    with open_binary(directory / "train" / "shard") as stream:
+        stream.seek(4)
+        assert stream.read(3) == b"456"
+    with local_copy(directory / "train" / "shard") as local:
+        assert local.read_bytes() == b"0123456789"
+    assert not local.exists()
+    assert storage.modified(directory) > storage.modified(tmp_path) - 60
+    assert pickle.loads(pickle.dumps(directory)) == directory
+    storage.remove_tree(directory)
+    assert not directory.exists()
+
+
+def test_failed_write_uploads_nothing(store):
+    def fail_halfway() -> None:
+        with uploading(f"{store}/file") as local:
+            local.write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_halfway()
+    assert not to_path(f"{store}/file").exists()
+
+
+def test_path_of_a_store_is_never_opened_as_a_local_file(store):
+    with pytest.raises(TypeError):
+        builtins.open(to_path(f"{store}/file"), "wb")  # noqa: SIM115
+
+
+def test_one_of_many_writers_of_an_object_wins(store):
+    won = []
+
+    def write(number: int) -> None:
+        if replace_object(f"{store}/manifest.json", b"%d" % number, old=None):
+            won.append(number)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert to_path(f"{store}/manifest.json").read_bytes() == b"%d" % won[0]
+
+
+def test_object_is_replaced_only_if_nobody_else_did(store):
+    name = f"{store}/manifest.json"
+    assert replace_object(name, b"first", old=None)
+    assert replace_object(name, b"second", old=b"first")
+    assert not replace_object(name, b"third", old=b"first")
+    assert to_path(name).read_bytes() == b"second"
+    to_path(name).unlink()
+    assert not replace_object(name, b"third", old=b"second")
+
+
+def test_store_without_conditions_is_asked_before(store, monkeypatch):
+    pipe_file = MemoryFileSystem.pipe_file
+
+    def refuse(self, path, value, mode="overwrite", **options):
+        if mode == "create":
+            raise ValueError("unsupported mode")
+        pipe_file(self, path, value, mode=mode, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", refuse)
+    assert replace_object(f"{store}/manifest.json", b"first", old=None)
+    assert not replace_object(f"{store}/manifest.json", b"second", old=None)
+
+
+def test_patterns_name_files_of_a_store(store):
+    for name in ("a.txt", "b.xml", "deep/c.txt", "deep/er/d.txt"):
+        fsspec.filesystem("memory").pipe_file(f"/bucket/in/{name}", b"x")
+    found = {
+        pattern: [name.removeprefix(f"{store}/in/") for name in storage.files_matching(f"{store}/in/{pattern}")]
+        for pattern in ("*.txt", "**/*.txt", "[ab].*", "deep/*", "none*", "a.txt")
+    }
+    assert found == {
+        "*.txt": ["a.txt"],
+        "**/*.txt": ["a.txt", "deep/c.txt", "deep/er/d.txt"],
+        "[ab].*": ["a.txt", "b.xml"],
+        "deep/*": ["deep/c.txt"],
+        "none*": [],
+        "a.txt": [],  # no pattern
+    }
+    assert storage.files_matching("memory://b*/in") == []
+
+
+def test_writer_whose_first_answer_was_lost_has_won(store):
+    assert replace_object(f"{store}/manifest.json", b"mine", old=None)
+    assert replace_object(f"{store}/manifest.json", b"mine", old=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("s4://bucket/x", r"s4://bucket/x: no kind of storage is called 's4' \(known: file, gcs, gs, hdfs, "),
+        ("s3://bucket/x", r"client of s3:// is not installed; .*pip install 'bert-workflow\[s3\]'"),
+        ("gs://bucket/x", r"client of gs:// is not installed; .*pip install 'bert-workflow\[gcs\]'"),
+    ],
+)
+def test_unknown_scheme_and_missing_extra_are_one_sentence(name, message, monkeypatch):
+    def missing(protocol: str) -> type:
+        if protocol == "s4":
+            raise ValueError(f"Protocol not known: {protocol}")
+        raise ImportError(f"Install {protocol}fs")
+
+    monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
+    with pytest.raises(UsageError, match=message):
+        to_path(name)
+
+
+class EndpointConnectionError(Exception):
+    __module__ = "botocore.exceptions"
+
+
+class NoCredentialsError(EndpointConnectionError):
+    pass
+
+
+NoCredentialsError.__module__ = "botocore.exceptions"
+
+
+@pytest.mark.parametrize(
+    ("raised", "cause", "expected", "message"),
+    [
+        (EndpointConnectionError("no answer\nfrom x"), None, UnavailableError, "no answer from x"),
+        (NoCredentialsError("Unable to locate credentials"), None, ArtifactError, "check the credentials"),
+        (PermissionError("Access Denied"), EndpointConnectionError(), ArtifactError, "the store refuses access"),
+        (OSError("SlowDown"), EndpointConnectionError(), UnavailableError, "SlowDown"),
+    ],
+)
+def test_errors_of_a_client_are_one_sentence(store, monkeypatch, raised, cause, expected, message):
+    def fail(*_: object, **__: object) -> None:
+        raise raised from cause
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "put_file", fail)
+    with pytest.raises(expected, match=message) as error, uploading(f"{store}/file") as local:
+        local.write_text("text")
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith("memory://bucket/file: ")
+
+
+def test_other_errors_pass(tmp_path):
+    with pytest.raises(ZeroDivisionError), storage.store_errors("s3://bucket"):
+        raise ZeroDivisionError
+    with pytest.raises(FileNotFoundError), local_copy("memory://bucket/nothing"):
+        pass
+
+
+def test_files_of_a_store_are_fetched_once(store, tmp_path, monkeypatch):
+    files = fsspec.filesystem("memory")
+    files.pipe({"/bucket/task/train.tsv": b"a", "/bucket/task/deep/dev.tsv": b"b"})
+    first = fetched(f"{store}/task", tmp_path / "cache")
+    assert first.name == "task"
+    assert {path.name: path.read_bytes() for path in first.rglob("*.tsv")} == {"train.tsv": b"a", "dev.tsv": b"b"}
+    assert fetched(f"{store}/task/train.tsv", tmp_path / "cache").read_bytes() == b"a"
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "download", None)
+        assert fetched(f"{store}/task", tmp_path / "cache") == first
+    files.pipe_file("/bucket/task/train.tsv", b"changed")
+    assert (fetched(f"{store}/task", tmp_path / "cache") / "train.tsv").read_bytes() == b"changed"
+    assert fetched(first, tmp_path / "cache") == first
+
+
+def test_names_that_lead_out_of_a_directory_are_refused(store, tmp_path):
+    with pytest.raises(InputError, match="leads out of its directory"):
+        storage.path_below(tmp_path, "a/../../evil")
+    with pytest.raises(InputError, match="no such file or directory"):
+        fetched(f"{store}/nothing", tmp_path / "cache")
