@@ -118,11 +118,14 @@ def supports_varlen(hidden: Tensor, head_size: int) -> bool:
     return is_supported and _device_has_varlen(hidden.device.index)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 @functools.cache
 def _device_has_varlen(index: int) -> bool:
     """Tell whether torch has the kernel, with these arguments, and the GPU is of the generation A100 or later."""
     return has_varlen() and torch.cuda.get_device_capability(index) >= (8, 0)
+
+
+# As torch.compiler.assume_constant_result, which imports the compiler: a compiled model does not trace the function.
+_device_has_varlen._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def has_varlen() -> bool:
