@@ -8,6 +8,7 @@ A store has no rename, no append and no flush. An object appears when its upload
 before.
 """
 
+import argparse
 import contextlib
 import errno
 import glob
@@ -72,6 +73,21 @@ def to_path(name: Path | str) -> Path:
 
     # What a listing showed minutes ago is not what the store holds: other machines write to it.
     return cast(Path, UPath(name, use_listings_cache=False))
+
+
+def path_or_url(name: str) -> Path:
+    """Convert an argument: a local path, or the URL of a store."""
+    try:
+        return to_path(name)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def local_path(name: str) -> Path:
+    """Convert an argument that names a local file or directory. The error names the URL of a store."""
+    if is_remote(name):
+        raise argparse.ArgumentTypeError(f"{name}: expected a local path; copy it from or to the store yourself")
+    return to_path(name)
 
 
 def open_binary(name: Path | str) -> BinaryIO:
