@@ -233,6 +233,8 @@ def fetched(name: Path | str, cache: Path) -> Path:
     path = to_path(name)
     if not is_remote(path):
         return path
+    if scheme_of(path) in ("http", "https"):  # fsspec cannot tell whether such a file has changed
+        raise UsageError(f"{path}: files of a web site are not copied; download it and give its local path")
     store, key = _store(path), _key(path)
     with store_errors(path):
         versions = {file: store.ukey(file) for file in store.find(key)}
