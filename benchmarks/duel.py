@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -178,18 +178,21 @@ def run_slice(commands: Sequence[tuple[list[str], dict[str, str]]], seconds: flo
                 raise BertError(f"{log}: a process did not end within {STOP_SECONDS} seconds")
             if time.monotonic() > deadline and not told:
                 told = True
-                for process in processes.values():
-                    process.terminate()
+                _signal(processes, signal.SIGTERM)
     finally:
         # After an error, or when this program is stopped: the processes save their state too.
-        for process in processes.values():
-            process.terminate()
+        _signal(processes, signal.SIGTERM)
         until = time.monotonic() + STOP_SECONDS
         while processes and time.monotonic() < until:
             time.sleep(0.1)
             list(_ended(processes, usage))
-        for process in processes.values():
-            process.kill()
+        _signal(processes, signal.SIGKILL)
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to processes that `_ended` has not removed; `Popen.terminate` may take their exit code from it."""
+    for pid in pids:
+        os.kill(pid, number)
 
 
 def _ended(processes: dict[int, subprocess.Popen[bytes]], usage: Usage) -> Iterator[int]:
@@ -499,6 +502,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory = working_directory(args.name)
     preset = load_preset(args.preset)
     corpus = find_corpus(args.corpus, directory)
+    # What was made of a corpus is kept, so a later start must name the same: the held-out text of another may be in it.
+    given = sorted(load_manifest(path).sha256 for path in args.instances)
+    check_settings({"corpus": corpus.sha256, "instances": given}, directory / "inputs.json")
     instances = prepare(preset, args.corpus, args.instances, directory)
 
     # Ours: the preset without next sentences; both sides' losses are measured after the training.

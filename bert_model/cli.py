@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 from bert_model.pretraining.config import add_arguments
 from bert_pipeline import cli as pipeline_cli
-from bert_pipeline.cli import add_command, local_path, path_or_url
+from bert_pipeline.cli import add_command
 from bert_pipeline.configuration import from_mapping, override
 from bert_pipeline.errors import BertError, PromotionError, UsageError
-from bert_pipeline.storage import fetched, store_errors
+from bert_pipeline.storage import fetched, local_path, path_or_url, store_errors
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASK_FILES, TASKS
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"

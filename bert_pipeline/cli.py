@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bert_pipeline.errors import UsageError
-from bert_pipeline.storage import is_remote, to_path
+from bert_pipeline.storage import local_path, path_or_url
 
 if TYPE_CHECKING:
     from bert_pipeline.manifest import Manifest
@@ -37,21 +37,6 @@ def add_command(subparsers: Subparsers, name: str, description: str) -> argparse
     """Add a subcommand; the first sentence of its description is its line in `bert --help`."""
     summary = description.partition(". ")[0].removesuffix(".")
     return subparsers.add_parser(name, help=summary[0].lower() + summary[1:], description=description)
-
-
-def path_or_url(name: str) -> Path:
-    """Convert an argument: a local path, or the URL of a store."""
-    try:
-        return to_path(name)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def local_path(name: str) -> Path:
-    """Convert an argument that names a local file or directory. The error names the URL of a store."""
-    if is_remote(name):
-        raise argparse.ArgumentTypeError(f"{name}: expected a local path; copy it from or to the store yourself")
-    return to_path(name)
 
 
 def _add_download(subparsers: Subparsers) -> None:

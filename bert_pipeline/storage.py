@@ -8,6 +8,7 @@ A store has no rename, no append and no flush. An object appears when its upload
 before.
 """
 
+import argparse
 import contextlib
 import errno
 import glob
@@ -72,6 +73,21 @@ def to_path(name: Path | str) -> Path:
 
     # What a listing showed minutes ago is not what the store holds: other machines write to it.
     return cast(Path, UPath(name, use_listings_cache=False))
+
+
+def path_or_url(name: str) -> Path:
+    """Convert an argument: a local path, or the URL of a store."""
+    try:
+        return to_path(name)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def local_path(name: str) -> Path:
+    """Convert an argument that names a local file or directory. The error names the URL of a store."""
+    if is_remote(name):
+        raise argparse.ArgumentTypeError(f"{name}: expected a local path; copy it from or to the store yourself")
+    return to_path(name)
 
 
 def open_binary(name: Path | str) -> BinaryIO:
@@ -217,6 +233,8 @@ def fetched(name: Path | str, cache: Path) -> Path:
     path = to_path(name)
     if not is_remote(path):
         return path
+    if scheme_of(path) in ("http", "https"):  # fsspec cannot tell whether such a file has changed
+        raise UsageError(f"{path}: files of a web site are not copied; download it and give its local path")
     store, key = _store(path), _key(path)
     with store_errors(path):
         versions = {file: store.ukey(file) for file in store.find(key)}

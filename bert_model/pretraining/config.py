@@ -14,10 +14,10 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from bert_model.model.config import BertConfig
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at, trapezoid_at
-from bert_pipeline.cli import local_path
 from bert_pipeline.configuration import Proportion, Seed, configuration
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig
+from bert_pipeline.storage import local_path
 
 INITIAL_SIZE = "initial"
 """Special preset name: the size of `initial_model`."""

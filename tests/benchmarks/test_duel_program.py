@@ -3,9 +3,13 @@
 import dataclasses
 import importlib.util
 import json
+import os
 import re
 import signal
+import subprocess
 import sys
+import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -98,6 +102,27 @@ def test_both_sides_train_for_the_budget_in_slices(inputs, tmp_path, monkeypatch
     assert "training from" not in again.err
     assert again.out.partition("| what")[2] == printed.partition("| what")[2]
     assert duel.main(arguments(inputs, "--budget", "5s")) == UsageError.exit_code
+
+
+def test_another_corpus_is_refused_after_an_interrupted_start(inputs, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    monkeypatch.setattr(duel, "write_rows", mock.Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        duel.main(arguments(inputs))
+    # The same directory, made again with other held-out documents.
+    other = small_corpus.make_corpus(tmp_path / "other", [small_corpus.make_documents(60, held_out=range(1, 60, 6))])
+    more = [str(other) if word == str(inputs / "corpus") else word for word in arguments(inputs)]
+    assert duel.main(more) == UsageError.exit_code
+    assert "give another --name" in capsys.readouterr().err
+
+
+def test_child_that_has_just_ended_can_be_signaled():
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    while not os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        time.sleep(0.01)
+    processes, usage = {child.pid: child}, duel.Usage()
+    duel._signal(processes, signal.SIGTERM)
+    assert list(duel._ended(processes, usage)) == [0]
 
 
 def test_peer_stops_and_goes_on_with_its_clock(inputs, tmp_path, monkeypatch):

@@ -202,6 +202,8 @@ def test_files_of_a_store_are_fetched_once(store, tmp_path, monkeypatch):
     files.pipe_file("/bucket/task/train.tsv", b"changed")
     assert (fetched(f"{store}/task", tmp_path / "cache") / "train.tsv").read_bytes() == b"changed"
     assert fetched(first, tmp_path / "cache") == first
+    with pytest.raises(UsageError, match="download it"):  # whose changes could not be seen
+        fetched("https://example.org/train.tsv", tmp_path / "cache")
 
 
 def test_names_that_lead_out_of_a_directory_are_refused(store, tmp_path):

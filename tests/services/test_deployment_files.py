@@ -98,14 +98,17 @@ def test_services_define_every_variable_of_the_settings(document):
 
 def test_image_uses_pinned_versions_and_existing_files():
     lines = (compose.DEPLOY / "Dockerfile").read_text(encoding="utf-8").splitlines()
-    (install,) = [line for line in lines if "pip install" in line]
-    assert "--constraint constraints.txt" in install
-    assert "'.[services]'" in install
-    assert "USER bert" in lines
+    services, workers = [line for line in lines if "pip install" in line]
+    assert "'.[services]'" in services
+    assert "'.[s3,gcs]'" in workers
+    assert all("--constraint constraints.txt" in install for install in (services, workers))
+    images = "\n".join(lines).split("\nFROM ")[2:]  # all but the first stage, which the others start from
+    assert len(images) == 2
+    assert all("\nUSER bert\n" in image for image in images)
     let_through = (compose.DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     assert let_through[0] == "*"
     for line in lines:
-        if line.startswith("COPY "):
+        if line.startswith("COPY ") and "--from=" not in line:
             for name in line.split()[1:-1]:
                 assert (compose.ROOT / name).exists()
                 assert f"!{name}" in let_through

@@ -74,10 +74,14 @@ def test_rendezvous_without_other_ranks_times_out(monkeypatch: pytest.MonkeyPatc
 
 def leave_before_the_first_collective(report: Path) -> None:
     """Run one of two ranks, of which the second ends before their first collective."""
+    is_connected = report.with_name("connected")
     try:
         with process_group(60, "cpu") as group:
             if group.rank == 1:
+                while not is_connected.exists():  # ending earlier is another error, of the rendezvous
+                    time.sleep(0.01)
                 os._exit(3)
+            is_connected.touch()
             group.all_reduce_numbers(1.0)
     except LostRanksError as error:
         report.write_text(str(error))
