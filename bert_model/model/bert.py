@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Dropout, Linear, fast_dropout, linear
-from bert_model.model.unpadding import Sequences, Unpadding, supports_varlen, varlen_attention
+from bert_model.model.unpadding import VARLEN_DTYPES, Sequences, Unpadding, varlen_attention
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -245,6 +245,8 @@ class BertModel(nn.Module):
         self.embeddings = BertEmbeddings(config)
         self.encoder = BertEncoder(config)
         self.pooler = BertPooler(config) if add_pooling_layer else None
+        self.has_varlen = False
+        """Whether torch has the kernel of `varlen_attention` for the model's device (`unpadding.supports_varlen`)."""
         self.recomputes_blocks = False
         """Whether the backward pass computes each block again instead of keeping its activations, to save memory."""
 
@@ -273,7 +275,7 @@ class BertModel(nn.Module):
         hidden = self.embeddings(input_ids, token_type_ids, unpadding)  # (B, S, H) or (T, H)
         mask = self._attention_mask(length, attention_mask, None, input_ids.device)
         sequences = None
-        if attention_mask is not None and not output_attentions and self._uses_varlen(hidden, unpadding):
+        if unpadding is not None and attention_mask is not None and not output_attentions and self._uses_varlen(hidden):
             sequences = Sequences.of_tokens(attention_mask, len(hidden))
         # As in Hugging Face's output, the embeddings count as the first hidden state.
         hidden_states, attentions = [hidden], []
@@ -304,13 +306,16 @@ class BertModel(nn.Module):
             attentions=tuple(attentions) if output_attentions else None,
         )
 
-    def _uses_varlen(self, hidden: Tensor, unpadding: Unpadding | None) -> bool:
-        """Tell whether attention computes on unpadded sequences: its kernel has no dropout."""
-        config = self.config
+    def _uses_varlen(self, hidden: Tensor) -> bool:
+        """Tell whether `varlen_attention` computes unpadded rows: its kernel has neither dropout nor float32."""
+        config, device = self.config, hidden.device.type
         has_dropout = self.training and config.attention_probs_dropout_prob > 0
-        if unpadding is None or has_dropout or config.attention != "bidirectional":
+        if not self.has_varlen or has_dropout or config.attention != "bidirectional":
             return False
-        return supports_varlen(hidden, config.hidden_size // config.num_attention_heads)
+        is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if is_cast else hidden.dtype
+        head_size = config.hidden_size // config.num_attention_heads
+        return dtype in VARLEN_DTYPES and head_size % 8 == 0 and head_size <= 256
 
     def _attention_mask(
         self, length: int, attention_mask: Tensor | None, positions: Tensor | None, device: torch.device

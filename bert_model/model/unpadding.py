@@ -8,7 +8,6 @@ Shapes: B sequences, S positions of the longest, T real tokens, A heads, D = H /
 follow the T tokens, so that T has few different values.
 """
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
@@ -17,6 +16,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+VARLEN_DTYPES = (torch.bfloat16, torch.float16)
+"""Types that torch's kernel of `varlen_attention` computes in."""
 
 
 class RowMap(NamedTuple):
@@ -82,8 +84,9 @@ class Sequences(NamedTuple):
     def of_tokens(cls, attention_mask: Tensor, num_rows: int) -> "Sequences":
         """Return those of the tokens of a batch with mask (B, S), and of the rows of padding behind them.
 
-        Padding is sequences of its own, of at most S rows: the kernel leaves rows without a sequence undefined. Their
-        number depends on B only: fewer than an S-th of B * S / 16 rows, which `round_up` in pretraining/data.py adds.
+        Rows of padding form sequences of their own, since the kernel leaves rows without a sequence undefined.
+        `round_up` in pretraining/data.py adds at most B * S / 16 such rows, which 1 + B // 16 sequences of S rows hold;
+        the number of sequences depends on B only, so that one graph of the compiler serves all batches.
         """
         batch_size, length = attention_mask.shape
         ends = attention_mask.sum(1).cumsum(0)  # (B,)
@@ -109,27 +112,13 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, queries: Sequenc
     return cast(Tensor, attended)
 
 
-def supports_varlen(hidden: Tensor, head_size: int) -> bool:
-    """Tell whether torch has a kernel for `varlen_attention` on the device and in the precision of a forward pass."""
-    if hidden.device.type != "cuda":
-        return False
-    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else hidden.dtype
-    is_supported = dtype in (torch.bfloat16, torch.float16) and head_size % 8 == 0 and head_size <= 256
-    return is_supported and _device_has_varlen(hidden.device.index)
+def supports_varlen(device: torch.device) -> bool:
+    """Tell whether torch has the kernel of `varlen_attention` for a device, a GPU of the generation A100 or later."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0) and _takes_our_arguments()
 
 
-@functools.cache
-def _device_has_varlen(index: int) -> bool:
-    """Tell whether torch has the kernel, with these arguments, and the GPU is of the generation A100 or later."""
-    return has_varlen() and torch.cuda.get_device_capability(index) >= (8, 0)
-
-
-# As torch.compiler.assume_constant_result, which imports the compiler: a compiled model does not trace the function.
-_device_has_varlen._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def has_varlen() -> bool:
-    """Tell whether torch has the kernel, called as in `varlen_attention`."""
+def _takes_our_arguments() -> bool:
+    """Tell whether torch has the function, with the arguments of `varlen_attention`: it is a prototype."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:

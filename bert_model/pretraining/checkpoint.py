@@ -70,7 +70,7 @@ def take_snapshot(
 
 def give_parts(model: nn.Module, optimizer: Optimizer) -> None:
     """Give this rank's parts of weights and optimizer state to rank 0's `take_snapshot`; keep nothing."""
-    for tensor in (*dict(model.named_parameters()).values(), *optimizer_tensors(model, optimizer).values()):
+    for tensor in (*model.parameters(), *optimizer_tensors(model, optimizer).values()):
         whole(tensor.detach())
 
 

@@ -244,7 +244,7 @@ class SampleOrder:
 class InstanceReader:
     """Reads samples by position; one window of row groups is in memory at a time.
 
-    With an `executor` its thread reads the next window ahead, and two are in memory.
+    With an `executor` its thread reads the next window meanwhile, and two are in memory.
     """
 
     def __init__(
@@ -262,37 +262,35 @@ class InstanceReader:
 
     def take(self, position: int, count: int) -> Samples:
         """Read the samples at positions `position` to `position + count - 1`, across windows and epochs."""
-        return concatenate([rows.select(chosen) for rows, chosen in self._places(position, count)])
-
-    def take_part(self, position: int, count: int, *, rank: int, world_size: int) -> Samples:
-        """Read a rank's part of these samples, as `rank_slice` defines it; only its own rows are copied."""
-        places = list(self._places(position, count))
-        lengths = np.concatenate([rows.columns.lengths[chosen] for rows, chosen in places])
-        mine = _rank_rows(lengths, rank=rank, world_size=world_size)
-        if len(places) == 1:
-            rows, chosen = places[0]
-            return rows.select(chosen[mine])
-        # Select from one window after the other, then restore the order by length.
-        ends = np.cumsum([len(chosen) for _, chosen in places])
-        windows = np.searchsorted(ends, mine, side="right")
         parts = []
-        for window, (rows, chosen) in enumerate(places):
-            parts.append(rows.select(chosen[mine[windows == window] - (ends[window] - len(chosen))]))
-        return concatenate(parts).select(np.argsort(np.argsort(windows, kind="stable"), kind="stable"))
-
-    def _places(self, position: int, count: int) -> Iterator[tuple[Samples, Integers]]:
-        """Yield the windows that hold these positions, each with the rows to take from it."""
         while count:
-            epoch, window, offset = self.order.locate(position)
-            if self._held != (epoch, window):
-                self._load(epoch, window)
-                self._read_ahead(position - offset + len(self._permutation))
-            assert self._rows is not None
             # A window may end here: then fewer rows than `count` are taken, and the next window or epoch follows.
-            chosen = self._permutation[offset : offset + count]
-            yield self._rows, chosen
+            chosen = self._find(position, count)
+            parts.append(self._window.select(chosen))
             position += len(chosen)
             count -= len(chosen)
+        return concatenate(parts)
+
+    def take_part(self, position: int, count: int, *, rank: int, world_size: int) -> Samples:
+        """Read a rank's part of these samples, as `rank_slice` defines it; only the rank's own rows are copied."""
+        chosen = self._find(position, count)
+        if len(chosen) < count:  # rare: the batch continues in the next window
+            return rank_slice(self.take(position, count), rank=rank, world_size=world_size)
+        mine = _rank_rows(self._window.columns.lengths[chosen], rank=rank, world_size=world_size)
+        return self._window.select(chosen[mine])
+
+    def _find(self, position: int, count: int) -> Integers:
+        """Hold the window of a position; return its rows for that and the following positions, at most `count`."""
+        epoch, window, offset = self.order.locate(position)
+        if self._held != (epoch, window):
+            self._load(epoch, window)
+            self._read_ahead(position - offset + len(self._permutation))
+        return self._permutation[offset : offset + count]
+
+    @property
+    def _window(self) -> Samples:
+        assert self._rows is not None
+        return self._rows
 
     def _load(self, epoch: int, window: int) -> None:
         self._held, self._rows = None, None  # free the old window before reading the new one

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
+from bert_model.model.unpadding import supports_varlen
 from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
 from bert_model.pretraining.config import INITIAL_SIZE, PhaseConfig, PretrainingConfig
@@ -224,6 +225,8 @@ def initialize_or_resume(
             if name.startswith(("bert.pooler.", "cls.seq_relationship.")):
                 parameter.requires_grad_(False)
 
+    # How the model computes.
+    model.bert.has_varlen = supports_varlen(group.device)
     model.bert.recomputes_blocks = config.activation_checkpointing
 
     # Sharding replaces the parameters, so the optimizer is built afterwards.

@@ -264,9 +264,9 @@ class Trainer:
         This is the only wait for a GPU in a step. Raise TrainingError on every rank if a number is not finite; the
         weights of such an update, and of one that may have followed, are neither evaluated nor saved.
         """
-        count = len(self._updates) if newest else len(self._updates) - 1
-        ready, self._updates = self._updates[:count], self._updates[count:]
-        # The last one first: when it is there, the others are.
+        ready = self._updates if newest else self._updates[:-1]
+        self._updates = self._updates[len(ready) :]
+        # The last one first: when it is there, the others are, and there is one wait.
         numbers = [update.losses_and_norm.read() for update in reversed(ready)][::-1]
         metrics: dict[str, float] = {}
         for update, (masked_lm_loss, next_sentence_loss, gradient_norm) in zip(ready, numbers):

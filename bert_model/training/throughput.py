@@ -51,14 +51,22 @@ def training_flops(config: BertConfig, counts: StepCounts) -> float:
 
 
 def peak_matmul_flops(device: torch.device, precision: str) -> float:
-    """Measure a device's operations per second in large matrix products, computed as the model's layers are."""
+    """Measure a device's operations per second in large matrix products, computed as the model's layers are.
+
+    Return 0 if a GPU has no memory left for them.
+    """
     size = 8192 if device.type == "cuda" else 1024
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    left, right = (torch.randn(size, size, device=device, generator=_generator(device)).to(dtype) for _ in range(2))
     best, rounds = 0.0, 0
-    ends = time.perf_counter() + PROBE_SECONDS
-    # The best of four or more: the first one warms up, and another program may slow down any of them.
-    with torch.no_grad(), cpu_settings(onednn=[(size, size)] if onednn_shapes() else []):
+    with (
+        torch.no_grad(),
+        cpu_settings(onednn=[(size, size)] if onednn_shapes() else []),
+        contextlib.suppress(torch.OutOfMemoryError),
+    ):
+        generator = _generator(device)
+        left, right = (torch.randn(size, size, device=device, generator=generator, dtype=dtype) for _ in range(2))
+        # The best of four or more: the first one warms up, and another program may slow down any of them.
+        ends = time.perf_counter() + PROBE_SECONDS
         while rounds < 4 or time.perf_counter() < ends:
             started = time.perf_counter()
             linear(left, right)

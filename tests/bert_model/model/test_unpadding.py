@@ -26,6 +26,13 @@ def config(**changes: Any) -> BertConfig:
     )
 
 
+def unpadded_model(**changes: Any) -> BertForPreTraining:
+    """A model for which torch has the kernel."""
+    model = new_model(BertForPreTraining, config(**changes), seed=3).train()
+    model.bert.has_varlen = True
+    return model
+
+
 def batch(num_padding: int = 0) -> dict[str, Any]:
     """Four sequences, unpadded, with `num_padding` rows of padding behind all tokens."""
     generator = torch.Generator().manual_seed(1)
@@ -92,7 +99,7 @@ def cpu_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Size]]:
 
     for operator, kernel in ((varlen._varlen_attn, forward), (varlen._varlen_attn_backward, backward)):
         operator.register_kernel("cpu", kernel)
-    monkeypatch.setattr(bert, "supports_varlen", lambda hidden, head_size: True)
+    monkeypatch.setattr(bert, "VARLEN_DTYPES", (torch.float32,))
     yield calls
     for operator in (varlen._varlen_attn, varlen._varlen_attn_backward):
         operator._backend_fns.pop("cpu", None)
@@ -100,23 +107,24 @@ def cpu_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Size]]:
 
 @pytest.mark.parametrize("num_padding", [0, 10, 24])
 def test_unpadded_attention_equals_padded(cpu_kernel: list[torch.Size], num_padding: int) -> None:
-    model = new_model(BertForPreTraining, config(hidden_dropout_prob=0.0), seed=3).train()
+    model = unpadded_model(hidden_dropout_prob=0.0)
     found = losses_and_gradients(model, batch(num_padding))
     # The last block has 1 + 3 queries a sequence, the others every row.
     assert cpu_kernel == [(70 + num_padding, 2, 64), (4 * 4, 2, 64)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bert, "supports_varlen", lambda hidden, head_size: False)
-        expected = losses_and_gradients(model, batch())
+    model.bert.has_varlen = False
+    expected = losses_and_gradients(model, batch())
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
 def test_unpadded_attention_is_in_the_graph_of_a_compiled_model(cpu_kernel: list[torch.Size]) -> None:
-    model = new_model(BertForPreTraining, config(hidden_dropout_prob=0.0), seed=3).train()
+    model = unpadded_model(hidden_dropout_prob=0.0)
     expected = losses_and_gradients(model, batch(10))
+    cpu_kernel.clear()
     compiled = torch.compile(model.loss_sums, backend="aot_eager", fullgraph=True)
     for one, other in zip(losses_and_gradients(model, batch(10), compiled), expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    assert len(cpu_kernel) == 2
 
 
 @pytest.mark.parametrize(
@@ -131,19 +139,33 @@ def test_unpadded_attention_is_in_the_graph_of_a_compiled_model(cpu_kernel: list
 def test_unpadded_attention_is_for_bidirectional_attention_without_dropout(
     cpu_kernel: list[torch.Size], changes: dict[str, Any], training: bool, expected: int
 ) -> None:
-    model = new_model(BertForPreTraining, config(**changes), seed=3).train(training)
-    model.loss_sums(**batch())
+    unpadded_model(**changes).train(training).loss_sums(**batch())
     assert len(cpu_kernel) == expected
 
 
-def test_kernel_is_that_of_gpus_with_known_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not unpadding.supports_varlen(torch.zeros(2, 4, dtype=torch.bfloat16), 64)
-    assert unpadding.has_varlen()
+def test_kernel_computes_in_16_bits_under_autocast_too() -> None:
+    model = new_model(BertForPreTraining, config(), seed=3)
+    model.bert.has_varlen = True
+    hidden = torch.zeros(2, 128)
+    assert not model.bert._uses_varlen(hidden)
+    assert model.bert._uses_varlen(hidden.bfloat16())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model.bert._uses_varlen(hidden)
 
+
+@pytest.mark.parametrize(("generation", "expected"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_kernel_is_that_of_newer_gpus(monkeypatch: pytest.MonkeyPatch, generation: Any, expected: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: generation)
+    assert unpadding.supports_varlen(torch.device("cuda", 0)) is expected
+    assert not unpadding.supports_varlen(torch.device("cpu"))
+
+
+def test_kernel_with_other_arguments_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
     def changed(query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int) -> None: ...
 
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(varlen, "varlen_attn", changed)
-    assert not unpadding.has_varlen()
+    assert not unpadding.supports_varlen(torch.device("cuda", 0))
 
 
 def test_padding_behind_the_tokens_is_not_seen() -> None:
@@ -189,8 +211,8 @@ class Operators(TorchDispatchMode):
 
 def operators_of_a_step(dropout: float, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Return the operators of a step on the meta device: it has no values, so one that reads a value would raise."""
-    monkeypatch.setattr(bert, "supports_varlen", lambda hidden, head_size: True)
-    model = new_model(BertForPreTraining, config(attention_probs_dropout_prob=dropout), seed=1).to("meta").train()
+    monkeypatch.setattr(bert, "VARLEN_DTYPES", (torch.float32,))
+    model = unpadded_model(attention_probs_dropout_prob=dropout).to("meta")
     optimizer = build_optimizer(model, OptimizerConfig(), 1e-4)
     for group in optimizer.param_groups:
         group["fused"] = True  # as on a GPU
