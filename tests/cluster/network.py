@@ -19,6 +19,8 @@ from processes import Server
 
 ROOT = Path(__file__).parents[2]
 ISOLATE = Path(__file__).with_name("isolate.sh")
+INTERFACE = "eth0"
+"""A host's end of its cable."""
 
 
 class Host:
@@ -124,11 +126,11 @@ class Network:
             namespace, inner = host.namespace, f"{host.link}i"
             _run("ip", "netns", "add", namespace)
             _run("ip", "link", "add", host.link, "type", "veth", "peer", "name", inner)
-            _run("ip", "link", "set", inner, "netns", namespace, "name", "eth0")
+            _run("ip", "link", "set", inner, "netns", namespace, "name", INTERFACE)
             _run("ip", "link", "set", host.link, "master", self.bridge, "up")
             inside = ["ip", "-netns", namespace]
-            _run(*inside, "address", "add", f"{host.address}/24", "dev", "eth0")
-            _run(*inside, "link", "set", "eth0", "up")
+            _run(*inside, "address", "add", f"{host.address}/24", "dev", INTERFACE)
+            _run(*inside, "link", "set", INTERFACE, "up")
             _run(*inside, "link", "set", "lo", "up")
         return host
 

@@ -1,5 +1,6 @@
 """A running search can be watched, interrupted, resumed within a trial, and extended after it has finished."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -15,6 +16,7 @@ import tiny_tasks
 from safetensors.torch import load_file
 
 from bert_model.finetuning import display, results, trial
+from bert_model.finetuning.dataset import num_training_steps
 from bert_model.finetuning.display import TrialDisplay
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.results import SearchLog
@@ -108,6 +110,38 @@ def test_trial_resumes_from_its_checkpoint_bit_for_bit(name, optimizer, model, t
     assert resumed.results == whole.results
     assert resumed.manifest.sha256 == whole.manifest.sha256
     assert not list(kept.glob("*.checkpoint"))
+
+
+@pytest.mark.parametrize("name", ["sst2", "stsb", "squad2", "ner"])
+def test_training_reads_nothing_from_its_device_until_a_report(name, model, tmp_path, monkeypatch):
+    class Captured(Exception):
+        pass
+
+    train_model = trial.train_model
+
+    def capture(*arguments, **named):
+        raise Captured(arguments)
+
+    monkeypatch.setattr(trial, "train_model", capture)
+    with pytest.raises(Captured) as captured:
+        tune(name, model, tmp_path / "out", epochs=[1.0], gradient_accumulation=2)
+    network, job, train, features = captured.value.args[0]
+
+    def build_fused(*arguments):  # as on a GPU
+        optimizer = build_optimizer(*arguments)
+        for group in optimizer.param_groups:
+            group["fused"] = True
+        return optimizer
+
+    # Tensors of the meta device have no values: one that is read is an error.
+    build_optimizer = trial.build_optimizer
+    monkeypatch.setattr(trial, "build_optimizer", build_fused)
+    monkeypatch.setattr(trial, "autocast", lambda device, precision: contextlib.nullcontext())  # it refuses the device
+    steps = StopAt(monkeypatch, None)
+    with pytest.raises(RuntimeError) as read:
+        train_model(network.to("meta"), dataclasses.replace(job, checkpoint=None), train, features)
+    assert steps.steps == num_training_steps(train.num_units, job.trial.setting.batch_size, 1.0) > 2
+    assert "torch.stack" in str(read.traceback[-1].statement)
 
 
 def test_damaged_checkpoint_starts_the_trial_over(model, tmp_path, monkeypatch, eager, caplog):

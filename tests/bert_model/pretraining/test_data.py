@@ -1,5 +1,7 @@
 """Instance reader: every sample once per epoch, from any position, with any number of ranks."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from instances_fixture import make_tokenizer, write_instances
 from small_instances import with_flipped_bits
 
 from bert_model.model.config import IGNORED_LABEL
+from bert_model.pretraining import data
 from bert_model.pretraining.data import (
     InstanceReader,
     InstanceSplit,
@@ -22,6 +25,7 @@ from bert_model.pretraining.data import (
     held_out_samples,
     open_cached_shard,
     rank_slice,
+    round_up,
     split_micro_batches,
 )
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError
@@ -111,6 +115,108 @@ def test_rank_slices_partition_a_batch_almost_equally(directory: Path, world_siz
     assert max(tokens) - min(tokens) <= 24  # one instance of the longest
     for part in slices:
         assert (np.diff(part.columns.lengths) <= 0).all()
+
+
+# Positions in a window, across two windows of 48, across epochs of 170, and across more than one epoch.
+@pytest.mark.parametrize(("position", "count"), [(5, 40), (30, 40), (150, 40), (100, 400)])
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_part_of_a_rank_is_its_slice_of_the_whole_batch(
+    directory: Path, position: int, count: int, world_size: int
+) -> None:
+    samples = reader(directory).take(position, count)
+    for rank in range(world_size):
+        expected = rank_slice(samples, rank=rank, world_size=world_size)
+        part = reader(directory).take_part(position, count, rank=rank, world_size=world_size)
+        assert part.sample_indices.tolist() == expected.sample_indices.tolist()
+        assert part.epochs.tolist() == expected.epochs.tolist()
+        assert part.columns.input_ids.tolist() == expected.columns.input_ids.tolist()
+
+
+def test_rank_copies_its_own_rows_only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+    select_rows = data.select_rows
+
+    def counted(columns: InstanceColumns, rows: Any) -> InstanceColumns:
+        copied.append(len(rows))
+        return select_rows(columns, rows)
+
+    monkeypatch.setattr(data, "select_rows", counted)
+    source = reader(directory)
+    for step in range(2):
+        assert source.take_part(16 * step, 16, rank=1, world_size=4).num_samples == 4
+    assert copied == [4, 4]
+
+
+@pytest.mark.parametrize("position", [0, 30, 200])
+def test_window_read_ahead_is_the_one_that_follows(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, position: int
+) -> None:
+    reads: list[bool] = []
+    read_groups = data._read_groups
+
+    def recorded(*arguments: Any) -> Samples:
+        reads.append(threading.current_thread() is threading.main_thread())
+        return read_groups(*arguments)
+
+    plain = reader(directory)
+    with ThreadPoolExecutor(1) as executor:
+        ahead = reader(directory, executor=executor)
+        monkeypatch.setattr(data, "_read_groups", recorded)
+        for start in range(position, position + 400, 16):
+            found, expected = ahead.take(start, 16), plain.take(start, 16)
+            assert found.sample_indices.tolist() == expected.sample_indices.tolist()
+            assert found.epochs.tolist() == expected.epochs.tolist()
+            assert found.columns.input_ids.tolist() == expected.columns.input_ids.tolist()
+    in_main = sum(reads)
+    # The reader without a thread reads each of its windows, the other one the first of them, and one more in the end.
+    assert (in_main, len(reads) - in_main) == (in_main, in_main - 1)
+
+
+def test_error_of_a_window_that_is_read_ahead_is_raised_when_it_is_needed(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        source = reader(directory, executor=executor)
+        read = source.source.read
+
+        def fail(group: RowGroup) -> InstanceColumns:
+            if threading.current_thread() is not threading.main_thread():
+                raise ArtifactError("the disk is gone")
+            return read(group)
+
+        monkeypatch.setattr(source.source, "read", fail)
+        assert source.take(0, 40).num_samples == 40
+        with pytest.raises(ArtifactError, match="the disk is gone"):
+            source.take(40, 40)
+
+
+def test_sizes_are_few_and_little_larger() -> None:
+    sizes = [round_up(count) for count in range(1, 2049)]
+    assert round_up(0) == 0
+    assert all(size >= count and size % 8 == 0 for count, size in enumerate(sizes, start=1))
+    assert all(size <= count * 17 / 16 for count, size in enumerate(sizes, start=1) if count >= 128)
+    assert len({size for size in sizes if 1024 < size <= 2048}) == 16  # of 1,024
+    assert [round_up(size) for size in sizes] == sizes
+
+
+def test_batch_of_few_sizes_has_padding_that_nothing_reads(directory: Path) -> None:
+    samples = reader(directory).take(0, 30)
+    plain, rounded = batch_of(samples), batch_of(samples, few_sizes=True)
+    for name in ("input_ids", "attention_mask", "labels", "masked_lm_positions", "token_type_ids"):
+        assert torch.equal(getattr(plain, name), getattr(rounded, name))
+    assert rounded[-3:] == plain[-3:]  # the counts
+    assert plain.token_indices is not None
+    assert plain.attention_mask is not None
+    assert rounded.token_indices is not None
+    tokens, predictions = len(plain.token_indices), len(plain.prediction_indices)
+    assert len(rounded.token_indices) == round_up(tokens) > tokens
+    assert torch.equal(rounded.token_indices[:tokens], plain.token_indices)
+    padding = rounded.token_indices[tokens:]
+    assert not plain.attention_mask.flatten()[padding].any()
+    assert len(padding.unique()) == len(padding)
+    assert len(rounded.prediction_indices) == round_up(predictions) > predictions
+    assert torch.equal(rounded.prediction_indices[:predictions], plain.prediction_indices)
+    assert (plain.labels.flatten()[rounded.prediction_indices[predictions:]] == IGNORED_LABEL).all()
 
 
 def test_micro_batches_are_few_and_nearly_equal(directory: Path) -> None:

@@ -1,5 +1,6 @@
 """Pre-training with DDP and FSDP on gloo ranks: bit-exact resume, and moves between them and between world sizes."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from small_training import SMALL_MODEL, configuration, train_events
-from two_ranks import run_pretraining
+from two_ranks import pretrain_rank, run_pretraining, run_ranks
 
+from bert_model.pretraining import trainer
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.run import pretrain
 from bert_pipeline.configuration import from_mapping
@@ -37,6 +39,19 @@ def test_killed_run_of_three_ranks_resumes_bit_for_bit(data: dict[str, str], tmp
     assert codes == [0] * 3, reports
     assert train_events(killed) == train_events(whole)
     assert load_manifest(killed / "model").sha256 == load_manifest(whole / "model").sha256
+
+
+def pretrain_with_copies_on_rank_0(config: dict[str, Any], output: str) -> None:
+    if os.environ["RANK"] != "0":
+        trainer.take_snapshot = None  # type: ignore[assignment]
+    pretrain_rank(config, output, {})
+
+
+def test_rank_0_alone_copies_a_sharded_model_to_host_memory(data: dict[str, str], tmp_path: Path) -> None:
+    config = short(data, data_parallel="fsdp")
+    assert run_ranks(2, pretrain_with_copies_on_rank_0, config, str(tmp_path / "training")) == [0, 0]
+    stored = load_file(tmp_path / "training" / "model" / "model.safetensors")
+    assert stored["bert.embeddings.position_embeddings.weight"].shape == (64, 32)  # of both ranks
 
 
 def test_run_moves_between_ddp_fsdp_and_one_process(data: dict[str, str], tmp_path: Path) -> None:

@@ -49,3 +49,11 @@ def test_peak_flops_probe_leaves_the_generator_unchanged() -> None:
     torch.manual_seed(3)
     assert peak_matmul_flops(torch.device("cpu"), "float32") > 1e8
     assert torch.equal(torch.rand(2), expected)
+
+
+def test_peak_flops_of_a_device_without_memory_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*size: int, **settings: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "randn", full)
+    assert peak_matmul_flops(torch.device("cpu"), "bfloat16") == 0.0

@@ -1,0 +1,120 @@
+"""The training loop in one process: when it reads from its device, recomputed blocks, measured rates."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_training import configuration, train_events
+from torch.overrides import TorchFunctionMode
+
+from bert_model.model import bert
+from bert_model.pretraining import run, trainer
+from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.run import pretrain
+from bert_model.pretraining.trainer import Trainer
+from bert_model.training.distributed import LateNumbers
+from bert_pipeline.configuration import from_mapping
+
+
+def train(data: dict[str, str], output: Path, *, resume: bool = False, after_step: Any = None, **changes: Any) -> None:
+    config = from_mapping(PretrainingConfig, configuration(data, **changes))
+    pretrain(config, output, experiment="", device="cpu", resume=resume, after_step=after_step)
+
+
+class Reads(TorchFunctionMode):
+    """Count what a GPU would be waited for."""
+
+    names = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "nonzero")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(function, "__name__", "") in self.names:
+            self.found.append(function.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+def test_losses_are_read_when_the_next_step_is_queued(
+    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    made: list[LateNumbers] = []
+    train_step, read = Trainer._train_step, LateNumbers.read
+
+    def queue(self: Trainer, step: int, *arguments: Any) -> None:
+        with Reads() as reads:
+            train_step(self, step, *arguments)
+        assert reads.found == []
+        made.append(self._updates[-1].losses_and_norm)
+        events.append(f"step {step}")
+
+    def wait(self: LateNumbers) -> list[float]:
+        events.append(f"read {made.index(self)}")
+        return read(self)
+
+    monkeypatch.setattr(Trainer, "_train_step", queue)
+    monkeypatch.setattr(LateNumbers, "read", wait)
+    train(data, tmp_path / "training", log_interval_steps=4, checkpoint_interval_steps=0)
+    # Before a record the newest losses are read too, and first: the wait for them is the only one of its step.
+    first = ["step 0", "step 1", "read 0", "step 2", "read 1", "step 3", "read 3", "read 2"]
+    second = ["step 4", "step 5", "read 4", "step 6", "read 5", "step 7", "read 7", "read 6"]
+    assert events[:16] == first + second
+    assert [event for event in events if event.startswith("step")] == [f"step {step}" for step in range(14)]
+    with Reads() as reads:  # the count counts
+        float(torch.ones(1).tolist()[0] + torch.ones(()).item())
+    assert reads.found == ["tolist", "item"]
+
+
+def test_losses_that_are_read_late_are_those_of_their_steps(data: dict[str, str], tmp_path: Path) -> None:
+    for name, interval in (("every", 1), ("third", 3)):
+        train(data, tmp_path / name, log_interval_steps=interval)
+    every, third = (train_events(tmp_path / name) for name in ("every", "third"))
+    assert list(third) == [3, 6, 8, 9, 12, 14]  # the phases end with 8 and 14
+    assert third == {step: every[step] for step in third}
+
+
+def test_run_with_recomputed_blocks_resumes_bit_for_bit(
+    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+    checkpoint = bert.checkpoint
+    monkeypatch.setattr(
+        bert, "checkpoint", lambda *given, **named: (calls.append(given), checkpoint(*given, **named))[1]
+    )
+    kept, recomputed = tmp_path / "kept", tmp_path / "recomputed"
+    train(data, kept)
+    assert not calls
+
+    def interrupt(step: int) -> None:
+        if step == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(data, recomputed, after_step=interrupt, activation_checkpointing=True)
+    train(data, recomputed, resume=True, activation_checkpointing=True)
+    assert calls
+    assert train_events(recomputed) == train_events(kept)
+    one, other = (path / "model" / "model.safetensors" for path in (recomputed, kept))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_peak_rate_is_measured_again_and_a_failed_measurement_changes_nothing(
+    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates, trainers = iter([4e9, 0.0, 2e9, 3e9]), []  # in evaluations after 5, 8, 10 and 14 steps
+    original = Trainer.run
+
+    def remember(self: Trainer, step: int) -> Any:
+        trainers.append(self)
+        return original(self, step)
+
+    monkeypatch.setattr(Trainer, "run", remember)
+    monkeypatch.setattr(run, "peak_matmul_flops", lambda *given: 1e9)
+    monkeypatch.setattr(trainer, "peak_matmul_flops", lambda *given: next(rates))
+    monkeypatch.setattr(trainer, "PEAK_INTERVAL_SECONDS", 0.0)
+    train(data, tmp_path / "training", checkpoint_interval_steps=0, evaluation_interval_steps=5)
+    assert list(rates) == []
+    assert trainers[0]._progress.peak_flops == 4e9
