@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import tiny_tasks
+import torch
 from safetensors.torch import load_file
 
 from bert_model.finetuning import display, results, trial
@@ -136,11 +137,11 @@ def test_training_reads_nothing_from_its_device_until_a_report(name, model, tmp_
     # Tensors of the meta device have no values: one that is read is an error.
     build_optimizer = trial.build_optimizer
     monkeypatch.setattr(trial, "build_optimizer", build_fused)
-    monkeypatch.setattr(trial, "autocast", lambda device, precision: contextlib.nullcontext())  # it refuses the device
+    monkeypatch.setattr(torch, "autocast", lambda *given, **named: contextlib.nullcontext())  # it refuses the device
     steps = StopAt(monkeypatch, None)
     with pytest.raises(RuntimeError) as read:
         train_model(network.to("meta"), dataclasses.replace(job, checkpoint=None), train, features)
-    assert steps.steps == num_training_steps(train.num_units, job.trial.setting.batch_size, 1.0) > 2
+    assert steps.steps == num_training_steps(train.num_units, job.trial.setting.batch_size, 1.0) > 1
     assert "torch.stack" in str(read.traceback[-1].statement)
 
 
