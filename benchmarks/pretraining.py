@@ -6,6 +6,7 @@ numpy, safetensors, pyyaml and pydantic, and transformers for the peer.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import importlib.util
 import itertools
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
+from unittest import mock
 
 import torch
 
@@ -32,6 +34,7 @@ from benchmarks.harness import (
 from benchmarks.inputs import sample_instances
 from benchmarks.training import RANK_TIMEOUT_SECONDS, OurTraining, TrainingCase
 from bert_model.model.cpu_kernels import cpu_settings
+from bert_model.pretraining import trainer
 from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice, split_micro_batches
 from bert_model.training.distributed import keep_freed_memory, rank_environments
 from bert_model.training.throughput import peak_matmul_flops
@@ -119,17 +122,39 @@ def lengths_and_padding(case: TrainingCase, num_batches: int = 40) -> tuple[floa
     return tokens / instances, 1 - tokens / positions
 
 
-def profile(case: TrainingCase) -> str:
-    """Return a profile of our steps, by operator."""
+def profile(case: TrainingCase, num_steps: int = 10) -> str:
+    """Return a profile of our steps: shares of their parts, of the host's time, and the operators."""
     training = OurTraining(case)
     training.run(0.0)
+    parts = {
+        "reading and masking": (training.trainer, "_prepare"),
+        "forward pass": (training.trainer, "_loss_sums"),
+        "forward and backward pass": (training.trainer, "_accumulate"),
+        "sum over the ranks": (training.trainer.gradients, "all_reduce"),
+        "clipping": (trainer, "clip_gradients"),
+        "update": (training.trainer.optimizer, "step"),
+    }
     activities = [torch.profiler.ProfilerActivity.CPU]
     if case.device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as profiler:
-        training.run(0.0)
+    steps = itertools.count()
+    training.trainer.should_stop = lambda: next(steps) >= num_steps
+    with contextlib.ExitStack() as stack:
+        for part, (owner, name) in parts.items():
+            labeled = torch.profiler.record_function(part)(getattr(owner, name))
+            stack.enter_context(mock.patch.object(owner, name, labeled))
+        profiler = stack.enter_context(torch.profiler.profile(activities=activities))
+        with torch.profiler.record_function("whole"):
+            training.run(0.0)
+    events = profiler.key_averages()
+    times = {event.key: event.cpu_time_total for event in events if event.key in parts or event.key == "whole"}
+    whole, forward = times.pop("whole"), times["forward pass"]
+    times["backward pass"] = times.pop("forward and backward pass") - forward
+    times["all else"] = whole - sum(times.values())
+    rows = [[part, f"{time / whole:.1%}"] for part, time in times.items()]
     column = "self_cuda_time_total" if case.device.type == "cuda" else "self_cpu_time_total"
-    return str(profiler.key_averages().table(sort_by=column, row_limit=25, max_name_column_width=60))
+    operators = str(events.table(sort_by=column, row_limit=25, max_name_column_width=60))
+    return f"{markdown_table(('part of a step', 'share'), rows)}\n\n{operators}"
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import torch
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
+from bert_model.model.unpadding import supports_varlen
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.data import InstanceSplit
 from bert_model.pretraining.phases import Phase
@@ -131,6 +132,7 @@ class OurTraining:
         config = case.pretraining_config(compiled=compiled)
         self.meter = Meter(device=case.device)
         model = new_model(BertForPreTraining, case.model_config(), seed=1).to(case.device)
+        model.bert.has_varlen = supports_varlen(case.device)
         phase = Phase(
             index=0,
             config=config.phases[0],

@@ -12,6 +12,7 @@ tokens, P its predictions.
 """
 
 import functools
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -47,6 +48,10 @@ ALIGNED_LENGTH = 8
 
 SIZES_PER_OCTAVE = 16
 """Numbers of tokens and of predictions that `round_up` distinguishes from one power of 2 to the next."""
+
+_READING = threading.Lock()
+"""Held while a shard is read: the thread that reads ahead shares its open file with the others, and no library lets two
+read from one at a time."""
 
 # Independent streams of numpy's generator for one (seed, epoch).
 _GROUP_ORDER, _ROW_ORDER = 0, 1
@@ -180,7 +185,8 @@ class InstanceSplit:
 
     def read(self, group: RowGroup) -> InstanceColumns:
         """Read one row group."""
-        return open_cached_shard(group.path).read_row_group(group.index)
+        with _READING:
+            return open_cached_shard(group.path).read_row_group(group.index)
 
     def check_vocabulary(self, tokenizer: Tokenizer) -> None:
         """Raise InputError if the first row group does not fit the vocabulary."""

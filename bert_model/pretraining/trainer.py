@@ -167,33 +167,31 @@ class Trainer:
         prefetches = self.group.device.type != "cpu"
         with ThreadPoolExecutor(1) as executor, ThreadPoolExecutor(1) as reading:
             reader = self._reader(phase, reading if prefetches else None)
-
-            def prepare(step: int) -> list[Batch]:
-                mine = reader.take_part(
-                    phase.position_at(step),
-                    phase.batch_size_at(step),
-                    rank=self.group.rank,
-                    world_size=self.group.world_size,
-                )
-                return [
-                    make_batch(
-                        part,
-                        phase.masking,
-                        self.vocabulary,
-                        seed=self.config.seed,
-                        device=self.group.device,
-                        few_sizes=self.config.compile,
-                    )
-                    for part in split_micro_batches(mine, self.config.micro_batch_size)
-                ]
-
             future: Future[list[Batch]] | None = None
             for current in range(step, phase.end_step):
                 started = time.perf_counter()
-                batches = future.result() if future is not None else prepare(current)
+                batches = future.result() if future is not None else self._prepare(reader, phase, current)
                 if prefetches and current + 1 < phase.end_step:
-                    future = executor.submit(prepare, current + 1)
+                    future = executor.submit(self._prepare, reader, phase, current + 1)
                 yield batches, time.perf_counter() - started
+
+    def _prepare(self, reader: InstanceReader, phase: Phase, step: int) -> list[Batch]:
+        """Read this rank's part of a step's batch, mask it and split it into micro-batches."""
+        group = self.group
+        mine = reader.take_part(
+            phase.position_at(step), phase.batch_size_at(step), rank=group.rank, world_size=group.world_size
+        )
+        return [
+            make_batch(
+                part,
+                phase.masking,
+                self.vocabulary,
+                seed=self.config.seed,
+                device=group.device,
+                few_sizes=self.config.compile,
+            )
+            for part in split_micro_batches(mine, self.config.micro_batch_size)
+        ]
 
     def _all_reduce_counts(self, step: int, phase: Phase, batches: list[Batch]) -> tuple[StepCounts, float, float]:
         """Return this step's counts and the number of stop requests, summed over the ranks, and rank 0's seconds.

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks import kernels, pretraining
 from benchmarks.inputs import sample_instances
-from benchmarks.pretraining import growth_series, measure_growth, measure_ranks, render_growth
+from benchmarks.pretraining import growth_series, measure_growth, measure_ranks, profile, render_growth
 from benchmarks.training import TrainingCase
 from bert_model.model import bert
 from bert_model.model.cpu_kernels import fast_dropout
@@ -29,6 +29,15 @@ def case(tmp_path_factory):
         device=torch.device("cpu"),
         instances=instances,
     )
+
+
+def test_profile_has_the_parts_of_a_step(case):
+    table, operators = profile(case, num_steps=2).split("\n\n", 1)
+    shares = {part: float(share) for part, share in re.findall(r"\| ([a-z ]+) \| ([\d.]+)% \|", table)}
+    assert {"reading and masking", "forward pass", "backward pass", "clipping", "update"} < shares.keys()
+    assert sum(shares.values()) == pytest.approx(100, abs=1)
+    assert min(shares["backward pass"], shares["forward pass"]) > shares["clipping"]
+    assert "aten::mm" in operators
 
 
 @pytest.mark.slow

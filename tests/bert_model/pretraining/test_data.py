@@ -1,6 +1,7 @@
 """Instance reader: every sample once per epoch, from any position, with any number of ranks."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,23 @@ def test_window_read_ahead_is_the_one_that_follows(
     in_main = sum(reads)
     # The reader without a thread reads each of its windows, the other one the first of them, and one more in the end.
     assert (in_main, len(reads) - in_main) == (in_main, in_main - 1)
+
+
+def test_threads_read_one_after_the_other(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shard:
+        is_read = False
+
+        def read_row_group(self, index: int) -> int:
+            assert not self.is_read
+            self.is_read = True
+            time.sleep(0.05)
+            self.is_read = False
+            return index
+
+    shard, split = Shard(), InstanceSplit(directory, "train")
+    monkeypatch.setattr(data, "open_cached_shard", lambda path: shard)
+    with ThreadPoolExecutor(4) as executor:
+        assert list(executor.map(split.read, split.groups[:4])) == [0, 1, 2, 3]
 
 
 def test_error_of_a_window_that_is_read_ahead_is_raised_when_it_is_needed(
