@@ -1,7 +1,8 @@
-"""The Slurm script starts the same entry point, and puts a job that was stopped into the queue again."""
+"""Slurm and Kubernetes start the same entry point; Slurm queues a job that was stopped again."""
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -9,10 +10,15 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
+from dagster._config import validate_config
+from torch.distributed.run import get_args_parser
 
+from bert_model.presets import load_configuration
 from bert_model.pretraining.config import add_arguments
 
-SCRIPT = Path(__file__).resolve().parent.parent / "deploy" / "pretrain.slurm"
+DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
+SCRIPT = DEPLOY / "pretrain.slurm"
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash on this machine")
 
@@ -105,3 +111,45 @@ def test_without_arguments_the_usage_is_printed(cluster: dict[str, str]) -> None
     _, said = job.communicate(timeout=60)
     assert job.returncode == 2
     assert said.startswith("usage: sbatch")
+
+
+def test_indexed_job_starts_torchrun_with_the_trainings_entry_point() -> None:
+    service, job = yaml.safe_load_all((DEPLOY / "kubernetes" / "pretrain.yaml").read_text())
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    name = job["metadata"]["name"]
+    assert service["spec"]["selector"] == {"job-name": name}
+    assert pod["subdomain"] == service["metadata"]["name"]
+    # Each index is a rank of torchrun's; the first pod is where the ranks meet.
+    assert container["command"][:3] == ["python", "-m", "torch.distributed.run"]
+    words = [word.replace("$(JOB_COMPLETION_INDEX)", "1") for word in container["command"][3:]]
+    launch = get_args_parser().parse_args(words)
+    assert spec["completionMode"] == "Indexed"
+    assert int(launch.nnodes) == spec["completions"] == spec["parallelism"]
+    assert int(launch.nproc_per_node) == container["resources"]["limits"]["nvidia.com/gpu"]
+    assert (launch.node_rank, launch.max_restarts, launch.module) == (1, 0, True)
+    assert launch.master_addr == f"{name}-0.{pod['subdomain']}"
+    assert launch.master_port == container["ports"][0]["containerPort"]
+    assert launch.training_script == "bert_model.pretraining"
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    parsed = parser.parse_intermixed_args(launch.training_script_args)
+    assert parsed.resume
+    assert len(load_configuration(parsed.config, parsed.assignments).phases) == 2
+    # The checkpoint of a pod that is asked to stop fits into the time that it gets, and files are on a volume.
+    environment = {item["name"]: item["value"] for item in container["env"]}
+    assert int(environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]) < pod["terminationGracePeriodSeconds"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    places = (parsed.output, *(Path(word.partition("=")[2]) for word in parsed.assignments))
+    assert all(place.is_relative_to("/shared") for place in places)
+
+
+def test_launcher_of_kubernetes_replaces_the_one_of_dagsters_settings() -> None:
+    own, launcher = (yaml.safe_load((DEPLOY / name / "dagster.yaml").read_text()) for name in (".", "kubernetes"))
+    assert launcher.keys() == {"run_launcher"} < own.keys()
+    config = launcher["run_launcher"]["config"]
+    named = set(re.findall(r"\{env: (\w+)\}", (DEPLOY / "dagster.yaml").read_text()))
+    assert named - {word.partition("=")[0] for word in config["env_vars"]} == {"DAGSTER_DB_PASSWORD"}  # a secret
+    dagster_k8s = pytest.importorskip("dagster_k8s")
+    result = validate_config(dagster_k8s.K8sRunLauncher.config_type(), config)
+    assert result.success, result.errors

@@ -118,7 +118,7 @@ class PretrainingConfig:
     """Compile the model with torch.compile; with `ddp` and `fsdp` each layer alone."""
     activation_checkpointing: bool = False
     """Compute each block's activations again in the backward pass instead of keeping them: less memory, about a third
-    more time, the same gradients."""
+    more computation, the same gradients."""
     data_parallel: Literal["auto", "buffer", "ddp", "fsdp"] = "auto"
     """How several ranks sum gradients: `ddp` by DistributedDataParallel, `fsdp` with sharded parameters and optimizer
     state (FSDP2), `buffer` in one sum at the end of a step, on CPUs only; `auto` is `ddp` on GPUs and `buffer` on
