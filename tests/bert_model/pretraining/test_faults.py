@@ -133,7 +133,6 @@ def test_reader_memory_does_not_grow_with_the_number_of_shards(tmp_path: Path) -
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         instances, peaks[count] = map(int, printed.split())
         assert instances == count * 4096
-    assert peaks[50] < 500_000_000, peaks
     assert peaks[50] - peaks[1] < 8 * 4096 * 512 * 4 * 3, peaks  # the eight row groups of a window, and copies of them
 
 
