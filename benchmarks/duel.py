@@ -8,6 +8,7 @@ text, and BLiMP.
 A side goes on from its checkpoint, with its clock, so the program may be stopped at any time and started again.
 """
 
+import abc
 import argparse
 import collections
 import contextlib
@@ -72,24 +73,24 @@ PREEMPTED = 75
 NUM_RESAMPLES = 1_000
 
 
-class Side:
+class Side(abc.ABC):
     """One side's training: how its next slice is started, and what its files say."""
 
     name: str
     model: Path
     """The trained model; it does not exist before."""
 
+    @abc.abstractmethod
     def commands(self) -> list[tuple[list[str], dict[str, str]]]:
         """Return the command and the environment of each rank."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def seconds(self) -> float:
         """Return the seconds of training up to the newest checkpoint."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def trained(self) -> dict[str, float]:
         """Return updates and tokens of the finished training."""
-        raise NotImplementedError
 
 
 class OurSide(Side):
