@@ -12,6 +12,7 @@ names the attempt.
 import contextlib
 import dataclasses
 import datetime
+import fcntl
 import functools
 import hashlib
 import io
@@ -40,7 +41,7 @@ FORMAT_VERSIONS = {"corpus": 2, "instances": 2}
 ATTEMPT = "attempt"
 """Entry of the provenance of an artifact in a store: the directory with its files."""
 ABANDONED_DAYS = 7
-"""Age from which files of an attempt that did not publish are removed from a store: nobody can see who writes there."""
+"""Age from which files of an attempt that did not publish are removed where no lock tells whether somebody writes."""
 
 logger = logging.getLogger(__name__)
 
@@ -201,9 +202,12 @@ def foreign_input(path: Path | str) -> dict[str, str]:
 class Draft:
     """A directory being written. Write files below `path`, and set `rows` and `counts` along the way."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, by_workers: bool = False) -> None:
         self.path = path
+        self.by_workers = by_workers
         self.rows: dict[str, int] = {}
+        self.files_without_rows: set[str] = set()
+        """With `rows`, all that is published of a draft that workers write; anything else there is removed."""
         self.counts: dict[str, Any] = {}
         self.provenance: dict[str, Any] = {}
         self.known_sha256: dict[str, str] = {}
@@ -235,7 +239,7 @@ def publishing(
     refuse_foreign_directory(directory)
     started = time.monotonic()
     with _attempt(directory, by_workers) if is_remote(directory) else _replacing(directory) as attempt:
-        draft = Draft(attempt.files)
+        draft = Draft(attempt.files, by_workers=by_workers)
         yield draft
         # The artifact's identity: nothing here may depend on time, host, paths or workers.
         content = {
@@ -403,6 +407,12 @@ def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
     else:
         paths = [path for path in sorted(draft.path.rglob("*")) if path.is_file()]
         sizes = {path.relative_to(draft.path).as_posix(): path.stat().st_size for path in paths}
+    if draft.by_workers:
+        # A worker that was given up, whose task another one has done, may have written until this moment.
+        for name in (unplanned := set(sizes) - set(draft.rows) - draft.files_without_rows):
+            storage.remove_tree(draft.path / name)
+        sizes = {name: size for name, size in sizes.items() if name not in unplanned}
+        storage.remove_empty_directories(draft.path)
     for name, size in sizes.items():
         path = draft.path / name
         # Flush each file now: the manifest, written next, states that all of them are on disk.
@@ -425,37 +435,96 @@ def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
 
 @contextlib.contextmanager
 def atomic_directory(directory: Path) -> Iterator[Path]:
-    """Yield a temporary directory that replaces `directory` at the end, or is removed if the block raises."""
-    temporary = directory.parent / f".{directory.name}.partial-{os.getpid()}"
-    old = directory.parent / f"{temporary.name}-old"
+    """Yield a temporary directory that replaces `directory` at the end, or is removed if the block raises.
+
+    ArtifactError if `directory` was published or written to by others since the block began; it stays as they left it.
+    """
+    # The name is unique and a lock says who is at work: process ids mean nothing to another container on the volume.
+    temporary = directory.parent / f".{directory.name}.partial-{uuid.uuid4().hex}"
     with creating(directory):
         directory.parent.mkdir(parents=True, exist_ok=True)
-        remove_abandoned_drafts(directory)
-        temporary.mkdir()
+    with contextlib.ExitStack() as held:
+        # The parent's lock: nobody sees a draft without its lock, or `directory` between its two renames.
+        with creating(directory), _locked(directory.parent):
+            remove_abandoned_drafts(directory)
+            before = _entries(directory)
+            temporary.mkdir()
+            held.enter_context(_locked(temporary))
+        try:
+            yield temporary
+            with _locked(directory.parent):
+                if _entries(directory) != before:
+                    raise ArtifactError(
+                        f"{directory}: another run has published or written here since this one began; what it wrote "
+                        "is kept, and the files of this run are removed; give another path, or run the command again"
+                    )
+                _replace_directory(directory, temporary)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _replace_directory(directory: Path, new: Path) -> None:
+    """Rename `new` to `directory`. A former one moves aside first, and back if the renaming fails."""
+    old = new.with_name(f"{new.name}-old")
+    moved = directory.exists()  # `rename` does not replace a directory with files in it
+    if moved:
+        os.rename(directory, old)
     try:
-        yield temporary
-        # `rename` does not replace a directory with files in it, so an older artifact moves aside first.
-        if directory.exists():
-            os.rename(directory, old)
-        os.rename(temporary, directory)
-        _flush_directory(directory.parent)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        if old.exists() and not directory.exists():
+        os.rename(new, directory)
+    except BaseException:
+        if moved:
             os.rename(old, directory)
-        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _flush_directory(directory.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _entries(directory: Path) -> tuple[int, list[str]] | None:
+    """Return what tells whether others have replaced a directory or put something into it; None if there is none."""
+    try:
+        return directory.stat().st_ino, sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return None
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory, which ends with the process; without locks on this file system hold nothing."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_abandoned(draft: Path) -> bool:
+    """Tell whether nobody holds the lock of a draft; where there are no locks, whether it has reached its age."""
+    descriptor = os.open(draft, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return time.time() - draft.stat().st_mtime > ABANDONED_DAYS * 24 * 3600
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def remove_abandoned_drafts(directory: Path) -> None:
-    """Remove the temporary directories of `directory` whose process was killed; put an artifact moved aside back."""
+    """Remove the temporary directories of `directory` whose writer was killed; put an artifact moved aside back.
+
+    The caller holds the lock of the parent directory.
+    """
     for leftover in directory.parent.glob(f".{directory.name}.partial-*"):
-        process_id = leftover.name.removesuffix("-old").rpartition("-")[2]
-        # A living process may still write to it. Its own id is of an earlier process: containers reuse ids.
-        if process_id.isdigit() and int(process_id) != os.getpid() and Path(f"/proc/{process_id}").exists():
-            continue
-        if leftover.name.endswith("-old") and not directory.exists():  # killed between the two renames
-            os.rename(leftover, directory)
-        shutil.rmtree(leftover, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # a writer that ends at this moment removes its own
+            if not _is_abandoned(leftover):
+                continue
+            if leftover.name.endswith("-old") and not directory.exists():  # killed between the two renames
+                os.rename(leftover, directory)
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 @contextlib.contextmanager

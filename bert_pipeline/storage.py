@@ -335,10 +335,21 @@ def modified(path: Path) -> float:
 def remove_tree(path: Path) -> None:
     """Remove a file or a directory with everything in it, if it exists."""
     if not is_remote(path):
-        shutil.rmtree(path, ignore_errors=True)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
         return
     with store_errors(path), contextlib.suppress(FileNotFoundError):
         _store(path).rm(_key(path), recursive=True)
+
+
+def remove_empty_directories(path: Path) -> None:
+    """Remove the empty directories below a local directory. A store has none."""
+    if not is_remote(path):
+        for directory in sorted((item for item in path.rglob("*") if item.is_dir()), reverse=True):
+            with contextlib.suppress(OSError):  # it holds something
+                directory.rmdir()
 
 
 @contextlib.contextmanager

@@ -101,10 +101,9 @@ def build_corpus(
         lists = [scratch / name for name in (*totals["dropped_lists"], *(shard["dropped_list"] for shard in shards))]
         counts["articles_without_text"] = collect_dropped(lists, draft.path / DROPPED_NAME)
         remove_tree(scratch)
-        for leftover in draft.path.glob("*.tmp"):  # of killed workers
-            leftover.unlink()
 
         # Describe the corpus in its manifest.
+        draft.files_without_rows = {DROPPED_NAME}
         for shard in shards:
             draft.rows[shard["name"]] = shard["rows"]
             draft.known_sha256[shard["name"]] = shard["sha256"]

@@ -50,8 +50,8 @@ from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP
 from bert_pipeline.manifest import Manifest, check_shard, file_sha256, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
-from bert_pipeline.storage import is_remote, make_directory, remove_tree, to_path
-from bert_pipeline.vocabulary.tokenizer import SentenceEncoder, Tokenizer
+from bert_pipeline.storage import make_directory, remove_tree, to_path
+from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, SentenceEncoder, Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,8 @@ def build_instances(
     ) as draft:
         # Instances carry their vocabulary: training, and any other reader, needs the meaning of the ids.
         tokenizer.save(draft.path)
-        draft.rows["vocab.txt"] = tokenizer.vocab_size
+        draft.rows[VOCABULARY_NAME] = tokenizer.vocab_size
+        draft.files_without_rows = {CONFIGURATION_NAME}
         for split in SPLITS:
             make_directory(draft.path / split)
         summaries = draft.path / "summaries"
@@ -133,9 +134,7 @@ def build_instances(
                 histograms[split] += np.array(summary[split].pop("length_histogram"), dtype=np.int64)
                 counts[split].update(summary[split])
 
-        # A killed worker may have left part of a shard, which must not be published.
         remove_tree(summaries)
-        _remove_abandoned(draft.path, set(draft.rows))
         # Shares follow from the sums over all shards.
         draft.counts |= {split: _shares(counts[split], histograms[split], config.max_seq_length) for split in SPLITS}
         for name in ("instances", "tokens", "random_next", "documents"):
@@ -166,16 +165,6 @@ def _warn_of_one_label(split: str, counts: collections.Counter[str]) -> None:
             "were paragraphs read as documents? Running text is named book:",
             f"{counts['instances']:,}", split,
         )  # fmt: skip
-
-
-def _remove_abandoned(directory: Path, finished: set[str]) -> None:
-    """Remove leftover files of repeated work, and folders without a shard."""
-    for split in SPLITS:
-        for path in (directory / split).glob("*"):
-            if path.relative_to(directory).as_posix() not in finished:
-                path.unlink()
-        if not is_remote(directory) and not any((directory / split).iterdir()):
-            (directory / split).rmdir()
 
 
 def _make_shard(

@@ -20,7 +20,7 @@ from bert_pipeline.manifest import (
     publishing,
     remove_abandoned_drafts,
 )
-from bert_pipeline.storage import to_path
+from bert_pipeline.storage import make_directory, sizes_below, to_path
 
 KNOWN_SHA256 = "a32ac7b85f8300992926d416b3010f7927dab938a20566066b0f4a548658a39e"
 """Identity of the directory that `publish` writes, as computed before directories could be in a store."""
@@ -149,12 +149,68 @@ def test_read_only_place_is_named(tmp_path, monkeypatch):
 
 def test_draft_of_dead_process_is_removed(tmp_path):
     dead = tmp_path / ".corpus.partial-999999999"
-    alive = tmp_path / f".corpus.partial-{os.getppid()}"
     dead.mkdir()
-    alive.mkdir()
     publish(tmp_path / "corpus")
     assert not dead.exists()
-    assert alive.exists()
+
+
+def test_two_writers_keep_their_drafts_and_the_second_is_refused(tmp_path):
+    target = tmp_path / "corpus"
+    with (
+        pytest.raises(ArtifactError, match="corpus: another run has published or written here since this one began"),
+        publishing(target, kind="corpus", configuration={}, inputs={}) as slow,
+    ):
+        (slow.path / "slow.txt").write_text("slow")
+        # The other writer has the same process id, as it may in another container that shares the volume.
+        publish(target)
+        assert (slow.path / "slow.txt").is_file()
+        assert not (target / "slow.txt").exists()
+        first = load_manifest(target).sha256
+    assert load_manifest(target, verify="sha256").sha256 == first
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("store", ["", "memory://late"])
+def test_what_a_given_up_worker_writes_late_is_not_published(tmp_path, store):
+    target = to_path(f"{store}/{tmp_path.name}") if store else tmp_path / "corpus"
+    with publishing(target, kind="corpus", configuration={}, inputs={}, by_workers=True) as draft:
+        for name in ("shard-0", "list", "shard-0.tmp", "scratch/part"):
+            make_directory((draft.path / name).parent)
+            (draft.path / name).write_text(name)
+        draft.rows["shard-0"] = 1
+        draft.files_without_rows = {"list"}
+    manifest = load_manifest(target, verify="sha256")
+    assert list(manifest.files) == ["list", "shard-0"]
+    left = sizes_below(manifest.path) if store else {path.name for path in target.iterdir()}
+    assert set(left) - {MANIFEST_NAME} == {"list", "shard-0"}
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_files_put_into_the_output_meanwhile_are_kept(tmp_path, published):
+    target = tmp_path / "corpus"
+    if published:
+        publish(target)
+    with (
+        pytest.raises(ArtifactError, match="published or written here"),
+        publishing(target, kind="corpus", configuration={}, inputs={}),
+    ):
+        target.mkdir(exist_ok=True)
+        (target / "notes.txt").write_text("mine")
+    assert (target / "notes.txt").read_text() == "mine"
+    assert leftovers(tmp_path) == []
+
+
+def test_without_locks_a_draft_is_abandoned_when_it_is_old(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    young, old = (tmp_path / f".corpus.partial-{name}" for name in ("young", "old"))
+    young.mkdir()
+    old.mkdir()
+    os.utime(old, (0, 0))
+    publish(tmp_path / "corpus")
+    assert leftovers(tmp_path) == [young.name]
 
 
 def test_kill_between_the_two_renames_keeps_the_older_artifact(tmp_path):
@@ -171,7 +227,7 @@ def test_failed_rename_puts_the_older_artifact_back(tmp_path, monkeypatch):
     rename = os.rename
 
     def fail_for_draft(source, target):
-        if Path(source).name.endswith(f".partial-{os.getpid()}"):
+        if ".partial-" in Path(source).name and not Path(source).name.endswith("-old"):
             raise OSError(errno.EIO, "input/output error")
         rename(source, target)
 
