@@ -20,7 +20,6 @@ import re
 import shutil
 import tempfile
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -45,6 +44,13 @@ def scheme_of(name: Path | str) -> str:
     return scheme.lower() if separator and scheme.isalnum() else ""
 
 
+def _refuse_single_slash(name: str) -> None:
+    """Raise UsageError for a URL with one slash, such as "s3:/bucket", which names a local path."""
+    scheme, separator, _ = name.partition(":/")
+    if separator and scheme.lower() in (*EXTRAS, "hdfs", "memory"):
+        raise UsageError(f"{name}: found one slash after {scheme}:, expected {scheme}://")
+
+
 def is_remote(name: Path | str) -> bool:
     """Return True for the URL of a store, or for the path made of one; False for local paths and `file:` URLs."""
     return scheme_of(name) not in ("", "file", "local")
@@ -56,10 +62,13 @@ def to_path(name: Path | str) -> Path:
     The path of a URL is a `UPath`, declared as `Path` because its methods are the same; see the module for what is not.
     """
     scheme = scheme_of(name)
-    if not isinstance(name, str) or not scheme:
-        return Path(name) if isinstance(name, str) else name
+    if not isinstance(name, str):
+        return name
+    if not scheme:
+        _refuse_single_slash(name)
+        return Path(name)
     if not is_remote(name):
-        return Path(urllib.request.url2pathname(urllib.parse.urlsplit(name).path))
+        return Path(urllib.parse.unquote(name.partition("://")[2].removeprefix("localhost")))
     try:
         fsspec.get_filesystem_class(scheme)
     except ImportError as error:
@@ -88,6 +97,16 @@ def local_path(name: str) -> Path:
     if is_remote(name):
         raise argparse.ArgumentTypeError(f"{name}: expected a local path; copy it from or to the store yourself")
     return to_path(name)
+
+
+def local_directory(name: str, variable: str) -> Path:
+    """Return the absolute path of a directory that an environment variable names. UsageError for the URL of a store."""
+    if is_remote(name):
+        raise UsageError(
+            f"{variable}: found {name}, expected a local directory, because databases and locks lie in it; "
+            "copies of what is in stores are kept there too"
+        )
+    return to_path(name).resolve()
 
 
 def open_binary(name: Path | str) -> BinaryIO:

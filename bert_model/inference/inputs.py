@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import atomic_write
+from bert_pipeline.storage import make_directory, remove_tree, to_path
 from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.ner import DOCUMENT_MARK
@@ -408,12 +409,12 @@ def _saved(head: Iterable[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[IO[str]]:
-    """Open a file that is written atomically, or standard output for "-"."""
+    """Open a file, or one in a store, that is written atomically, or standard output for "-"."""
     if path == "-":
         yield sys.stdout
         return
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(Path(path)) as temporary, open(temporary, "w", encoding="utf-8") as stream:
+    make_directory(to_path(path).parent)
+    with atomic_write(to_path(path)) as temporary, open(temporary, "w", encoding="utf-8") as stream:
         yield stream
 
 
@@ -438,9 +439,9 @@ def rejecting(output_path: str) -> Iterator[Callable[[Row], None]]:
 
         yield reject
         if stream is None and output_path != "-":
-            rejected_path(output_path).unlink(missing_ok=True)
+            remove_tree(rejected_path(output_path))
 
 
 def rejected_path(output_path: str) -> Path:
     """Return the file of rows without an answer: "<output>.rejected.jsonl"."""
-    return Path(f"{output_path}.rejected.jsonl")
+    return to_path(f"{output_path}.rejected.jsonl")

@@ -15,6 +15,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from bert_pipeline.errors import BertError, TrainingError
 from bert_pipeline.manifest import Manifest, atomic_write
+from bert_pipeline.storage import local_directory
 
 METRICS_NAME = "metrics.jsonl"
 STATE_NAME = "tracking.json"
@@ -171,7 +172,7 @@ def mlflow_run_id(manifest: Manifest) -> str | None:
 
 def bert_home() -> Path:
     """Return the directory of all state: BERT_HOME, or ./.bert."""
-    return Path(os.environ.get("BERT_HOME") or ".bert").resolve()
+    return local_directory(os.environ.get("BERT_HOME") or ".bert", "BERT_HOME")
 
 
 def artifact_cache() -> Path:

@@ -9,7 +9,18 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from bert_pipeline import storage
 from bert_pipeline.errors import ArtifactError, InputError, UnavailableError, UsageError
-from bert_pipeline.storage import fetched, local_copy, open_binary, replace_object, size_of, to_path, upload, uploading
+from bert_pipeline.storage import (
+    fetched,
+    local_copy,
+    local_directory,
+    open_binary,
+    remove_tree,
+    replace_object,
+    size_of,
+    to_path,
+    upload,
+    uploading,
+)
 
 
 @pytest.fixture
@@ -26,6 +37,7 @@ def test_local_names_and_file_urls_are_ordinary_paths(tmp_path):
     assert to_path(url) == tmp_path / "a b.txt"
     assert type(to_path(url)) is type(to_path(str(tmp_path))) is type(tmp_path)
     assert not storage.is_remote(url)
+    assert to_path(f"file://{tmp_path}/a#b") == to_path(f"file://localhost{tmp_path}/a#b") == tmp_path / "a#b"
     assert to_path("names=jsonl:C/a:b") == type(tmp_path)("names=jsonl:C/a:b")
     with open_binary(to_path(url)) as stream:
         assert isinstance(stream, io.BufferedReader)  # the same object as of open(): no slower
@@ -137,6 +149,7 @@ def test_writer_whose_first_answer_was_lost_has_won(store):
     [
         ("s4://bucket/x", r"s4://bucket/x: no kind of storage is called 's4' \(known: file, gcs, gs, hdfs, "),
         ("s3://bucket/x", r"client of s3:// is not installed; .*pip install 'bert-workflow\[s3\]'"),
+        ("s3:/bucket/x", r"s3:/bucket/x: found one slash after s3:, expected s3://"),
         ("gs://bucket/x", r"client of gs:// is not installed; .*pip install 'bert-workflow\[gcs\]'"),
     ],
 )
@@ -180,6 +193,22 @@ def test_errors_of_a_client_are_one_sentence(store, monkeypatch, raised, cause, 
         local.write_text("text")
     assert "\n" not in str(error.value)
     assert str(error.value).startswith("memory://bucket/file: ")
+
+
+def test_directory_of_an_environment_variable_is_local(tmp_path):
+    assert local_directory(f"{tmp_path}/../{tmp_path.name}", "BERT_HOME") == tmp_path
+    with pytest.raises(UsageError, match="BERT_HOME: found s3://bucket/home, expected a local directory"):
+        local_directory("s3://bucket/home", "BERT_HOME")
+
+
+def test_remove_tree_removes_files_directories_and_links_alone(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "directory/deep").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    for name in ("directory", "file", "link", "absent"):
+        remove_tree(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_other_errors_pass(tmp_path):

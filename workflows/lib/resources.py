@@ -11,6 +11,7 @@ import dagster as dg
 
 from bert_model.training.metrics_log import credentials_apart
 from bert_pipeline.errors import ArtifactError, BertError, UsageError, suggest
+from bert_pipeline.storage import local_directory
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, Task
 from bert_pipeline.tasks.task import get_task
 from workflows.lib.processes import mark_run
@@ -184,7 +185,7 @@ class BertHome(dg.ConfigurableResource[Any]):
     @property
     def path(self) -> Path:
         """The directory, absolute."""
-        return Path(self.directory or os.environ.get(HOME_VARIABLE) or DEFAULT_HOME).resolve()
+        return local_directory(self.directory or os.environ.get(HOME_VARIABLE) or DEFAULT_HOME, HOME_VARIABLE)
 
     @property
     def tracking_uri(self) -> str:

@@ -24,6 +24,7 @@ from bert_model.inference.inputs import open_rows
 from bert_model.inference.predict import TaskPredictor, answer_file, answer_inputs, load_predictor, predict
 from bert_model.metrics.score import score, score_files
 from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.storage import to_path
 from bert_pipeline.tasks.task import get_task
 
 INPUTS = {
@@ -496,6 +497,20 @@ def test_bad_rows_are_named_and_set_aside_and_the_rest_is_answered(models, tmp_p
     source.write_text("a film\ta song\n")
     assert main(command) == 0
     assert not (tmp_path / "out.jsonl.rejected.jsonl").exists()
+
+
+def test_answers_and_rows_without_one_are_written_to_a_store(models, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source, target = tmp_path / "in.tsv", "memory://answers/out.jsonl"
+    source.write_text("a film\ta song\nonly one\n")
+    command = ["predict", "mnli", "--model", str(models["mnli"]), "--input", str(source), "--output", target]
+    assert main(command) == 1
+    assert [json.loads(line)["id"] for line in to_path(target).read_text().splitlines()] == ["0"]
+    assert [json.loads(line)["id"] for line in to_path(f"{target}.rejected.jsonl").read_text().splitlines()] == ["1"]
+    source.write_text("a film\ta song\n")
+    assert main(command) == 0
+    assert not to_path(f"{target}.rejected.jsonl").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["in.tsv"]
 
 
 def test_bad_row_of_a_task_file_is_set_aside(models, tmp_path):
