@@ -51,14 +51,14 @@ class Manifest:
     """The manifest of one artifact directory, as read from disk."""
 
     path: Path
-    """The directory of the listed files. In a store it is below the directory with the manifest."""
+    """The directory of the listed files. In a store, and in a copy of one, it is below that with the manifest."""
     content: dict[str, Any]
     provenance: dict[str, Any]
 
     @property
     def directory(self) -> Path:
         """The directory with the manifest, by which people name the artifact."""
-        return self.path.parent if is_remote(self.path) and ATTEMPT in self.provenance else self.path
+        return self.path.parent if self.path.name == self.provenance.get(ATTEMPT) else self.path
 
     @property
     def kind(self) -> str:
@@ -109,12 +109,12 @@ def load_manifest(
         with storage.store_errors(manifest_path):
             document = json.loads(manifest_path.read_text(encoding="utf-8"))
         content, provenance = document["content"], document["provenance"]
-        files_at = _files_at(directory, provenance)
+        files_at = _files_at(directory, content, provenance)
     except FileNotFoundError:
         raise ArtifactError(
             f"{directory}: no {MANIFEST_NAME}, so this is not a finished artifact; make it again or give another path"
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{manifest_path}: not a valid manifest ({error}); make the artifact again") from error
     # A manifest that was edited or cut short cannot vouch for its files.
     if content_sha256(content) != document.get("content_sha256"):
@@ -145,13 +145,23 @@ def load_manifest(
     return manifest
 
 
-def _files_at(directory: Path, provenance: Mapping[str, Any]) -> Path:
-    """Return the directory of an artifact's files. ValueError if the provenance names one outside of `directory`."""
-    if not is_remote(directory) or ATTEMPT not in provenance:  # without: copied there by other means
+def _files_at(directory: Path, content: Mapping[str, Any], provenance: Mapping[str, Any]) -> Path:
+    """Return the directory of an artifact's files: the one of its attempt if they are there, else `directory` itself.
+
+    A copy from a store to a disk by other means has the store's layout, one made by `local_artifact` has not, and keeps
+    that when it is copied back. ValueError if the provenance names no directory of an attempt.
+    """
+    if not (name := _attempt_name(provenance)):
         return directory
-    if not re.fullmatch(rf"{ATTEMPT}-[0-9a-f]+", provenance[ATTEMPT]):
-        raise ValueError(f"{ATTEMPT}: {provenance[ATTEMPT]!r}")
-    return directory / str(provenance[ATTEMPT])
+    return directory / name if any(storage.is_file(directory / name / file) for file in content["files"]) else directory
+
+
+def _attempt_name(provenance: Mapping[str, Any]) -> str:
+    """Return the directory of an artifact's attempt, "" if it has none. ValueError for any other name."""
+    name = provenance.get(ATTEMPT, "")
+    if name and not re.fullmatch(rf"{ATTEMPT}-[0-9a-f]+", name):
+        raise ValueError(f"{ATTEMPT}: {name!r}")
+    return cast(str, name)
 
 
 def files_of(directory: Path | str) -> Path:
@@ -182,7 +192,12 @@ def local_artifact(directory: Path | str, cache: Path) -> Path:
         with atomic_directory(target) as temporary:
             for name, entry in manifest.files.items():
                 local = storage.path_below(temporary, name)
-                storage.download(manifest.path / name, local)
+                try:
+                    storage.download(manifest.path / name, local)
+                except FileNotFoundError:
+                    raise ArtifactError(
+                        f"{manifest.path / name}: removed or replaced while it was copied; run the command again"
+                    ) from None
                 check_shard(str(local), entry["sha256"])
             _write_manifest(temporary, manifest.content, manifest.provenance)
     return target
@@ -282,7 +297,10 @@ def _attempt(directory: Path, by_workers: bool) -> Iterator[_Attempt]:
     old = _read_object(directory / MANIFEST_NAME)
     name = f"{ATTEMPT}-{uuid.uuid4().hex}"
     target = directory / name
-    current = json.loads(old)["provenance"].get(ATTEMPT, "") if old else ""
+    try:
+        current = _attempt_name(json.loads(old)["provenance"]) if old else ""
+    except (ValueError, KeyError, TypeError, AttributeError):
+        current = ""  # a damaged manifest is replaced; the files that it meant are removed at their age
     storage.check_writable(target / "first")  # before hours of work
     _remove_abandoned_attempts(directory, current)
 

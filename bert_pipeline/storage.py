@@ -151,7 +151,9 @@ def sizes_below(path: Path) -> dict[str, int]:
             found = store.find(key, detail=True)
         except FileNotFoundError:
             return {}
-    sizes = {name[len(key) :].strip("/"): entry["size"] for name, entry in found.items() if name != key}
+    # Consoles of stores mark a folder by an empty object whose name ends in a slash.
+    files = {name: entry["size"] for name, entry in found.items() if name.rstrip("/") != key and name[-1:] != "/"}
+    sizes = {name[len(key) :].strip("/"): size for name, size in files.items()}
     return dict(sorted(sizes.items(), key=lambda item: item[0].split("/")))  # in the order of paths
 
 
@@ -218,7 +220,10 @@ def local_copy(name: Path | str) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="bert-") as directory:
         local = Path(directory) / path.name
-        download(path, local)
+        try:
+            download(path, local)
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: cannot be read ({reason_of(error)}); check the URL") from None
         yield local
 
 
@@ -333,7 +338,9 @@ def replace_object(name: Path | str, data: bytes, *, old: bytes | None) -> bool:
             if not isinstance(error, FileExistsError) and not _is_refused_condition(error):
                 raise
             # A client that lost the answer to its first try is refused by its own object.
-            return bool(store.cat_file(key) == data)
+            with contextlib.suppress(FileNotFoundError):  # removed at this moment
+                return bool(store.cat_file(key) == data)
+            return False
 
 
 def _is_refused_condition(error: OSError) -> bool:

@@ -37,6 +37,7 @@ from bert_pipeline.manifest import (
     Manifest,
     atomic_write,
     check_shard,
+    files_of,
     foreign_input,
     input_of,
     load_manifest,
@@ -79,9 +80,11 @@ def build_vocabulary(
     """
     source = load_manifest(corpus, kind="corpus")
     # Read and check the other vocabularies before the count, which takes most of the time.
-    paths = {name: path for name, path in (("extend", extend_vocabulary), ("compare", compare_vocabulary)) if path}
+    given = {"extend": extend_vocabulary, "compare": compare_vocabulary}
+    # Of an artifact in a store the file is below its attempt.
+    paths = {name: files_of(to_path(path).parent) / to_path(path).name for name, path in given.items() if path}
     for path in paths.values():
-        _check_case(to_path(path), config.do_lower_case)
+        _check_case(path, config.do_lower_case)
     base = read_vocabulary(paths["extend"]) if "extend" in paths else None
     reference = None
     if "compare" in paths:

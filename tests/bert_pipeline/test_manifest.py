@@ -409,6 +409,50 @@ def test_damaged_artifact_in_a_store_is_named(store):
         load_manifest(f"{store}/corpus")
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '{"provenance": {"attempt": "../other"}}', '{"provenance": 1}'])
+def test_damaged_manifest_in_a_store_is_replaced_and_removes_nothing(store, text):
+    publish(f"{store}/other")
+    files = fsspec.filesystem("memory")
+    files.pipe({"/bucket/corpus/manifest.json": text.encode()})
+    with pytest.raises(ArtifactError, match="corpus/manifest.json: not a valid manifest"):
+        load_manifest(f"{store}/corpus")
+    publish(f"{store}/corpus")
+    for name in ("corpus", "other"):
+        load_manifest(f"{store}/{name}", verify="sha256")
+
+
+def test_marker_of_a_folder_is_no_file(store):
+    # As consoles of stores write it; `memory` would refuse to list such a name beside others.
+    found = {"bucket/corpus/": {"size": 0}, "bucket/corpus/part/": {"size": 0}, "bucket/corpus/part/x": {"size": 3}}
+    path = to_path(f"{store}/corpus")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(path.fs), "find", lambda *_, **__: {f"/{name}": entry for name, entry in found.items()})
+        assert sizes_below(path) == {"part/x": 3}
+
+
+def test_artifact_that_other_means_copied_from_a_store_and_back_is_found(tmp_path, store):
+    publish(f"{store}/corpus")
+    there = load_manifest(f"{store}/corpus")
+    fsspec.filesystem("memory").get("/bucket/corpus/", str(tmp_path / "same layout/"), recursive=True)
+    copied = load_manifest(tmp_path / "same layout", verify="sha256")
+    assert (copied.sha256, copied.directory) == (there.sha256, tmp_path / "same layout")
+    flat = local_artifact(f"{store}/corpus", tmp_path / "cache")
+    fsspec.filesystem("memory").put(f"{flat}/", "/bucket/back/", recursive=True)
+    back = load_manifest(f"{store}/back", verify="sha256")
+    assert (back.sha256, back.path, back.directory) == (there.sha256, to_path(f"{store}/back"), to_path(f"{store}/back"))
+
+
+def test_file_that_is_removed_while_it_is_copied_is_named(tmp_path, store, monkeypatch):
+    publish(f"{store}/corpus")
+
+    def gone(*_: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(storage, "download", gone)
+    with pytest.raises(ArtifactError, match="train/part.txt: removed or replaced while it was copied; run the command"):
+        local_artifact(f"{store}/corpus", tmp_path / "cache")
+
+
 def test_manifest_of_a_store_names_no_files_elsewhere(store):
     publish(f"{store}/corpus")
     path = to_path(f"{store}/corpus/manifest.json")
