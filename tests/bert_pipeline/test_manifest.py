@@ -439,7 +439,11 @@ def test_artifact_that_other_means_copied_from_a_store_and_back_is_found(tmp_pat
     flat = local_artifact(f"{store}/corpus", tmp_path / "cache")
     fsspec.filesystem("memory").put(f"{flat}/", "/bucket/back/", recursive=True)
     back = load_manifest(f"{store}/back", verify="sha256")
-    assert (back.sha256, back.path, back.directory) == (there.sha256, to_path(f"{store}/back"), to_path(f"{store}/back"))
+    assert (back.sha256, back.path, back.directory) == (
+        there.sha256,
+        to_path(f"{store}/back"),
+        to_path(f"{store}/back"),
+    )
 
 
 def test_file_that_is_removed_while_it_is_copied_is_named(tmp_path, store, monkeypatch):

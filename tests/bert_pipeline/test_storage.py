@@ -214,7 +214,15 @@ def test_remove_tree_removes_files_directories_and_links_alone(tmp_path):
 def test_other_errors_pass(tmp_path):
     with pytest.raises(ZeroDivisionError), storage.store_errors("s3://bucket"):
         raise ZeroDivisionError
-    with pytest.raises(FileNotFoundError), local_copy("memory://bucket/nothing"):
+    with pytest.raises(FileNotFoundError), open_binary("memory://bucket/nothing"):
+        pass
+
+
+def test_copy_of_an_absent_file_is_one_sentence():
+    with (
+        pytest.raises(InputError, match="memory://bucket/nothing: cannot be read .*; check the URL"),
+        local_copy("memory://bucket/nothing"),
+    ):
         pass
 
 
