@@ -17,6 +17,7 @@ from bert_model.registry.model_card import README_NAME, write_readme
 from bert_model.registry.resolve import resolve_model
 from bert_model.training.distributed import LostRanksError, OtherRankError, keep_freed_memory
 from bert_pipeline.errors import BertError, UsageError
+from bert_pipeline.storage import is_remote, upload
 
 CAUSE_SECONDS = 5
 """Longest time from the failure of one rank to the errors of the others."""
@@ -53,7 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
     if os.environ.get("RANK", "0") == "0":
         if result.model is not None and not (result.model / README_NAME).exists():
             write_readme(result.model)
-        where = result.model or f"preempted at step {result.step}; continue with --resume"
+            if is_remote(arguments.output):
+                upload(result.model / README_NAME, arguments.output / "model" / README_NAME)
+        model = result.model and (arguments.output / "model" if is_remote(arguments.output) else result.model)
+        where = model or f"preempted at step {result.step}; continue with --resume"
         print(json.dumps({"status": result.status, "step": result.step, "model": str(where), **result.metrics}))
     return EXIT_PREEMPTED if result.status == "preempted" else 0
 

@@ -10,7 +10,7 @@ import logging
 import re
 import shutil
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +100,7 @@ class CheckpointDirectory:
 
     def path_of(self, step: int) -> Path:
         """Return the directory of a step's checkpoint."""
-        return self.path / f"step-{step:08d}"
+        return self.path / directory_name(step)
 
     def save(self, snapshot: Snapshot) -> Path:
         """Publish a checkpoint, then remove old ones; raise TrainingError if the disk is full or fails.
@@ -142,8 +142,7 @@ class CheckpointDirectory:
         """Return the steps of all checkpoint directories, ascending, without verifying them."""
         if not self.path.is_dir():
             return []
-        matches = (re.fullmatch(r"step-(\d{8,})", entry.name) for entry in self.path.iterdir())
-        return sorted(int(match[1]) for match in matches if match)
+        return step_numbers(entry.name for entry in self.path.iterdir())
 
     def newest(self) -> Manifest | None:
         """Return the newest checkpoint whose files match its manifest; warn about and skip damaged ones."""
@@ -166,12 +165,25 @@ class CheckpointDirectory:
             if step > last:
                 shutil.rmtree(self.path_of(step), ignore_errors=True)
 
+    def outdated(self, steps: Sequence[int], kept: Collection[int]) -> list[int]:
+        """Return all but the last `keep_last` steps, multiples of `keep_every_steps`, and those in `kept`."""
+        every = self.keep_every_steps
+        return [step for step in steps[: -self.keep_last] if not (step in kept or every and step % every == 0)]
+
     def _remove_old(self, kept: Collection[int]) -> None:
-        """Keep the last `keep_last` checkpoints, those at multiples of `keep_every_steps`, and those that are named."""
-        steps = self.steps()
-        for step in steps[: -self.keep_last]:
-            if not (step in kept or self.keep_every_steps and step % self.keep_every_steps == 0):
-                shutil.rmtree(self.path_of(step), ignore_errors=True)
+        for step in self.outdated(self.steps(), kept):
+            shutil.rmtree(self.path_of(step), ignore_errors=True)
+
+
+def directory_name(step: int) -> str:
+    """Return the name of a step's checkpoint."""
+    return f"step-{step:08d}"
+
+
+def step_numbers(names: Iterable[str]) -> list[int]:
+    """Return the steps of the checkpoints among names of directories, ascending."""
+    matches = (re.fullmatch(r"step-(\d{8,})", name) for name in names)
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def _is_disk_error(error: Exception) -> bool:
@@ -212,8 +224,12 @@ class BackgroundSaver:
     behind.
     """
 
-    def __init__(self, directory: CheckpointDirectory) -> None:
+    def __init__(
+        self, directory: CheckpointDirectory, published: Callable[[CheckpointDirectory], None] | None = None
+    ) -> None:
+        """`published(directory)` is called in the thread after each snapshot, last."""
         self.directory = directory
+        self.published = published
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._unfinished: deque[Future[None]] = deque()
 
@@ -225,6 +241,8 @@ class BackgroundSaver:
 
         def work() -> None:
             then(self.directory.save(snapshot))
+            if self.published is not None:
+                self.published(self.directory)
 
         self._unfinished.append(self._executor.submit(work))
 

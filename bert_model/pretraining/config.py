@@ -17,7 +17,7 @@ from bert_model.training.schedule import OptimizerConfig, learning_rate_at, trap
 from bert_pipeline.configuration import Proportion, Seed, configuration
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig
-from bert_pipeline.storage import local_path
+from bert_pipeline.storage import path_or_url
 
 INITIAL_SIZE = "initial"
 """Special preset name: the size of `initial_model`."""
@@ -245,7 +245,9 @@ class PretrainingConfig:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `bert pretrain` to a parser."""
     parser.add_argument("--config", required=True, metavar="FILE|PRESET", help="YAML file or name of a preset")
-    parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="the training's directory")
+    parser.add_argument(
+        "--output", required=True, type=path_or_url, metavar="DIR", help="the training's directory, or its URL"
+    )
     parser.add_argument(
         "--from", dest="start", metavar="MODEL", help="continue from a model: directory, models:/ URI or hub id"
     )

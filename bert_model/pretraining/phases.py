@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
 from bert_model.pretraining.data import InstanceSplit
 from bert_model.training.metrics_log import DataInput
-from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.errors import ConfigurationError, TrainingError
 from bert_pipeline.instances.masking import MaskingConfig
+from bert_pipeline.storage import is_remote
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,17 @@ def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
     assert tokenizer is not None
     ends = list(itertools.accumulate(phase.steps for phase in config.phases))
     return place_phases(phases, [UNDECIDED] * len(ends) if config.budget else ends), tokenizer
+
+
+def with_own_copies(phases: list[Phase], config: PretrainingConfig) -> list[Phase]:
+    """Return rank 0's phases; those with instances in a store read this rank's copy, as its host may be another."""
+    if not any(is_remote(phase.instances) for phase in config.phases):
+        return phases
+    own, _ = load_phases(config)
+    for phase, copy in zip(phases, own):
+        if copy.train.manifest.sha256 != phase.train.manifest.sha256:
+            raise TrainingError(f"{copy.config.instances}: replaced while the ranks were starting; start again")
+    return own
 
 
 def place_phases(phases: Sequence[Phase], ends: Sequence[int]) -> list[Phase]:

@@ -5,9 +5,8 @@ import dataclasses
 import json
 import logging
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -25,7 +24,7 @@ from bert_model.pretraining.fast_exam import (
     report_metrics,
     whole_exam,
 )
-from bert_model.pretraining.phases import Phase, data_inputs, load_phases
+from bert_model.pretraining.phases import Phase, data_inputs, load_phases, with_own_copies
 from bert_model.pretraining.run_directory import (
     MODEL_KIND,
     identity,
@@ -33,6 +32,7 @@ from bert_model.pretraining.run_directory import (
     open_directory,
     run_lock,
 )
+from bert_model.pretraining.run_store import RunStore
 from bert_model.pretraining.trainer import PretrainingResult, Trainer
 from bert_model.training.distributed import (
     Group,
@@ -41,6 +41,7 @@ from bert_model.training.distributed import (
     is_lost_connection,
     process_group,
     resolve_precision,
+    stop_requests,
 )
 from bert_model.training.gradients import unsharded
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log
@@ -49,15 +50,14 @@ from bert_model.training.throughput import peak_matmul_flops
 from bert_model.zero_shot.exam import exam_table
 from bert_pipeline.errors import BertError, ConfigurationError, TrainingError
 from bert_pipeline.exam.pairs import Pair
-from bert_pipeline.manifest import content_sha256, load_manifest, publishing, write_text_durably
+from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing, write_text_durably
+from bert_pipeline.storage import is_remote, to_path
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
 EXAM_NAME = "exam.json"
 """File of a run directory: the exam of the finished model, as `bert exam --output` writes it."""
-ONE_REQUEST_SECONDS = 5.0
-"""Time in which further signals belong to the first."""
 
 
 def pretrain(
@@ -72,7 +72,7 @@ def pretrain(
     resolve: Callable[[str], Path] = Path,
     clock: Callable[[], float] = time.monotonic,
 ) -> PretrainingResult:
-    """Pre-train in this process, or as one rank under torchrun; `output` is the run directory.
+    """Pre-train in this process, or as one rank under torchrun; `output` is the run directory, or its URL in a store.
 
     With `resume` the run in `output` continues from its newest valid checkpoint, a finished one is left unchanged, and
     an empty directory starts from the beginning. Without an `experiment` MLflow is not used. `resolve` turns the
@@ -80,17 +80,19 @@ def pretrain(
 
     Raise TrainingError if another process holds the directory or a loss is not finite, ConfigurationError if the
     configuration does not fit the data or differs from that of the run to resume (`allow_changes` accepts the
-    differences), ArtifactError if inputs are damaged.
+    differences), ArtifactError if inputs are damaged. A store that fails in the middle of a training is warned of, and
+    is an error at the start and at the end.
     """
-    output = Path(output)
+    store = RunStore(to_path(output)) if is_remote(output) else None
+    output = store.directory if store is not None else Path(output)
     with process_group(config.timeout_seconds, device) as group, contextlib.ExitStack() as stack:
         # Data and run directory: rank 0 checks and locks them, and its errors end all ranks.
         config = _resolve_initial_model(config, group, resolve)
         run = group.call_on_main(
-            lambda: _open_run(config, output, group, stack, resume=resume, allow_changes=allow_changes)
+            lambda: _open_run(config, output, store, group, stack, resume=resume, allow_changes=allow_changes)
         )
-        if run.status == "finished":
-            return _already_finished(output, group)
+        if not group.is_main:
+            run = dataclasses.replace(run, phases=with_own_copies(run.phases, config))
         checkpoints = CheckpointDirectory(
             output / "checkpoints",
             tokenizer=run.tokenizer,
@@ -99,8 +101,14 @@ def pretrain(
             keep_last=config.keep_last,
             keep_every_steps=config.keep_every_steps,
         )
+        if run.status == "finished":
+            return group.call_on_main(lambda: _already_finished(output, store, checkpoints))
         # One rank chooses the checkpoint for all: another machine might see the files of a shared disk later.
-        newest = group.call_on_main(lambda: _newest_checkpoint(checkpoints, config, output))
+        found = group.call_on_main(lambda: _newest_checkpoint(checkpoints, store, config, output))
+        newest = found[0] if found is not None else None
+        if store is not None:
+            newest = store.checkpoint_here(*found) if found is not None else None
+            after_step = store.checking(after_step)
 
         # Model and optimizer, and the kernels that they compute with.
         initial = initialize_or_resume(config, newest, run.tokenizer, group)
@@ -146,7 +154,9 @@ def pretrain(
             vocabulary=run.tokenizer,
             group=group,
             tracker=tracker,
-            saver=BackgroundSaver(checkpoints) if group.is_main else None,
+            saver=BackgroundSaver(checkpoints, store.push_soon if store is not None else None)
+            if group.is_main
+            else None,
             should_stop=stack.enter_context(stop_requests()),
             after_step=after_step,
             peak_flops=peak_flops,
@@ -154,7 +164,7 @@ def pretrain(
             exam=exam,
         )
         _restore_counters(trainer, initial.state, checkpoints)
-        return _train(trainer, initial.step, checkpoints, run, output / "model")
+        return _train(trainer, initial.step, checkpoints, store, run, output / "model")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,6 +182,7 @@ class _Run:
 def _open_run(
     config: PretrainingConfig,
     output: Path,
+    store: RunStore | None,
     group: Group,
     stack: contextlib.ExitStack,
     *,
@@ -184,7 +195,11 @@ def _open_run(
     pairs = pairs_for_choosing(config.exam, config.exam_pairs) if config.exam else []
     described = identity(config, [phase.train.manifest for phase in phases])
     stack.enter_context(run_lock(output))
+    if store is not None:
+        store.fetch(resume=resume)
     status = open_directory(output, config, described, resume=resume, allow_changes=allow_changes)
+    if store is not None:  # only now: a start that is refused stops no other run
+        store.take_over()
     return _Run(phases=phases, tokenizer=tokenizer, identity=described, pairs=pairs, status=status)
 
 
@@ -213,8 +228,10 @@ def _check_batch_sizes(config: PretrainingConfig, world_size: int) -> None:
                 )
 
 
-def _newest_checkpoint(checkpoints: CheckpointDirectory, config: PretrainingConfig, output: Path) -> Path | None:
-    """Return the newest valid checkpoint, after removing incomplete ones of a killed process.
+def _newest_checkpoint(
+    checkpoints: CheckpointDirectory, store: RunStore | None, config: PretrainingConfig, output: Path
+) -> tuple[Path, str] | None:
+    """Return the newest valid checkpoint and its hash, after removing incomplete ones of a killed process.
 
     With a larger budget than before it is the one before the decay. Those of the decay are removed, and its metrics
     are in another file: another decay follows.
@@ -227,7 +244,9 @@ def _newest_checkpoint(checkpoints: CheckpointDirectory, config: PretrainingConf
         manifest = load_manifest(checkpoints.path_of(trunk), kind=CHECKPOINT_KIND, verify="sha256")
         cut_log(output, trunk)
         checkpoints.remove_after(trunk)
-    return manifest.path if manifest is not None else None
+    if store is not None:  # it can be written, and has this checkpoint for the other hosts
+        store.push(checkpoints)
+    return (manifest.path, manifest.sha256) if manifest is not None else None
 
 
 def _choose_kernels(
@@ -279,7 +298,9 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: C
     trainer.kept = dict(state.get("kept", {}))
     # A best by another criterion, or one whose checkpoint was damaged and removed, is no longer the best.
     best = dict(state.get("best", {}))
-    if best and best["criterion"] == trainer.criterion and checkpoints.path_of(best["step"]).is_dir():
+    # Rank 0 looks, for all: it has the files.
+    is_there = trainer.group.call_on_main(lambda: bool(best) and checkpoints.path_of(best["step"]).is_dir())
+    if is_there and best["criterion"] == trainer.criterion:
         trainer.best = best
     else:
         trainer.kept.pop("best", None)
@@ -313,7 +334,12 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: C
 
 
 def _train(
-    trainer: Trainer, step: int, checkpoints: CheckpointDirectory, run: _Run, directory: Path
+    trainer: Trainer,
+    step: int,
+    checkpoints: CheckpointDirectory,
+    store: RunStore | None,
+    run: _Run,
+    directory: Path,
 ) -> PretrainingResult:
     """Train from `step` on and publish the finished model; the metrics log records how the run ended."""
     tracker, saver = trainer.tracker, trainer.saver
@@ -323,7 +349,7 @@ def _train(
             saver.wait()
         if result.status == "finished":
             if trainer.best and trainer.best["step"] != result.step:
-                _load_best(trainer, checkpoints)
+                _load_best(trainer, checkpoints, store)
             with unsharded(trainer.model):
                 _report_exam(trainer, result.step, run, directory.parent)
                 result = dataclasses.replace(result, metrics=trainer.metrics)
@@ -334,7 +360,9 @@ def _train(
             # Finish the queued checkpoints first, so that the error names the last one that is safe.
             with contextlib.suppress(Exception):  # the first error is the cause
                 saver.wait()
-        failure = _explain(error, checkpoints, trainer.watchdog)
+            if store is not None:
+                store.wait()
+        failure = _explain(error, checkpoints, store, trainer.watchdog)
         if tracker is not None:
             # The failure may be that the log was removed.
             with contextlib.suppress(TrainingError):
@@ -347,13 +375,19 @@ def _train(
     if tracker is not None:
         tracker.record("end", result.step, result.metrics, status=result.status)
         tracker.close("FINISHED" if result.status == "finished" else "KILLED")
+        if store is not None:
+            store.finish(checkpoints)
     return dataclasses.replace(result, model=directory) if result.status == "finished" else result
 
 
-def _explain(error: Exception, checkpoints: CheckpointDirectory, watchdog: Watchdog) -> BertError:
+def _explain(
+    error: Exception, checkpoints: CheckpointDirectory, store: RunStore | None, watchdog: Watchdog
+) -> BertError:
     """Turn the exception that ended a run into an error that names the last checkpoint."""
     steps = checkpoints.steps()
     safe = f"the last checkpoint is {checkpoints.path_of(steps[-1])}" if steps else "there is no checkpoint yet"
+    if store is not None and not watchdog.group.is_main:  # another host has them
+        safe = f"the checkpoints are in {store.url}"
     if isinstance(error, TrainingError):
         return TrainingError(f"{error}; {safe}")
     if isinstance(error, BertError):
@@ -370,16 +404,22 @@ def _explain(error: Exception, checkpoints: CheckpointDirectory, watchdog: Watch
     raise error
 
 
-def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory) -> None:
+def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory, store: RunStore | None) -> None:
     """Replace weights and metrics by those of the chosen checkpoint, on all ranks."""
     step = int(trainer.best["step"])
+
+    def find() -> Manifest:
+        if store is not None and trainer.group.world_size > 1:
+            store.wait()
+            store.push(checkpoints)  # the other hosts read it there
+        return load_manifest(checkpoints.path_of(step), kind=CHECKPOINT_KIND, verify="sha256")
+
     # Rank 0 has written all checkpoints by now; the others wait for it here.
-    manifest = trainer.group.call_on_main(
-        lambda: load_manifest(checkpoints.path_of(step), kind=CHECKPOINT_KIND, verify="sha256")
-    )
+    manifest = trainer.group.call_on_main(find)
+    path = manifest.path if store is None else store.checkpoint_here(manifest.path, manifest.sha256)
     if trainer.group.is_main:
         logger.info("publishing the checkpoint of step %d, the best by %s", step, trainer.config.choose)
-    trainer.tokens_seen = int(restore(manifest.path, trainer.model, trainer.optimizer)["tokens_seen"])
+    trainer.tokens_seen = int(restore(path, trainer.model, trainer.optimizer)["tokens_seen"])
     trainer.metrics = {key: value for key, value in manifest.counts.items() if key != "step"}
 
 
@@ -422,43 +462,16 @@ def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> N
         draft.provenance["data"] = data_inputs(run.phases)
 
 
-def _already_finished(output: Path, group: Group) -> PretrainingResult:
-    """Return the result of a finished run, and copy to MLflow what an outage left behind."""
+def _already_finished(output: Path, store: RunStore | None, checkpoints: CheckpointDirectory) -> PretrainingResult:
+    """Return the result of a finished run, and copy to MLflow and to the store what an outage left behind."""
     manifest = load_manifest(output / "model", kind=MODEL_KIND)
     counts = dict(manifest.counts)
     step = counts.pop("steps")
 
-    # The finished run may have ended while MLflow was down.
-    if group.is_main:
-        logger.info("%s: this run finished at step %d; nothing is left to do", output, step)
-        Tracker.replay(output)
+    # The finished run may have ended while MLflow or the store was down.
+    logger.info("%s: this run finished at step %d; nothing is left to do", output, step)
+    Tracker.replay(output)
+    if store is not None:
+        store.finish(checkpoints)
     metrics = {key: value for key, value in counts.items() if key.startswith("held_out/")}
     return PretrainingResult(status="already_finished", step=step, model=manifest.path, metrics=metrics)
-
-
-@contextlib.contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Catch SIGTERM and SIGINT: the yielded function tells whether one arrived; a later one ends the process."""
-    requested: float | None = None
-
-    def handle(number: int, _: Any) -> None:
-        nonlocal requested
-        # The first signal waits for the end of a step; a later one must end a step that hangs. A scheduler that stops
-        # every process of a job sends one, and torchrun passes on its own.
-        if requested is None:
-            requested = time.monotonic()
-        elif time.monotonic() - requested > ONE_REQUEST_SECONDS:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-    previous = {}
-    try:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            previous[number] = signal.signal(number, handle)
-    except ValueError:  # not the main thread: the caller handles signals
-        pass
-    try:
-        yield lambda: requested is not None
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

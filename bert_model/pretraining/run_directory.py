@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 MODEL_KIND = "pretrained_model"
 CONFIGURATION_NAME = "configuration.json"
+LOCK_NAME = ".lock"
 
 # Keys on which the weights do not depend: how often a run is logged, evaluated and saved. How gradients are summed
 # decides the last bits only, as the number of ranks does, so a run may change it.
@@ -116,7 +117,7 @@ def run_lock(output: Path) -> Iterator[None]:
     """
     with creating(output):
         output.mkdir(parents=True, exist_ok=True)
-        stream = open(output / ".lock", "a+", encoding="utf-8")  # noqa: SIM115 (closed by the next statement)
+        stream = open(output / LOCK_NAME, "a+", encoding="utf-8")  # noqa: SIM115 (closed by the next statement)
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,7 +146,7 @@ def open_directory(
         _write_configuration(path, config, described)
         return "new"
     if not path.is_file():
-        others = [entry.name for entry in output.iterdir() if entry.name != ".lock"]
+        others = [entry.name for entry in output.iterdir() if entry.name != LOCK_NAME]
         if others:
             raise ArtifactError(f"{output}: holds {others[0]!r} but no {CONFIGURATION_NAME}; give a new directory")
         _write_configuration(path, config, described)

@@ -20,11 +20,12 @@ from two_ranks import run_pretraining
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.presets import load_configuration
-from bert_model.pretraining import run
 from bert_model.pretraining.__main__ import EXIT_PREEMPTED, main
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.run import pretrain, stop_requests
+from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.run_directory import run_lock, training_id
+from bert_model.training import distributed
+from bert_model.training.distributed import stop_requests
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest
@@ -418,7 +419,7 @@ def test_signals_of_one_request_stop_a_run_and_a_later_one_ends_it(monkeypatch: 
         handle(signal.SIGTERM, None)  # torchrun's, which has received the same
         assert should_stop()
         assert not ended
-        monkeypatch.setattr(run, "ONE_REQUEST_SECONDS", 0.0)
+        monkeypatch.setattr(distributed, "ONE_REQUEST_SECONDS", 0.0)
         handle(signal.SIGTERM, None)
     assert ended == [(os.getpid(), signal.SIGTERM)]
 

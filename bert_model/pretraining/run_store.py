@@ -1,0 +1,293 @@
+"""Run directory of a pre-training in a store such as `s3://bucket/first`.
+
+A store neither appends nor locks, so rank 0 works in a directory of its own disk and copies it: configuration, log,
+checkpoints and model have the same names in both, and a manifest is copied after the files that it lists. So a run
+moves between disk and store by copying.
+
+`owner.json` names the run that writes. A start replaces it on the condition that nobody else did, and the run that it
+replaces notices at its next checkpoint.
+"""
+
+import contextlib
+import datetime
+import json
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bert_model.pretraining.checkpoint import CheckpointDirectory, directory_name, read_state, step_numbers
+from bert_model.pretraining.run_directory import CONFIGURATION_NAME, LOCK_NAME
+from bert_model.training.metrics_log import artifact_cache, bert_home
+from bert_pipeline import storage
+from bert_pipeline.errors import ArtifactError, BertError, TrainingError, UsageError
+from bert_pipeline.manifest import MANIFEST_NAME, content_sha256, load_manifest, local_artifact, write_text_durably
+
+logger = logging.getLogger(__name__)
+
+OWNER_NAME = "owner.json"
+"""Object that names the run which writes to the store. The local copy is that of the last run of this directory."""
+CHECKPOINTS = "checkpoints"
+MODEL = "model"
+
+
+class RunStore:
+    """A run directory in a store, and the local directory in which its training works.
+
+    Methods are for rank 0, which holds the lock of the local directory, except `checkpoint_here`.
+    """
+
+    def __init__(self, url: Path) -> None:
+        self.url = url
+        self.directory = bert_home() / "trainings" / f"{url.name}-{content_sha256({'url': str(url)})[:16]}"
+        self._owner: bytes | None = None
+        self._checkpoints: CheckpointDirectory | None = None
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._push: Future[None] | None = None
+        self._failure: BaseException | None = None
+
+    def fetch(self, *, resume: bool) -> None:
+        """Bring the local directory to the state of the store, unless it is the store's own and at least as new.
+
+        The newest intact checkpoint is copied, and those that it names to be kept. Local checkpoints that are newer
+        than the store's, where another run has gone on meanwhile, are moved aside. Raise UsageError if the store holds
+        a run and `resume` is not set, ArtifactError if it holds other files, or checkpoints none of which is intact.
+        """
+        sizes = storage.sizes_below(self.url)
+        names = [name for name in sizes if name != OWNER_NAME and not name.startswith(".")]
+        if names and CONFIGURATION_NAME not in names:
+            raise ArtifactError(f"{self.url}: holds {names[0]!r} but no {CONFIGURATION_NAME}; give another URL")
+        steps = _complete_steps(sizes)
+        if not resume and (steps or {OWNER_NAME, f"{MODEL}/{MANIFEST_NAME}"} & set(sizes)):
+            raise UsageError(f"{self.url}: holds a run already; add --resume to continue it, or give another URL")
+
+        self._owner = self._read(OWNER_NAME)
+        own = self.directory / CHECKPOINTS
+        newest, own_newest = (
+            max(steps, default=0),
+            max(step_numbers(os.listdir(own)) if own.is_dir() else [], default=0),
+        )
+        mark = self.directory / OWNER_NAME
+        was_written_here = mark.is_file()
+        if self._owner and was_written_here and mark.read_bytes() == self._owner and own_newest >= newest:
+            return
+        self._clear(keep=was_written_here and own_newest > newest)
+        for name in names:
+            if "/" not in name:
+                storage.download(self.url / name, storage.path_below(self.directory, name))
+        if f"{MODEL}/{MANIFEST_NAME}" in sizes:
+            with contextlib.suppress(ArtifactError, FileNotFoundError):  # written again from the last checkpoint
+                self._fetch_directory(MODEL, sizes)
+        self._fetch_checkpoints(steps, sizes)
+
+    def _clear(self, *, keep: bool) -> None:
+        """Empty the local directory, of which only the lock stays; with `keep` its files move to another one."""
+        entries = [entry for entry in self.directory.iterdir() if entry.name != LOCK_NAME]
+        if not keep:
+            for entry in entries:
+                storage.remove_tree(entry) if entry.is_dir() else entry.unlink()
+            return
+        aside = Path(tempfile.mkdtemp(prefix=f"{self.directory.name}-superseded-", dir=self.directory.parent))
+        for entry in entries:
+            os.rename(entry, aside / entry.name)
+        logger.warning(
+            "%s: another run continued from an older checkpoint than this machine has: this machine's files are now "
+            "in %s; remove them if the other run is the one to keep",
+            self.url,
+            aside,
+        )
+
+    def _fetch_checkpoints(self, steps: list[int], sizes: Mapping[str, int]) -> None:
+        """Copy the newest intact checkpoint, and those that it names to be kept."""
+        for step in reversed(steps):
+            try:
+                checkpoint = self._fetch_directory(_name(step), sizes)
+            except (ArtifactError, FileNotFoundError) as error:
+                logger.warning("checkpoint of step %d is skipped: %s", step, error)
+                continue
+            for kept in {*read_state(checkpoint).get("kept", {}).values()} - {step}:
+                with contextlib.suppress(ArtifactError, FileNotFoundError):
+                    self._fetch_directory(_name(kept), sizes)
+            return
+        if steps:
+            raise ArtifactError(
+                f"{self.url}: none of its {len(steps)} checkpoints is intact; restore one, or give another URL"
+            )
+
+    def _fetch_directory(self, name: str, sizes: Mapping[str, int]) -> Path:
+        """Copy a directory with a manifest; return its path. ArtifactError if it is damaged."""
+        target = self.directory / name
+        draft = target.with_name(f".{target.name}.partial-fetch")  # `CheckpointDirectory.clean` removes it
+        shutil.rmtree(draft, ignore_errors=True)
+        try:
+            for file in sizes:
+                if file.startswith(f"{name}/"):
+                    inner = file.removeprefix(f"{name}/")
+                    try:
+                        storage.download(self.url / file, storage.path_below(draft, inner))
+                    except ArtifactError as error:  # no access: nothing is known of the file
+                        raise TrainingError(str(error)) from error
+            load_manifest(draft, verify="sha256")
+            shutil.rmtree(target, ignore_errors=True)
+            os.rename(draft, target)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return target
+
+    def take_over(self) -> None:
+        """Become the run that writes to the store; TrainingError if another one did since `fetch`."""
+        storage.check_writable(self.url / ".writable")
+        owner = {
+            "run": uuid.uuid4().hex,
+            "host": socket.gethostname(),
+            "process": os.getpid(),
+            "since": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        }
+        text = json.dumps(owner, indent=1) + "\n"
+        if not storage.replace_object(self.url / OWNER_NAME, text.encode(), old=self._owner):
+            raise TrainingError(f"{self.url}: {self._describe_owner()} has started at this moment; wait for it")
+        self._owner = text.encode()
+        write_text_durably(self.directory / OWNER_NAME, text)
+
+    def push(self, checkpoints: CheckpointDirectory) -> None:
+        """Copy what the store lacks, then remove old checkpoints there; TrainingError if another run has taken over."""
+        if self._read(OWNER_NAME) != self._owner:
+            raise TrainingError(
+                f"{self.url}: {self._describe_owner()} has taken over this output, so this run ends; its files are in "
+                f"{self.directory}"
+            )
+        sizes = storage.sizes_below(self.url)
+        self._push_files()
+        steps = checkpoints.steps()
+        for step in steps:
+            self._push_directory(_name(step), sizes)
+        if (self.directory / MODEL / MANIFEST_NAME).is_file():
+            self._push_directory(MODEL, sizes)
+        if steps:
+            self._remove_old(checkpoints, steps, sizes)
+
+    def _push_files(self) -> None:
+        """Copy configuration and log. How far MLflow has followed the log goes first: it may lag, but not lead."""
+        names = [entry.name for entry in self.directory.iterdir() if entry.is_file() and not entry.name.startswith(".")]
+        with tempfile.TemporaryDirectory(prefix="bert-") as scratch:
+            for name in sorted(set(names) - {OWNER_NAME}, reverse=True):
+                # The log grows while it is uploaded: clients rely on the size that they find first.
+                copy = shutil.copyfile(self.directory / name, Path(scratch) / name)
+                storage.upload(copy, self.url / name)
+
+    def _push_directory(self, name: str, sizes: Mapping[str, int]) -> None:
+        """Copy a directory with a manifest, unless the store has the same; the manifest goes last."""
+        local, remote = self.directory / name, self.url / name
+        try:
+            manifest = (local / MANIFEST_NAME).read_bytes()
+            if f"{name}/{MANIFEST_NAME}" in sizes:
+                if self._read(f"{name}/{MANIFEST_NAME}") == manifest:
+                    return
+                storage.remove_tree(remote / MANIFEST_NAME)
+            files = sorted(path.relative_to(local).as_posix() for path in local.rglob("*") if path.is_file())
+            for file in sorted(files, key=lambda file: file == MANIFEST_NAME):
+                storage.upload(local / file, remote / file)
+        except (BertError, OSError):
+            if local.is_dir():
+                raise
+            # The training has written newer checkpoints and removed this one: what was copied has no manifest.
+
+    def _remove_old(self, checkpoints: CheckpointDirectory, steps: list[int], sizes: Mapping[str, int]) -> None:
+        """Remove from the store what `checkpoints` would remove, incomplete checkpoints, and those of later steps."""
+        # Later ones are of another course: of a decay that a larger budget has put off, or of a run that we replaced.
+        there = step_numbers({name.split("/")[1] for name in sizes if name.startswith(f"{CHECKPOINTS}/")})
+        complete = _complete_steps(sizes)
+        kept = read_state(checkpoints.path_of(steps[-1])).get("kept", {}).values()
+        outdated = {*checkpoints.outdated(sorted({*complete, *steps}), kept), *(set(there) - set(complete))}
+        outdated |= {step for step in there if step > steps[-1]}
+        for step in sorted(outdated - set(steps)):
+            storage.remove_tree(self.url / _name(step) / MANIFEST_NAME)
+            storage.remove_tree(self.url / _name(step))
+
+    def push_soon(self, checkpoints: CheckpointDirectory) -> None:
+        """Push in a thread, after a push that runs now. A store that fails then is warned of: the next push repeats."""
+        if self._push is None or self._push.done() or self._push.running():
+            self._push = self._executor.submit(self._try_to_push, checkpoints)
+
+    def _try_to_push(self, checkpoints: CheckpointDirectory) -> None:
+        try:
+            self.push(checkpoints)
+        except TrainingError as error:
+            self._failure = error
+        except (BertError, OSError) as error:
+            logger.warning(
+                "%s; the training goes on, its checkpoints are in %s, and the next one is copied together with those "
+                "that the store lacks",
+                " ".join(str(error).split()).partition("; ")[0],
+                checkpoints.path,
+            )
+        except Exception as error:  # a defect: it ends the training as if it had happened there
+            self._failure = error
+
+    def checking(self, after_step: Callable[[int], None] | None) -> Callable[[int], None]:
+        """Return an `after_step` that first raises what a push in the thread found: that another run has taken over."""
+
+        def check_and_call(step: int) -> None:
+            if self._failure is not None:
+                raise self._failure
+            if after_step is not None:
+                after_step(step)
+
+        return check_and_call
+
+    def wait(self) -> None:
+        """Wait for the pushes in the thread."""
+        self._executor.submit(lambda: None).result()
+
+    def finish(self, checkpoints: CheckpointDirectory) -> None:
+        """Push at the end of a training; TrainingError if the store lacks something then."""
+        self.wait()
+        try:
+            self.push(checkpoints)
+        except TrainingError:
+            raise
+        except (BertError, OSError) as error:
+            raise TrainingError(
+                f"{' '.join(str(error).split()).partition('; ')[0]}; the training has ended, but the store lacks its "
+                f"last files, which are in {self.directory}; repeat the command with --resume on this machine"
+            ) from error
+
+    def checkpoint_here(self, path: Path, sha256: str) -> Path:
+        """Return a local copy of the checkpoint that rank 0 has at `path`, on any rank of any host."""
+        with contextlib.suppress(ArtifactError):
+            if load_manifest(path).sha256 == sha256:
+                return path
+        found = local_artifact(self.url / CHECKPOINTS / path.name, artifact_cache())
+        if load_manifest(found).sha256 != sha256:
+            raise TrainingError(f"{self.url}: {path.name} is not the one that rank 0 resumes from; start again")
+        return found
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            with storage.store_errors(self.url / name):
+                return (self.url / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _describe_owner(self) -> str:
+        """Return a phrase for the run that writes to the store now."""
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            owner: dict[str, Any] = json.loads(self._read(OWNER_NAME) or b"")
+            return f"another run (process {owner['process']} on {owner['host']} since {owner['since']})"
+        return "another run"
+
+
+def _complete_steps(sizes: Mapping[str, int]) -> list[int]:
+    """Return the steps of the checkpoints in a listing that have a manifest, ascending."""
+    names = (name.split("/") for name in sizes)
+    return step_numbers(parts[1] for parts in names if parts[0] == CHECKPOINTS and parts[2:] == [MANIFEST_NAME])
+
+
+def _name(step: int) -> str:
+    return f"{CHECKPOINTS}/{directory_name(step)}"

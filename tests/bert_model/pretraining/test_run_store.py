@@ -1,0 +1,436 @@
+"""Training into a store: bit-exact continuation elsewhere, faults of the store, and runs that meet in one place."""
+
+import contextlib
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from small_training import configuration, read_events, train_events
+
+from bert_model.pretraining.__main__ import main
+from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.run import pretrain
+from bert_model.pretraining.run_store import OWNER_NAME, RunStore
+from bert_pipeline import storage
+from bert_pipeline.configuration import from_mapping
+from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, TrainingError, UsageError
+from bert_pipeline.manifest import load_manifest
+
+URL = "memory://bucket/run"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """The objects of an empty store in memory; this process is on a host with an empty disk."""
+    objects = fsspec.filesystem("memory").store
+    objects.clear()
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-1"))
+    yield objects
+    objects.clear()
+
+
+@pytest.fixture(scope="session")
+def alone(data: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a finished run of one process."""
+    output = tmp_path_factory.mktemp("alone") / "training"
+    pretrain(config(data), output, experiment="", device="cpu")
+    return output
+
+
+class VanishedError(Exception):
+    """The host is gone: nothing is written any more."""
+
+
+def config(data: dict[str, str], **changes: Any) -> PretrainingConfig:
+    return from_mapping(PretrainingConfig, configuration(data, **changes))
+
+
+def train(data: dict[str, str], resume: bool = True, after_step: Callable[[int], None] | None = None, **changes: Any):
+    return pretrain(config(data, **changes), URL, resume=resume, experiment="", device="cpu", after_step=after_step)
+
+
+def at(step: int, action: Callable[[], None]) -> Callable[[int], None]:
+    return lambda finished: action() if finished == step else None
+
+
+def vanish() -> None:
+    raise VanishedError
+
+
+def stop_soon() -> None:
+    os.kill(os.getpid(), 15)
+
+
+def checkpoint_steps(objects: dict[str, Any]) -> list[int]:
+    """The steps of the store's checkpoints that have a manifest."""
+    names = [name.split("/") for name in objects]
+    return sorted(int(parts[4][5:]) for parts in names if parts[3] == "checkpoints" and parts[5:] == ["manifest.json"])
+
+
+def copy_out(directory: Path) -> Path:
+    fsspec.filesystem("memory").get("/bucket/run/", f"{directory}/", recursive=True)
+    return directory
+
+
+def assert_same(output: Path, expected: Path) -> None:
+    """The log has every step once in its last values, and the weights are the same bits."""
+    assert train_events(output) == train_events(expected)
+    assert load_manifest(output / "model", verify="sha256").sha256 == load_manifest(expected / "model").sha256
+
+
+@pytest.mark.parametrize("step", [2, 7, 10])
+def test_another_host_resumes_bit_for_bit(
+    store: dict[str, Any],
+    data: dict[str, str],
+    alone: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: int,
+) -> None:
+    with pytest.raises(VanishedError):
+        train(data, after_step=at(step, vanish))
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+    shutil.rmtree(tmp_path / "host-1")
+    resumed: list[int] = []
+    result = train(data, after_step=resumed.append)
+    assert result.status == "finished"
+    assert resumed[0] == {2: 1, 7: 7, 10: 10}[step]  # after the checkpoints of steps 0, 6 and 9
+    copy = copy_out(tmp_path / "copy")
+    assert_same(copy, alone)
+    assert checkpoint_steps(store) == [9, 12, 14]
+    assert sorted(path.name for path in (copy / "checkpoints").iterdir()) == sorted(
+        path.name for path in (alone / "checkpoints").iterdir()
+    )
+
+
+def test_run_moves_between_disk_and_store_by_copying(
+    store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "disk"
+    with pytest.raises(VanishedError):
+        pretrain(config(data), output, experiment="", device="cpu", after_step=at(4, vanish))
+    fsspec.filesystem("memory").put(f"{output}/", "/bucket/run/", recursive=True)
+    with pytest.raises(VanishedError):
+        train(data, after_step=at(7, vanish))
+    back = copy_out(tmp_path / "back")
+    result = pretrain(config(data), back, resume=True, experiment="", device="cpu")
+    assert result.status == "finished"
+    assert [event["step"] for event in read_events(back) if event["event"] == "resume"] == [3, 6]
+    assert_same(back, alone)
+
+
+def test_kept_checkpoints_stay_in_the_store_and_reach_the_next_host(
+    store: dict[str, Any], data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes: dict[str, Any] = {"keep_last": 1, "keep_every_steps": 6, "choose": "loss"}
+    with pytest.raises(VanishedError):
+        train(data, after_step=at(13, vanish), **changes)
+    assert checkpoint_steps(store)[-1] == 12
+    state = json.loads(store["/bucket/run/checkpoints/step-00000012/training_state/state.json"].getvalue())
+    kept = state["kept"]["best"]
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+    train(data, **changes)
+    assert set(checkpoint_steps(store)) >= {6, 12, 14, kept} - ({kept} if kept not in (9, 12, 14) else set())
+    assert 8 not in checkpoint_steps(store)
+    copied = {path.name for path in (RunStore(storage.to_path(URL)).directory / "checkpoints").iterdir()}
+    assert "step-00000006" not in copied  # no part of the continuation
+
+
+@contextlib.contextmanager
+def failing_uploads(error: Exception, when: Callable[[str], bool]) -> Iterator[list[str]]:
+    """Let uploads fail of files whose name meets a condition; yield the names refused so far."""
+    refused: list[str] = []
+    original = MemoryFileSystem.put_file
+
+    def put_file(self: MemoryFileSystem, local: str, name: str, **options: Any) -> None:
+        if when(name):
+            refused.append(name)
+            raise error
+        original(self, local, name, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MemoryFileSystem, "put_file", put_file)
+        yield refused
+
+
+class ClientError(Exception):
+    __module__ = "botocore.exceptions"
+
+
+FAULTS = {
+    "full": OSError("QuotaExceeded"),
+    "refuses": PermissionError("Access Denied"),
+    "expired": PermissionError("The provided token has expired"),
+    "silent": ClientError("Connect timeout on endpoint URL"),
+}
+for fault in FAULTS.values():
+    fault.__cause__ = ClientError()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_training_goes_on_while_the_store_fails(
+    store: dict[str, Any],
+    data: dict[str, str],
+    alone: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: str,
+) -> None:
+    failing = threading.Event()
+
+    def after_step(step: int) -> None:
+        if step == 5:
+            failing.set()
+        if step == 13:
+            failing.clear()
+
+    with failing_uploads(FAULTS[fault], lambda _: failing.is_set()) as refused:
+        assert train(data, after_step=after_step).status == "finished"
+    assert refused
+    warnings = {record.getMessage() for record in caplog.records if "the training goes on" in record.getMessage()}
+    assert warnings
+    for warning in warnings:
+        assert warning.startswith(URL)
+        assert str(FAULTS[fault]) in warning
+        assert "\n" not in warning
+    assert_same(copy_out(tmp_path / "copy"), alone)
+
+
+def test_store_that_fails_at_the_end_loses_nothing_on_this_host(
+    store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with failing_uploads(FAULTS["full"], lambda name: "/model/" in name), pytest.raises(TrainingError) as ended:
+        train(data)
+    assert "the store lacks its last files" in str(ended.value)
+    directory = RunStore(storage.to_path(URL)).directory
+    assert str(directory) in str(ended.value)
+    assert (directory / "model" / "manifest.json").is_file()
+    assert "/bucket/run/model/manifest.json" not in store
+    assert train(data).status == "already_finished"
+    assert_same(copy_out(tmp_path / "copy"), alone)
+
+
+def test_store_that_cannot_be_written_is_an_error_before_the_first_step(
+    store: dict[str, Any], data: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise FAULTS["refuses"]
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", refuse)
+    with pytest.raises(ArtifactError, match=f"^{URL}/.*: the store refuses access"):
+        train(data, after_step=seen.append)
+    assert not seen
+
+
+@pytest.mark.parametrize("part", ["manifest.json", "model.safetensors", "state.json"])
+def test_half_a_checkpoint_is_never_resumed(
+    store: dict[str, Any],
+    data: dict[str, str],
+    alone: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+) -> None:
+    with (
+        failing_uploads(FAULTS["silent"], lambda name: "step-00000006" in name and name.endswith(part)),
+        pytest.raises(VanishedError),
+    ):
+        train(data, after_step=at(8, vanish))
+    assert checkpoint_steps(store) == [3]
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+    resumed: list[int] = []
+    train(data, after_step=resumed.append)
+    assert resumed[0] == 4
+    assert_same(copy_out(tmp_path / "copy"), alone)
+
+
+def test_damaged_checkpoint_of_the_store_is_skipped(
+    store: dict[str, Any],
+    data: dict[str, str],
+    alone: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(VanishedError):
+        train(data, after_step=at(10, vanish))
+    name = f"/bucket/run/checkpoints/step-{checkpoint_steps(store)[-1]:08d}/model.safetensors"
+    content = store[name].getvalue()
+    fsspec.filesystem("memory").pipe_file(name, content[:-1] + bytes([content[-1] ^ 1]))
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+    assert train(data).status == "finished"
+    assert "checkpoint of step 9 is skipped" in caplog.text
+    assert_same(copy_out(tmp_path / "copy"), alone)
+
+    # With none that is intact it is no new training: the store's checkpoints would be removed in its course.
+    for step in checkpoint_steps(store):
+        del store[f"/bucket/run/checkpoints/step-{step:08d}/config.json"]
+    del store["/bucket/run/model/manifest.json"]
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-3"))
+    with pytest.raises(ArtifactError, match="none of its 3 checkpoints is intact"):
+        train(data)
+
+
+def test_store_that_refuses_reading_is_no_new_training(
+    store: dict[str, Any], data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(VanishedError):
+        train(data, after_step=at(7, vanish))
+    before = dict(store)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise FAULTS["refuses"]
+
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+    monkeypatch.setattr(MemoryFileSystem, "get_file", refuse)
+    with pytest.raises(BertError, match="the store refuses access"):
+        train(data)
+    assert store == before
+
+
+def test_second_run_takes_over_and_the_first_says_so(
+    store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+
+    def other_host() -> None:
+        with monkeypatch.context() as patch:
+            patch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+            assert train(data).status == "finished"
+
+    def after_step(step: int) -> None:
+        ended.append(step)
+        at(7, other_host)(step)
+
+    with pytest.raises(TrainingError) as first:
+        train(data, after_step=after_step)
+    assert str(first.value).startswith(f"{URL}: another run (process {os.getpid()} on ")
+    assert "has taken over this output, so this run ends" in str(first.value)
+    assert_same(copy_out(tmp_path / "copy"), alone)
+    assert RunStore(storage.to_path(URL)).directory.is_dir()
+
+
+def test_of_two_runs_that_start_at_once_one_wins(
+    store: dict[str, Any], data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = RunStore.take_over
+
+    def late(self: RunStore) -> None:
+        monkeypatch.setattr(RunStore, "take_over", original)
+        with monkeypatch.context() as patch:
+            patch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+            assert train(data, resume=False).status == "finished"
+        original(self)
+
+    monkeypatch.setattr(RunStore, "take_over", late)
+    with pytest.raises(TrainingError, match=f"^{URL}: another run .* has started at this moment"):
+        train(data, resume=False)
+
+
+def test_refused_start_stops_no_other_run(store: dict[str, Any], data: dict[str, str]) -> None:
+    with pytest.raises(VanishedError):
+        train(data, after_step=at(7, vanish))
+    before = store[f"/bucket/run/{OWNER_NAME}"].getvalue()
+    with pytest.raises(UsageError, match=f"^{URL}: holds a run already; add --resume"):
+        train(data, resume=False)
+    with pytest.raises(ConfigurationError, match="seed: was 12345, is 1"):
+        train(data, seed=1)
+    assert store[f"/bucket/run/{OWNER_NAME}"].getvalue() == before
+
+
+def test_foreign_files_and_a_missing_client_are_refused(
+    store: dict[str, Any], data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fsspec.filesystem("memory").pipe_file("/bucket/run/notes.txt", b"mine")
+    with pytest.raises(ArtifactError, match=r"holds 'notes\.txt' but no configuration\.json"):
+        train(data)
+    with pytest.raises(UsageError, match="no kind of storage is called"):
+        pretrain(config(data), "s33://bucket/run", experiment="", device="cpu")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["host-1"]
+
+
+def test_newer_checkpoints_of_a_replaced_host_are_moved_aside(
+    store: dict[str, Any],
+    data: dict[str, str],
+    alone: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Host 1 gets to step 9, of which the store has 3; host 2 goes on from there to 6.
+    with (
+        failing_uploads(FAULTS["silent"], lambda name: "step-0000000" in name and "step-00000003" not in name),
+        pytest.raises(VanishedError),
+    ):
+        train(data, after_step=at(10, vanish))
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+    with pytest.raises(VanishedError):
+        train(data, after_step=at(7, vanish))
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-1"))
+    resumed: list[int] = []
+    train(data, after_step=resumed.append)
+    assert resumed[0] == 7
+    (aside,) = (tmp_path / "host-1" / "trainings").glob("*-superseded-*")
+    assert (aside / "checkpoints" / "step-00000009" / "manifest.json").is_file()
+    assert str(aside) in caplog.text
+    assert_same(copy_out(tmp_path / "copy"), alone)
+
+
+def test_checkpoints_that_the_store_lacks_are_continued_and_copied(
+    store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with failing_uploads(FAULTS["silent"], lambda name: "step-0000000" in name), pytest.raises(VanishedError):
+        train(data, after_step=at(10, vanish))
+    assert checkpoint_steps(store) == []
+    resumed: list[int] = []
+    train(data, after_step=resumed.append)
+    assert resumed[0] == 10
+    assert_same(copy_out(tmp_path / "copy"), alone)
+
+
+def test_other_ranks_read_the_checkpoint_of_the_store(
+    store: dict[str, Any], data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(VanishedError):
+        train(data, after_step=at(7, vanish))
+    main_rank = RunStore(storage.to_path(URL))
+    path = main_rank.directory / "checkpoints" / "step-00000006"
+    sha256 = load_manifest(path).sha256
+    assert main_rank.checkpoint_here(path, sha256) == path
+    shutil.rmtree(tmp_path / "host-1")
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
+    found = RunStore(storage.to_path(URL)).checkpoint_here(path, sha256)
+    assert found.is_relative_to(tmp_path / "host-2")
+    assert load_manifest(found, verify="sha256").sha256 == sha256
+    with pytest.raises(TrainingError, match="is not the one that rank 0 resumes from"):
+        main_rank.checkpoint_here(path, "0" * 64)
+
+
+def test_command_writes_the_model_with_its_readme_to_the_store(
+    store: dict[str, Any],
+    data: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "config.yaml").write_text(json.dumps(configuration(data)))
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--config", "config.yaml", "--output", URL, "--experiment", "", "--device", "cpu"]
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == f"{URL}/model"
+    assert b"# " in store["/bucket/run/model/README.md"].getvalue()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml", "host-1"]
+    assert main(arguments) == 2
+    expected = f"error: {URL}: holds a run already; add --resume to continue it, or give another URL\n"
+    assert capsys.readouterr().err == expected
