@@ -20,7 +20,7 @@ def extract_dump(dump: Path, output: Path) -> int:
     scratch = output / "scratch"
     scratch.mkdir(parents=True)
     batches = [batch for split in plan_splits([str(dump)], config) for batch in read_batches(split, config, scratch)]
-    found = [compare(task, scratch) for task in plan_comparisons(batches, scratch) if isinstance(task, EqualTask)]
+    found = [compare(task, scratch) for task in plan_comparisons(batches) if isinstance(task, EqualTask)]
     shards, *_ = plan_shards(batches, found, config, scratch)
     return sum(write_shard(shard, scratch, output).rows for shard in shards)
 

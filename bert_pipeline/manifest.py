@@ -597,10 +597,19 @@ def file_sha256(path: Path | str) -> str:
         ) from error
 
 
-def check_shard(path: str, sha256: str) -> None:
-    """Raise ArtifactError if the shard's sha256 differs from the one in its manifest."""
+@contextlib.contextmanager
+def checked_copy(path: Path | str, sha256: str) -> Iterator[Path]:
+    """Yield a local path of a file with this sha256, which of one in a store is a copy. ArtifactError if it differs."""
+    with storage.local_copy(path) as local:
+        check_shard(str(local), sha256, name=path)
+        yield local
+
+
+def check_shard(path: str, sha256: str, *, name: Path | str = "") -> None:
+    """Raise ArtifactError if the shard's sha256 differs from the one in its manifest; `name` is what a copy is of."""
     found = file_sha256(path)
     if found != sha256:
         raise ArtifactError(
-            f"{path}: sha256 is {found[:12]}…, expected {sha256[:12]}…; the file was changed or damaged, make it again"
+            f"{name or path}: sha256 is {found[:12]}…, expected {sha256[:12]}…; the file was changed or damaged, "
+            "make it again"
         )

@@ -127,6 +127,13 @@ def read_at(stream: BinaryIO, size: int, offset: int) -> bytes:
     return stream.read(size)
 
 
+def read_range(name: Path | str, start: int, stop: int) -> bytes:
+    """Return the bytes of a file in a store from `start` up to `stop`, or to its end; no others are fetched."""
+    path = to_path(name)
+    with store_errors(name):
+        return cast(bytes, _store(path).cat_file(_key(path), start=start, end=stop))
+
+
 def arrow_source(name: Path | str) -> str | BinaryIO:
     """Return what pyarrow opens a file by: the name of a local one, the open file of a store."""
     return open_binary(name) if is_remote(name) else str(name)

@@ -48,6 +48,8 @@ class PageBatch:
     number: int
     stem: str
     documents: int
+    texts: int
+    """Number of its `SignedTexts`: documents and passages that are compared."""
     is_last: bool
     """No batch of the split follows."""
     counts: dict[str, int]
@@ -164,6 +166,7 @@ class PageBatchWriter:
             number=self._number,
             stem=stem,
             documents=len(statistics),
+            texts=sum(len(part.texts) for part in signed),
             is_last=is_last,
             counts=dict(self.counts),
             dropped=dict(self.dropped),

@@ -55,7 +55,7 @@ class Found:
     of them, which of those with one id has the latest revision. Documents are numbered over all batches."""
 
 
-def plan_comparisons(batches: Sequence[PageBatch], directory: Path) -> list[EqualTask | BandTask]:
+def plan_comparisons(batches: Sequence[PageBatch]) -> list[EqualTask | BandTask]:
     """Plan the comparisons of the documents of all batches, which are in order, for workers with bounded memory."""
     stems = tuple(batch.stem for batch in batches)
     num_parts = 1 + sum(batch.documents for batch in batches) // _DOCUMENTS_PER_TASK
@@ -64,7 +64,12 @@ def plan_comparisons(batches: Sequence[PageBatch], directory: Path) -> list[Equa
         for by in ("id", "text")
         for part in range(num_parts)
     ]
-    return [*equal, *plan_band_tasks(stems, directory)]
+    return [*equal, *plan_band_tasks(stems, _text_bounds(batches).tolist())]
+
+
+def _text_bounds(batches: Sequence[PageBatch]) -> np.ndarray:
+    """Return the number (B + 1,) of the first text of each of B batches, and that of all texts."""
+    return np.cumsum([0, *(batch.texts for batch in batches)])
 
 
 def compare(task: EqualTask | BandTask, directory: Path) -> Found:
@@ -130,7 +135,8 @@ def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusC
     # Most pairs are found by several tasks.
     packed = [item.values for item in found if item.by == "near"]
     all_pairs, are_near = unpack_pairs(np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *packed])))
-    near_texts = group_pairs(all_pairs[are_near], stems, directory)
+    text_bounds = _text_bounds(batches)
+    near_texts = group_pairs(all_pairs[are_near], stems, text_bounds, directory)
     members, row = np.unique(bounds[near_texts.batch] + near_texts.document, return_inverse=True)  # (G,), (V,)
     num_passages = _count_passages(members, stems, bounds, directory)
     near = find_near(near_texts, row, kept[members], num_passages)
@@ -145,7 +151,8 @@ def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusC
         dropped["near duplicate"] = int(is_near.sum())
     kept[members[is_near]] = False
 
-    codes = _split(all_pairs, kept, stems, bounds, config, directory)
+    similar = group_pairs(all_pairs, stems, text_bounds, directory)
+    codes = _split(similar, kept, stems, bounds, config, directory)
     codes[same_id] = SAME_ID
     codes[members[is_near]] = NEAR
     passages = np.column_stack([members[near.passages[:, 0]], near.passages[:, 1]])
@@ -184,7 +191,7 @@ def _count_passages(documents: np.ndarray, stems: Sequence[str], bounds: np.ndar
 
 
 def _split(
-    pairs: np.ndarray,
+    texts: TextGroups,
     kept: np.ndarray,
     stems: Sequence[str],
     bounds: np.ndarray,
@@ -193,9 +200,9 @@ def _split(
 ) -> np.ndarray:
     """Return an index into `CODES` (N,) for each document, as uint8: its split, or `SAME_TEXT` for those not `kept`.
 
-    Documents that are similar to each other have one split, that of the first, so that none is held out in vain.
+    `texts` are those that are similar to another one: their documents have one split, that of the first, so that none
+    is held out in vain.
     """
-    texts = group_pairs(pairs, stems, directory)
     members, row = np.unique(bounds[texts.batch] + texts.document, return_inverse=True)  # (G,), (V,)
     first = first_documents(texts, row, kept[members])
     is_single = kept.copy()

@@ -1,8 +1,8 @@
 """The corpus job: a Beam graph from splits to shards.
 
 Documents never travel between workers: a worker writes them to files in the scratch directory, and Beam carries names,
-counts and one byte per document. So memory stays flat, and any runner that shares a file system with this process
-gives the same bytes.
+counts and one byte per document. So memory stays flat, and any runner whose workers reach the output, on a shared disk
+or in a store, gives the same bytes.
 """
 
 import contextlib
@@ -139,7 +139,6 @@ def _run(
     progress: Callable[[int], None] | None,
 ) -> None:
     read = functools.partial(_read_batches, config=config, scratch=str(scratch))
-    comparisons = functools.partial(_plan_comparisons, scratch=str(scratch))
     find = functools.partial(_find, scratch=str(scratch))
     plan = functools.partial(_plan_shards, config=config, scratch=str(scratch), num_splits=len(splits))
     write = functools.partial(_write_shard, scratch=str(scratch), output=str(output))
@@ -153,7 +152,7 @@ def _run(
         )
         found = (
             batches
-            | "Plan comparisons" >> beam.ParDo(FlatMap(comparisons))
+            | "Plan comparisons" >> beam.ParDo(FlatMap(_plan_comparisons))
             | "Spread comparisons" >> beam.Reshuffle()
             | "Compare" >> beam.ParDo(ParallelFlatMap(find))
         )
@@ -184,8 +183,8 @@ def _ordered(batches: list[PageBatch]) -> list[PageBatch]:
     return sorted(batches, key=lambda batch: (batch.split, batch.number))
 
 
-def _plan_comparisons(batches: list[PageBatch], *, scratch: str) -> list[EqualTask | BandTask]:
-    return plan_comparisons(_ordered(batches), to_path(scratch))
+def _plan_comparisons(batches: list[PageBatch]) -> list[EqualTask | BandTask]:
+    return plan_comparisons(_ordered(batches))
 
 
 def _find(task: EqualTask | BandTask, *, scratch: str) -> Sequence[Found]:
@@ -201,7 +200,7 @@ def _plan_shards(
     check_total("parts of the sources that were read", len({batch.split for batch in batches}), num_splits)
     num_batches = sum(batch.number + 1 for batch in batches if batch.is_last)
     check_total("batches of documents that were read", len(batches), num_batches)
-    check_total("comparisons", len(found), len(plan_comparisons(batches, to_path(scratch))))
+    check_total("comparisons", len(found), len(plan_comparisons(batches)))
     shards, decisions = plan_shards(batches, found, config, to_path(scratch))
     counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter(decisions.dropped)

@@ -15,6 +15,8 @@ hashing" (one byte of each value is compared).
 
 import dataclasses
 import functools
+import io
+import math
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -28,7 +30,7 @@ from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import atomic_write
 from bert_pipeline.parquet_io import list_offsets, one_chunk
 from bert_pipeline.randomness import combine
-from bert_pipeline.storage import is_remote, open_binary
+from bert_pipeline.storage import is_remote, read_range
 from bert_pipeline.wikipedia.punctuation import UNSPACED_LETTERS
 
 THRESHOLD = 0.8
@@ -52,6 +54,10 @@ _BLOCK_CHARACTERS = 1 << 16
 """Characters whose arrays fit into a core's cache."""
 _TEXTS_PER_TASK = 3 << 20
 _PAIRS_AT_A_TIME = 1 << 16
+_HEADER_BYTES = 256
+"""Bytes with the header of any of our .npy files."""
+_GAP_BYTES = 1 << 18
+"""Bytes between two rows that are read from a store faster than a second request is answered."""
 _MAX_TEXTS = 1 << 31
 """Two numbers of texts and a bit are packed into 64 bits."""
 
@@ -266,15 +272,21 @@ _NOTHING = SignedTexts(
 )
 
 
-def _open(stem: str, name: str, directory: Path) -> np.ndarray:
+def _read_rows(rows: np.ndarray, stem: str, name: str, directory: Path) -> np.ndarray:
+    """Return the rows (R,), one or more and ascending, of an array of a batch that has texts."""
     path = directory / f"{stem}{_SUFFIXES[name]}"
-    array: np.ndarray
-    if is_remote(path):
-        with open_binary(path) as stream:
-            array = np.load(stream)
-    else:
-        array = np.load(path, mmap_mode="r")
-    return array
+    if not is_remote(path):
+        some: np.ndarray = np.load(path, mmap_mode="r")[rows]
+        return some
+    header = io.BytesIO(read_range(path, 0, _HEADER_BYTES))
+    np.lib.format.read_magic(header)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(header)
+    row_bytes = dtype.itemsize * math.prod(shape[1:])
+    found = []
+    for run in np.split(rows, np.flatnonzero((np.diff(rows) - 1) * row_bytes > _GAP_BYTES) + 1):
+        start, stop = (header.tell() + row * row_bytes for row in (int(run[0]), int(run[-1]) + 1))
+        found.append(np.frombuffer(read_range(path, start, stop), dtype).reshape(-1, *shape[1:])[run - run[0]])
+    return np.concatenate(found)
 
 
 # --- pairs over all batches ---
@@ -289,22 +301,24 @@ class BandTask:
     num_parts: int
     stems: tuple[str, ...]
     """All batches, in order."""
+    bounds: tuple[int, ...]
+    """Number of the first text of each batch, and that of all texts."""
 
 
-def plan_band_tasks(stems: Sequence[str], directory: Path) -> list[BandTask]:
+def plan_band_tasks(stems: Sequence[str], bounds: Sequence[int]) -> list[BandTask]:
     """Plan the comparisons: one per band, or several where there are too many texts for one worker's memory.
 
-    UsageError if there are more than 2^31 documents and passages.
+    `bounds` are those of the batches' texts. UsageError if there are more than 2^31 documents and passages.
     """
-    num_texts = int(_bounds(stems, directory)[-1])
+    num_texts = bounds[-1]
     if num_texts > _MAX_TEXTS:
         raise UsageError(
-            f"{directory}: {num_texts} documents and passages to compare, expected at most {_MAX_TEXTS}; "
+            f"{num_texts} documents and passages to compare, expected at most {_MAX_TEXTS}; "
             "make several corpora, each from a part of the dump"
         )
     num_parts = 1 + num_texts // _TEXTS_PER_TASK
     return [
-        BandTask(band=band, part=part, num_parts=num_parts, stems=tuple(stems))
+        BandTask(band=band, part=part, num_parts=num_parts, stems=tuple(stems), bounds=tuple(bounds))
         for band in range(NUM_BANDS)
         for part in range(num_parts)
     ]
@@ -333,14 +347,16 @@ def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
     only paired with the first, by the task of one band. Of G others with one hash each is compared with the first and
     with the one before it, so there are less than 2 G.
     """
-    bounds = _bounds(task.stems, directory)
-    hashes, of_all_values, numbers = [], [], []
-    for stem, base in zip(task.stems, bounds):
-        bands = _open(stem, "bands", directory)
-        some = np.asarray(bands[task.band])
+    bounds = np.array(task.bounds)
+    no_hash = np.zeros(0, dtype=np.uint64)
+    hashes, of_all_values, numbers = [no_hash], [no_hash], [np.zeros(0, dtype=np.int64)]
+    for stem, base, end in zip(task.stems, bounds, bounds[1:]):
+        if base == end:
+            continue
+        some, all_values = _read_rows(np.array([task.band, _ALL_VALUES]), stem, "bands", directory)
         here = np.flatnonzero(some % np.uint64(task.num_parts) == task.part)
         hashes.append(some[here])
-        of_all_values.append(bands[_ALL_VALUES][here])
+        of_all_values.append(all_values[here])
         numbers.append(base + here)
     hashed, number = np.concatenate(hashes), np.concatenate(numbers)
     _, first, which = np.unique(np.concatenate(of_all_values), return_index=True, return_inverse=True)
@@ -366,10 +382,6 @@ def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _bounds(stems: Sequence[str], directory: Path) -> np.ndarray:
-    return np.cumsum([0, *(len(_open(stem, "texts", directory)) for stem in stems)])
-
-
 def estimate_similarity(pairs: np.ndarray, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
     """Estimate the Jaccard similarity (M,) of pairs (M, 2) of texts."""
     numbers, places = np.unique(pairs, return_inverse=True)
@@ -385,7 +397,7 @@ def _rows(numbers: np.ndarray, name: str, stems: Sequence[str], bounds: np.ndarr
     """Return the rows of one array for ascending numbers of texts."""
     cuts = np.searchsorted(numbers, bounds)
     found = [
-        _open(stem, name, directory)[numbers[start:stop] - base]
+        _read_rows(numbers[start:stop] - base, stem, name, directory)
         for stem, base, start, stop in zip(stems, bounds, cuts, cuts[1:])
         if stop > start
     ]
@@ -406,10 +418,9 @@ class TextGroups:
     """(V,) int64: index, among the V, of the first text of the group that is joined by pairs."""
 
 
-def group_pairs(pairs: np.ndarray, stems: Sequence[str], directory: Path) -> TextGroups:
-    """Join pairs (M, 2) to groups."""
+def group_pairs(pairs: np.ndarray, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> TextGroups:
+    """Join pairs (M, 2) to groups; `bounds` (B + 1,) are those of the texts of B batches."""
     numbers, places = np.unique(pairs, return_inverse=True)
-    bounds = _bounds(stems, directory)
     texts = _rows(numbers, "texts", stems, bounds, directory)
     return TextGroups(
         batch=np.searchsorted(bounds, numbers, side="right") - 1,

@@ -41,7 +41,7 @@ from bert_pipeline.exam.ngrams import (
     write_arpa,
 )
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, read_pairs, sample_pairs, write_pairs
-from bert_pipeline.manifest import Manifest, atomic_write, check_shard, input_of, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, atomic_write, checked_copy, input_of, load_manifest, publishing
 from bert_pipeline.vocabulary.job import count_words
 from bert_pipeline.vocabulary.tokenizer import StringEncoder
 
@@ -174,8 +174,8 @@ def _of_shard(
     element: tuple[int, tuple[str, str]], *, function: Callable[..., Result], scratch: str
 ) -> Sequence[Result]:
     index, (shard, sha256) = element
-    check_shard(shard, sha256)
-    return [{"name": Path(shard).name, **function(shard, index, Path(scratch))}]
+    with checked_copy(shard, sha256) as local:
+        return [{"name": local.name, **function(str(local), index, Path(scratch))}]
 
 
 # Words

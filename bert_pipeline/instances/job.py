@@ -47,7 +47,7 @@ from bert_pipeline.instances.pairs import (
     make_pairs,
 )
 from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP
-from bert_pipeline.manifest import Manifest, check_shard, file_sha256, input_of, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, checked_copy, file_sha256, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
 from bert_pipeline.storage import make_directory, remove_tree, to_path
@@ -177,9 +177,9 @@ def _make_shard(
 ) -> Sequence[Result]:
     index, (shard, sha256) = element
     with _single_threaded_tokenizers():
-        check_shard(shard, sha256)
         encoder = _sentence_encoder(output, vocabulary_sha256)
-        return [make_shard(index, to_path(shard), to_path(output), encoder, config, texts)]
+        with checked_copy(shard, sha256) as local:
+            return [make_shard(index, local, to_path(output), encoder, config, texts)]
 
 
 @functools.lru_cache(maxsize=1)

@@ -36,7 +36,7 @@ from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import (
     Manifest,
     atomic_write,
-    check_shard,
+    checked_copy,
     files_of,
     foreign_input,
     input_of,
@@ -228,8 +228,8 @@ def _count_shard(
     """Count the words of one corpus shard into two files: those of training documents, and of held-out ones."""
     index, (shard, sha256) = element
     directory = to_path(scratch)
-    check_shard(shard, sha256)
-    train, held_out, num_read = count_words(shard, do_lower_case, texts)
+    with checked_copy(shard, sha256) as local:
+        train, held_out, num_read = count_words(str(local), do_lower_case, texts)
     result: Result = {
         "name": to_path(shard).name,
         "rows": num_read,

@@ -12,6 +12,7 @@ from bert_pipeline.errors import ArtifactError, InputError, UnavailableError
 from bert_pipeline.manifest import (
     MANIFEST_NAME,
     atomic_write,
+    checked_copy,
     content_sha256,
     foreign_input,
     input_of,
@@ -476,6 +477,21 @@ def test_artifact_of_a_store_is_copied_once(store, tmp_path, monkeypatch):
     (copy / "train" / "part.txt").unlink()  # by a clean-up of old files
     assert local_artifact(f"{store}/corpus", tmp_path / "cache") == copy
     assert (copy / "train" / "part.txt").read_text() == "one\ntwo\n"
+
+
+def test_shard_of_a_store_is_fetched_once_and_checked(store, monkeypatch):
+    publish(f"{store}/corpus")
+    path, entry = load_manifest(f"{store}/corpus").file_paths()[0], "0" * 64
+    fetched = []
+    download = storage.download
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "download", lambda *names: fetched.append(download(*names)))
+        patch.setattr(storage, "open_binary", None)
+        with checked_copy(path, load_manifest(f"{store}/corpus").files["train/part.txt"]["sha256"]) as local:
+            assert local.read_text() == "one\ntwo\n"
+    assert len(fetched) == 1
+    with pytest.raises(ArtifactError, match=f"{path}: sha256 is .*, expected 000000"), checked_copy(path, entry):
+        pytest.fail("the block began")
 
 
 def test_artifact_that_arrives_damaged_is_not_kept(store, tmp_path):

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from bert_pipeline.corpus import near_duplicates
 from bert_pipeline.corpus.documents import Document
@@ -34,6 +35,7 @@ from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.randomness import combine
+from bert_pipeline.storage import to_path, upload
 
 Build: TypeAlias = Callable[..., Manifest]
 Texts: TypeAlias = list[list[str]]
@@ -72,11 +74,13 @@ def found_pairs(batches: Sequence[Sequence[Document]], directory: Path) -> set[t
     """The pairs of documents that all tasks find, by their numbers over all batches; passages are left out."""
     stems = [f"batch-{index}" for index in range(len(batches))]
     texts = []
+    bounds = [0]
     for index, (stem, documents) in enumerate(zip(stems, batches)):
         signed = sign_documents(document_table(list(documents)))
         write_signed_texts([signed], stem, directory)
         texts += [(index, *text) for text in signed.texts.tolist()]
-    found = np.concatenate([find_pairs(task, directory) for task in plan_band_tasks(stems, directory)])
+        bounds.append(len(texts))
+    found = np.concatenate([find_pairs(task, directory) for task in plan_band_tasks(stems, bounds)])
     pairs, are_near = unpack_pairs(found)
     starts = [0, *itertools.accumulate(map(len, batches))]
     numbers = [starts[batch] + document if passage < 0 else -1 for batch, document, passage in texts]
@@ -159,7 +163,7 @@ def test_many_texts_are_compared_in_parts_with_the_same_result(tmp_path: Path, m
     batches = [documents, documents[:30]]
     expected = found_pairs(batches, tmp_path)
     monkeypatch.setattr(near_duplicates, "_TEXTS_PER_TASK", 20)
-    assert len(plan_band_tasks(["batch-0", "batch-1"], tmp_path)) > 5 * near_duplicates.NUM_BANDS
+    assert len(plan_band_tasks(["batch-0", "batch-1"], [0, 120, 180])) > 5 * near_duplicates.NUM_BANDS
     assert found_pairs(batches, tmp_path) == expected == {(index, 60 + index) for index in range(30)}
 
 
@@ -178,7 +182,8 @@ def test_groups_do_not_depend_on_the_order_of_pairs(tmp_path: Path) -> None:
     write_signed_texts([sign_documents(document_table([make(i, " ".join(WORDS)) for i in range(50)]))], "b", tmp_path)
     parts = [pairs[:50] // 2, pairs[50:] // 2]
     parts = [part[part[:, 0] < part[:, 1]] for part in parts]
-    first, second = (group_pairs(np.concatenate(order), ["b"], tmp_path) for order in (parts, parts[::-1]))
+    bounds = np.array([0, 100])
+    first, second = (group_pairs(np.concatenate(order), ["b"], bounds, tmp_path) for order in (parts, parts[::-1]))
     assert first.group.tolist() == second.group.tolist()
 
 
@@ -320,8 +325,39 @@ def test_split_is_filled_where_every_group_is_large() -> None:
 def test_copies_are_compared_once(tmp_path: Path) -> None:
     copies = document_table([make(index, " ".join(WORDS)) for index in range(50)])
     write_signed_texts([sign_documents(copies)], "b", tmp_path)
-    found = np.concatenate([find_pairs(task, tmp_path) for task in plan_band_tasks(["b"], tmp_path)])
+    found = np.concatenate([find_pairs(task, tmp_path) for task in plan_band_tasks(["b"], [0, 100])])
     assert len(found) == 2 * 49  # a document and its passage, each with the first one
+
+
+def test_of_a_store_only_the_rows_of_a_band_and_of_candidates_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(near_duplicates, "_GAP_BYTES", 0)
+    rng = random.Random(6)
+    documents = [make(index, " ".join(some_words(rng, 40))) for index in range(500)]
+    documents[7] = make(7, f"{documents[499].sentences[0]} and so on")
+    batches = [[], documents, documents[:1]]  # the first one has no text
+    expected = found_pairs(batches, tmp_path)
+    store = to_path("memory://bucket/scratch")
+    read = 0
+    cat_file = MemoryFileSystem.cat_file
+
+    def count(self: MemoryFileSystem, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        nonlocal read
+        read += len(data := cat_file(self, path, start, end))
+        return data
+
+    monkeypatch.setattr(MemoryFileSystem, "store", {})
+    for file in tmp_path.glob("*.npy"):
+        upload(file, store / file.name)
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", count)
+    monkeypatch.setattr(MemoryFileSystem, "open", None)
+    tasks = plan_band_tasks([f"batch-{index}" for index in range(3)], [0, 0, 1000, 1002])
+    pairs, _ = unpack_pairs(np.concatenate([find_pairs(task, store) for task in tasks]))
+    assert expected == {(0, 500), (7, 499)}
+    assert np.unique(pairs, axis=0).tolist() == [[0, 1000], [1, 1001], [14, 998], [15, 999]]
+    hashes = len(tasks) * 2 * 8 * 1002  # of the band and of all values
+    assert hashes < read < 1.5 * hashes  # eleven times as much are in the files
 
 
 def test_packed_pairs_are_the_pairs() -> None:
@@ -332,12 +368,10 @@ def test_packed_pairs_are_the_pairs() -> None:
     assert near.tolist() == are_near.tolist()
 
 
-def test_more_texts_than_packed_pairs_can_number_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near_duplicates, "_bounds", lambda stems, directory: np.array([0, 2**31]))
-    assert plan_band_tasks(["b"], tmp_path)
-    monkeypatch.setattr(near_duplicates, "_bounds", lambda stems, directory: np.array([0, 2**31 + 1]))
+def test_more_texts_than_packed_pairs_can_number_are_refused() -> None:
+    assert plan_band_tasks(["b"], [0, 2**31])
     with pytest.raises(UsageError, match="2147483649 documents and passages to compare, expected at most 2147483648"):
-        plan_band_tasks(["b"], tmp_path)
+        plan_band_tasks(["b"], [0, 2**31 + 1])
 
 
 def test_group_stays_together_where_a_split_would_be_empty() -> None:
