@@ -211,7 +211,8 @@ def input_of(manifest: Manifest) -> dict[str, str]:
 def foreign_input(path: Path | str) -> dict[str, str]:
     """Return the entry of any other file among the inputs: its name and hash."""
     path = to_path(path)
-    return {"name": path.name, "sha256": file_sha256(path)}
+    name = to_path(storage.without_secrets(str(path))).name if is_remote(path) else path.name
+    return {"name": name, "sha256": file_sha256(path)}
 
 
 class Draft:

@@ -109,6 +109,13 @@ def local_directory(name: str, variable: str) -> Path:
     return to_path(name).resolve()
 
 
+def without_secrets(name: str) -> str:
+    """Return a URL without user and password, and without a query, which may sign it; any other name as it is."""
+    if "://" not in name:
+        return name
+    return re.sub(r"://[^/@\s]*@", "://", re.sub(r"\?[^?/]*=.*", "", name))  # any other "?" is a pattern's
+
+
 def open_binary(name: Path | str) -> BinaryIO:
     """Open a file for reading; it can seek. Of a remote file, only the blocks that are read are fetched."""
     if not is_remote(name):

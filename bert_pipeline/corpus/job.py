@@ -31,7 +31,7 @@ from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, sha
 from bert_pipeline.corpus.splits import CorpusConfig, Split, plan_splits, read_batches
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
-from bert_pipeline.storage import absolute, make_directory, remove_tree, to_path
+from bert_pipeline.storage import absolute, make_directory, remove_tree, to_path, without_secrets
 from bert_pipeline.wikipedia.templates import load_wiki
 
 DROPPED_NAME = "dropped.tsv"
@@ -113,7 +113,7 @@ def build_corpus(
         published = [(draft.path / shard["name"], shard["rows"], shard["sha256"]) for shard in shards]
         counts["texts"] = sum_texts(pa.Table.from_pylist(shard["texts"], TEXTS_SCHEMA) for shard in shards).to_pylist()
         draft.counts = {**counts, "passages_sample": sample_passages(published)}
-        draft.provenance = {"sources": list(sources), "workers": num_workers(options)}
+        draft.provenance = {"sources": [without_secrets(source) for source in sources], "workers": num_workers(options)}
         if not counts["documents"]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in counts["dropped"].items())
             raise InputError(f"{', '.join(sources)}: no document is left ({reasons or 'nothing was read'})")

@@ -283,6 +283,11 @@ def test_other_kind_of_artifact_raises(tmp_path):
         load_manifest(tmp_path / "corpus", kind="vocabulary")
 
 
+def test_input_is_named_without_the_signature_of_its_url(store):
+    fsspec.filesystem("memory").pipe_file("/bucket/dump.xml?X-Amz-Signature=secret", b"x")
+    assert foreign_input(f"{store}/dump.xml?X-Amz-Signature=secret")["name"] == "dump.xml"
+
+
 def test_missing_input_file_raises(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         foreign_input(tmp_path / "absent.xml")

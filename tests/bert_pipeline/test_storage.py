@@ -66,6 +66,19 @@ def test_files_of_a_store_are_written_listed_read_and_removed(store, tmp_path):
     assert not directory.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("https://host/a/wiki.bz2?X-Amz-Signature=a/b&X=1", "https://host/a/wiki.bz2"),
+        ("jsonl:https://me:secret@host/a.jsonl", "jsonl:https://host/a.jsonl"),
+        ("s3://bucket/a?.xml", "s3://bucket/a?.xml"),
+        ("me:secret@folder/a?b=c", "me:secret@folder/a?b=c"),
+    ],
+)
+def test_names_for_manifests_have_no_secrets(name, expected):
+    assert storage.without_secrets(name) == expected
+
+
 def test_failed_write_uploads_nothing(store):
     def fail_halfway() -> None:
         with uploading(f"{store}/file") as local:
