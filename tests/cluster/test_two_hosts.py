@@ -1,12 +1,13 @@
 """A pre-training on two hosts, one of which is cut off from the network in the middle of a step."""
 
+import json
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
-import yaml
 from dagster_api import wait_for
 from network import INTERFACE, Host, Network
 from processes import Server
@@ -14,6 +15,7 @@ from small_training import configuration, read_events, train_events, write_data
 from two_ranks import run_pretraining
 
 from bert_model.training.metrics_log import METRICS_NAME
+from bert_pipeline import storage
 from bert_pipeline.manifest import load_manifest
 
 TIMEOUT_SECONDS = 10
@@ -34,7 +36,7 @@ def test_cut_off_host_ends_both_and_both_resume_bit_for_bit(tmp_path: Path, netw
     assert codes == [0, 0], reports
 
     hosts = [network.host(f"{kind}-{number}") for number in range(2)]
-    ranks = start(hosts, config, output)
+    ranks = start(hosts, config, str(output))
     wait_for(lambda: (output / METRICS_NAME).exists() and len(train_events(output)) > 12, "training steps")
     hosts[1].cut()
     # Both end, without the other's help: neither connection is closed.
@@ -48,7 +50,7 @@ def test_cut_off_host_ends_both_and_both_resume_bit_for_bit(tmp_path: Path, netw
 
     # The cable is back: both start again, from the last checkpoint.
     hosts[1].reconnect()
-    ranks = start(hosts, config, output)
+    ranks = start(hosts, config, str(output))
     assert [wait(rank, time.monotonic() + 300) for rank in ranks] == [0, 0], ranks[0].tail()
     (resumed,) = [event["step"] for event in read_events(output) if event["event"] == "resume"]
     assert resumed >= 10
@@ -56,18 +58,65 @@ def test_cut_off_host_ends_both_and_both_resume_bit_for_bit(tmp_path: Path, netw
     assert load_manifest(output / "model").sha256 == load_manifest(whole / "model").sha256
 
 
-def start(hosts: list[Host], config: dict[str, Any], output: Path) -> list[Server]:
-    """Start torchrun with one rank on each host; the hosts share this machine's disk."""
-    settings = output.with_suffix(".yaml")
-    settings.write_text(yaml.safe_dump(config), encoding="utf-8")
-    arguments = ["--config", str(settings), "--output", str(output), "--resume", "--experiment", "", "--device=cpu"]
+def test_hosts_without_a_common_disk_resume_from_the_store_when_one_vanishes(
+    tmp_path: Path, network: Network, store_environment: dict[str, str], folder: str
+) -> None:
+    if not network.separate:
+        pytest.skip("hosts without network namespaces cannot be cut off: run as root")
+    data = write_data(tmp_path)
+    config = configuration(data, timeout_seconds=6 * TIMEOUT_SECONDS, checkpoint_interval_steps=10)
+    config["phases"][0]["steps"] = 120
+    whole, output = tmp_path / "whole", f"{folder}/training"
+    codes, reports, _ = run_pretraining(config, whole)
+    assert codes == [0, 0], reports
+
+    # Data and checkpoints are in the store; a host sees nothing else, and has a disk of its own.
+    for name, directory in data.items():
+        fsspec.filesystem("s3").put(f"{directory}/", f"{folder}/{name}/", recursive=True)
+    for phase, name in zip(config["phases"], data):
+        phase["instances"] = f"{folder}/{name}"
+    hosts = [network.host(f"store-{number}") for number in range(3)]
+    ranks = start(hosts[:2], config, output, environment=store_environment, image=True)
+    checkpoint = f"{output}/checkpoints/step-00000010/manifest.json"
+    ranks[0].wait(lambda: storage.is_file(checkpoint))
+    # The host of rank 0 vanishes, with the checkpoints on its disk.
+    hosts[0].cut()
+    assert wait(ranks[1], time.monotonic() + 20 * TIMEOUT_SECONDS) == 1
+    assert f"the checkpoints are in {output}; start again with --resume" in ranks[1].log.read_text(encoding="utf-8")
+    hosts[0].stop()
+
+    # Another one takes its place.
+    ranks = start(hosts[1:], config, output, environment=store_environment, image=True)
+    assert [wait(rank, time.monotonic() + 300) for rank in ranks] == [0, 0], ranks[0].tail()
+    copy = tmp_path / "copy"
+    fsspec.filesystem("s3").get(f"{output}/", f"{copy}/", recursive=True)
+    (resumed,) = [event["step"] for event in read_events(copy) if event["event"] == "resume"]
+    assert resumed >= 10
+    assert train_events(copy) == train_events(whole)
+    assert load_manifest(copy / "model", verify="sha256").sha256 == load_manifest(whole / "model").sha256
+
+
+SCRIPT = 'export BERT_HOME="$TMPDIR/home"; printf %s "$CONFIGURATION" > "$TMPDIR/config.yaml"; exec "$@"'
+
+
+def start(
+    hosts: list[Host],
+    config: dict[str, Any],
+    output: str,
+    *,
+    environment: dict[str, str] | None = None,
+    image: bool = False,
+) -> list[Server]:
+    """Start torchrun with one rank on each host; without `image` the hosts share this machine's disk."""
     ranks = []
     for rank, host in enumerate(hosts):
+        settings = f"{'/tmp' if image else host.directory}/config.yaml"
+        arguments = ["--config", settings, "--output", output, "--resume", "--experiment", "", "--device=cpu"]
         meeting = [f"--nnodes={len(hosts)}", f"--node-rank={rank}", "--nproc-per-node=1", "--max-restarts=0"]
         meeting += [f"--master-addr={hosts[0].address}", f"--master-port={PORT}"]
         command = [sys.executable, "-m", "torch.distributed.run", *meeting, "-m", "bert_model.pretraining", *arguments]
-        environment = {"GLOO_SOCKET_IFNAME": INTERFACE, "BERT_HOME": str(output / "home")}
-        ranks.append(host.server(f"rank-{rank}", command, environment, image=False))
+        variables = {"GLOO_SOCKET_IFNAME": INTERFACE, "CONFIGURATION": json.dumps(config), **(environment or {})}
+        ranks.append(host.server(f"rank-{rank}", ["sh", "-c", SCRIPT, "sh", *command], variables, image=image))
         ranks[-1].log.unlink(missing_ok=True)
         ranks[-1].start()
     return ranks
