@@ -57,7 +57,7 @@ def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, director
     settings = json.dumps(
         {
             "model": str(case.model),
-            "examples": [case.train.num_examples, case.dev.num_examples],
+            "examples": _sha256_of(case),
             "batch_size": case.batch_size,
             "learning_rate": case.learning_rate,
             "epochs": case.epochs,
@@ -80,6 +80,16 @@ def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, director
         np.savez(file, logits=logits, seconds=seconds, settings=settings)
     print(f"{path.name}: {case.score(logits):.2f}, {seconds:.0f} processor seconds", file=sys.stderr, flush=True)
     return Run(decode(case.task, case.dev_examples, case.dev, logits), seconds)
+
+
+def _sha256_of(case: FinetuningCase) -> str:
+    """Return a hash of what is trained on and what is scored."""
+    found = hashlib.sha256(repr(case.dev_examples).encode())
+    for encoded in (case.train, case.dev):
+        columns = {**encoded.row_columns, **encoded.token_columns}
+        for values in (encoded.input_ids, encoded.offsets, *(columns[name] for name in sorted(columns))):
+            found.update(values.tobytes())
+    return found.hexdigest()
 
 
 def resampled_differences(case: FinetuningCase, runs: Mapping[str, Sequence[Run]]) -> np.ndarray:

@@ -26,7 +26,7 @@ def inputs(tmp_path, monkeypatch):
     return ["--model", str(tmp_path / "tiny"), "--task", f"stsb={tmp_path}", *settings]
 
 
-def test_program_prints_the_difference_with_its_interval(inputs, capsys):
+def test_program_prints_the_difference_with_its_interval(inputs, tmp_path, capsys):
     assert scores.main(inputs) == 0
     printed = capsys.readouterr()
     assert printed.err.count("processor seconds") == 4
@@ -38,6 +38,12 @@ def test_program_prints_the_difference_with_its_interval(inputs, capsys):
     again = capsys.readouterr()
     assert "processor seconds" not in again.err
     assert re.search(row, again.out)[0] == re.search(row, printed.out)[0]
+
+    # As many other examples are another case.
+    dev = tmp_path / "dev.tsv"
+    dev.write_text(dev.read_text().replace("a film", "a tale"))
+    assert scores.main(inputs) == 0
+    assert capsys.readouterr().err.count("processor seconds") == 4
 
 
 def test_interval_holds_the_difference_of_known_predictions(inputs, tmp_path):
