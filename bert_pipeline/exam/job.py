@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from filelock import FileLock
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bert_pipeline.beam import beam
@@ -41,7 +42,7 @@ from bert_pipeline.exam.ngrams import (
     write_arpa,
 )
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, read_pairs, sample_pairs, write_pairs
-from bert_pipeline.manifest import Manifest, atomic_write, checked_copy, input_of, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, atomic_write, checked_copy, creating, input_of, load_manifest, publishing
 from bert_pipeline.vocabulary.job import count_words
 from bert_pipeline.vocabulary.tokenizer import StringEncoder
 
@@ -132,12 +133,15 @@ def prepared_exam(path: Path | str, directory: Path | str) -> Path:
     if source.kind == "exam":
         return source.path
     output = Path(directory) / load_manifest(path, kind="corpus").sha256[:16]
-    with contextlib.suppress(ArtifactError):
-        found = load_manifest(output, kind="exam")
-        if found.configuration == to_mapping(ExamConfig()):
-            return output
-    log.info("making pairs and an n-gram model from %s in %s", path, output)
-    build_exam(path, output)
+    with creating(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(output.with_name(f".{output.name}.lock")):  # another process may be making the same
+        with contextlib.suppress(ArtifactError):
+            found = load_manifest(output, kind="exam")
+            if found.configuration == to_mapping(ExamConfig()):
+                return output
+        log.info("making pairs and an n-gram model from %s in %s", path, output)
+        build_exam(path, output)
     return output
 
 
