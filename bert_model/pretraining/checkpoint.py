@@ -27,7 +27,7 @@ from bert_model.training.gradients import placed_like, whole
 from bert_model.training.metrics_log import removed_error
 from bert_model.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from bert_pipeline.errors import ArtifactError, TrainingError
-from bert_pipeline.manifest import Manifest, load_manifest, publishing
+from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -158,6 +158,10 @@ class CheckpointDirectory:
         for pattern in (".step-*.partial-*", ".upload-*"):
             for leftover in self.path.glob(pattern):
                 shutil.rmtree(leftover, ignore_errors=True)
+        # Copied from a store to which a killed run was copying it: the manifest goes last.
+        for step in self.steps():
+            if not (self.path_of(step) / MANIFEST_NAME).exists():
+                shutil.rmtree(self.path_of(step), ignore_errors=True)
 
     def remove_after(self, last: int) -> None:
         """Remove the checkpoints of later steps. The caller holds the lock of the run."""
