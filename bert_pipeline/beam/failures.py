@@ -1,6 +1,7 @@
 """Failures of a Beam job's workers: elements that later steps hand on, raised in the parent with their type.
 
-An exception would make a runner repeat the bundle, and return as text in the middle of the runner's own message.
+An exception would make a runner repeat the bundle, and return as text in the middle of the runner's own message. That
+is right for a store that does not answer, and for nothing else that the user can act on.
 """
 
 import dataclasses
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from bert_pipeline import errors
-from bert_pipeline.errors import BertError
+from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.storage import failure_of
 
 
@@ -23,17 +24,22 @@ class Failure:
 def guarded(function: Callable[..., Iterable[Any]], element: Any, *side_inputs: Any) -> Iterator[Any]:
     """Yield the results of `function`, and a `Failure` for the `BertError` that it raises; other exceptions propagate.
 
-    If `element` or a side input is a `Failure` or a list with some, they are yielded in place of results. What the
-    client of a store raises counts as a `BertError`.
+    An UnavailableError propagates too: it may pass when the runner repeats the bundle. What the client of a store
+    raises counts as a `BertError`. If `element` or a side input is a `Failure` or a list with some, they are yielded
+    in place of results.
     """
     if failures := [failure for value in (element, *side_inputs) for failure in _failures_in(value)]:
         yield from failures
         return
     try:
         yield from function(element, *side_inputs)
+    except UnavailableError:
+        raise
     except Exception as raised:
         if (error := raised if isinstance(raised, BertError) else failure_of(raised)) is None:
             raise
+        if isinstance(error, UnavailableError):
+            raise error from raised
         yield Failure(str(error), type(error).__name__)
 
 

@@ -38,7 +38,8 @@ _pool: ProcessPoolExecutor | None = None
 _progress = 0
 """Progress of the steps that run in this process."""
 _COUNTER = "progress"
-_OUR_ERROR = re.compile(r"bert_pipeline\.errors\.(\w+): (.+?)(?: \[while running .*)?$", re.MULTILINE)
+_STEP = r"(?: \[while running .*)?$"
+_OUR_ERROR = re.compile(rf"bert_pipeline\.errors\.(\w+): (.+?){_STEP}", re.MULTILINE)
 
 
 @contextlib.contextmanager
@@ -53,7 +54,7 @@ def run_pipeline(
     """
     global _progress
     _progress = 0
-    with _worker_pool(options, preload), _cluster_errors(options):
+    with _worker_pool(options, preload), _runner_errors(options):
         pipeline = beam.Pipeline(options=options)
         with contextlib.ExitStack() as stack:
             if progress is not None:
@@ -104,14 +105,16 @@ def _worker_pool(options: PipelineOptions, preload: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _cluster_errors(options: PipelineOptions) -> Iterator[None]:
-    """Turn what a runner on other machines raises into one sentence; it returns a worker's exception as text."""
+def _runner_errors(options: PipelineOptions) -> Iterator[None]:
+    """Turn what a runner raises into one sentence: it adds the step to a worker's exception, or returns it as text."""
     try:
         yield
     except Exception as error:
-        if isinstance(error, BertError) or num_workers(options) is not None:
-            raise
         text = str(error)
+        if isinstance(error, BertError):
+            raise type(error)(re.sub(_STEP, "", text)) from error
+        if num_workers(options) is not None:
+            raise
         logger.info("%s", text)
         if ours := _OUR_ERROR.search(text):
             raise getattr(errors, ours[1], BertError)(ours[2]) from error

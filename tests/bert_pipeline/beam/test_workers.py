@@ -14,7 +14,7 @@ import pytest
 from bert_pipeline.beam.options import pipeline_options
 from bert_pipeline.beam.results import WriteResults, load_results
 from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
-from bert_pipeline.errors import ArtifactError, BertError
+from bert_pipeline.errors import ArtifactError, BertError, UnavailableError
 
 TWO = ["--workers", "2"]
 
@@ -51,6 +51,16 @@ def fail_on_odd_numbers(number, directory):
     if number % 2:
         raise ArtifactError(f"shard {number} is damaged")
     return ({"name": str(number)},)
+
+
+class ClientError(Exception):
+    """What the client of a store raises."""
+
+    __module__ = "botocore.exceptions"
+
+
+def find_store_silent(number):
+    raise ClientError("no answer")
 
 
 def interrupt(number):
@@ -98,6 +108,14 @@ def test_failed_shard_is_raised_with_its_type_and_ends_the_work(tmp_path, worker
     with pytest.raises(ArtifactError, match=r"^shard 1 is damaged$"):
         load_results(tmp_path / "results.json")
     assert len(list(started.iterdir())) < 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_store_that_does_not_answer_is_raised_where_a_runner_can_repeat(tmp_path, workers):
+    with pytest.raises(UnavailableError, match=r"^the store does not answer or refuses \(no answer\); run .* again$"):
+        run(find_store_silent, [1], ["--workers", workers], results=tmp_path / "results.json")
+    assert not (tmp_path / "results.json").exists()
 
 
 @pytest.mark.slow
