@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.corpus.near_duplicates import find_words
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import InputError
-from bert_pipeline.manifest import atomic_write, load_manifest
+from bert_pipeline.manifest import load_manifest
 from bert_pipeline.randomness import combine
 from bert_pipeline.tasks.example import example_text
 from bert_pipeline.tasks.task import load_task_data

@@ -49,6 +49,7 @@ from bert_model.pretraining.config import PretrainingConfig
 from bert_model.training.distributed import rank_environments, resolve_precision
 from bert_model.training.metrics_log import bert_home
 from bert_model.zero_shot.exam import take_exam
+from bert_pipeline.atomic import atomic_write, write_text_durably
 from bert_pipeline.configuration import from_mapping, override, to_mapping
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents
@@ -57,7 +58,7 @@ from bert_pipeline.exam.floor import FLOOR_NAME, has_kenlm
 from bert_pipeline.exam.job import prepared_exam
 from bert_pipeline.exam.pairs import read_pairs_of
 from bert_pipeline.instances.job import build_instances
-from bert_pipeline.manifest import Manifest, atomic_write, load_manifest, write_text_durably
+from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.vocabulary.job import build_vocabulary
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.manifest import atomic_write
+from bert_pipeline.atomic import atomic_write
 
 OUTPUT = Path(__file__).parents[1] / "bert_pipeline" / "wikipedia" / "data" / "mediawiki.json"
 

@@ -29,8 +29,9 @@ from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_
 from bert_model.finetuning.decode import decode
 from bert_model.metrics.score import score
 from bert_model.training.distributed import keep_freed_memory
+from bert_pipeline.atomic import atomic_write, write_text_durably
 from bert_pipeline.errors import UsageError
-from bert_pipeline.manifest import MANIFEST_NAME, atomic_write, load_manifest, write_text_durably
+from bert_pipeline.manifest import MANIFEST_NAME, load_manifest
 from bert_pipeline.tasks.task import TaskData, load_task_data
 
 Side = Callable[[FinetuningCase], OurFinetuning | PeerFinetuning]

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import jobs
 from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program, run_timed
 from benchmarks.harness import working_directory as directory_of
-from bert_pipeline.manifest import atomic_write
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.randomness import combine
 
 WORDS_PER_SENTENCE, SENTENCES = 12, 2

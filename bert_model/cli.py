@@ -473,7 +473,7 @@ def run_exam(arguments: argparse.Namespace) -> int:
         floor = exam / FLOOR_NAME
         pairs = read_pairs_of(exam, part) if is_made else pairs
     from bert_model.zero_shot.exam import exam_table, take_exam
-    from bert_pipeline.manifest import atomic_write
+    from bert_pipeline.atomic import atomic_write
 
     result = take_exam(directory, pairs, floor=floor, whole_words=arguments.whole_words)
     if arguments.output is not None:

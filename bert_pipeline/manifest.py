@@ -12,7 +12,6 @@ names the attempt.
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import functools
 import hashlib
 import io
@@ -20,7 +19,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import socket
 import tempfile
 import time
@@ -32,6 +30,13 @@ from typing import Any, Literal, cast
 from filelock import FileLock
 
 from bert_pipeline import storage
+from bert_pipeline.atomic import (
+    ABANDONED_DAYS,
+    atomic_directory,
+    creating,
+    describe_obstacle,
+    write_text_durably,
+)
 from bert_pipeline.errors import ArtifactError, BertError, InputError
 from bert_pipeline.storage import is_remote, open_binary, to_path
 
@@ -40,8 +45,6 @@ FORMAT_VERSIONS = {"corpus": 2, "instances": 2}
 """Format of the files of a kind, 1 for any other. In 2 the pages of Parquet files have checksums."""
 ATTEMPT = "attempt"
 """Entry of the provenance of an artifact in a store: the directory with its files."""
-ABANDONED_DAYS = 7
-"""Age from which files of an attempt that did not publish are removed where no lock tells whether somebody writes."""
 
 logger = logging.getLogger(__name__)
 
@@ -329,8 +332,6 @@ def _attempt(directory: Path, by_workers: bool) -> Iterator[_Attempt]:
         if not committing:
             _try_to_remove(target)
         raise
-    if current:
-        _try_to_remove(directory / current)
 
 
 def _try_to_remove(attempt: Path) -> None:
@@ -351,12 +352,20 @@ def _read_object(path: Path) -> bytes | None:
 
 
 def _remove_abandoned_attempts(directory: Path, current: str) -> None:
-    """Remove what attempts that did not publish have left, when nothing was written there for `ABANDONED_DAYS`."""
-    for attempt in {name.partition("/")[0] for name in storage.sizes_below(directory)}:
+    """Remove attempts other than the `current` one whose age is over `ABANDONED_DAYS`.
+
+    That of an attempt that never published begins with its last file, that of a replaced one with the manifest that
+    replaced it: others may still read its files. The manifest of today may be a later one, so it can stay for longer.
+    """
+    names = storage.sizes_below(directory)
+    published = storage.modified(directory / MANIFEST_NAME) if MANIFEST_NAME in names else 0.0
+    for attempt in {name.partition("/")[0] for name in names}:
         if not attempt.startswith(f"{ATTEMPT}-") or attempt == current:
             continue
-        if time.time() - storage.modified(directory / attempt) > ABANDONED_DAYS * 24 * 3600:
-            logger.warning("%s: removing the files of an attempt that did not end", directory / attempt)
+        if time.time() - max(published, storage.modified(directory / attempt)) > ABANDONED_DAYS * 24 * 3600:
+            logger.warning(
+                "%s: removing files that no manifest has named for %d days", directory / attempt, ABANDONED_DAYS
+            )
             _try_to_remove(directory / attempt)
 
 
@@ -395,28 +404,7 @@ def refuse_foreign_directory(directory: Path) -> None:
             "give a new directory or empty this one"
         )
     if os.path.lexists(directory) and not directory.is_dir():
-        raise ArtifactError(f"{directory}: {_describe_obstacle(directory)}; give another path")
-
-
-@contextlib.contextmanager
-def creating(directory: Path) -> Iterator[None]:
-    """Turn an OSError of the block, which creates a directory or the first file in it, into an ArtifactError."""
-    try:
-        yield
-    except OSError as error:
-        # The nearest name that exists decides: a file, a link to nowhere, or a directory that may not be written.
-        place = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
-        reason = error.strerror or str(error) if place.is_dir() else _describe_obstacle(place)
-        raise ArtifactError(
-            f"{directory}: cannot be written: {place}: {reason}; give a path in a directory that can be written"
-        ) from error
-
-
-def _describe_obstacle(path: Path) -> str:
-    """Return what a path is that exists and is not a directory."""
-    if path.is_symlink():
-        return f"exists and is a symbolic link to {os.readlink(path)}, which is not a directory"
-    return "exists and is not a directory"
+        raise ArtifactError(f"{directory}: {describe_obstacle(directory)}; give another path")
 
 
 def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
@@ -450,135 +438,6 @@ def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:
             f"({len(missing)} such files); nothing was published, run the command again"
         )
     return files
-
-
-@contextlib.contextmanager
-def atomic_directory(directory: Path) -> Iterator[Path]:
-    """Yield a temporary directory that replaces `directory` at the end, or is removed if the block raises.
-
-    ArtifactError if `directory` was published or written to by others since the block began; it stays as they left it.
-    """
-    # The name is unique and a lock says who is at work: process ids mean nothing to another container on the volume.
-    temporary = directory.parent / f".{directory.name}.partial-{uuid.uuid4().hex}"
-    with creating(directory):
-        directory.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as held:
-        # The parent's lock: nobody sees a draft without its lock, or `directory` between its two renames.
-        with creating(directory), _locked(directory.parent):
-            remove_abandoned_drafts(directory)
-            before = _entries(directory)
-            temporary.mkdir()
-            held.enter_context(_locked(temporary))
-        try:
-            yield temporary
-            with _locked(directory.parent):
-                if _entries(directory) != before:
-                    raise ArtifactError(
-                        f"{directory}: another run has published or written here since this one began; what it wrote "
-                        "is kept, and the files of this run are removed; give another path, or run the command again"
-                    )
-                _replace_directory(directory, temporary)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _replace_directory(directory: Path, new: Path) -> None:
-    """Rename `new` to `directory`. A former one moves aside first, and back if the renaming fails."""
-    old = new.with_name(f"{new.name}-old")
-    moved = directory.exists()  # `rename` does not replace a directory with files in it
-    if moved:
-        os.rename(directory, old)
-    try:
-        os.rename(new, directory)
-    except BaseException:
-        if moved:
-            os.rename(old, directory)
-        raise
-    _flush_directory(directory.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _entries(directory: Path) -> tuple[int, list[str]] | None:
-    """Return what tells whether others have replaced a directory or put something into it; None if there is none."""
-    try:
-        return directory.stat().st_ino, sorted(os.listdir(directory))
-    except FileNotFoundError:
-        return None
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory, which ends with the process; without locks on this file system hold nothing."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _is_abandoned(draft: Path) -> bool:
-    """Tell whether nobody holds the lock of a draft; where there are no locks, whether it has reached its age."""
-    descriptor = os.open(draft, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return time.time() - draft.stat().st_mtime > ABANDONED_DAYS * 24 * 3600
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def remove_abandoned_drafts(directory: Path) -> None:
-    """Remove the temporary directories of `directory` whose writer was killed; put an artifact moved aside back.
-
-    The caller holds the lock of the parent directory.
-    """
-    for leftover in directory.parent.glob(f".{directory.name}.partial-*"):
-        with contextlib.suppress(FileNotFoundError):  # a writer that ends at this moment removes its own
-            if not _is_abandoned(leftover):
-                continue
-            if leftover.name.endswith("-old") and not directory.exists():  # killed between the two renames
-                os.rename(leftover, directory)
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that is renamed to `path` at the end, or removed if the block raises.
-
-    The name is unique, so that two attempts at one file do not meet. A killed process leaves a hidden `*.tmp` file.
-    The temporary path is always a local one: a file in a store is uploaded at the end.
-    """
-    if is_remote(path):
-        with storage.uploading(path) as local:
-            yield local
-        return
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_text_durably(path: Path, text: str) -> None:
-    """Write a small text file and flush it to disk."""
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _flush_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def content_sha256(content: Mapping[str, Any]) -> str:

@@ -60,6 +60,7 @@ ROOMS = {
     "bert_pipeline": (
         {"errors", "randomness"},
         {"storage"},
+        {"atomic"},
         {"configuration", "manifest", "parquet_io"},
         {"beam", "sample", "tasks", "wikipedia"},
         {"corpus", "download"},

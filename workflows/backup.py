@@ -12,8 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bert_pipeline.atomic import atomic_directory
 from bert_pipeline.errors import ArtifactError, BertError, UsageError
-from bert_pipeline.manifest import Manifest, atomic_directory, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from workflows.lib.instance import dagster_directory, end_abandoned_runs, fail_runs, open_instance, unfinished_runs
 from workflows.lib.resources import BertHome
 

@@ -24,8 +24,8 @@ from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings
 from bert_model.model.heads import HEAD_CLASSES
 from bert_model.model.weights import load_model, read_weights
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import BertError, UsageError
-from bert_pipeline.manifest import atomic_write
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 SPAN_OUTPUTS = ("start_logits", "end_logits")

@@ -29,13 +29,13 @@ from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import onednn_choice, processor
 from bert_model.model.weights import WEIGHTS_NAME, weight_files
 from bert_model.training.metrics_log import DataInput
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
 from bert_pipeline.manifest import (
     MANIFEST_NAME,
     Draft,
     Manifest,
-    atomic_write,
     content_sha256,
     file_sha256,
     load_manifest,

@@ -46,8 +46,9 @@ from bert_model.training.optimizer import (
     set_learning_rate,
 )
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ArtifactError
-from bert_pipeline.manifest import atomic_write, load_manifest, publishing
+from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.tasks.catalogue import CLASS_KINDS
 
 logger = logging.getLogger(__name__)

@@ -33,16 +33,9 @@ from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Shape
 from bert_model.model.heads import HEAD_CLASSES, states_of
 from bert_model.model.weights import fill_model, read_weights
+from bert_pipeline.atomic import atomic_write, creating
 from bert_pipeline.errors import ArtifactError, BertError, UsageError
-from bert_pipeline.manifest import (
-    Manifest,
-    atomic_write,
-    content_sha256,
-    creating,
-    file_sha256,
-    load_manifest,
-    refuse_foreign_directory,
-)
+from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, load_manifest, refuse_foreign_directory
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer

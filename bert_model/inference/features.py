@@ -17,8 +17,8 @@ from bert_model.inference.inputs import read_texts, reading
 from bert_model.model.bert import BertModel
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.weights import load_model
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ConfigurationError, InputError
-from bert_pipeline.manifest import atomic_write
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)

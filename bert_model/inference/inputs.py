@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError
-from bert_pipeline.manifest import atomic_write
 from bert_pipeline.storage import make_directory, remove_tree, to_path
 from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample

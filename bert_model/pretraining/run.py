@@ -48,9 +48,10 @@ from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
 from bert_model.zero_shot.exam import exam_table
+from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.errors import BertError, ConfigurationError, TrainingError
 from bert_pipeline.exam.pairs import Pair
-from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing, write_text_durably
+from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
 from bert_pipeline.storage import is_remote, to_path
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 

@@ -24,17 +24,10 @@ from bert_model.pretraining.phases import describe_vocabularies
 from bert_model.training.distributed import Group
 from bert_model.training.gradients import resolve_data_parallel, shard_parameters
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
+from bert_pipeline.atomic import creating, write_text_durably
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
-from bert_pipeline.manifest import (
-    Manifest,
-    content_sha256,
-    creating,
-    file_sha256,
-    input_of,
-    load_manifest,
-    write_text_durably,
-)
+from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, input_of, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)

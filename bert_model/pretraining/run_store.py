@@ -26,8 +26,9 @@ from bert_model.pretraining.checkpoint import CheckpointDirectory, directory_nam
 from bert_model.pretraining.run_directory import CONFIGURATION_NAME, LOCK_NAME
 from bert_model.training.metrics_log import artifact_cache, bert_home
 from bert_pipeline import storage
+from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.errors import ArtifactError, BertError, TrainingError, UsageError
-from bert_pipeline.manifest import MANIFEST_NAME, content_sha256, load_manifest, local_artifact, write_text_durably
+from bert_pipeline.manifest import MANIFEST_NAME, content_sha256, load_manifest, local_artifact
 
 logger = logging.getLogger(__name__)
 

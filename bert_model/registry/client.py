@@ -17,8 +17,9 @@ import filelock
 from bert_model.registry.versions import FACTS_NAME, PRETRAINED, RegisteredVersion, TaskScore
 from bert_model.training.metrics_log import bert_home, first_line, tracking_uri, without_password
 from bert_model.training.mlflow_store import open_client
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import PromotionError, UnavailableError, UsageError
-from bert_pipeline.manifest import atomic_write, content_sha256
+from bert_pipeline.manifest import content_sha256
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -14,7 +14,8 @@ import yaml
 from bert_model.model.config import CONFIG_NAME
 from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FLOOR, EXAM_REPORT, FINETUNED, TaskScore, facts_of
 from bert_model.training.metrics_log import METRICS_NAME, read_lines
-from bert_pipeline.manifest import Manifest, atomic_write, load_manifest
+from bert_pipeline.atomic import atomic_write
+from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
 
 CARD_NAME = "model_card.md"

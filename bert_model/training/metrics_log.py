@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import BertError, TrainingError
-from bert_pipeline.manifest import Manifest, atomic_write
+from bert_pipeline.manifest import Manifest
 from bert_pipeline.storage import local_directory
 
 METRICS_NAME = "metrics.jsonl"

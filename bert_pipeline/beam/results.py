@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.failures import Failure, raise_first
 from bert_pipeline.errors import ArtifactError
-from bert_pipeline.manifest import atomic_write
 from bert_pipeline.storage import absolute, to_path
 
 Result = dict[str, Any]

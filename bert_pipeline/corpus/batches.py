@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.corpus.documents import Document, content_digest, id_hash
 from bert_pipeline.corpus.near_duplicates import SignedTexts, sign_documents, write_signed_texts
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, document_table
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, SUSPECT, count_broken_text, count_markup
-from bert_pipeline.manifest import atomic_write
 from bert_pipeline.storage import local_copy, open_binary
 
 COUNTED = ("passages", "sentences", "words", "characters", *QUALITY_COUNTS)

@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import UsageError
-from bert_pipeline.manifest import atomic_write
 from bert_pipeline.parquet_io import list_offsets, one_chunk
 from bert_pipeline.randomness import combine
 from bert_pipeline.storage import is_remote, read_range

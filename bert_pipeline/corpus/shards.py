@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.corpus.batches import (
     COUNTED,
     DROPPED_SUFFIX,
@@ -28,7 +29,7 @@ from bert_pipeline.corpus.mixture import count_texts, sum_texts
 from bert_pipeline.corpus.near_duplicates import count_words
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.corpus.splits import CorpusConfig
-from bert_pipeline.manifest import atomic_write, file_sha256
+from bert_pipeline.manifest import file_sha256
 from bert_pipeline.parquet_io import list_offsets
 from bert_pipeline.storage import open_binary
 

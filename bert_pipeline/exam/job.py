@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from bert_pipeline.atomic import atomic_write, creating
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.progress import Progress, of_total
@@ -42,7 +43,7 @@ from bert_pipeline.exam.ngrams import (
     write_arpa,
 )
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, read_pairs, sample_pairs, write_pairs
-from bert_pipeline.manifest import Manifest, atomic_write, checked_copy, creating, input_of, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, checked_copy, input_of, load_manifest, publishing
 from bert_pipeline.vocabulary.job import count_words
 from bert_pipeline.vocabulary.tokenizer import StringEncoder
 

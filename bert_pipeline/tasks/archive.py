@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from bert_pipeline.atomic import atomic_directory
 from bert_pipeline.errors import InputError
-from bert_pipeline.manifest import atomic_directory
 
 CHUNK_BYTES = 1 << 20
 MAX_BYTES = 32 << 30

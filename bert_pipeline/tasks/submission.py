@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError, suggest
-from bert_pipeline.manifest import atomic_write
 from bert_pipeline.tasks.catalogue import TASKS, Task
 
 OFFICIAL_ROWS = {

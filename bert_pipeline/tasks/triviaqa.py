@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError
-from bert_pipeline.manifest import atomic_write
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 """A word or a punctuation mark. The paper does not define its tokens; TriviaQA's own script uses NLTK's."""

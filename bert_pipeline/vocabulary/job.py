@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.progress import Progress, of_total
@@ -33,16 +34,7 @@ from bert_pipeline.corpus.mixture import (
 )
 from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.manifest import (
-    Manifest,
-    atomic_write,
-    checked_copy,
-    files_of,
-    foreign_input,
-    input_of,
-    load_manifest,
-    publishing,
-)
+from bert_pipeline.manifest import Manifest, checked_copy, files_of, foreign_input, input_of, load_manifest, publishing
 from bert_pipeline.storage import arrow_source, failure_of, make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.quality import quality, unknown_warnings
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError, UsageError
-from bert_pipeline.manifest import atomic_write, files_of
+from bert_pipeline.manifest import files_of
 from bert_pipeline.storage import open_binary, reason_of, store_errors, to_path
 
 VOCABULARY_NAME = "vocab.txt"

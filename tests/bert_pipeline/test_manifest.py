@@ -8,10 +8,10 @@ import fsspec
 import pytest
 
 from bert_pipeline import storage
+from bert_pipeline.atomic import atomic_write, remove_abandoned_drafts
 from bert_pipeline.errors import ArtifactError, InputError, UnavailableError
 from bert_pipeline.manifest import (
     MANIFEST_NAME,
-    atomic_write,
     checked_copy,
     content_sha256,
     foreign_input,
@@ -19,7 +19,6 @@ from bert_pipeline.manifest import (
     load_manifest,
     local_artifact,
     publishing,
-    remove_abandoned_drafts,
 )
 from bert_pipeline.storage import make_directory, sizes_below, to_path
 
@@ -333,12 +332,28 @@ def test_artifact_has_the_same_hash_on_disk_and_in_a_store(tmp_path, store):
     assert names_in(f"{store}/corpus") == [f"{manifest.provenance['attempt']}/train/part.txt", "manifest.json"]
 
 
-def test_replaced_artifact_of_a_store_leaves_nothing(store):
+def make_old(store: str, prefix: str) -> None:
+    """Let the files of a directory in a store have been written eight days ago."""
+    old = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=8)
+    files = fsspec.filesystem("memory").store
+    for name in files:
+        if name.startswith(f"{store.removeprefix('memory:/')}/corpus/{prefix}"):
+            files[name].modified = old
+
+
+def test_replaced_artifact_of_a_store_stays_for_its_age(store):
     publish(f"{store}/corpus")
+    reader = load_manifest(f"{store}/corpus")
+    make_old(store, "")
     publish_by_workers(f"{store}/corpus", text="three\n")
-    manifest = load_manifest(f"{store}/corpus", verify="sha256")
-    assert manifest.file_paths()[0].read_text() == "three\n"
-    assert len(names_in(f"{store}/corpus")) == 2
+    assert load_manifest(f"{store}/corpus", verify="sha256").file_paths()[0].read_text() == "three\n"
+    assert reader.file_paths()[0].read_text() == "one\ntwo\n"  # a job that began before the replacement
+    publish_by_workers(f"{store}/corpus", text="three\n")
+    assert reader.file_paths()[0].read_text() == "one\ntwo\n"  # its own files are old, the replacing manifest is not
+    make_old(store, "")
+    publish_by_workers(f"{store}/corpus", text="three\n")
+    assert not any(name.startswith(reader.path.name) for name in names_in(f"{store}/corpus"))
+    assert load_manifest(f"{store}/corpus", verify="sha256").file_paths()[0].read_text() == "three\n"
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -356,7 +371,7 @@ def test_of_two_runs_that_publish_to_a_store_one_wins_and_the_other_says_so(stor
         lose()
     manifest = load_manifest(f"{store}/corpus", verify="sha256")
     assert manifest.file_paths()[0].read_text() == "first\n"
-    assert len(names_in(f"{store}/corpus")) == 2
+    assert len(names_in(f"{store}/corpus")) == 2 + older
 
 
 def test_failure_leaves_nothing_in_a_store(store):

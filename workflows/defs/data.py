@@ -14,21 +14,14 @@ import dagster as dg
 from pydantic import Field
 
 from bert_model.presets import SampleConfig
+from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.mixture import recorded_settings
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import UsageError
 from bert_pipeline.instances.pairs import InstancesConfig
-from bert_pipeline.manifest import (
-    Manifest,
-    content_sha256,
-    file_sha256,
-    foreign_input,
-    load_manifest,
-    publishing,
-    write_text_durably,
-)
+from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, foreign_input, load_manifest, publishing
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
 from workflows.lib.lineage import SOURCES_NAME, dump_sources

@@ -11,9 +11,10 @@ from pydantic import Field
 
 from bert_model.presets import TaskRunsConfig
 from bert_model.training.metrics_log import mlflow_run_id
+from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import UsageError
-from bert_pipeline.manifest import Manifest, load_manifest, publishing, write_text_durably
+from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.automation import AFTER_CANDIDATE, AFTER_INPUTS
 from workflows.defs.data import OWNERS as DATA_OWNERS

@@ -13,9 +13,10 @@ from pydantic import Field
 from bert_model.presets import LaunchConfig, with_phases_in
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, mlflow_run_id
+from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import BertError
-from bert_pipeline.manifest import Manifest, load_manifest, write_text_durably
+from bert_pipeline.manifest import Manifest, load_manifest
 from workflows.defs.automation import MONTHLY
 from workflows.defs.data import instances
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset

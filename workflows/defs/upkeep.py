@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import dagster as dg
 from pydantic import Field
 
+from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.errors import BertError, UsageError
-from bert_pipeline.manifest import load_manifest, write_text_durably
+from bert_pipeline.manifest import load_manifest
 from workflows.lib.instance import UNFINISHED
 from workflows.lib.metadata import as_dagster_failures
 from workflows.lib.resources import (

@@ -14,8 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.errors import BertError
-from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, write_text_durably
+from bert_pipeline.manifest import Manifest, content_sha256, load_manifest
 
 # --- code versions ---
 

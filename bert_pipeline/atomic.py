@@ -1,0 +1,170 @@
+"""Writing a directory or a file whole or not at all, on a disk: under another name first, then renamed.
+
+Drafts of writers that were killed are found by their locks, or where a file system has none, by their age.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from bert_pipeline import storage
+from bert_pipeline.errors import ArtifactError
+from bert_pipeline.storage import is_remote
+
+ABANDONED_DAYS = 7
+"""Age from which files of an attempt that did not publish are removed where no lock tells whether somebody writes."""
+
+
+@contextlib.contextmanager
+def atomic_directory(directory: Path) -> Iterator[Path]:
+    """Yield a temporary directory that replaces `directory` at the end, or is removed if the block raises.
+
+    ArtifactError if `directory` was published or written to by others since the block began; it stays as they left it.
+    """
+    # The name is unique and a lock says who is at work: process ids mean nothing to another container on the volume.
+    temporary = directory.parent / f".{directory.name}.partial-{uuid.uuid4().hex}"
+    with creating(directory):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as held:
+        # The parent's lock: nobody sees a draft without its lock, or `directory` between its two renames.
+        with creating(directory), _locked(directory.parent):
+            remove_abandoned_drafts(directory)
+            before = _entries(directory)
+            temporary.mkdir()
+            held.enter_context(_locked(temporary))
+        try:
+            yield temporary
+            with _locked(directory.parent):
+                if _entries(directory) != before:
+                    raise ArtifactError(
+                        f"{directory}: another run has published or written here since this one began; what it wrote "
+                        "is kept, and the files of this run are removed; give another path, or run the command again"
+                    )
+                _replace_directory(directory, temporary)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _replace_directory(directory: Path, new: Path) -> None:
+    """Rename `new` to `directory`. A former one moves aside first, and back if the renaming fails."""
+    old = new.with_name(f"{new.name}-old")
+    moved = directory.exists()  # `rename` does not replace a directory with files in it
+    if moved:
+        os.rename(directory, old)
+    try:
+        os.rename(new, directory)
+    except BaseException:
+        if moved:
+            os.rename(old, directory)
+        raise
+    _flush_directory(directory.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _entries(directory: Path) -> tuple[int, list[str]] | None:
+    """Return what tells whether others have replaced a directory or put something into it; None if there is none."""
+    try:
+        return directory.stat().st_ino, sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return None
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory, which ends with the process; without locks on this file system hold nothing."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_abandoned(draft: Path) -> bool:
+    """Tell whether nobody holds the lock of a draft; where there are no locks, whether it has reached its age."""
+    descriptor = os.open(draft, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return time.time() - draft.stat().st_mtime > ABANDONED_DAYS * 24 * 3600
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def remove_abandoned_drafts(directory: Path) -> None:
+    """Remove the temporary directories of `directory` whose writer was killed; put an artifact moved aside back.
+
+    The caller holds the lock of the parent directory.
+    """
+    for leftover in directory.parent.glob(f".{directory.name}.partial-*"):
+        with contextlib.suppress(FileNotFoundError):  # a writer that ends at this moment removes its own
+            if not _is_abandoned(leftover):
+                continue
+            if leftover.name.endswith("-old") and not directory.exists():  # killed between the two renames
+                os.rename(leftover, directory)
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that is renamed to `path` at the end, or removed if the block raises.
+
+    The name is unique, so that two attempts at one file do not meet. A killed process leaves a hidden `*.tmp` file.
+    The temporary path is always a local one: a file in a store is uploaded at the end.
+    """
+    if is_remote(path):
+        with storage.uploading(path) as local:
+            yield local
+        return
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text_durably(path: Path, text: str) -> None:
+    """Write a small text file and flush it to disk."""
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _flush_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def creating(directory: Path) -> Iterator[None]:
+    """Turn an OSError of the block, which creates a directory or the first file in it, into an ArtifactError."""
+    try:
+        yield
+    except OSError as error:
+        # The nearest name that exists decides: a file, a link to nowhere, or a directory that may not be written.
+        place = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
+        reason = error.strerror or str(error) if place.is_dir() else describe_obstacle(place)
+        raise ArtifactError(
+            f"{directory}: cannot be written: {place}: {reason}; give a path in a directory that can be written"
+        ) from error
+
+
+def describe_obstacle(path: Path) -> str:
+    """Return what a path is that exists and is not a directory."""
+    if path.is_symlink():
+        return f"exists and is a symbolic link to {os.readlink(path)}, which is not a directory"
+    return "exists and is not a directory"
