@@ -5,15 +5,15 @@ counts and one byte per document. So memory stays flat, and any runner whose wor
 or in a store, gives the same bytes.
 """
 
-import contextlib
 import dataclasses
 import functools
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -38,6 +38,7 @@ DROPPED_NAME = "dropped.tsv"
 """File next to the shards that lists every article without output, with the reason."""
 
 logger = logging.getLogger(__name__)
+Value = TypeVar("Value")
 
 _TOTALS = "totals.json"
 """The plan and the sums over all batches: an output of the planning, and its file."""
@@ -67,13 +68,11 @@ def build_corpus(
         load_wiki("", config.templates)  # a file that is not understood is refused before the work begins
     splits = plan_splits(sources, config)
     inputs: dict[str, dict[str, str]] = {}
-    with (
-        publishing(
-            output, kind="corpus", configuration=recorded_settings(config), inputs=inputs, by_workers=True
-        ) as draft,
-        _background_thread() as hashing,  # while the workers start
-    ):
-        hashed = hashing.map(foreign_input, dict.fromkeys(split.path for split in splits))
+    with publishing(
+        output, kind="corpus", configuration=recorded_settings(config), inputs=inputs, by_workers=True
+    ) as draft:
+        paths = list(dict.fromkeys(split.path for split in splits))
+        hashed = _in_background(lambda: [foreign_input(path) for path in paths])  # while the workers start
         scratch = draft.path / "scratch"
         make_directory(scratch)
         # Workers may run in another directory.
@@ -107,7 +106,7 @@ def build_corpus(
         for shard in shards:
             draft.rows[shard["name"]] = shard["rows"]
             draft.known_sha256[shard["name"]] = shard["sha256"]
-        inputs |= {f"source-{i}": file for i, file in enumerate(hashed)}
+        inputs |= {f"source-{i}": file for i, file in enumerate(hashed.result())}
         if config.templates:
             inputs["templates"] = foreign_input(config.templates)
         published = [(draft.path / shard["name"], shard["rows"], shard["sha256"]) for shard in shards]
@@ -120,14 +119,18 @@ def build_corpus(
     return load_manifest(output, kind="corpus")
 
 
-@contextlib.contextmanager
-def _background_thread() -> Iterator[ThreadPoolExecutor]:
-    """Yield an executor with one thread; its queued work is canceled when the block ends."""
-    executor = ThreadPoolExecutor(1)
-    try:
-        yield executor
-    finally:
-        executor.shutdown(wait=False, cancel_futures=True)
+def _in_background(function: Callable[[], Value]) -> Future[Value]:
+    """Start a function in a thread that ends with the process: one of an executor would keep a failed job alive."""
+    future: Future[Value] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # raised where the result is asked for
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 def _run(

@@ -3,6 +3,8 @@
 import bz2
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -480,6 +482,18 @@ def test_error_of_worker_process_is_raised_unchanged(tmp_path: Path, output: Pat
     dump = write(tmp_path / "d.xml", make_export(make_page(1), make_page(2, "a < b")))
     with pytest.raises(InputError, match="page 'Page 2': malformed XML"):
         build_corpus([dump], output, CorpusConfig(), ("--workers", "2"))
+
+
+def test_failed_job_does_not_wait_for_the_hash_of_its_input(tmp_path: Path) -> None:
+    program = f"""
+import time
+from bert_pipeline.corpus import job
+job.foreign_input = lambda path: time.sleep(600)  # a large file, or a store that does not answer
+job.build_corpus([{write(tmp_path / "d.xml", "no XML at all")!r}], {str(tmp_path / "corpus")!r})
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert "expected a MediaWiki export" in ended.stderr
+    assert ended.returncode == 1
 
 
 def test_failed_build_keeps_older_corpus(tmp_path: Path, output: Path) -> None:
