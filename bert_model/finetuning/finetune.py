@@ -41,6 +41,7 @@ from bert_pipeline.manifest import (
     load_manifest,
     publishing,
 )
+from bert_pipeline.storage import is_remote, to_path
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -77,7 +78,7 @@ class FinetuningResult:
 def finetune(
     data: TaskData,
     model: Path,
-    output: Path,
+    output: Path | str,
     config: FinetuningConfig,
     *,
     pool: WorkerPool | None = None,
@@ -93,9 +94,13 @@ def finetune(
     each trial; an empty `experiment` logs nothing. The page of the worst errors is `errors_path(output)`.
 
     An interrupted fine-tuning resumes when it is started again, without repeating finished trials, and so does a
-    finished one with further seeds or other values of the grid. UsageError if model and data do not fit, TrainingError
-    if every trial diverged; neither leaves anything behind.
+    finished one with further seeds or other values of the grid. UsageError if model and data do not fit, or `output` is
+    in a store, TrainingError if every trial diverged; neither leaves anything behind.
     """
+    # Trials of several processes lock and share the directory, which a store cannot do.
+    output = to_path(str(output))
+    if is_remote(output):
+        raise UsageError(f"{output}: a fine-tuning writes to a local directory; give one, and copy it to the store")
     # Check that everything fits, and name what decides the results.
     task = data.task
     tokenizer = Tokenizer.from_directory(model)
@@ -131,12 +136,12 @@ def finetune(
                 "code": code_sha256(),
             }
         )
-        scratch = stack.enter_context(trial_directory(Path(output), trials_identity))
+        scratch = stack.enter_context(trial_directory(output, trials_identity))
         # The log continues that of an interrupted search, and is closed as failed if this block raises.
         log: SearchLog | None = None
         if experiment:
             log = SearchLog(
-                Path(output),
+                output,
                 experiment=experiment,
                 task=task.name,
                 identity=content_sha256({"configuration": configuration, "inputs": inputs}),
@@ -166,7 +171,7 @@ def finetune(
                 watch=watch,
                 log=log,
             )
-            runner.take_weights(Path(output))
+            runner.take_weights(output)
             searches = search(
                 config, initializations_of(config), runner.learning_rates, runner.run_trials, runner.feature_inputs
             )
@@ -183,12 +188,12 @@ def finetune(
         # Only now, as the weights and the page belong to this manifest and a failure above must leave neither.
         manifest = load_manifest(output, kind=KIND)
         runner.record_weights(manifest, files)
-        with atomic_write(errors_path(Path(output))) as temporary:
+        with atomic_write(errors_path(output)) as temporary:
             temporary.write_text(page, encoding="utf-8")
         if log is not None:
-            log.finish(searches, results, manifest.path, [errors_path(Path(output))])
+            log.finish(searches, results, manifest.path, [errors_path(output)])
     return FinetuningResult(
-        path=Path(output), manifest=manifest, results=results, seconds=float(manifest.provenance["seconds"])
+        path=output, manifest=manifest, results=results, seconds=float(manifest.provenance["seconds"])
     )
 
 

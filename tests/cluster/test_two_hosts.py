@@ -64,7 +64,9 @@ def test_hosts_without_a_common_disk_resume_from_the_store_when_one_vanishes(
     if not network.separate:
         pytest.skip("hosts without network namespaces cannot be cut off: run as root")
     data = write_data(tmp_path)
-    config = configuration(data, timeout_seconds=6 * TIMEOUT_SECONDS, checkpoint_interval_steps=10)
+    config = configuration(
+        data, data_parallel="fsdp", timeout_seconds=6 * TIMEOUT_SECONDS, checkpoint_interval_steps=10
+    )
     config["phases"][0]["steps"] = 120
     whole, output = tmp_path / "whole", f"{folder}/training"
     codes, reports, _ = run_pretraining(config, whole)

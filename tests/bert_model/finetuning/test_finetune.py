@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -444,6 +445,14 @@ def test_vocabulary_that_is_not_the_models_is_refused(model, tmp_path, pool):
     size = len(tiny_tasks.TOKENS)
     with pytest.raises(UsageError, match=f"{size + 1} tokens, its embeddings only {size}"):
         tune("sst2", foreign, tmp_path / "out", pool)
+
+
+@pytest.mark.parametrize("output", ["memory://bucket/tuned", Path("memory://bucket/tuned")])
+def test_output_in_a_store_is_refused(model, tmp_path, monkeypatch, pool, output):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="writes to a local directory|found one slash after memory:"):
+        tune("sst2", model, output, pool)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_dev_set_without_examples_is_refused(model, tmp_path, pool):
