@@ -100,7 +100,8 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
 def override(mapping: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
     """Return a copy of `mapping` with `key=value` assignments applied.
 
-    Dots reach into nested mappings and lists ("phases.0.steps=100"); values are read as YAML.
+    Dots reach into nested mappings and lists ("phases.0.steps=100"); values are read as YAML,
+    nothing as an empty text ("exam=").
     """
     result: Any = _plain(dict(mapping))
     for assignment in assignments:
@@ -112,10 +113,11 @@ def override(mapping: Mapping[str, Any], assignments: Sequence[str]) -> dict[str
         target = result
         for part in parents:
             target = _child(target, part, key)
+        value = yaml.load(text, _Loader) if text else ""  # to YAML it is null, which one can write
         if isinstance(target, list):
-            target[_list_index(target, last, key)] = yaml.load(text, _Loader)
+            target[_list_index(target, last, key)] = value
         else:
-            target[last] = yaml.load(text, _Loader)
+            target[last] = value
     return dict(result)
 
 

@@ -72,8 +72,8 @@ def test_documentation_is_the_line_under_each_field():
 
 def test_assignments_reach_into_lists_and_leave_the_original_alone():
     mapping = {"phases": [{"steps": 3}]}
-    changed = override(mapping, ["phases.0.steps=5", "precision=bfloat16"])
-    assert changed == {"phases": [{"steps": 5}], "precision": "bfloat16"}
+    changed = override(mapping, ["phases.0.steps=5", "precision=bfloat16", "exam=", "dropout=null"])
+    assert changed == {"phases": [{"steps": 5}], "precision": "bfloat16", "exam": "", "dropout": None}
     assert mapping == {"phases": [{"steps": 3}]}
 
 
