@@ -28,7 +28,6 @@ cp "$here/log4j-console.properties" "$configuration"
     cat "$here/config.yaml"
     echo "jobmanager.rpc.address: $JOBMANAGER"
     echo "rest.address: $JOBMANAGER"
-    [ -z "${SLOTS:-}" ] || echo "taskmanager.numberOfTaskSlots: $SLOTS"
     case $role in
         jobmanager) echo "jobmanager.bind-host: $HOST"; echo "rest.bind-address: $HOST" ;;
         taskmanager) echo "taskmanager.host: $HOST"; echo "taskmanager.bind-host: $HOST" ;;
@@ -76,7 +75,7 @@ case $role in
         # Flink's scripts compute these from taskmanager.memory.process.size; here they are given.
         flink -Xmx"${TASKMANAGER_HEAP:-1g}" -XX:MaxDirectMemorySize=512m "${java_options[@]}" -classpath "$FLINK_LIB/*" \
             org.apache.flink.runtime.taskexecutor.TaskManagerRunner --configDir "$configuration" \
-            -Dtaskmanager.cpu.cores="${SLOTS:-1}.0" \
+            ${SLOTS:+-Dtaskmanager.numberOfTaskSlots="$SLOTS"} -Dtaskmanager.cpu.cores="${SLOTS:-1}.0" \
             -Dtaskmanager.memory.task.heap.size=512m -Dtaskmanager.memory.framework.heap.size=128m \
             -Dtaskmanager.memory.task.off-heap.size=128m -Dtaskmanager.memory.framework.off-heap.size=128m \
             -Dtaskmanager.memory.managed.size=256m \

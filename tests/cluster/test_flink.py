@@ -46,9 +46,12 @@ class FlinkCluster:
             self.manager.server(role, [str(START), role], {**settings, "HOST": self.manager.address}, image=False)
             for role in ("jobmanager", "job-server")
         )
+        # The slots of config.yaml on one host, others on the other one.
         self.taskmanagers = [
-            host.server("taskmanager", [str(START), "taskmanager"], {**settings, "HOST": host.address}, image=False)
-            for host in self.workers
+            host.server(
+                "taskmanager", [str(START), "taskmanager"], settings | {"HOST": host.address} | slots, image=False
+            )
+            for host, slots in zip(self.workers, ({}, {"SLOTS": "3"}))
         ]
         self.pools = [host.server("workers", [str(START), "workers"], settings) for host in self.workers]
 
@@ -112,11 +115,11 @@ def flink(running_flink: FlinkCluster) -> FlinkCluster:
 
 
 def test_a_killed_taskmanager_is_noticed_and_a_new_one_joins(flink: FlinkCluster) -> None:
-    wait_until(lambda: flink.overview()["slots-available"] == 4)
+    wait_until(lambda: flink.overview()["slots-available"] == 2 + 3)
     flink.taskmanagers[0].kill()
     wait_until(lambda: flink.has_taskmanagers(1), 90)
     flink.start()
-    wait_until(lambda: flink.overview()["slots-available"] == 4)
+    wait_until(lambda: flink.overview()["slots-available"] == 2 + 3)
 
 
 def test_the_job_server_without_its_jar_is_one_sentence() -> None:
