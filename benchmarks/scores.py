@@ -3,8 +3,10 @@
 The baseline is transformers' Trainer with the same weights, or with `--against random` the same training from random
 weights of the same shape, and then also a bag of words. For each task, both sides are trained with every seed in
 alternation, and score the same dev set. The difference of their means comes with a 95 % interval from a bootstrap over
-dev examples and seeds, and against the Trainer with the processor time of both trainings. A finished training is kept
-in the working directory, so an interrupted program continues.
+dev examples and seeds, and against the Trainer with the processor time of both trainings. The predictions of a finished
+training are kept in a directory (`--runs`), named by what was trained: an interrupted program continues on any machine
+that has the same model and task files, and the intervals of docs/results.md are computed again from `docs/scores/`
+without training.
 """
 
 import argparse
@@ -31,7 +33,7 @@ from bert_model.metrics.score import score
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.atomic import atomic_write, write_text_durably
 from bert_pipeline.errors import UsageError
-from bert_pipeline.manifest import MANIFEST_NAME, load_manifest
+from bert_pipeline.manifest import file_sha256
 from bert_pipeline.tasks.task import TaskData, load_task_data
 
 Side = Callable[[FinetuningCase], OurFinetuning | PeerFinetuning]
@@ -45,42 +47,55 @@ NUM_RESAMPLES = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One training: its predictions of the dev examples, and the processor seconds of its training loop."""
+    """One training: its predictions of the dev examples, and what its training loop took."""
 
     predictions: Mapping[str, Any]
     seconds: float
+    """Processor time of the training loop."""
+    place: str = ""
+    """Day, machine and versions of libraries."""
 
 
 def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, directory: Path) -> Run:
     """Train with a seed, or read what an earlier call has stored for the same case."""
-    # A model that was trained again may be in the same directory.
-    weights = {"weights": load_manifest(case.model).sha256} if (case.model / MANIFEST_NAME).is_file() else {}
+    # By content: the same files may be elsewhere on another machine, and other files in the same place.
     settings = json.dumps(
         {
-            "model": str(case.model),
+            "weights": [file_sha256(path) for path in sorted(case.model.glob("*.safetensors"))],
             "examples": _sha256_of(case),
             "batch_size": case.batch_size,
             "learning_rate": case.learning_rate,
             "epochs": case.epochs,
             "precision": case.precision,
             "optimizer": case.optimizer,
-            **weights,
         }
     )
     path = directory / f"{case.task.name}-{side}-{seed}.npz"
+    ids = [example.example_id for example in case.dev_examples]
     if path.is_file():
         stored = np.load(path)
         if str(stored["settings"]) == settings:
-            return Run(decode(case.task, case.dev_examples, case.dev, stored["logits"]), float(stored["seconds"]))
+            predictions = dict(zip(ids, stored["predictions"].tolist()))
+            return Run(predictions, float(stored["seconds"]), str(stored["place"]))
     trainer = make(case)
     started = time.process_time()
     trainer.train_from(seed)
     seconds = time.process_time() - started
     logits = trainer.logits()
+    predictions = decode(case.task, case.dev_examples, case.dev, logits)
     with atomic_write(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, logits=logits, seconds=seconds, settings=settings)
+        values = np.array([predictions[example_id] for example_id in ids])
+        place = day_and_machine()
+        np.savez_compressed(file, predictions=values, seconds=seconds, settings=settings, place=place)
     print(f"{path.name}: {case.score(logits):.2f}, {seconds:.0f} processor seconds", file=sys.stderr, flush=True)
-    return Run(decode(case.task, case.dev_examples, case.dev, logits), seconds)
+    return Run(predictions, seconds, place)
+
+
+def day_and_machine() -> str:
+    """Return day, machine and versions, without what differs between two trainings of one evening: time and load."""
+    machine, versions = describe_machine(("torch", "transformers", "accelerate", "scikit-learn")).splitlines()
+    moment, cores, _ = machine.split("; ", 2)
+    return f"{moment[: len('2026-11-24')]}; {cores}; {versions}"
 
 
 def _sha256_of(case: FinetuningCase) -> str:
@@ -212,7 +227,7 @@ def argument_parser() -> argparse.ArgumentParser:
         help="task and files, or an archive with NAME.train.jsonl",
     )
     parser.add_argument("--against", default="peer", choices=list(SIDES), help="the baseline (default: %(default)s)")
-    parser.add_argument("--name", default="scores", help="directory below benchmarks/ (default: %(default)s)")
+    parser.add_argument("--runs", type=Path, metavar="DIR", help="finished trainings (default: below BERT_HOME)")
     parser.add_argument("--seeds", type=int, default=5, help="seeds 1 to N (default: %(default)s)")
     parser.add_argument("--epochs", type=float, default=3.0)
     parser.add_argument("--batch-size", type=int, default=32)
@@ -227,10 +242,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = argument_parser().parse_args(arguments)
     keep_freed_memory()  # as the workers of `bert finetune` do; in one process it serves both sides
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    directory, sides = working_directory(args.name), SIDES[args.against]
+    files, sides = working_directory("scores"), SIDES[args.against]
+    directory = args.runs or files / args.against
+    directory.mkdir(parents=True, exist_ok=True)
     cases, bags = [], {}
     for name, _, path in (word.partition("=") for word in args.task):
-        data = load_task_data(name, task_folder(name, Path(path), directory))
+        data = load_task_data(name, task_folder(name, Path(path), files))
+        if data.task.kind not in ("classification", "regression"):
+            raise UsageError(f"--task {name}: found {data.task.kind}, expected a classification or a regression")
         dev = next(iter(data.dev.values()))
         cases.append(encode_case(data.task, data.train, dev, args, device=device, optimizer="adamw"))
         if args.against == "random":
@@ -240,7 +259,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for case in cases:
             for side, make in sides.items():
                 runs[case.task.name][side].append(run_or_load(case, side, make, seed, directory))
-    print(describe_machine(("torch", "transformers", "accelerate", "scikit-learn")))
+    places = {run.place for sides in runs.values() for side_runs in sides.values() for run in side_runs}
+    print("\n".join(sorted(places)))
     print(
         f"{args.seeds} seeds, {args.epochs:g} epochs, batch {args.batch_size}, learning rate {args.learning_rate:g}\n"
     )

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import shutil
 import zipfile
 
 import pytest
@@ -39,6 +40,15 @@ def test_program_prints_the_difference_with_its_interval(inputs, tmp_path, capsy
     assert "processor seconds" not in again.err
     assert re.search(row, again.out)[0] == re.search(row, printed.out)[0]
 
+    # The same files elsewhere are the same case: its trainings are read there.
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(tmp_path, elsewhere, ignore=shutil.ignore_patterns("elsewhere"))
+    moved = [word.replace(str(tmp_path), str(elsewhere)) for word in inputs]
+    assert scores.main([*moved, "--runs", str(elsewhere / "home" / "benchmarks" / "scores" / "peer")]) == 0
+    again = capsys.readouterr()
+    assert "processor seconds" not in again.err
+    assert re.search(row, again.out)[0] == re.search(row, printed.out)[0]
+
     # As many other examples are another case.
     dev = tmp_path / "dev.tsv"
     dev.write_text(dev.read_text().replace("a film", "a tale"))
@@ -70,7 +80,15 @@ def test_random_weights_and_a_bag_of_words_as_baselines(inputs, tmp_path, capsys
         for split in ("train", "valid"):
             lines = [json.dumps(row | {"idx": n}) for n, row in enumerate(rows)]
             archive.writestr(f"rte.{split}.jsonl", "\n".join(lines))
-    arguments = [*inputs, "--task", f"rte={tmp_path / 'glue_10k.zip'}", "--against", "random", "--name", "proof"]
+    arguments = [
+        *inputs,
+        "--task",
+        f"rte={tmp_path / 'glue_10k.zip'}",
+        "--against",
+        "random",
+        "--runs",
+        str(tmp_path / "proof"),
+    ]
     assert scores.main(arguments) == 0
     printed = capsys.readouterr()
     assert printed.err.count("processor seconds") == 8
@@ -91,3 +109,10 @@ def test_random_weights_and_a_bag_of_words_as_baselines(inputs, tmp_path, capsys
     (tmp_path / "unknown.zip").write_bytes((tmp_path / "glue_10k.zip").read_bytes())
     assert scores.main([*inputs, "--task", f"cola={tmp_path / 'unknown.zip'}"]) == 2
     assert "has no cola.train.jsonl" in capsys.readouterr().err
+
+
+def test_tasks_of_other_kinds_are_refused(inputs, tmp_path, capsys):
+    for name in ("eng.train", "eng.testa"):
+        (tmp_path / name).write_text("-DOCSTART- -X- O O\n\nParis NNP I-NP I-LOC\n")
+    assert scores.main([*inputs, "--task", f"ner={tmp_path}"]) == 2
+    assert "--task ner: found tagging, expected a classification or a regression" in capsys.readouterr().err
