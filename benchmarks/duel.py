@@ -40,7 +40,7 @@ from benchmarks.harness import (
 )
 from benchmarks.inputs import sample_dump
 from benchmarks.run_mlm import RunMlmCase, newest_checkpoint, seconds_of, write_rows
-from bert_model.cli import exiting_on_sigterm
+from bert_model.cli import exiting_on_signals
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import load_model
 from bert_model.presets import RunPreset, load_preset, with_phases_in
@@ -543,7 +543,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = {"ours": to_mapping(config), "peer": dataclasses.asdict(case), "corpus": corpus.sha256}
     check_settings(settings, directory / "settings.json")
 
-    with exiting_on_sigterm():
+    with exiting_on_signals():
         case, rates = fastest_variant(case, directory)
         launch = preset.launch
         processes, threads = launch.processes_per_node or 1, launch.threads_per_process or num_cores()

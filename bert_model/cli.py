@@ -366,7 +366,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     for note in data.notes():
         print(f"{arguments.task}: {note}", file=sys.stderr)
     shown = TrialDisplay()
-    with exiting_on_sigterm(), shown, WorkerPool(num_workers=arguments.workers) as pool:
+    with exiting_on_signals(), shown, WorkerPool(num_workers=arguments.workers) as pool:
         result = finetune(
             data,
             resolve_model(arguments.model),
@@ -386,13 +386,21 @@ def run_finetune(arguments: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def exiting_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the block as SIGINT does, so that workers end and logs are closed; the exit code is 143."""
-    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+def exiting_on_signals() -> Iterator[None]:
+    """Let SIGTERM unwind the block as SIGINT does, so that workers end and logs are closed; the exit code is 143.
+
+    SIGINT is obeyed in background jobs too, which shells start with it ignored.
+    """
+    handlers = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: lambda *_: sys.exit(128 + signal.SIGTERM),
+    }
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def run_predict(arguments: argparse.Namespace) -> int:
@@ -588,3 +596,7 @@ def run_rollback(arguments: argparse.Namespace) -> int:
     version = rollback(arguments.name)
     print(f"{version.name} version {version.version} is champion again")
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

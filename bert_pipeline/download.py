@@ -420,7 +420,7 @@ class _Client:
             except (OSError, http.client.HTTPException) as error:
                 reasons.append(f"{url}: {_reason(error)}")
             if attempt + 1 < self._attempts:
-                self._wait(attempt, retry_after)
+                self._wait(attempt, retry_after, reasons[-1])
         else:
             raise _NoAnswerError(f"no site has {path} ({'; '.join(dict.fromkeys(reasons))}); try again later")
         raise InputError(f"no site has {path} ({'; '.join(dict.fromkeys(reasons))}); check the wiki and the date")
@@ -437,7 +437,7 @@ class _Client:
                     " to resume"
                 )
             url = self._sites[site % len(self._sites)] + path
-            retry_after = 0.0
+            reason, retry_after = f"{url}: ended early", 0.0
             try:
                 with self._open(url, start) as response:
                     if start and response.status != 206:  # a server without ranges sends the whole file
@@ -452,7 +452,7 @@ class _Client:
                 failures = 0 if arrived > start else failures + 1
                 site += 1
                 if failures < self._attempts:
-                    self._wait(failures, retry_after)
+                    self._wait(failures, retry_after, reason)
 
         # A part of another version may be longer; the checksum decides afterwards.
         if target.stat().st_size > size:
@@ -473,10 +473,13 @@ class _Client:
             headers["Range"] = f"bytes={start}-"
         return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=self._timeout_seconds)
 
-    def _wait(self, attempt: int, retry_after: float) -> None:
-        """Wait longer after each failure, and as long as the site asks for, up to a limit."""
+    def _wait(self, attempt: int, retry_after: float, reason: str) -> None:
+        """Wait longer after each failure, and as long as the site asks for, up to a limit; log why."""
         own = min(60.0, self._retry_seconds * (attempt + 1))
-        time.sleep(max(own, min(retry_after, _MAX_WAIT * self._retry_seconds)))
+        seconds = max(own, min(retry_after, _MAX_WAIT * self._retry_seconds))
+        if seconds:
+            LOG.warning(f"{reason}; asking again in {seconds:.0f} s")
+        time.sleep(seconds)
 
 
 def _retry_after(error: BaseException) -> float:

@@ -145,7 +145,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 
 def run_stages(plan: Plan, stages: Sequence[str]) -> int:
     """Run stages one after the other, up to the first that fails, and print the outcome."""
-    from workflows.lib.console import TIME_LEFT
+    from workflows.lib.console import TIME_LEFT, log_of_libraries
     from workflows.lib.instance import database_errors, end_abandoned_runs, open_instance
 
     seconds: dict[str, float] = {}
@@ -156,7 +156,8 @@ def run_stages(plan: Plan, stages: Sequence[str]) -> int:
 
     # Shares are known for the whole demo only; any other run estimates each stage by itself.
     TIME_LEFT.begin(DEMO_SHARES if plan.preset.name == "demo" and tuple(stages) == STAGES else {})
-    with database_errors(), open_instance(home, dumps=(DEFAULT_DUMP, plan.dump)) as instance:
+    dumps = (DEFAULT_DUMP, plan.dump)
+    with database_errors(), log_of_libraries(details), open_instance(home, dumps=dumps) as instance:
         home.apply_environment()
         # A killed run holds its slot of a pool, for which this one would wait.
         end_abandoned_runs(instance)

@@ -181,8 +181,8 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
 def _labels_of_head(directory: Path, task: Task) -> tuple[str, ...]:
     """Return the task's labels in the order of a foreign head's outputs, which other authors order differently.
 
-    If the outputs have no names, or the task's labels are numbers, the task's order is assumed. InputError if the head
-    has another number of outputs, or names that are not the task's.
+    If the outputs have no names, or the labels are numbers without names, the task's order is assumed. InputError if
+    the head has another number of outputs, or names that are not the task's.
     """
     config = BertConfig.from_directory(directory)
     if read_weights(directory).architecture != HEAD_CLASSES[task.kind].__name__:
@@ -194,18 +194,19 @@ def _labels_of_head(directory: Path, task: Task) -> tuple[str, ...]:
 
     # LABEL_0 and so on are the names that transformers gives to outputs without one.
     unnamed = not config.labels or all(name.startswith("LABEL_") for name in config.labels)
-    if unnamed or all(label.isdecimal() for label in task.labels):
+    if unnamed or (not task.hub_names and all(label.isdecimal() for label in task.labels)):
         return task.labels
 
-    # Names may differ in case only.
-    known = {label.casefold(): label for label in task.labels}
-    names = [name.casefold() for name in config.labels]
-    if set(names) != set(known):
+    # Names may be the hub's ("equivalent" for 1), and differ in case.
+    known = {name.casefold(): label for name, label in zip(task.hub_names, task.labels)}
+    known |= {label.casefold(): label for label in task.labels}
+    labels = tuple(known.get(name.casefold(), "") for name in config.labels)
+    if set(labels) != set(task.labels):
         raise InputError(
             f"{directory / 'config.json'}: its head answers {', '.join(config.labels)}, "
-            f"expected the labels of {task.name}: {', '.join(task.labels)}"
+            f"expected the labels of {task.name}: {', '.join(task.hub_names or task.labels)}"
         )
-    return tuple(known[name] for name in names)
+    return labels
 
 
 def read_task_facts(directory: Path) -> dict[str, Any] | None:

@@ -158,7 +158,15 @@ def _plain_rows(lines: Iterable[str], form: str, where: str, is_json: bool) -> I
         try:
             yield Row(key | _read_line(text, form, place, is_json), place)
         except InputError as error:
-            yield Row(key, place, error=str(error), text=text)
+            yield Row(key | _stated_id(text), place, error=str(error), text=text)
+
+
+def _stated_id(line: str) -> PredictionInput:
+    """Return the id in a JSON line whose other fields cannot be used: its number may be the id of another line."""
+    document = _json_object(line) or {}
+    example_id = document.get("id", document.get("idx"))
+    usable = isinstance(example_id, str | int) and not isinstance(example_id, bool)
+    return {"id": example_id} if usable else {}
 
 
 # --- what a file is ---

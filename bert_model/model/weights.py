@@ -49,6 +49,7 @@ HEADS: dict[str, tuple[str, ...]] = {
 SHARED_HEADS = {POOLER, MASKED_LM, NEXT_SENTENCE}
 TASK_HEADS = {CLASSIFIER, QA_OUTPUTS}
 
+FLOATING_POINT = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 POSITION_IDS = "bert.embeddings.position_ids"
 """A buffer of older releases of transformers, which counts from 0."""
 TIED = {
@@ -312,6 +313,8 @@ def _canonical(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
         if name in renamed or not isinstance(tensor, Tensor):
             kind = f"a {type(tensor).__name__}" if name not in renamed else "stored twice"
             raise InputError(f"{where}: {stored_name} is {kind}, expected one tensor of each name")
+        if tensor.dtype not in FLOATING_POINT and name != POSITION_IDS:  # quantized: numbers without their scales
+            raise InputError(f"{where}: {stored_name} is of type {tensor.dtype}, expected 16-bit floats or wider")
         renamed[name] = tensor
         if not bool(torch.isfinite(tensor).all()):
             broken.append(stored_name)

@@ -41,7 +41,7 @@ def _as_texts(labels: Any) -> Any:
     if not isinstance(labels, (list, tuple)):
         return labels
     if any(isinstance(label, bool) for label in labels):
-        raise ConfigurationError(f"labels: found {labels}, expected texts; quote true, false, yes, no, on and off")
+        raise ConfigurationError(f"found {labels}, expected texts; quote true, false, yes, no, on and off")
     return tuple(str(label) if isinstance(label, int) else label for label in labels)
 
 

@@ -97,10 +97,14 @@ def _table_questions(path: Path, reading: Reading, seen: set[str]) -> Iterator[Q
         where = table.where(number)
         try:
             context = _text(where, row, "context", "the row")
-            answers = row.get("answers")
+            answers = None if reading.labeled is False else row.get("answers")
             if isinstance(answers, dict):  # lists of texts and starts become a list of answers
-                starts = answers.get("answer_start") or []
-                answers = [{"text": t, "answer_start": s} for t, s in zip(answers.get("text") or [], starts)]
+                texts, starts = (_list(where, answers, key, "answers") for key in ("text", "answer_start"))
+                if len(texts) != len(starts):  # an answer left out would make the question one without an answer
+                    raise InputError(
+                        f"{where}: answers has {len(texts)} texts and {len(starts)} starts, expected a start for each"
+                    )
+                answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
         except InputError as error:
             reading.refuse(error)
             continue

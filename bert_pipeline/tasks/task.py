@@ -517,4 +517,6 @@ def _stream(task: Task, paths: tuple[Path, ...], reading: Reading) -> Iterator[A
         is_empty = False
         yield example
     if is_empty and not reading.rows_set_aside:
-        raise InputError(f"{paths[0]}: no {units}, expected at least one example")
+        left_out = ", ".join(f"{what}: {count}" for what, count in reading.counts.items())
+        found = f"no {units}" + (f" are left ({left_out})" if left_out else "")
+        raise InputError(f"{paths[0]}: {found}, expected at least one example")

@@ -2,6 +2,8 @@
 
 import errno
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,8 @@ def test_score_prints_the_official_metric_as_json(workplace, capsys):
     (workplace / "predictions.tsv").write_text("index\tprediction\n0\t1\n1\t1\n")
     assert main(["score", "sst2", "--data", "dev.tsv", "--predictions", "predictions.tsv"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == 50.0
+
+
+def test_module_runs_as_the_command_does():
+    result = subprocess.run([sys.executable, "-m", "bert_model.cli", "nothing"], capture_output=True, text=True)
+    assert (result.returncode, "invalid choice: 'nothing'" in result.stderr) == (2, True)

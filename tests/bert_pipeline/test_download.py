@@ -185,12 +185,15 @@ def test_mirror_stands_in_for_a_site_without_the_file(site: Site, tmp_path: Path
     assert load_manifest(tmp_path / "dump", verify="sha256").counts["bytes"] == len(DATA)
 
 
-def test_retry_after_header_is_obeyed(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_after_header_is_obeyed_and_the_wait_is_said(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     waited: list[float] = []
     monkeypatch.setattr("bert_pipeline.download.time.sleep", waited.append)
     site.busy = 1
     download(site, tmp_path / "dump", retry_seconds=1.0)
     assert waited == [17.0]
+    assert "dumpstatus.json: 503 Service Unavailable; asking again in 17 s" in caplog.text
     site.busy = 1
     download(site, tmp_path / "other", retry_seconds=0.1)  # no longer than sixty times our own waiting
     assert waited == [17.0, 6.0]

@@ -1,10 +1,12 @@
 """Console logging of a run: one line per step with the time left; the details are in a file."""
 
+import contextlib
 import logging
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -140,6 +142,19 @@ def progress_logger(context: dg.InitLoggerContext) -> logging.Logger:
         handler.setFormatter(ProgressFormatter())
         logger.addHandler(handler)
     return logger
+
+
+@contextlib.contextmanager
+def log_of_libraries(details: Path) -> Iterator[None]:
+    """Append what Dagster itself and other libraries log in the block to a file: Python would print their warnings."""
+    handler = logging.FileHandler(details, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s  %(name)-28s  %(levelname)s: %(message)s", datefmt="%H:%M:%S"))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
 
 
 def _meta_of(record: logging.LogRecord) -> dict[str, Any]:

@@ -36,6 +36,8 @@ concurrency:
     # The pool `training` keeps one training per machine: each takes every GPU that it sees. On a machine whose GPUs are
     # shared out by CUDA_VISIBLE_DEVICES: dagster instance concurrency set training N
     default_limit: 1
+python_logs:
+  managed_python_loggers: [bert_pipeline, bert_model]  # their warnings become part of a run
 run_monitoring:
   enabled: true
   start_timeout_seconds: 300

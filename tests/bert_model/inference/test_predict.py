@@ -481,6 +481,15 @@ def test_damaged_row_of_json_lines_is_not_taken_for_a_text(models, tmp_path):
 # --- bad rows ---
 
 
+def test_row_of_json_lines_without_its_text_is_set_aside_under_its_own_id(models, tmp_path):
+    rows = [{"id": 1, "text": "a song"}, {"id": 0, "text": None}, {"id": True, "text": "a"}, {"idx": "x", "id": None}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "{broken\n")
+    counts = predict("sst2", [models["sst2"]], str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"))
+    assert (counts.answers, counts.rejected) == (1, 4)
+    rejected = (tmp_path / "out.jsonl.rejected.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in rejected] == [0, "2", "3", "4"]  # lines count where no id is stated
+
+
 def test_bad_rows_are_named_and_set_aside_and_the_rest_is_answered(models, tmp_path, caplog):
     source, target = tmp_path / "in.tsv", tmp_path / "out.jsonl"
     source.write_bytes(b"a film\ta song\nonly one\n\xff\xfe\tb\na film\ta song\tmore\na meal\ta song\n")
@@ -669,10 +678,10 @@ def test_pretrained_model_without_a_head_for_the_task_is_refused(models):
         load_predictor("mlm", [models["sst2"]])
 
 
-def foreign(models, tmp_path, labels):
-    """The MNLI model as someone else would publish it, its outputs named by them."""
+def foreign(models, tmp_path, labels, task="mnli"):
+    """A model as someone else would publish it, its outputs named by them."""
     directory = tmp_path / "foreign"
-    shutil.copytree(models["mnli"], directory)
+    shutil.copytree(models[task], directory)
     (directory / "task.json").unlink()
     config = json.loads((directory / "config.json").read_text())
     config["id2label"] = {str(index): label for index, label in enumerate(labels)}
@@ -701,6 +710,16 @@ def test_labels_of_a_foreign_head_are_taken_in_its_own_order(models, tmp_path):
 def test_labels_that_are_not_the_tasks_are_refused(models, tmp_path, labels, message):
     with pytest.raises(InputError, match=message):
         load_predictor("mnli", [foreign(models, tmp_path, labels)])
+
+
+def test_names_of_numbered_classes_on_the_hub_decide_the_order_of_a_foreign_head(models, tmp_path):
+    swapped = foreign(models, tmp_path, ("POSITIVE", "negative"), "sst2")
+    ours, theirs = (load_predictor("sst2", [m]).answer([{"text": "a song"}])[0] for m in (models["sst2"], swapped))
+    assert theirs["probabilities"] == {"1": ours["probabilities"]["0"], "0": ours["probabilities"]["1"]}
+    assert theirs["prediction"] != ours["prediction"]
+    shutil.rmtree(swapped)
+    with pytest.raises(InputError, match="its head answers spam, ham, expected the labels of sst2: negative, positive"):
+        load_predictor("sst2", [foreign(models, tmp_path, ("spam", "ham"), "sst2")])
 
 
 def test_missing_input_file_is_named(models, tmp_path):

@@ -383,6 +383,13 @@ def test_non_finite_weights_are_refused_by_name(saved: Path) -> None:
             load_model(model_class, saved)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_quantized_weights_are_refused_by_name(saved: Path, dtype: torch.dtype) -> None:
+    rewrite(saved, lambda tensors: tensors.update({QUERY: tensors[QUERY].to(dtype)}))
+    with pytest.raises(InputError, match=rf"{QUERY} is of type {dtype}, expected 16-bit floats or wider"):
+        load_model(BertModel, saved)
+
+
 def test_tensor_that_is_stored_twice_is_refused(saved: Path) -> None:
     rewrite(saved, lambda tensors: tensors.update({f"module.{QUERY}": torch.zeros(128, 128)}))
     with pytest.raises(InputError, match=f"module.{QUERY} is stored twice"):

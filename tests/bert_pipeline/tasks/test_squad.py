@@ -10,7 +10,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import TASKS
 from bert_pipeline.tasks.example import Answer, Reading, SpanExample
 from bert_pipeline.tasks.squad import MISPLACED, MOVED, NO_OFFSET, WITHOUT_ANSWER, is_version_2, read_span_examples
-from bert_pipeline.tasks.task import read_examples
+from bert_pipeline.tasks.task import load_task_data, read_examples
 
 CONTEXT = "The tower is red. The house is green and red."
 
@@ -53,6 +53,13 @@ def test_version_2_0_keeps_unanswerable_questions(tmp_path):
         ("yes", False, 1),
         ("no", True, 0),
     ]
+
+
+def test_file_whose_answers_are_all_unusable_says_so(tmp_path):
+    file = write(tmp_path, [question("a", ("blue", 0)), question("b", ("blue", 4))])
+    message = rf"no questions are left \({MISPLACED}: 2, {WITHOUT_ANSWER}: 2\), expected at least one example"
+    with pytest.raises(InputError, match=message):
+        load_task_data("squad1", file, dev_fraction=0.5)
 
 
 def test_misplaced_answers_are_counted_never_silent(tmp_path):

@@ -201,6 +201,27 @@ def test_squad_of_the_hub_is_read(tmp_path, suffix):
     assert [example.answers for example in read_examples(TASKS["squad1"], file, labeled=False)] == [(), ()]
 
 
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (
+            {"text": ["The tower"], "answer_start": []},
+            "row 1: answers has 1 texts and 0 starts, expected a start for each",
+        ),
+        (
+            {"text": ["The tower"], "answer_start": None},
+            "row 1: answers: 'answer_start' is a NoneType, expected a list",
+        ),
+        ({"text": "The tower", "answer_start": 0}, "row 1: answers: 'text' is a str, expected a list"),
+    ],
+)
+def test_answers_without_a_start_are_not_taken_for_no_answer(tmp_path, answers, message):
+    file = write(tmp_path / "train.parquet", [{**SQUAD, "answers": answers}])
+    with pytest.raises(InputError, match=message):
+        read_examples(TASKS["squad2"], file)
+    assert len(read_examples(TASKS["squad2"], file, labeled=False)) == 1
+
+
 def test_squad_of_the_hub_loads_from_its_folder(tmp_path):
     for split in ("train", "validation"):
         write(tmp_path / "plain_text" / f"{split}-00000-of-00001.parquet", [SQUAD])

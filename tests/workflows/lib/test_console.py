@@ -4,10 +4,18 @@ import logging
 from types import SimpleNamespace
 from typing import Any
 
+import dagster as dg
 import pytest
 
-from workflows.lib import console
-from workflows.lib.console import QUIET_SECONDS, ProgressFormatter, StepConsole, TimeLeft
+from workflows.lib import console, instance
+from workflows.lib.console import (
+    QUIET_SECONDS,
+    ProgressFormatter,
+    StepConsole,
+    TimeLeft,
+    log_of_libraries,
+    progress_logger,
+)
 
 
 @pytest.fixture
@@ -92,3 +100,21 @@ def test_time_left_follows_the_shares_of_the_stages(clock):
     assert str(left) == "about 3 min left"
     left.reach(1.0)
     assert str(left) == "about 10 s left"
+
+
+@dg.asset
+def noisy_asset() -> None:
+    logging.getLogger("bert_model.finetuning.trial_runner").warning("34 texts were cut")
+    logging.getLogger("dagster._core.execution.plan.active").warning("a check emitted no result")
+
+
+def test_warnings_of_this_project_name_their_step_and_those_of_libraries_are_details(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    (tmp_path / "dagster.yaml").write_text(instance.DAGSTER_YAML)
+    details = tmp_path / "details.log"
+    job = dg.Definitions([noisy_asset], loggers={"console": progress_logger}).resolve_implicit_global_asset_job_def()
+    loggers = {"console": {"config": {"details": str(details)}}}
+    with log_of_libraries(details), dg.DagsterInstance.get() as dagster:
+        job.execute_in_process(instance=dagster, run_config={"loggers": loggers})
+    assert lines(capsys) == ["noisy_asset                   warning: 34 texts were cut"]
+    assert "dagster._core.execution.plan.active  WARNING: a check emitted no result" in details.read_text()
