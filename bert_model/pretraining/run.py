@@ -44,7 +44,7 @@ from bert_model.training.distributed import (
     stop_requests,
 )
 from bert_model.training.gradients import unsharded
-from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log
+from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log, read_lines
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
 from bert_model.zero_shot.exam import exam_table
@@ -437,7 +437,10 @@ def _report_exam(trainer: Trainer, step: int, run: _Run, output: Path) -> None:
     metrics = report_metrics(result)
     trainer.metrics = trainer.metrics | metrics
     if trainer.tracker is not None:
-        trainer.tracker.record("exam_report", step, metrics)
+        # A run that was killed before its publication has recorded the same.
+        lines = [line for line in read_lines(output) if line.get("event") == "exam_report"]
+        if (step, metrics) not in [(line["step"], line["metrics"]) for line in lines]:
+            trainer.tracker.record("exam_report", step, metrics)
         document = {"pairs": path, "part": "reporting", **result.to_json()}
         write_text_durably(output / EXAM_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         logger.info("exam of the model, pairs for reporting:\n%s", exam_table(result))
