@@ -50,7 +50,7 @@ from bert_model.training.throughput import peak_matmul_flops
 from bert_model.zero_shot.exam import exam_table
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.errors import BertError, ConfigurationError, TrainingError
-from bert_pipeline.exam.pairs import Pair
+from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
 from bert_pipeline.storage import is_remote, to_path
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -455,6 +455,8 @@ def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> N
     with publishing(directory, kind=MODEL_KIND, configuration=run.identity["configuration"], inputs=inputs) as draft:
         write_weights(dict(model.named_parameters()), model.config, type(model).__name__, draft.path)
         run.tokenizer.save(draft.path, model_max_length=model.config.max_position_embeddings)
+        if trainer.exam is not None:  # a promotion examines the champion on them
+            write_pairs(draft.path / PAIRS_NAME, trainer.exam.scored_pairs)
         draft.counts = {
             "steps": step,
             "tokens_seen": trainer.tokens_seen,

@@ -172,19 +172,19 @@ class _Scorer:
         for (num_parts, length), group in sorted(by_length.items(), reverse=True):
             total = totals[num_parts, length] = np.zeros(len(group))
             cls_id, sep_id = self.tokenizer.cls_id, self.tokenizer.sep_id
-            ids = np.array([[cls_id, *(id for part in texts[text] for id in [*part, sep_id])] for text in group])
+            table = np.array([[cls_id, *(id for part in texts[text] for id in [*part, sep_id])] for text in group])
             # One row for each token to be masked, or for each two sentences.
             num_rows = len(group) * (length if num_parts == 1 else 1)
             first_lengths = np.array([len(texts[text][0]) + 2 for text in group])
-            size = max(1, self.max_batch_tokens // ids.shape[1])
+            size = max(1, self.max_batch_tokens // table.shape[1])
             for start in range(0, num_rows, size):
                 rows = np.arange(start, min(start + size, num_rows))
                 if num_parts == 1:
                     text_of_row, position = np.divmod(rows, length)
-                    batches.append(functools.partial(self._masked_tokens, ids, text_of_row, position + 1))
+                    batches.append(functools.partial(self._masked_tokens, table, text_of_row, position + 1))
                 else:
                     text_of_row = rows
-                    batches.append(functools.partial(self._next_sentences, ids[rows], first_lengths[rows]))
+                    batches.append(functools.partial(self._next_sentences, table[rows], first_lengths[rows]))
                 slots.append((total, text_of_row))
         for (total, text_of_row), scores in zip(slots, self._computed(batches)):
             np.add.at(total, text_of_row, scores)

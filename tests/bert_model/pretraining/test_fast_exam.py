@@ -67,6 +67,7 @@ def test_checkpoints_are_examined_on_the_pairs_for_choosing(
     manifest = load_manifest(tmp_path / "training" / "model")
     assert manifest.counts["exam/accuracy"] == exams[14]["exam/accuracy"]
     assert manifest.inputs["exam"] == input_of_pairs(chosen)  # what a promotion compares exams by
+    assert read_pairs(tmp_path / "training" / "model") == chosen  # and what it examines the champion on
 
 
 def test_finished_model_is_examined_on_the_pairs_for_reporting(
