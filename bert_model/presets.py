@@ -14,6 +14,7 @@ from bert_model.registry.promotion import GateConfig
 from bert_pipeline.configuration import Share, configuration, from_mapping, override, read_yaml
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import ConfigurationError, UsageError, suggest
+from bert_pipeline.exam.pairs import ExamConfig
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.tasks.catalogue import TASKS
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
@@ -109,6 +110,9 @@ class RunPreset:
     """Documents to vocabulary."""
     instances: InstancesConfig = field(default_factory=InstancesConfig)
     """Documents to training instances; `max_seq_length` comes from the phases of pre-training."""
+    exam: ExamConfig | None = None
+    """Held-out documents to minimal pairs, which the pre-training is examined on; without this section there are
+    none."""
     pretraining: PretrainingConfig
     """The pre-training."""
     launch: LaunchConfig = field(default_factory=LaunchConfig)

@@ -57,6 +57,7 @@ class FastExam:
         if not next_sentence and all(len(pair.good) > 1 for pair in pairs):
             raise ConfigurationError("exam: has pairs of two sentences only, and objective=mlm trains no head for them")
         self.pairs = pairs
+        self.scored_pairs = [pair for pair in pairs if next_sentence or len(pair.good) == 1]
         self.tokenizer = tokenizer
         self.next_sentence = next_sentence
         self.precision = precision

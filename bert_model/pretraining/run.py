@@ -44,13 +44,13 @@ from bert_model.training.distributed import (
     stop_requests,
 )
 from bert_model.training.gradients import unsharded
-from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log
+from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log, read_lines
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
 from bert_model.zero_shot.exam import exam_table
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.errors import BertError, ConfigurationError, TrainingError
-from bert_pipeline.exam.pairs import Pair
+from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
 from bert_pipeline.storage import is_remote, to_path
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -437,7 +437,10 @@ def _report_exam(trainer: Trainer, step: int, run: _Run, output: Path) -> None:
     metrics = report_metrics(result)
     trainer.metrics = trainer.metrics | metrics
     if trainer.tracker is not None:
-        trainer.tracker.record("exam_report", step, metrics)
+        # A run that was killed before its publication has recorded the same.
+        lines = [line for line in read_lines(output) if line.get("event") == "exam_report"]
+        if (step, metrics) not in [(line["step"], line["metrics"]) for line in lines]:
+            trainer.tracker.record("exam_report", step, metrics)
         document = {"pairs": path, "part": "reporting", **result.to_json()}
         write_text_durably(output / EXAM_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         logger.info("exam of the model, pairs for reporting:\n%s", exam_table(result))
@@ -452,6 +455,8 @@ def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> N
     with publishing(directory, kind=MODEL_KIND, configuration=run.identity["configuration"], inputs=inputs) as draft:
         write_weights(dict(model.named_parameters()), model.config, type(model).__name__, draft.path)
         run.tokenizer.save(draft.path, model_max_length=model.config.max_position_embeddings)
+        if trainer.exam is not None:  # a promotion examines the champion on them
+            write_pairs(draft.path / PAIRS_NAME, trainer.exam.scored_pairs)
         draft.counts = {
             "steps": step,
             "tokens_seen": trainer.tokens_seen,

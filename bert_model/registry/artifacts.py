@@ -7,6 +7,7 @@ bytes are unchanged; these show that the code still computes the same from them.
 import contextlib
 import importlib.metadata
 import json
+import logging
 import os
 import re
 import shutil
@@ -30,10 +31,21 @@ from bert_model.model.weights import load_model
 from bert_model.registry.client import read_facts, read_stored_file, silence_mlflow
 from bert_model.registry.model_card import CARD_NAME, card_problem
 from bert_model.registry.promotion import Inspection
-from bert_model.registry.versions import FACTS_NAME, FINETUNED, KINDS, RegisteredVersion, refuse_unsafe_files, tags_of
+from bert_model.registry.versions import (
+    EXAM_ACCURACY,
+    EXAM_PAIRS,
+    FACTS_NAME,
+    FINETUNED,
+    KINDS,
+    RegisteredVersion,
+    refuse_unsafe_files,
+    tags_of,
+)
 from bert_model.training.metrics_log import DataInput, bert_home, first_line, metric_key, mlflow_run_id
 from bert_model.training.mlflow_store import NOTE_TAG, dataset_input, experiment_id
+from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.errors import ArtifactError, BertError
+from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -42,6 +54,7 @@ if TYPE_CHECKING:
     from mlflow.entities import LoggedModel, Run
     from mlflow.models import ModelSignature
 
+logger = logging.getLogger(__name__)
 
 EXPERIMENT = "bert"
 
@@ -191,6 +204,30 @@ def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
         shutil.rmtree(target, ignore_errors=True)
         os.rename(clean, target)
     return target
+
+
+def exam_on_pairs_of(
+    client: "MlflowClient", candidate: RegisteredVersion, champion: RegisteredVersion
+) -> dict[str, str]:
+    """Return the facts of an exam of the champion on the pairs that the candidate was examined on.
+
+    {} if it has taken that one, or if the pairs are not known or not all of them can be scored: a retraining on another
+    dump makes other pairs, and models of other objectives and lengths read other ones.
+    """
+    if not candidate.exam_pairs or candidate.exam_pairs == champion.exam_pairs:
+        return {}
+    try:
+        directory = fetch(client, candidate)
+        if not (directory / PAIRS_NAME).is_file():  # trained by an earlier revision
+            return {}
+        pairs = read_pairs(directory)
+        result = take_exam(fetch(client, champion), pairs)
+    except BertError as error:
+        logger.warning("%s is not examined on the pairs of %s: %s", champion, candidate, error)
+        return {}
+    if sum(found.score.count for found in result.kinds.values()) < len(pairs):
+        return {}
+    return {EXAM_ACCURACY: str(result.mean), EXAM_PAIRS: candidate.exam_pairs}
 
 
 def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 
 from bert_model.finetuning.task_model import read_task_facts
 from bert_model.model.config import PRESET_SIZES, BertConfig
-from bert_model.registry.artifacts import attach, fetch, inspect, read_card, reference_logits, upload
+from bert_model.registry.artifacts import (
+    attach,
+    exam_on_pairs_of,
+    fetch,
+    inspect,
+    read_card,
+    reference_logits,
+    upload,
+)
 from bert_model.registry.client import (
     aliases_of,
     check_name,
@@ -185,12 +193,17 @@ def promote(
         chosen = resolve_version(client, name, version)
         if not dry_run and chosen.kind == PRETRAINED:
             chosen = _update_card(client, chosen)
-        inspection = inspect(client, chosen)  # downloads the version: too long to hold the lock
+        # Both download versions: too long to hold the lock.
+        inspection = inspect(client, chosen)
+        rival = aliases_of(client, name).get(CHAMPION)
+        exam = exam_on_pairs_of(client, chosen, read_version(client, name, rival)) if rival is not None else {}
         with registry_lock(name):
             # Read again under the lock, as tags and aliases may have changed during the download.
             chosen = resolve_version(client, name, chosen.version)
             champion_number = aliases_of(client, name).get(CHAMPION)
             champion = read_version(client, name, champion_number) if champion_number is not None else None
+            if champion is not None and champion_number == rival:
+                champion = dataclasses.replace(champion, facts=champion.facts | exam)
             decision = decide(
                 with_finetuning_scores(client, chosen),
                 with_finetuning_scores(client, champion) if champion else None,

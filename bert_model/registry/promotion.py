@@ -50,7 +50,7 @@ class GateConfig:
     tolerance: NonNegativeFloat = 3.0
     """Points by which any one task may be worse: about the standard error of an accuracy on RTE's 277 examples."""
     exam_tolerance: NonNegativeFloat = 3.0
-    """Points by which the exam of a pre-trained model on the champion's pairs may be worse."""
+    """Points by which the exam of a pre-trained model may be worse than the champion's on the same pairs."""
     min_coverage: Proportion = 1.0
     """Share of the champion's tasks that must have a score on the same data."""
     max_degenerate_tasks: NonNegativeInt = 0

@@ -82,6 +82,7 @@ def take_exam(
             pairs,
             whole_words=whole_words,
             next_sentence=next_sentence,
+            num_workers=torch.get_num_threads(),
         )
     if not scores.pairs:
         raise InputError(f"{directory}: none of the {len(pairs)} pairs can be scored; its head or length does not fit")

@@ -8,22 +8,27 @@ BLiMP were computed so. It overrates words of several pieces, whose masked piece
 Two sentences are scored by the next-sentence head, as log P(the second follows the first).
 """
 
+import collections
 import dataclasses
+import functools
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 from torch.nn import functional
 
 from bert_model.model.bert import BertForPreTraining
+from bert_model.model.cpu_kernels import limited_threads
 from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
-MAX_BATCH_TOKENS = 8192
+CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 32768
+"""Tokens of a batch by default: a CPU's fit in its caches, a GPU's fill it."""
 _Z = 1.959963984540054
 """Quantile of the normal distribution for intervals of 95 %."""
 
@@ -87,7 +92,6 @@ def _interval(correct: np.ndarray) -> KindScore:
     return KindScore(count=count, accuracy=100 * share, low=100 * (middle - half), high=100 * (middle + half))
 
 
-@torch.inference_mode()
 def score_pairs(
     model: BertForPreTraining,
     tokenizer: Tokenizer,
@@ -95,19 +99,25 @@ def score_pairs(
     *,
     whole_words: bool = False,
     next_sentence: bool = True,
-    max_batch_tokens: int = MAX_BATCH_TOKENS,
+    max_batch_tokens: int | None = None,
+    num_workers: int | None = None,
 ) -> PairScores:
     """Score pairs with a loaded model, on the model's device.
 
     Left out, with a warning: pairs with a text longer than the model reads, or without any token. Pairs of two
     sentences are left out silently if not `next_sentence`: the head of a model trained without that objective answers
     at random. Dropout is off, and the model's mode is restored.
+
+    On a CPU `num_workers` batches are computed at a time, each by one thread: the scores are the same bits for any
+    number. None computes one batch at a time, on all of torch's threads.
     """
     kept = [pair for pair in pairs if next_sentence or len(pair.good) == 1]
-    scorer = _Scorer(model, tokenizer, whole_words, max_batch_tokens)
-    texts = {text: tuple(tokenizer.encode_batch(text)) for pair in kept for text in (pair.good, pair.bad)}
+    # Each different text is tokenized and scored once.
+    texts = list(dict.fromkeys(text for pair in kept for text in (pair.good, pair.bad)))
+    encoded = iter(tokenizer.encode_batch([part for text in texts for part in text]))
+    ids_of = {text: tuple(next(encoded) for _ in text) for text in texts}
     limit = model.config.max_position_embeddings
-    fitting = {text for text, ids in texts.items() if all(ids) and sum(map(len, ids)) + len(ids) + 1 <= limit}
+    fitting = {text for text, ids in ids_of.items() if all(ids) and sum(map(len, ids)) + len(ids) + 1 <= limit}
     scored = tuple(pair for pair in kept if pair.good in fitting and pair.bad in fitting)
     if len(scored) < len(kept):
         logger.warning(
@@ -117,11 +127,11 @@ def score_pairs(
             limit,
         )
 
-    # Each different text is scored once.
+    scorer = _Scorer(model, tokenizer, whole_words, max_batch_tokens, num_workers)
     was_training = model.training
     model.eval()
     try:
-        scores = scorer.scores({text: texts[text] for pair in scored for text in (pair.good, pair.bad)})
+        scores = scorer.scores({text: ids_of[text] for pair in scored for text in (pair.good, pair.bad)})
     finally:
         model.train(was_training)
     return PairScores(
@@ -135,35 +145,85 @@ Ids = tuple[list[int], ...]
 
 class _Scorer:
     def __init__(
-        self, model: BertForPreTraining, tokenizer: Tokenizer, whole_words: bool, max_batch_tokens: int
+        self,
+        model: BertForPreTraining,
+        tokenizer: Tokenizer,
+        whole_words: bool,
+        max_batch_tokens: int | None,
+        num_workers: int | None,
     ) -> None:
         self.model, self.tokenizer, self.whole_words = model, tokenizer, whole_words
-        self.max_batch_tokens = max_batch_tokens
         self.device = next(model.parameters()).device
+        is_cpu = self.device.type == "cpu"
+        self.max_batch_tokens = max_batch_tokens or (CPU_BATCH_TOKENS if is_cpu else GPU_BATCH_TOKENS)
+        self.num_workers = num_workers if is_cpu else None
 
     def scores(self, texts: dict[Text, Ids]) -> dict[Text, float]:
         """Return the score of each text."""
-        singles = [(text, ids) for text, ids in texts.items() if len(text) == 1]
-        doubles = [(text, ids) for text, ids in texts.items() if len(text) == 2]
-        found = dict(zip((text for text, _ in singles), self._pseudo_log_likelihoods([ids[0] for _, ids in singles])))
-        return found | dict(zip((text for text, _ in doubles), self._next_sentence([ids for _, ids in doubles])))
+        # Texts of one length make batches without padding.
+        by_length: dict[tuple[int, int], list[Text]] = collections.defaultdict(list)
+        for text, ids in texts.items():
+            by_length[len(text), sum(map(len, ids))].append(text)
 
-    def _pseudo_log_likelihoods(self, texts: Sequence[list[int]]) -> list[float]:
-        # One row per token: its text, and its position after [CLS].
-        lengths = np.array([len(ids) for ids in texts], dtype=np.int64)
-        text_of_row = np.repeat(np.arange(len(texts)), lengths)
-        positions = np.arange(len(text_of_row)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
-        totals = np.zeros(len(texts))
-        for rows in self._batches(lengths[text_of_row] + 2):
-            position = positions[rows]
-            ids = np.array([[self.tokenizer.cls_id, *texts[text], self.tokenizer.sep_id] for text in text_of_row[rows]])
-            target = ids[np.arange(len(rows)), position]
-            logits = self.model(
-                self._tensor(self._masked(ids, position)), masked_lm_positions=self._tensor(position[:, None])
-            ).prediction_logits[:, 0]
-            loss = functional.cross_entropy(logits.float(), self._tensor(target), reduction="none")
-            np.add.at(totals, text_of_row[rows], -loss.double().cpu().numpy())
-        return [float(total) for total in totals]
+        # The longest first: what a worker does alone at the end is short.
+        batches: list[Callable[[], np.ndarray]] = []
+        totals: dict[tuple[int, int], np.ndarray] = {}
+        slots: list[tuple[np.ndarray, np.ndarray]] = []
+        for (num_parts, length), group in sorted(by_length.items(), reverse=True):
+            total = totals[num_parts, length] = np.zeros(len(group))
+            cls_id, sep_id = self.tokenizer.cls_id, self.tokenizer.sep_id
+            table = np.array([[cls_id, *(id for part in texts[text] for id in [*part, sep_id])] for text in group])
+            # One row for each token to be masked, or for each two sentences.
+            num_rows = len(group) * (length if num_parts == 1 else 1)
+            first_lengths = np.array([len(texts[text][0]) + 2 for text in group])
+            size = max(1, self.max_batch_tokens // table.shape[1])
+            for start in range(0, num_rows, size):
+                rows = np.arange(start, min(start + size, num_rows))
+                if num_parts == 1:
+                    text_of_row, position = np.divmod(rows, length)
+                    batches.append(functools.partial(self._masked_tokens, table, text_of_row, position + 1))
+                else:
+                    text_of_row = rows
+                    batches.append(functools.partial(self._next_sentences, table[rows], first_lengths[rows]))
+                slots.append((total, text_of_row))
+        for (total, text_of_row), scores in zip(slots, self._computed(batches)):
+            np.add.at(total, text_of_row, scores)
+        return {text: float(score) for key, group in by_length.items() for text, score in zip(group, totals[key])}
+
+    def _computed(self, batches: Sequence[Callable[[], np.ndarray]]) -> Iterator[np.ndarray]:
+        """Yield the scores of the rows of each batch."""
+        # Both are properties of a thread.
+        kind = self.device.type
+        cast = functools.partial(
+            torch.autocast, kind, dtype=torch.get_autocast_dtype(kind), enabled=torch.is_autocast_enabled(kind)
+        )
+
+        def compute(batch: Callable[[], np.ndarray]) -> np.ndarray:
+            with torch.inference_mode(), cast():
+                return batch()
+
+        if self.num_workers is None:
+            yield from map(compute, batches)
+            return
+        # The number of torch's threads is a property of each thread too, and of those that follow.
+        with (
+            limited_threads(1),
+            ThreadPoolExecutor(self.num_workers, initializer=torch.set_num_threads, initargs=(1,)) as executor,
+        ):
+            yield from executor.map(compute, batches)
+
+    def _masked_tokens(self, texts: np.ndarray, text_of_row: np.ndarray, position: np.ndarray) -> np.ndarray:
+        """Return the log-probability of the token at a position of the text of each row; `texts` is (N, S)."""
+        ids = texts[text_of_row]  # (B, S)
+        target = ids[np.arange(len(ids)), position]
+        masked = self._tensor(self._masked(ids, position))
+        # Only these positions are read: the last block and the head are computed for no other.
+        hidden = self.model.bert(masked, output_positions=self._tensor(position[:, None])).sequence_output[:, 0]
+        logits = self.model.cls.predictions(hidden, self.model.bert.embeddings.word_embeddings.weight)
+        loss: np.ndarray = (
+            functional.cross_entropy(logits.float(), self._tensor(target), reduction="none").cpu().numpy()
+        )
+        return -loss.astype(np.float64)
 
     def _masked(self, ids: np.ndarray, position: np.ndarray) -> np.ndarray:
         """Mask a position of each row of ids (B, S), and with `whole_words` the pieces of its word after it."""
@@ -175,25 +235,13 @@ class _Scorer:
             masked |= (columns > position[:, None]) & (np.cumsum(starts, axis=1) == 0)
         return np.where(masked, self.tokenizer.mask_id, ids)
 
-    def _next_sentence(self, texts: Sequence[Ids]) -> list[float]:
-        cls_id, sep_id = self.tokenizer.cls_id, self.tokenizer.sep_id
-        rows = [[cls_id, *first, sep_id, *second, sep_id] for first, second in texts]
-        totals = np.zeros(len(rows))
-        for batch in self._batches(np.array([len(row) for row in rows], dtype=np.int64)):
-            ids = np.array([rows[row] for row in batch])
-            first_lengths = np.array([len(texts[row][0]) + 2 for row in batch])
-            types = (np.arange(ids.shape[1]) >= first_lengths[:, None]).astype(np.int64)
-            nothing = torch.zeros(len(batch), 0, dtype=torch.long, device=self.device)  # skips the vocabulary
-            output = self.model(self._tensor(ids), None, self._tensor(types), masked_lm_positions=nothing)
-            totals[batch] = functional.log_softmax(output.seq_relationship_logits.float(), -1)[:, 0].cpu().numpy()
-        return [float(total) for total in totals]
-
-    def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the indices of rows of one length, which need no padding, the longest first."""
-        order = np.argsort(-lengths, kind="stable")
-        for rows in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1) if len(order) else []:
-            size = max(1, self.max_batch_tokens // int(lengths[rows[0]]))
-            yield from (rows[start : start + size] for start in range(0, len(rows), size))
+    def _next_sentences(self, ids: np.ndarray, first_lengths: np.ndarray) -> np.ndarray:
+        """Return the log-probability that the second sentence of each row of ids (B, S) follows the first."""
+        types = (np.arange(ids.shape[1]) >= first_lengths[:, None]).astype(np.int64)
+        nothing = torch.zeros(len(ids), 0, dtype=torch.long, device=self.device)  # skips the vocabulary
+        output = self.model(self._tensor(ids), None, self._tensor(types), masked_lm_positions=nothing)
+        scores: np.ndarray = functional.log_softmax(output.seq_relationship_logits.float(), -1)[:, 0].cpu().numpy()
+        return scores
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)

@@ -11,14 +11,13 @@ import logging
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock
-from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bert_pipeline.atomic import atomic_write, creating
 from bert_pipeline.beam import beam
@@ -26,7 +25,7 @@ from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
 from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
-from bert_pipeline.configuration import configuration, to_mapping
+from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.documents import id_hash
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
 from bert_pipeline.errors import ArtifactError, InputError
@@ -42,7 +41,7 @@ from bert_pipeline.exam.ngrams import (
     merge_windows,
     write_arpa,
 )
-from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, read_pairs, sample_pairs, write_pairs
+from bert_pipeline.exam.pairs import PAIRS_NAME, ExamConfig, Pair, read_pairs, sample_pairs, write_pairs
 from bert_pipeline.manifest import Manifest, checked_copy, input_of, load_manifest, publishing
 from bert_pipeline.vocabulary.job import count_words
 from bert_pipeline.vocabulary.tokenizer import StringEncoder
@@ -50,22 +49,6 @@ from bert_pipeline.vocabulary.tokenizer import StringEncoder
 log = logging.getLogger(__name__)
 
 _WORDS_NAME = "words.parquet"
-
-
-@configuration
-class ExamConfig:
-    """Pairs made from held-out text, and the n-gram model beside which they are scored."""
-
-    seed: int = 0
-    """Decides where sentences are changed."""
-    pairs_per_kind: PositiveInt = 1_000
-    """Pairs of each kind, half of them for choosing among models and half for reporting."""
-    order: Annotated[int, Field(ge=3, le=5)] = 5
-    """Words of the longest n-grams."""
-    prune: NonNegativeInt = 1
-    """N-grams of three or more words that occur at most this often are left out of the model."""
-    max_words: PositiveInt = 50_000_000
-    """Of a larger training text, the n-grams of a share of its documents are counted."""
 
 
 def build_exam(

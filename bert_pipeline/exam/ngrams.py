@@ -20,6 +20,7 @@ _BITS = 21
 _MASK = np.uint64((1 << _BITS) - 1)
 _PER_KEY = 3
 """Words in a 64-bit key."""
+_RUNS_PER_KEY = 1 << (64 - 2 * _BITS)
 _PART_SIZE = 1 << 20
 """Windows whose n-grams are in memory at a time."""
 MAX_WORDS = (1 << _BITS) - 1
@@ -99,10 +100,25 @@ def merge_windows(parts: Sequence[Windows]) -> Windows:
     """Sum the counts of equal windows."""
     last, first, counts = (np.concatenate(arrays) for arrays in zip(*parts))
     del parts  # mostly the last reference: as much memory as the sum
-    order = np.lexsort((first, last))
+    order = _sorted_order(last, first)
     last, first = last[order], first[order]
     starts = np.flatnonzero(_changes(last) | _changes(first))
     return Windows(last[starts], first[starts], np.add.reduceat(counts[order], starts) if len(starts) else counts)
+
+
+def _sorted_order(last: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Return the order of `np.lexsort((first, last))`, but for equal windows, in a third of its time."""
+    order = np.argsort(last)
+    # What is left are runs of windows with one `last`: by the number of the run, and in a run by `first`.
+    changes = _changes(last[order])
+    rows = np.flatnonzero(~(changes & np.append(changes[1:], True)))
+    run = np.cumsum(changes[rows]) - 1
+    # A part at a time, whose numbers fit into a key beside the two words of `first`, which are its highest bits.
+    bounds = np.searchsorted(run, np.arange(0, int(run[-1]) + 1 if len(run) else 0, _RUNS_PER_KEY))
+    for part, numbers in zip(np.split(rows, bounds[1:]), np.split(run, bounds[1:])):
+        keys = (numbers % _RUNS_PER_KEY).astype(np.uint64) << np.uint64(2 * _BITS)
+        order[part] = order[part][np.argsort(keys | (first[order[part]] >> np.uint64(_BITS)))]
+    return order
 
 
 def _changes(values: np.ndarray) -> np.ndarray:
@@ -231,6 +247,9 @@ def _find(levels: Sequence[Level], windows: Windows, rows: np.ndarray, backs: Se
     for level, back in zip(levels[1:], backs[1:]):
         known = np.flatnonzero(index >= 0)
         keys, wanted = level.keys, (index[known] << _BITS) | windows.words(back)[rows[known]].astype(np.int64)
+        # In ascending order the searches find their keys in the cache: a tenth of the time for millions of keys.
+        by_key = np.argsort(wanted)
+        known, wanted = known[by_key], wanted[by_key]
         found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         index[known] = np.where(keys[found] == wanted, found, -1)
     return index

@@ -11,8 +11,11 @@ import json
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import InputError
 
 PAIRS_NAME = "pairs.jsonl"
@@ -23,6 +26,22 @@ Part = Literal["choosing", "reporting"]
 
 _BLIMP_GROUPS = {"s-selection": "argument_structure"}
 """What BLiMP's files call a group of its own, and its paper counts among another: so it has twelve."""
+
+
+@configuration
+class ExamConfig:
+    """Pairs made from held-out text, and the n-gram model beside which they are scored."""
+
+    seed: int = 0
+    """Decides where sentences are changed."""
+    pairs_per_kind: PositiveInt = 1_000
+    """Pairs of each kind, half of them for choosing among models and half for reporting."""
+    order: Annotated[int, Field(ge=3, le=5)] = 5
+    """Words of the longest n-grams."""
+    prune: NonNegativeInt = 1
+    """N-grams of three or more words that occur at most this often are left out of the model."""
+    max_words: PositiveInt = 50_000_000
+    """Of a larger training text, the n-grams of a share of its documents are counted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

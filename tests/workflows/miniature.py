@@ -19,8 +19,10 @@ def preset(**pretraining: Any) -> dict[str, Any]:
     """Return a preset with a hundred articles, seventy training steps on one process, and short fine-tunings."""
     return {
         "sample": {"num_articles": 100},
+        "corpus": {"held_out_per_mille": 50},  # pairs for choosing and for reporting are of different documents
         "vocabulary": {"vocab_size": 600, "num_unused": 5, "pad_with_unused": True},
         "instances": {"dupe_factor": 2},
+        "exam": {"pairs_per_kind": 20},
         "beam_options": ["--workers=1"],
         "pretraining": {
             "model": {

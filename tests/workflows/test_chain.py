@@ -80,6 +80,7 @@ def test_build_keys_have_the_code_version_of_the_asset(finished_home):
         "corpus": finished_home.corpus(miniature.DUMP),
         "vocabulary": finished_home.vocabulary(miniature.DUMP),
         "instances": finished_home.instances(miniature.DUMP, 32),
+        "exam": finished_home.exam(miniature.DUMP),
         "finetuned_model": finished_home.finetuning(miniature.DUMP, miniature.TASKS[0]),
     }
     for name, directory in made.items():
@@ -88,6 +89,18 @@ def test_build_keys_have_the_code_version_of_the_asset(finished_home):
     (training,) = (finished_home.of_dump(miniature.DUMP) / "pretraining").iterdir()
     starts = [event for event in read_metrics(training / "metrics.jsonl") if event["event"] == "start"]
     assert [event["code_version"] for event in starts] == [versions["pretrained_model"]]
+
+
+def test_training_is_examined_on_the_pairs_of_the_asset(finished_home, instance):
+    exam = load_manifest(finished_home.exam(miniature.DUMP), kind="exam")
+    assert latest(instance, "exam").tags["dagster/data_version"] == exam.sha256
+    assert len(latest(instance, "exam").metadata["pairs_sample"].value.records) == 2 * len(exam.counts["pairs"])
+    model = finished_home.current_model(miniature.DUMP)
+    result = json.loads((model.parent / "exam.json").read_text(encoding="utf-8"))
+    assert result["pairs"] == str(exam.path)
+    counts = load_manifest(model).counts
+    assert counts["exam_report/accuracy"] == result["mean"]
+    assert 0 < counts["exam/accuracy"] <= 100
 
 
 def test_report_has_a_row_for_each_task(finished_home):
@@ -225,8 +238,9 @@ def test_losses_are_in_the_event_log_of_the_training_run(instance):
     messages = [record.user_message for record in instance.all_logs(run.run_id)]
     assert any("MLM loss" in message for message in messages)
     observations = instance.fetch_observations(dg.AssetKey("pretrained_model"), limit=10).records
-    assert observations
-    assert all("held_out/mlm_loss" in item.asset_observation.metadata for item in observations)
+    shown = [item.asset_observation.metadata for item in observations]
+    for key in ("held_out/mlm_loss", "exam/accuracy", "exam_report/accuracy"):
+        assert any(key in metadata for metadata in shown), key
 
 
 def test_registered_versions_carry_lineage(finished_home, monkeypatch):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
-from workflows.defs.data import corpus, dump, instances, vocabulary
+from workflows.defs.data import corpus, dump, exam, instances, vocabulary
 from workflows.defs.finetuning import finetuned_model, task_data
 from workflows.defs.predictions import predictions
 from workflows.defs.pretraining import pretrained_model
@@ -25,6 +25,7 @@ CHECKS: Mapping[dg.AssetsDefinition, Sequence[Check]] = {
     ],
     vocabulary: [data_checks.vocabulary_layout, data_checks.vocabulary_unknown_rate],
     instances: [data_checks.instances_well_formed, data_checks.next_sentence_balance],
+    exam: [data_checks.exam_of_held_out_documents],
     pretrained_model: [
         model_checks.pretrained_model_loads,
         model_checks.pretraining_loss_falls,

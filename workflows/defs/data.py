@@ -1,4 +1,4 @@
-"""Assets of the data: dump, corpus, vocabulary and instances."""
+"""Assets of the data: dump, corpus, vocabulary, instances and exam."""
 
 import dataclasses
 import functools
@@ -20,8 +20,10 @@ from bert_pipeline.corpus.mixture import recorded_settings
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import UsageError
+from bert_pipeline.exam.pairs import ExamConfig, Pair, read_pairs, sample_pairs
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, foreign_input, load_manifest, publishing
+from bert_pipeline.storage import remove_tree
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
 from workflows.lib.lineage import SOURCES_NAME, dump_sources
@@ -443,3 +445,65 @@ def sample_instances(manifest: Manifest, count: int = 5) -> list[dict[str, Any]]
             }
         )
     return rows
+
+
+# --- exam ---
+
+EXAM_CODE = code_version("bert_pipeline.exam.job.build_exam")
+
+ExamLaunchpad: Any = config_class(
+    ExamConfig,
+    name="ExamLaunchpad",
+    defaults=launchpad_preset().exam,
+    extra={
+        "enabled": (
+            bool,
+            Field(
+                default=launchpad_preset().exam is not None,
+                description="Make the pairs; without them a training is examined on the file that it names, if any.",
+            ),
+        ),
+        "beam_options": BEAM_OPTIONS,
+    },
+)
+
+
+@data_asset(
+    deps=[corpus],
+    group_name="data",
+    kinds={"beam"},
+    tags=job_tags("exam"),
+    code_version=EXAM_CODE,
+)
+def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHome) -> dg.MaterializeResult[None]:
+    """Minimal pairs made from the held-out documents, on which pre-trained models are examined without fine-tuning.
+
+    Beside them is an n-gram model of the training documents, which a model should beat.
+    """
+    from bert_pipeline.exam.job import build_exam
+
+    name = context.partition_key
+    directory = home.exam(name)
+    with as_dagster_failures():
+        if not config.enabled:
+            remove_tree(directory)
+            context.log.info("no pairs are made: the preset has no section `exam`")
+            return materialization(content_sha256({}), {"pairs": 0})
+        settings = from_launchpad(ExamConfig, config)
+        manifest = build_or_reuse(
+            directory,
+            "exam",
+            lambda: build_exam(home.corpus(name), directory, settings, tuple(config.beam_options)),
+            code_version=EXAM_CODE,
+            settings=to_mapping(settings),
+            inputs={"corpus": load_manifest(home.corpus(name), kind="corpus").sha256},
+            log=context.log.info,
+        )
+    context.log.info(", ".join(f"{count:,} pairs {kind}" for kind, count in manifest.counts["pairs"].items()))
+    sample = [_pair_row(pair) for pair in sample_pairs(read_pairs(directory), 2)]
+    return materialization(manifest.sha256, manifest_metadata(manifest) | {"pairs_sample": table(sample)})
+
+
+def _pair_row(pair: Pair) -> dict[str, Any]:
+    good, bad = (shortened(" / ".join(text), 240) for text in (pair.good, pair.bad))
+    return {"kind": pair.kind, "part": pair.part, "good": good, "bad": bad}

@@ -16,9 +16,10 @@ from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, mlflow_run_id
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import BertError
+from bert_pipeline.exam.pairs import read_pairs
 from bert_pipeline.manifest import Manifest, load_manifest
 from workflows.defs.automation import MONTHLY
-from workflows.defs.data import instances
+from workflows.defs.data import exam, instances
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
 from workflows.lib.metadata import (
     as_dagster_failures,
@@ -70,7 +71,7 @@ PretrainingLaunchpad: Any = config_class(
 
 
 @dg.asset(
-    deps=[instances],
+    deps=[instances, exam],
     group_name="pretraining",
     kinds={"pytorch", "huggingface"},
     owners=OWNERS,
@@ -87,7 +88,8 @@ def pretrained_model(
     """A BERT pre-trained on masked words and next sentences, as a Hugging Face `BertForPreTraining` directory.
 
     The training's directory is named by the hash of its configuration and data: materializing again after a kill
-    resumes from the last checkpoint. A finished training is not repeated, even if the code has changed since; log and
+    resumes from the last checkpoint. Checkpoints are examined on the pairs of `exam`, if there are any and the
+    configuration names no others. A finished training is not repeated, even if the code has changed since; log and
     metadata then say so.
     """
     name = context.partition_key
@@ -98,6 +100,8 @@ def pretrained_model(
         settings = from_launchpad(PretrainingConfig, config)
         directories = {phase.max_seq_length: home.instances(name, phase.max_seq_length) for phase in settings.phases}
         settings = with_phases_in(settings, directories)
+        if not settings.exam:
+            settings = dataclasses.replace(settings, exam=_made_pairs(context, home, name))
         if settings.initial_model:
             from bert_model.registry.resolve import resolve_model
 
@@ -144,6 +148,21 @@ def pretrained_model(
         last_metrics |= event.get("metrics") or {}
     metadata |= flat_numbers(last_metrics)
     return materialization(manifest.sha256, metadata)
+
+
+def _made_pairs(context: dg.AssetExecutionContext, home: BertHome, dump: str) -> str:
+    """Return the directory of the asset `exam`; "" if it has no pairs, or none for one of both purposes."""
+    directory = home.exam(dump)
+    if not directory.is_dir():
+        return ""
+    load_manifest(directory, kind="exam", verify="sha256")
+    if len({pair.part for pair in read_pairs(directory)}) < 2:
+        context.log.warning(
+            "the training is not examined: all pairs are of few documents, for choosing or for reporting; make the "
+            "corpus with a larger held_out_per_mille"
+        )
+        return ""
+    return str(directory)
 
 
 def _training_directory(home: BertHome, dump: str, settings: PretrainingConfig) -> Path:

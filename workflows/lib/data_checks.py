@@ -1,4 +1,4 @@
-"""Checks of the data: dump, corpus, vocabulary and instances.
+"""Checks of the data: dump, corpus, vocabulary, instances and exam.
 
 A check reopens the artifact of a partition and trusts nothing that its asset reported. It takes the home and the
 partition and returns a `Verdict`; its name and docstring are the check's name and description in the UI.
@@ -302,6 +302,29 @@ def next_sentence_balance(directory: Path) -> Verdict:
         passed=bool(total) and low <= share <= high,
         description=f"{share:.1%} of {total:,} pairs are random, expected {low:.0%} to {high:.0%}",
         metadata={"random_next_share": share},
+    )
+
+
+@fails_if_unreadable
+def exam_of_held_out_documents(home: BertHome, dump: str) -> Verdict:
+    """The pairs are made from held-out documents, and there are some for choosing and some for reporting."""
+    from bert_pipeline.exam.pairs import read_pairs
+
+    directory = home.exam(dump)
+    if not directory.is_dir():
+        return Verdict(passed=True, description="no pairs are made: the preset has no section `exam`")
+    load_manifest(directory, kind="exam", verify="sha256")
+    pairs = read_pairs(directory)
+    held_out = {document.document_id for document in _documents(home.corpus(dump)) if document.split == "held_out"}
+    seen = sum(pair.source not in held_out for pair in pairs)
+    parts = collections.Counter[str](pair.part for pair in pairs)
+    kinds = collections.Counter(pair.kind for pair in pairs)
+    return Verdict(
+        passed=not seen and len(parts) == 2,
+        description=f"{parts['choosing']} pairs for choosing, {parts['reporting']} for reporting; {seen} of documents "
+        "that are not held out",
+        metadata={**parts, **kinds, "pairs_of_other_documents": seen},
+        is_warning=not seen,  # a small corpus holds one or two documents out; it can be trained on without an exam
     )
 
 

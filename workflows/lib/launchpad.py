@@ -20,6 +20,7 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from bert_model.presets import RunPreset, load_preset
 from bert_pipeline.configuration import documentation_of, from_mapping, to_mapping
+from bert_pipeline.exam.pairs import ExamConfig
 
 PRESET_VARIABLE = "BERT_PRESET"
 DEFAULT_PRESET = "demo"
@@ -116,6 +117,7 @@ def asset_configs(
         "corpus": {**to_mapping(preset.corpus), **beam_options},
         "vocabulary": {**to_mapping(preset.vocabulary), **beam_options},
         "instances": {**instances, **beam_options, "max_seq_lengths": list(preset.sequence_lengths)},
+        "exam": {**to_mapping(preset.exam or ExamConfig()), **beam_options, "enabled": preset.exam is not None},
         "pretrained_model": {**to_mapping(preset.pretraining), "launch": to_mapping(preset.launch)},
         "task_data": {**(suites or {}), "dev_fraction": dev_fraction},
         "finetuned_model": {**to_mapping(preset.finetuning), "dev_fraction": dev_fraction},

@@ -123,7 +123,7 @@ def read_own_tasks(folder: Path | None) -> OwnTasks:
 # --- stages and jobs ---
 
 STAGE_ASSETS = {
-    "data": ("dump", "corpus", "vocabulary", "instances"),
+    "data": ("dump", "corpus", "vocabulary", "instances", "exam"),
     "pretraining": ("pretrained_model", "candidate_model"),
     "finetuning": ("task_data", "finetuned_model", "registered_model"),
     "report": ("report", "promotion_decision"),
@@ -265,6 +265,9 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     def instances(self, dump: str, max_seq_length: int) -> Path:
         return self.of_dump(dump) / "instances" / str(max_seq_length)
+
+    def exam(self, dump: str) -> Path:
+        return self.of_dump(dump) / "exam"
 
     def pretraining(self, dump: str, training_id: str) -> Path:
         return self.of_dump(dump) / "pretraining" / training_id

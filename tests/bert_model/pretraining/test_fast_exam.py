@@ -67,6 +67,7 @@ def test_checkpoints_are_examined_on_the_pairs_for_choosing(
     manifest = load_manifest(tmp_path / "training" / "model")
     assert manifest.counts["exam/accuracy"] == exams[14]["exam/accuracy"]
     assert manifest.inputs["exam"] == input_of_pairs(chosen)  # what a promotion compares exams by
+    assert read_pairs(tmp_path / "training" / "model") == chosen  # and what it examines the champion on
 
 
 def test_finished_model_is_examined_on_the_pairs_for_reporting(
@@ -99,6 +100,22 @@ def test_finished_model_is_examined_on_the_pairs_for_reporting(
     write_readme(output / "model")
     card = (output / "model" / README_NAME).read_text()
     assert f"{expected.mean:.1f} of 100, mean over kinds; an n-gram model has {expected.floor_mean:.1f}" in card
+
+
+def test_run_that_ends_between_exam_and_publication_records_the_exam_once(
+    data: dict[str, str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    output, mapping = tmp_path / "training", configuration(data, exam=str(pairs), exam_pairs=5)
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_model.pretraining.run._publish_model", die)
+        with pytest.raises(KeyboardInterrupt):
+            train(mapping, output)
+    result = train(mapping, output, resume=True)
+    (event,) = [event for event in read_events(output) if event["event"] == "exam_report"]
+    assert event["metrics"]["exam_report/accuracy"] == result.metrics["exam_report/accuracy"]
 
 
 def test_ranks_share_the_pairs_of_the_whole_exam(data: dict[str, str], pairs: Path) -> None:

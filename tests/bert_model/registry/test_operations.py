@@ -18,12 +18,15 @@ from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 from bert_model.cli import main
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.pretraining.fast_exam import input_of_pairs
 from bert_model.registry import artifacts, operations
 from bert_model.registry.model_card import card_problem, description_of
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
 from bert_model.registry.versions import EXAM_ACCURACY, RegisteredVersion, TaskScore, facts_of
+from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.errors import ArtifactError, PromotionError, UnavailableError, UsageError
+from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 
 
@@ -362,6 +365,31 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     assert aliases_of(name)["champion"] == 1
     assert operations.promote(name).require().promoted
     assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}
+
+
+def test_champion_is_examined_on_the_pairs_of_a_candidate_of_another_dump(home, base, tmp_path):
+    name, pairs, directories = "bert-tiny-exams", {}, {}
+    for number, words in ((1, tiny_tasks.GOOD), (2, tiny_tasks.BAD)):
+        rows = [(f"the {noun} was {word} .", f"{word} the was {noun} .") for noun in tiny_tasks.NOUNS for word in words]
+        pairs[number] = [
+            Pair(pair_id=str(row), kind="swap", good=(good,), bad=(bad,)) for row, (good, bad) in enumerate(rows)
+        ]
+        directories[number] = tmp_path / f"model-{number}"
+        inputs = {
+            "instances": input_of(load_manifest(_with_manifest(tmp_path / f"instances-{number}", str(number)))),
+            "exam": input_of_pairs(pairs[number]),
+        }
+        with publishing(directories[number], kind="pretrained_model", configuration={}, inputs=inputs) as draft:
+            shutil.copytree(base, draft.path, dirs_exist_ok=True)
+            write_pairs(draft.path / PAIRS_NAME, pairs[number])
+            draft.counts = {"steps": number, EXAM_ACCURACY: 40.0}
+        register(directories[number], name)
+    with operations.registry_client() as client:
+        client.set_registered_model_alias(name, "champion", "1")
+    decision = operations.promote(name, dry_run=True)
+    expected = take_exam(directories[1], pairs[2]).mean  # not the 40 of its own pairs
+    (gate,) = [gate for gate in decision.gates if gate.name == "exam_not_worse"]
+    assert f"40.00 against the champion's {expected:.2f}" in gate.detail
 
 
 def test_card_is_artifact_and_description_and_names_lineage(home, trained):

@@ -1,5 +1,6 @@
 """Scores of pairs equal a slow loop through transformers; intervals, ties and left-out pairs."""
 
+import itertools
 import math
 
 import numpy as np
@@ -89,6 +90,24 @@ def test_masking_whole_words_changes_texts_with_words_of_several_pieces(models):
 def test_scores_do_not_depend_on_the_batch(models):
     large, small = (score_pairs(models[0], TOKENIZER, PAIRS, max_batch_tokens=size) for size in (8192, 1))
     np.testing.assert_allclose(large.good, small.good, atol=1e-5)
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_scores_are_equal_for_any_number_of_workers(models, whole_words):
+    pairs = [
+        Pair(pair_id=str(number), kind="k", good=(f"the {first} on {second}",), bad=(f"{second} on the {first}",))
+        for number, (first, second) in enumerate(itertools.product(WORDS, WORDS))
+    ] + PAIRS
+    options = {"whole_words": whole_words, "max_batch_tokens": 100}
+    threads = torch.get_num_threads()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=whole_words):  # a property of each thread
+        one, three = (score_pairs(models[0], TOKENIZER, pairs, num_workers=number, **options) for number in (1, 3))
+    assert (one.good == three.good).all()
+    assert (one.bad == three.bad).all()
+    assert torch.get_num_threads() == threads
+    # In bfloat16 the scores differ from those of float32.
+    whole = score_pairs(models[0], TOKENIZER, pairs, **options)
+    assert (np.abs(one.good - whole.good).max() > 1e-3) == whole_words
 
 
 def test_scoring_switches_dropout_off_and_restores_the_mode(models):

@@ -46,6 +46,18 @@ def build(texts: list[list[str]], order: int, prune: int = 0) -> list[Level]:
     return estimate(merge_windows(parts), order, len(ids), prune=prune)
 
 
+@pytest.mark.parametrize("runs_per_key", [1, 7, 1 << 22])
+def test_windows_are_merged_in_the_order_of_last_then_first(monkeypatch, runs_per_key):
+    monkeypatch.setattr(ngrams, "_RUNS_PER_KEY", runs_per_key)
+    rng = np.random.default_rng(1)
+    last, first = (rng.integers(0, 50, 4000).astype(np.uint64) << np.uint64(42) for _ in range(2))
+    merged = merge_windows([ngrams.Windows(last, first, np.ones(4000, dtype=np.int64))])
+    expected = sorted(collections.Counter(zip(last.tolist(), first.tolist())).items())
+    assert list(zip(zip(merged.last.tolist(), merged.first.tolist()), merged.counts.tolist())) == expected
+    nothing = np.zeros(0, dtype=np.uint64)
+    assert len(merge_windows([ngrams.Windows(nothing, nothing, np.zeros(0, dtype=np.int64))]).counts) == 0
+
+
 class Textbook:
     """Interpolated modified Kneser-Ney, equation by equation (Chen and Goodman 1998, section 3)."""
 

@@ -13,6 +13,7 @@ from spoiled import flip_byte, refused, republish, write
 
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import UsageError
+from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs, write_pairs
 from workflows.defs.data import _publish_sources
 from workflows.lib import data_checks
 from workflows.lib.lineage import dump_sources
@@ -231,6 +232,21 @@ def test_malformed_instances_are_refused(home, spoil, words):
     directory = home.instances(DUMP, 32)
     republish(directory, lambda path: rewrite_instances(first_file(path, "train/*.parquet"), spoil))
     refused(data_checks.instances_well_formed(home, DUMP), words)
+
+
+def test_exam_of_training_documents_or_of_one_part_is_refused(home):
+    directory = home.exam(DUMP)
+    assert data_checks.exam_of_held_out_documents(home, DUMP).passed
+    pairs = read_pairs(directory)
+    republish(directory, lambda path: write_pairs(path / PAIRS_NAME, [p for p in pairs if p.part == "choosing"]))
+    refused(data_checks.exam_of_held_out_documents(home, DUMP), "0 for reporting")
+    seen = [dataclasses.replace(pair, source="samplewiki:none") for pair in pairs[:1]]
+    republish(directory, lambda path: write_pairs(path / PAIRS_NAME, [*pairs[1:], *seen]))
+    refused(data_checks.exam_of_held_out_documents(home, DUMP), "1 of documents that are not held out")
+    flip_byte(directory / PAIRS_NAME)
+    refused(data_checks.exam_of_held_out_documents(home, DUMP), "changed or damaged")
+    shutil.rmtree(directory)
+    assert data_checks.exam_of_held_out_documents(home, DUMP).passed
 
 
 def test_one_sided_next_sentence_labels_are_refused(home):

@@ -17,7 +17,7 @@ from workflows.lib.resources import BertHome, dump_task_key
 from workflows.lib.reuse import FLOORS, ROOT, build_or_reuse, closure, code_version, packages_version
 
 REGISTRY = {"candidate_model", "registered_model", "promotion_decision"}
-BEAM = {"corpus", "vocabulary", "instances"}
+BEAM = {"corpus", "vocabulary", "instances", "exam"}
 MODELS = {"pretrained_model", "finetuned_model", "predictions", *REGISTRY}
 
 
@@ -81,6 +81,7 @@ def test_every_asset_has_the_version_of_what_its_functions_reach(versions, entri
         ("bert_pipeline/wikipedia/templates/data/fr.toml", {"corpus"}),
         ("bert_pipeline/wikipedia/templates/units.toml", {"corpus"}),
         ("bert_pipeline/beam/workers.py", BEAM),
+        ("bert_pipeline/exam/ngrams.py", {"exam", "pretrained_model", *REGISTRY}),
         ("bert_pipeline/instances/columns.py", {"instances", "pretrained_model"}),
         ("bert_pipeline/tasks/task.py", {"task_data", "report", *MODELS} - {"pretrained_model"}),
         ("bert_model/pretraining/trainer.py", {"pretrained_model"}),
