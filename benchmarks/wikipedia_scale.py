@@ -21,6 +21,7 @@ from benchmarks.harness import working_directory as directory_of
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.randomness import combine
 
+JOBS = ("corpus", "vocabulary", "instances")
 WORDS_PER_SENTENCE, SENTENCES = 12, 2
 _SYLLABLES = [first + second for first in "bdfgklmnprstvz" for second in "aeiou"]
 _REPEATED_EVERY = 50
@@ -68,18 +69,23 @@ def run_counted_job() -> None:
     print(json.dumps({"elements": elements, "bytes": num_bytes}))
 
 
-def measure(directory: Path, number: int, workers: int) -> Iterator[list[str]]:
-    """Run the three jobs on so many documents, and yield a row for each."""
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir()
+def measure(directory: Path, number: int, workers: int, chosen: Sequence[str] = JOBS) -> Iterator[list[str]]:
+    """Run the chosen jobs on so many documents, and yield a row for each.
+
+    A job that is left out must have run before. What the jobs write is removed unless some are left out.
+    """
     text = directory / "made.txt"
-    write_documents(text, number)
+    if "corpus" in chosen:
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        write_documents(text, number)
     inputs = {
         "corpus": f"lines:{text}",
         "vocabulary": str(directory / "corpus"),
         "instances": str(directory / "corpus"),
     }
-    for job, source in inputs.items():
+    for job in chosen:
+        source = inputs[job]
         more = ["--vocab", str(directory / "vocabulary"), "--dupe-factor", "1"] if job == "instances" else []
         command = [sys.executable, "-c", _JOB, job, source, str(directory / job), "--workers", str(workers), *more]
         timing = run_timed(command, one_core=False)
@@ -95,7 +101,8 @@ def measure(directory: Path, number: int, workers: int) -> Iterator[list[str]]:
             f"{found['elements']:,}",
             f"{found['bytes']:,}",
         ]
-    shutil.rmtree(directory)
+    if set(chosen) == set(JOBS):
+        shutil.rmtree(directory)
 
 
 @errors_as_exit_codes
@@ -109,11 +116,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=[100_000, 400_000],
         help="numbers of documents (default: %(default)s)",
     )
+    parser.add_argument(
+        "--jobs",
+        choices=JOBS,
+        nargs="+",
+        default=JOBS,
+        help="jobs to run, in this order; those of one number of documents may be run one by one (default: all)",
+    )
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: %(default)s)")
     args = parser.parse_args(argv)
-    directory = directory_of("wikipedia_scale") / "run"
-    rows = [row for number in args.documents for row in measure(directory, number, args.workers)]
     header = ("documents", "job", "seconds", "driver, MB", "largest worker, MB", "elements", "their bytes")
+    rows = []
+    for number in args.documents:
+        for row in measure(directory_of("wikipedia_scale") / f"run-{number}", number, args.workers, args.jobs):
+            print("; ".join(f"{name}: {value}" for name, value in zip(header, row)), file=sys.stderr, flush=True)
+            rows.append(row)
     print(describe_machine(("apache-beam", "numpy", "pyarrow")))
     print(markdown_table(header, rows))
     return 0

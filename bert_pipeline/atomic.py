@@ -5,6 +5,7 @@ Drafts of writers that were killed are found by their locks, or where a file sys
 
 import contextlib
 import fcntl
+import glob
 import os
 import shutil
 import time
@@ -63,7 +64,7 @@ def _replace_directory(directory: Path, new: Path) -> None:
             os.rename(old, directory)
         raise
     _flush_directory(directory.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    storage.remove_tree(old)  # it may be a symbolic link
 
 
 def _entries(directory: Path) -> tuple[int, list[str]] | None:
@@ -105,13 +106,13 @@ def remove_abandoned_drafts(directory: Path) -> None:
 
     The caller holds the lock of the parent directory.
     """
-    for leftover in directory.parent.glob(f".{directory.name}.partial-*"):
+    for leftover in directory.parent.glob(f".{glob.escape(directory.name)}.partial-*"):
         with contextlib.suppress(FileNotFoundError):  # a writer that ends at this moment removes its own
             if not _is_abandoned(leftover):
                 continue
             if leftover.name.endswith("-old") and not directory.exists():  # killed between the two renames
                 os.rename(leftover, directory)
-            shutil.rmtree(leftover, ignore_errors=True)
+            storage.remove_tree(leftover)
 
 
 @contextlib.contextmanager

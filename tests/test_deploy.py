@@ -153,3 +153,23 @@ def test_launcher_of_kubernetes_replaces_the_one_of_dagsters_settings() -> None:
     dagster_k8s = pytest.importorskip("dagster_k8s")
     result = validate_config(dagster_k8s.K8sRunLauncher.config_type(), config)
     assert result.success, result.errors
+
+
+def test_flink_container_that_starts_again_has_each_setting_once(tmp_path: Path) -> None:
+    service = yaml.safe_load((DEPLOY / "flink" / "compose.yaml").read_text())["services"]["taskmanager-1"]
+    shell, option, script = service["entrypoint"]
+    (tmp_path / "conf").mkdir()
+    image = "taskmanager:\n  numberOfTaskSlots: 1\n"
+    (tmp_path / "conf" / "config.yaml").write_text(image)
+    places = {
+        "/opt/flink": tmp_path,
+        "/bert/config.yaml": DEPLOY / "flink" / "config.yaml",
+        "/docker-entrypoint.sh": "echo",
+    }
+    for name, place in places.items():
+        script = script.replace(name, str(place))
+    for _ in range(2):
+        command = [shell, option, script.replace("$$", "$"), *service["command"]]
+        assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "taskmanager\n"
+        settings = (tmp_path / "conf" / "config.yaml").read_text()
+        assert settings == image + (DEPLOY / "flink" / "config.yaml").read_text()

@@ -19,6 +19,7 @@ from typing import Any
 from bert_model.presets import RunPreset, load_preset
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.errors import BertError, InputError, UsageError
+from bert_pipeline.storage import is_remote
 from workflows.lib.launchpad import asset_configs
 from workflows.lib.resources import (
     DEFAULT_DUMP,
@@ -119,7 +120,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     for source in arguments.dump_file:
         name, unnamed = split_name(source)
         kind, files = parse_source(unnamed)
-        sources += [f"{name}={kind}:{Path(path).resolve()}".removeprefix("=") for path in files]
+        places = [path if is_remote(path) else Path(path).resolve() for path in files]
+        sources += [f"{name}={kind}:{place}".removeprefix("=") for place in places]
     suites = {}
     for suite in SUITES:
         folder = getattr(arguments, suite)

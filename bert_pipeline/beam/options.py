@@ -3,8 +3,9 @@
 import argparse
 import os
 from collections.abc import Sequence
+from typing import Any
 
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import DebugOptions, DirectOptions, PipelineOptions, StandardOptions
 
 from bert_pipeline.errors import UsageError, suggest
 
@@ -49,6 +50,10 @@ def pipeline_options(beam_options: Sequence[str] = ()) -> PipelineOptions:
         if text is not None:
             name = standard.runner or "the direct runner"
             raise UsageError(f"--workers is for the default local runner; give {name}'s own option for parallelism")
+        # Beam would stage a list of this environment's packages, which workers in containers fetch at their start: from
+        # the disk of Flink's job server, which a TaskManager on another host does not have.
+        debug: Any = options.view_as(DebugOptions)  # its methods have no types
+        debug.add_experiment("disable_logging_submission_environment")
         return options
     local.workers = available_cores() if text is None else int(text)
     standard.runner = "FnApiRunner"  # what DirectRunner takes for our graphs, after it tried to download Prism

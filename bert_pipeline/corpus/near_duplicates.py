@@ -349,7 +349,7 @@ def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
     """
     bounds = np.array(task.bounds)
     no_hash = np.zeros(0, dtype=np.uint64)
-    hashes, of_all_values, numbers = [no_hash], [no_hash], [np.zeros(0, dtype=np.int64)]
+    hashes, of_all_values, numbers = [no_hash], [no_hash], [np.zeros(0, dtype=np.int32)]
     for stem, base, end in zip(task.stems, bounds, bounds[1:]):
         if base == end:
             continue
@@ -357,15 +357,22 @@ def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
         here = np.flatnonzero(some % np.uint64(task.num_parts) == task.part)
         hashes.append(some[here])
         of_all_values.append(all_values[here])
-        numbers.append(base + here)
-    hashed, number = np.concatenate(hashes), np.concatenate(numbers)
-    _, first, which = np.unique(np.concatenate(of_all_values), return_index=True, return_inverse=True)
+        numbers.append((base + here).astype(np.int32))  # below 2^31
+    hashed, values, number = _joined(hashes), _joined(of_all_values), _joined(numbers)
+
+    # Of texts with equal values the first one stays.
+    order = np.argsort(values, kind="stable")
+    values = values[order]
+    is_first = np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]
+    del values
     found = [np.zeros(0, dtype=np.uint64)]
     if task.band == 0:
-        copies = np.flatnonzero(first[which] != np.arange(len(which)))
-        found.append(pack_pairs(number[first[which[copies]]], number[copies], np.ones(len(copies), dtype=bool)))
-    first.sort()
+        first = order[is_first][np.cumsum(is_first)[~is_first] - 1]
+        found.append(pack_pairs(number[first], number[order[~is_first]], np.ones(len(first), dtype=bool)))
+    first = np.sort(order[is_first])
+    del order, is_first
     hashed, number = hashed[first], number[first]
+    del first
 
     # Equal hashes become neighbors, each run ascending in the number.
     order = np.argsort(hashed, kind="stable")
@@ -380,6 +387,13 @@ def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
         similarity = estimate_similarity(some, task.stems, bounds, directory)
         found.append(pack_pairs(some[:, 0], some[:, 1], similarity >= THRESHOLD)[similarity >= SPLIT_THRESHOLD])
     return np.concatenate(found)
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Join arrays (N,) to one and empty the list, so that both are in memory for one list at a time."""
+    joined = np.concatenate(parts)
+    parts.clear()
+    return joined
 
 
 def estimate_similarity(pairs: np.ndarray, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:

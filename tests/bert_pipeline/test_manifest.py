@@ -203,6 +203,22 @@ def test_files_put_into_the_output_meanwhile_are_kept(tmp_path, published):
     assert leftovers(tmp_path) == []
 
 
+def test_output_that_is_a_link_is_replaced_and_its_target_kept(tmp_path):
+    publish(tmp_path / "elsewhere" / "corpus")
+    (tmp_path / "corpus").symlink_to(tmp_path / "elsewhere" / "corpus")
+    publish(tmp_path / "corpus")
+    assert not (tmp_path / "corpus").is_symlink()
+    load_manifest(tmp_path / "elsewhere" / "corpus", verify="sha256")
+    assert leftovers(tmp_path) == []
+
+
+def test_drafts_of_another_output_that_its_name_matches_as_a_pattern_are_left(tmp_path):
+    publish(tmp_path / "corpus")
+    (tmp_path / "corpus").rename(tmp_path / ".corpus.partial-999999999-old")
+    publish(tmp_path / "c*s")
+    assert leftovers(tmp_path) == [".corpus.partial-999999999-old"]
+
+
 def test_without_locks_a_draft_is_abandoned_when_it_is_old(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

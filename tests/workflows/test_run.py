@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from bert_pipeline.errors import UnavailableError, UsageError
@@ -45,6 +46,12 @@ def test_dump_files_and_task_folders_reach_the_assets(tmp_path, name):
     config = run_config(plan, "finetuning", tmp_path / "log")["ops"]
     assert config["task_data"]["config"]["glue"] == str(glue)
     assert config["task_data"]["config"]["dev_fraction"] == 0.25
+
+
+def test_dump_file_in_a_store_keeps_its_url():
+    fsspec.filesystem("memory").pipe_file("/bucket/enwiki.xml", b"<mediawiki>")
+    words = ["--preset", "laptop", "--dump", "enwiki-1", "--dump-file", "memory://bucket/enwiki.xml"]
+    assert plan_of(build_parser().parse_args(words)).sources == ("wikipedia:memory://bucket/enwiki.xml",)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-x", "a b", "a" * 101, "a..b"])

@@ -23,7 +23,7 @@ from bert_pipeline.errors import UsageError
 from bert_pipeline.exam.pairs import ExamConfig, Pair, read_pairs, sample_pairs
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, foreign_input, load_manifest, publishing
-from bert_pipeline.storage import remove_tree
+from bert_pipeline.storage import is_remote, local_copy, remove_tree, size_of, without_secrets
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
 from workflows.lib.lineage import SOURCES_NAME, dump_sources
@@ -55,8 +55,9 @@ DumpLaunchpad: Any = config_class(
             list[str],
             Field(
                 default=[],
-                description="Local files in place of a download: PATH or wikipedia:PATH for a MediaWiki export, "
-                "parquet:PATH, jsonl:PATH, lines:PATH, book:PATH, text:PATH, pairs:PATH. PATH may be a directory.",
+                description="Files in place of a download: PATH or wikipedia:PATH for a MediaWiki export, "
+                "parquet:PATH, jsonl:PATH, lines:PATH, book:PATH, text:PATH, pairs:PATH. "
+                "PATH may be a directory or a URL.",
             ),
         )
     },
@@ -91,20 +92,21 @@ def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHom
             with as_dagster_failures(allow_retries=True):
                 manifest = _download(wiki, date, directory, context)
     metadata = manifest_metadata(manifest) | {
-        "sources": dg.MetadataValue.json(dump_sources(directory)),
+        "sources": dg.MetadataValue.json([without_secrets(source) for source in dump_sources(directory)]),
         "generated_sample": manifest.kind == "sample",
     }
     return materialization(manifest.sha256, metadata)
 
 
 def _publish_sources(sources: list[str], directory: Path) -> Manifest:
-    """Publish paths and hashes of local files."""
+    """Publish paths or URLs and hashes of files, which stay where they are."""
     entries: list[dict[str, Any]] = []
     for source in sources:
         name, unnamed = split_name(source)
         kind, files = parse_source(unnamed)
-        for path in map(Path, files):
-            entry = {"format": kind, "path": str(path.resolve()), "bytes": path.stat().st_size}
+        for path in files:
+            place = path if is_remote(path) else str(Path(path).resolve())
+            entry = {"format": kind, "path": place, "bytes": size_of(path)}
             entries.append({"name": name, **entry} if name else entry)
     inputs = {f"{index:02d}": foreign_input(entry["path"]) for index, entry in enumerate(entries)}
     with publishing(directory, kind="dump", configuration={}, inputs=inputs) as draft:
@@ -198,7 +200,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
             settings = dataclasses.replace(settings, name=name.partition("-")[0])
         templates = {"templates": file_sha256(Path(settings.templates))} if settings.templates else {}
         sources = dump_sources(home.dump(name))
-        context.log.info(f"reading {', '.join(sources)}")
+        context.log.info(f"reading {', '.join(map(without_secrets, sources))}")
         manifest = build_or_reuse(
             home.corpus(name),
             "corpus",
@@ -431,7 +433,7 @@ def sample_instances(manifest: Manifest, count: int = 5) -> list[dict[str, Any]]
 
     # The first row group of the first shard is enough for a few rows.
     tokenizer = Tokenizer.from_directory(manifest.path)
-    with open_shard(paths[0]) as shard:
+    with local_copy(paths[0]) as path, open_shard(path) as shard:
         columns = shard.read_row_group(0)
     rows = []
     for index in range(min(count, len(columns.is_random_next))):

@@ -8,8 +8,9 @@ import dagster as dg
 from pydantic import Field
 
 from bert_pipeline.atomic import write_text_durably
-from bert_pipeline.errors import BertError, UsageError
-from bert_pipeline.manifest import load_manifest
+from bert_pipeline.errors import BertError, UnavailableError, UsageError
+from bert_pipeline.manifest import MANIFEST_NAME, load_manifest
+from bert_pipeline.storage import is_file, without_secrets
 from workflows.lib.instance import UNFINISHED
 from workflows.lib.metadata import as_dagster_failures
 from workflows.lib.resources import (
@@ -53,7 +54,8 @@ def remove_partitions(context: dg.OpExecutionContext, config: ArchiveLaunchpad, 
         for dump in archived:
             if not config.dry_run:
                 archive(instance, home, dump)
-            context.log.info(f"{verb} the partition {dump}; its files stay in {home.of_dump(dump)}")
+            places = dict.fromkeys(without_secrets(str(path)) for path in (home.of_dump(dump), home.data_of(dump)))
+            context.log.info(f"{verb} the partition {dump}; its files stay in {' and '.join(places)}")
         for definition, names in unusable.items():
             for name in names:
                 if not config.dry_run:
@@ -118,16 +120,24 @@ def refused(
 def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:
     """Write the record of a dump's files, if it has files or runs, and then delete its partition."""
     directory = home.of_dump(dump)
+    found = {path.parent.relative_to(directory).as_posix(): path.parent for path in directory.rglob(MANIFEST_NAME)}
+    # Those that BERT_DATA may have moved out of the directory.
+    data = {"corpus": home.corpus(dump), "vocabulary": home.vocabulary(dump)}
+    data |= {f"instances/{path.name}": path for path in home.all_instances(dump)}
+    found |= {name: path for name, path in data.items() if is_file(path / MANIFEST_NAME)}
     artifacts: dict[str, str | None] = {}
-    for path in sorted(directory.rglob("manifest.json")):
+    for name, path in sorted(found.items()):
         try:
-            artifacts[path.parent.relative_to(directory).as_posix()] = load_manifest(path.parent).sha256
+            artifacts[name] = load_manifest(path).sha256
+        except UnavailableError:
+            raise
         except BertError:  # damaged: named without a hash
-            artifacts[path.parent.relative_to(directory).as_posix()] = None
+            artifacts[name] = None
     record = {
         "dump": dump,
         "archived": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "directory": str(directory),
+        "data_directory": without_secrets(str(home.data_of(dump))),
         "artifacts": artifacts,
     }
     # A dump without either has nothing to find again: requested once more, it is trained.

@@ -14,9 +14,11 @@ from typing import Any, ParamSpec, TypeAlias
 
 import numpy as np
 
+from bert_model.training.metrics_log import artifact_cache
 from bert_pipeline.corpus.quality import count_markup
 from bert_pipeline.errors import BertError
-from bert_pipeline.manifest import Manifest, file_sha256, load_manifest
+from bert_pipeline.manifest import Manifest, file_sha256, load_manifest, local_artifact
+from bert_pipeline.storage import is_file, store_errors, to_path, without_secrets
 from workflows.lib.lineage import dump_sources
 from workflows.lib.resources import BertHome, sample_seed
 
@@ -54,7 +56,8 @@ def fails_if_unreadable(check: Callable[Parameters, Verdict]) -> Callable[Parame
     @functools.wraps(check)
     def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Verdict:
         try:
-            return check(*args, **kwargs)
+            with store_errors():
+                return check(*args, **kwargs)
         except BertError as error:
             return failed(str(error))
         except (OSError, ValueError, KeyError) as error:
@@ -79,10 +82,11 @@ def dump_readable(home: BertHome, dump: str) -> Verdict:
         if "sha256" in entry:
             expected.setdefault(entry["name"], set()).add(entry["sha256"])
     for source in sources:
-        path = Path(source.partition(":")[2])
-        if not path.is_file():
+        path = source.partition(":")[2]
+        if not is_file(path):
             return failed(f"{path}: is gone")
-        if path.name in expected and file_sha256(path) not in expected[path.name]:
+        name = to_path(without_secrets(path)).name
+        if name in expected and file_sha256(path) not in expected[name]:
             return failed(f"{path}: changed since the dump was materialized")
     return Verdict(passed=True, description=f"{len(sources)} source file(s)", metadata={"sources": len(sources)})
 
@@ -246,13 +250,13 @@ def vocabulary_unknown_rate(home: BertHome, dump: str) -> Verdict:
 
 def each_length(check: Callable[[Path], Verdict]) -> Check:
     """Apply a check of one directory of instances to those of all sequence lengths."""
-    checked = fails_if_unreadable(check)
+    # Of instances in a store, the copy is checked that a training on this machine reads.
+    checked = fails_if_unreadable(lambda directory: check(local_artifact(directory, artifact_cache())))
 
+    @fails_if_unreadable
     @functools.wraps(check)
     def check_all(home: BertHome, dump: str) -> Verdict:
-        directories = [path.parent for path in home.instances(dump, 0).parent.glob("*/manifest.json")]
-        # By length, not by name, which would put 512 before 64.
-        directories.sort(key=lambda path: int(path.name) if path.name.isdigit() else 0)
+        directories = home.all_instances(dump)
         if not directories:
             return failed("no instances at all")
         verdicts = {directory.name: checked(directory) for directory in directories}

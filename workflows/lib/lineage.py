@@ -9,7 +9,8 @@ from typing import Any
 
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ArtifactError
-from bert_pipeline.manifest import load_manifest
+from bert_pipeline.manifest import MANIFEST_NAME, load_manifest
+from bert_pipeline.storage import is_file
 from bert_pipeline.tasks.catalogue import Task
 from workflows.lib.resources import BertHome, sample_seed
 from workflows.lib.reuse import ROOT, packages_version
@@ -69,11 +70,10 @@ def lineage_tags(home: BertHome, dump: str, *, run_id: str) -> dict[str, str]:
 
     # A model can be registered after its data were deleted: what is still there is named.
     for artifact, directory in (("corpus", home.corpus(dump)), ("vocabulary", home.vocabulary(dump))):
-        if (directory / "manifest.json").is_file():
+        if is_file(directory / MANIFEST_NAME):
             tags[f"{artifact}_sha256"] = load_manifest(directory, kind=artifact).sha256
-    lengths = sorted(home.instances(dump, 0).parent.glob("*/manifest.json"), key=lambda path: path.parent.name.zfill(9))
-    if lengths:
-        tags["instances_sha256"] = " ".join(load_manifest(path.parent, kind="instances").sha256 for path in lengths)
+    if lengths := home.all_instances(dump):
+        tags["instances_sha256"] = " ".join(load_manifest(path, kind="instances").sha256 for path in lengths)
     return tags
 
 

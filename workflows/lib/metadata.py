@@ -15,6 +15,7 @@ import dagster as dg
 from bert_model.training.metrics_log import without_password
 from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.manifest import Manifest
+from bert_pipeline.storage import store_errors, without_secrets
 
 FIRST_KEYS = ("outcome", "score", "main_metric", "metric", "generated_sample", "name", "version", "model")
 """The entries that the UI lists first, in this order: the result, and what it is a result of."""
@@ -29,7 +30,8 @@ def as_dagster_failures(*, allow_retries: bool = False) -> Iterator[None]:
     The asset's retry policy applies if a server did not answer, and to all errors with `allow_retries`.
     """
     try:
-        yield
+        with store_errors():
+            yield
     except BertError as error:
         retry = allow_retries or isinstance(error, UnavailableError)
         raise dg.Failure(
@@ -40,7 +42,7 @@ def as_dagster_failures(*, allow_retries: bool = False) -> Iterator[None]:
 def manifest_metadata(manifest: Manifest) -> dict[str, Any]:
     """Return path, hash, size and every count of an artifact; the UI plots numbers as time series."""
     metadata: dict[str, Any] = {
-        "path": dg.MetadataValue.path(str(manifest.path)),
+        "path": dg.MetadataValue.path(without_secrets(str(manifest.path))),
         "sha256": manifest.sha256,
         "bytes": sum(entry["bytes"] for entry in manifest.files.values()),
         "files": len(manifest.files),

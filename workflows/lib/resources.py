@@ -1,5 +1,6 @@
 """The home directory with its MLflow store, and the partitions, stages and jobs of the asset graph."""
 
+import contextlib
 import json
 import os
 import re
@@ -11,7 +12,8 @@ import dagster as dg
 
 from bert_model.training.metrics_log import credentials_apart
 from bert_pipeline.errors import ArtifactError, BertError, UsageError, suggest
-from bert_pipeline.storage import local_directory
+from bert_pipeline.manifest import MANIFEST_NAME
+from bert_pipeline.storage import absolute, local_directory, store_errors, to_path
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, Task
 from bert_pipeline.tasks.task import get_task
 from workflows.lib.processes import mark_run
@@ -161,6 +163,7 @@ def asset_of_step(step: str) -> str:
 # --- the home ---
 
 HOME_VARIABLE = "BERT_HOME"
+DATA_VARIABLE = "BERT_DATA"
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 TASKS_VARIABLE = "BERT_TASKS"
 MLFLOW_ADDRESS_VARIABLE = "BERT_MLFLOW_ADDRESS"
@@ -174,6 +177,9 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     directory: str = ""
     """Empty: the environment variable BERT_HOME, or `.bert` in the working directory."""
+    data_directory: str = ""
+    """Corpora, vocabularies and instances of all dumps; a URL for those in a store. Empty: the environment variable
+    BERT_DATA, or the directory."""
     mlflow_tracking_uri: str = ""
     """Empty: the environment variable MLFLOW_TRACKING_URI, or SQLite in the directory."""
 
@@ -243,7 +249,8 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     def environment(self) -> dict[str, str]:
         """Return the variables by which other processes find the same home and tracking store."""
-        return {HOME_VARIABLE: str(self.path), TRACKING_VARIABLE: self.tracking_uri}
+        data = {DATA_VARIABLE: self.data_directory} if self.data_directory else {}
+        return {HOME_VARIABLE: str(self.path), TRACKING_VARIABLE: self.tracking_uri, **data}
 
     def apply_environment(self) -> None:
         """Point MLflow and the other packages in this process to this home."""
@@ -251,20 +258,33 @@ class BertHome(dg.ConfigurableResource[Any]):
         os.environ.update(self.environment())
 
     def of_dump(self, dump: str) -> Path:
-        """Return the directory of all artifacts of one dump."""
+        """Return the directory of all artifacts of one dump, but for those of `data_of`."""
         return self.path / "data" / checked_dump_name(dump)
+
+    def data_of(self, dump: str) -> Path:
+        """Return the directory of a dump's corpus, vocabulary and instances, which may be in a store."""
+        data = self.data_directory or os.environ.get(DATA_VARIABLE)
+        return to_path(absolute(data)) / checked_dump_name(dump) if data else self.of_dump(dump)
 
     def dump(self, dump: str) -> Path:
         return self.of_dump(dump) / "dump"
 
     def corpus(self, dump: str) -> Path:
-        return self.of_dump(dump) / "corpus"
+        return self.data_of(dump) / "corpus"
 
     def vocabulary(self, dump: str) -> Path:
-        return self.of_dump(dump) / "vocabulary"
+        return self.data_of(dump) / "vocabulary"
 
     def instances(self, dump: str, max_seq_length: int) -> Path:
-        return self.of_dump(dump) / "instances" / str(max_seq_length)
+        return self.data_of(dump) / "instances" / str(max_seq_length)
+
+    def all_instances(self, dump: str) -> list[Path]:
+        """Return the directories of a dump's instances, by their length."""
+        folder = self.data_of(dump) / "instances"
+        with store_errors(folder), contextlib.suppress(FileNotFoundError):  # of a store
+            directories = [path.parent for path in folder.glob(f"*/{MANIFEST_NAME}")]
+            return sorted(directories, key=lambda path: path.name.zfill(9))
+        return []
 
     def exam(self, dump: str) -> Path:
         return self.of_dump(dump) / "exam"

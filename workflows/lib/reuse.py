@@ -14,9 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bert_pipeline.atomic import write_text_durably
-from bert_pipeline.errors import BertError
+from bert_pipeline.atomic import atomic_write, write_text_durably
+from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest
+from bert_pipeline.storage import store_errors
 
 # --- code versions ---
 
@@ -139,7 +140,8 @@ def build_or_reuse(
     # The key is written after the artifact: an interrupted build is not reused.
     manifest = build()
     document = {"recipe_sha256": key_sha256, "content_sha256": manifest.sha256, "recipe": build_key}
-    write_text_durably(build_key_path(directory), json.dumps(document, indent=1) + "\n")
+    with atomic_write(build_key_path(directory)) as path:
+        write_text_durably(path, json.dumps(document, indent=1) + "\n")
     return manifest
 
 
@@ -150,10 +152,13 @@ def build_key_path(directory: Path) -> Path:
 
 def _reusable(directory: Path, kind: str, key_sha256: str) -> Manifest | None:
     try:
-        stored = json.loads(build_key_path(directory).read_text(encoding="utf-8"))
+        with store_errors(directory):
+            stored = json.loads(build_key_path(directory).read_text(encoding="utf-8"))
         if stored["recipe_sha256"] != key_sha256:
             return None
         manifest = load_manifest(directory, kind=kind)
         return manifest if manifest.sha256 == stored["content_sha256"] else None
+    except UnavailableError:  # building again would take hours, and end at the same store
+        raise
     except (BertError, OSError, ValueError, KeyError, TypeError):
         return None

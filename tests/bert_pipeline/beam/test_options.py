@@ -1,7 +1,8 @@
 """Options of the Beam jobs: worker processes by default, and any named runner as Beam has it."""
 
 import pytest
-from apache_beam.options.pipeline_options import StandardOptions
+from apache_beam.options.pipeline_options import PortableOptions, StandardOptions
+from apache_beam.transforms.environments import ExternalEnvironment
 
 from bert_pipeline.beam.options import num_processes, num_workers, pipeline_options
 from bert_pipeline.errors import UsageError
@@ -47,3 +48,9 @@ def test_options_of_other_runners_pass_through() -> None:
     options = pipeline_options(("--runner=FlinkRunner", "--flink_master=host:8081"))
     assert options.get_all_options()["flink_master"] == "host:8081"
     assert num_workers(options) is None
+
+
+def test_nothing_is_staged_for_the_workers_of_an_engine() -> None:
+    given = ("--runner=PortableRunner", "--environment_type=EXTERNAL", "--environment_config=localhost:50000")
+    environment = ExternalEnvironment.from_options(pipeline_options(given).view_as(PortableOptions))
+    assert not list(environment.artifacts())

@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +18,9 @@ from bert_pipeline.corpus.documents import Document
 from bert_pipeline.corpus.duplicates import split_codes
 from bert_pipeline.corpus.job import DROPPED_NAME, build_corpus
 from bert_pipeline.corpus.near_duplicates import (
+    NUM_BANDS,
+    NUM_VALUES,
+    SignedTexts,
     compute_signatures,
     count_words,
     find_pairs,
@@ -382,3 +386,22 @@ def test_group_stays_together_where_a_split_would_be_empty() -> None:
     assert split_codes(np.full(4, 900, dtype=np.uint64), kept, 5).tolist() == [train] * 4
     assert split_codes(np.full(4, 3, dtype=np.uint64), kept, 5).tolist() == [train] * 4
     assert split_codes(np.array([3, 3, 4, 4], dtype=np.uint64), kept, 5).tolist() == [held_out, held_out, train, train]
+
+
+def test_task_holds_about_fifty_bytes_per_text(tmp_path: Path) -> None:
+    number = 200_000
+    bands = combine(np.arange(NUM_BANDS + 1)[:, None], np.arange(number)[None, :])
+    texts = np.zeros(number, dtype=[("document", "<i4"), ("passage", "<i4")])
+    signed = SignedTexts(texts, bands, np.zeros((number, NUM_VALUES), dtype=np.uint8), np.zeros(number, dtype=np.int64))
+    stems = [f"batch-{index}" for index in range(4)]
+    for stem, part in zip(stems, np.split(np.arange(number), len(stems))):
+        some = SignedTexts(signed.texts[part], bands[:, part], signed.low_bytes[part], signed.num_words[part])
+        write_signed_texts([some], stem, tmp_path)
+    tasks = plan_band_tasks(stems, [number // len(stems) * index for index in range(len(stems) + 1)])
+    for task in tasks[:2]:  # the first one also pairs texts with equal values
+        tracemalloc.start()
+        found = find_pairs(task, tmp_path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(found) == 0
+        assert peak / number < 64

@@ -7,7 +7,16 @@ import xml.etree.ElementTree as ElementTree
 import dagster as dg
 import pytest
 
-from workflows.lib.metadata import INLINE_CHARACTERS, loss_preview, order_metadata, picture, score_preview, table
+from workflows.lib.data_checks import Verdict, fails_if_unreadable
+from workflows.lib.metadata import (
+    INLINE_CHARACTERS,
+    as_dagster_failures,
+    loss_preview,
+    order_metadata,
+    picture,
+    score_preview,
+    table,
+)
 from workflows.lib.resources import TASK_NAMES
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -90,3 +99,20 @@ def test_metadata_is_ordered_by_kind():
 def test_metadata_leads_with_the_result():
     facts = {"n": 3, "curves": picture(b"", "curves"), "main_metric": "sst2/dev/accuracy", "score": 91.5, "sha256": "a"}
     assert list(order_metadata(facts)) == ["score", "main_metric", "curves", "n", "sha256"]
+
+
+class ClientError(Exception):
+    """What the client of a store raises."""
+
+    __module__ = "botocore.exceptions"
+
+
+def test_store_that_does_not_answer_is_one_sentence_and_tried_again():
+    with pytest.raises(dg.Failure, match="the store does not answer") as raised, as_dagster_failures():
+        raise ClientError("no route to host")
+    assert raised.value.allow_retries
+
+    def check() -> Verdict:
+        raise ClientError("no route to host")
+
+    assert "the store does not answer" in fails_if_unreadable(check)().description

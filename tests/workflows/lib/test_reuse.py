@@ -7,9 +7,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from bert_pipeline.errors import UnavailableError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from workflows.defs import pretraining
 from workflows.defs.pretraining import PRETRAINING_CODE, describe_other_code
+from workflows.lib import reuse
 from workflows.lib.resources import BertHome
 from workflows.lib.reuse import build_key_path, build_or_reuse
 
@@ -71,6 +73,18 @@ def test_artifact_with_unreadable_build_key_is_built_again(maker):
     build_key_path(maker.directory).write_text("{", encoding="utf-8")
     get(maker)
     assert maker.times == 2
+
+
+def test_silent_store_is_an_error_and_builds_nothing(maker, monkeypatch):
+    get(maker)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise UnavailableError("the store does not answer")
+
+    monkeypatch.setattr(reuse, "load_manifest", refuse)
+    with pytest.raises(UnavailableError):
+        get(maker)
+    assert maker.times == 1
 
 
 def test_build_key_is_readable_and_outside_the_artifact(maker):
