@@ -1,5 +1,6 @@
 """The data jobs from a bucket to a bucket: the hashes of the local run, and faults that lose nothing."""
 
+import contextlib
 import signal
 import time
 
@@ -100,3 +101,24 @@ def test_a_job_server_that_goes_away_is_one_sentence_and_loses_nothing(
     assert time.monotonic() - began < 120
     assert "\n" not in str(caught.value)
     assert load_manifest(f"{made_by_cluster}/vocabulary", verify="sha256").sha256 == local_hashes["vocabulary"]
+
+
+@pytest.mark.parametrize("fault", ["full", "denied"])
+def test_a_store_that_fails_the_workers_is_one_sentence_and_loses_nothing(
+    fault: str, made_by_cluster: str, cluster: Cluster, proxy: FaultProxy, dump: tuple[str, str], local_hashes
+) -> None:
+    with contextlib.ExitStack() as until_the_end:
+
+        def fail() -> bool:
+            until_the_end.enter_context(proxy.fault(fault))
+            return True
+
+        with (
+            pytest.raises(BertError, match="the store") as caught,
+            once(lambda: cluster.harnesses(cluster.workers[0]), fail),
+        ):
+            data_jobs.build("vocabulary", dump[1], made_by_cluster, cluster.options())
+    assert "\n" not in str(caught.value)
+    assert load_manifest(f"{made_by_cluster}/vocabulary", verify="sha256").sha256 == local_hashes["vocabulary"]
+    made = data_jobs.build("vocabulary", dump[1], made_by_cluster, cluster.options())
+    assert made.sha256 == local_hashes["vocabulary"]
