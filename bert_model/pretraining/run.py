@@ -316,6 +316,17 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: C
     # These changes are accepted, but the run is no longer the same bit for bit.
     if state.get("precision", trainer.precision) != trainer.precision:
         logger.warning("so far this run computed in %s, now it computes in %s", state["precision"], trainer.precision)
+    if state and state["phase"] < len(trainer.phases):
+        position = trainer.phases[state["phase"]].position_at(state["step"])
+        if position != state["position"]:
+            logger.warning(
+                "so far this run read the samples before %d, now its batch sizes place step %d at sample %d: those "
+                "between are %s",
+                state["position"],
+                state["step"],
+                position,
+                "skipped" if position > state["position"] else "read again",
+            )
     if trainer.group.device.type == "cpu" and state.get("processor", processor()) != processor():
         logger.warning(
             "so far this run ran on %s, now it runs on %s: every sample is still seen exactly once, but sums "
