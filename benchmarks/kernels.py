@@ -22,7 +22,7 @@ from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_
 from benchmarks.inputs import sample_instances
 from benchmarks.training import OurTraining, TrainingCase
 from bert_model.model.cpu_kernels import Shape, cpu_settings, fast_dropout, onednn_choice, processor
-from bert_model.pretraining.data import Batch, collate
+from bert_model.pretraining.batch import Batch, collate
 from bert_model.training.distributed import keep_freed_memory
 
 HEADER = ("training", "tokens/s", "all on oneDNN", "vocabulary on oneDNN", "torch's dropout", "padded", "chosen")

@@ -35,7 +35,8 @@ from benchmarks.inputs import sample_instances
 from benchmarks.training import RANK_TIMEOUT_SECONDS, OurTraining, TrainingCase
 from bert_model.model.cpu_kernels import cpu_settings
 from bert_model.pretraining import trainer
-from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice, split_micro_batches
+from bert_model.pretraining.batch import split_micro_batches
+from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice
 from bert_model.training.distributed import keep_freed_memory, rank_environments
 from bert_model.training.throughput import peak_matmul_flops
 from bert_pipeline.errors import BertError, ConfigurationError

@@ -22,15 +22,8 @@ import transformers
 from benchmarks.training import Meter, TrainingCase
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.model.config import IGNORED_LABEL
-from bert_model.pretraining.data import (
-    ALIGNED_LENGTH,
-    Batch,
-    InstanceReader,
-    InstanceSplit,
-    collate,
-    rank_slice,
-    split_micro_batches,
-)
+from bert_model.pretraining.batch import ALIGNED_LENGTH, Batch, collate, split_micro_batches
+from bert_model.pretraining.data import InstanceReader, InstanceSplit, rank_slice
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 

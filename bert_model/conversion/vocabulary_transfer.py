@@ -22,7 +22,8 @@ from bert_model.finetuning.task_model import prediction_device
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import POSITION_IDS, Weights, fill_model, read_weights, write_weights
-from bert_model.pretraining.data import Samples, collate, rank_slice, split_micro_batches
+from bert_model.pretraining.batch import collate, split_micro_batches
+from bert_model.pretraining.data import Samples, rank_slice
 from bert_model.pretraining.evaluation import EVALUATION_SEED, batch_totals
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import InputError, UsageError

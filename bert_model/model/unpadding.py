@@ -85,8 +85,8 @@ class Sequences(NamedTuple):
         """Return those of the tokens of a batch with mask (B, S), and of the rows of padding behind them.
 
         Rows of padding form sequences of their own, since the kernel leaves rows without a sequence undefined.
-        `round_up` in pretraining/data.py adds at most B * S / 16 such rows, which 1 + B // 16 sequences of S rows hold;
-        the number of sequences depends on B only, so that one graph of the compiler serves all batches.
+        `round_up` in pretraining/batch.py adds at most B * S / 16 such rows, which 1 + B // 16 sequences of S rows
+        hold; the number of sequences depends on B only, so that one graph of the compiler serves all batches.
         """
         batch_size, length = attention_mask.shape
         ends = attention_mask.sum(1).cumsum(0)  # (B,)

@@ -1,14 +1,13 @@
-"""Instance reader of pre-training: a deterministic order, rank slices, micro-batches with little padding.
+"""Instance reader of pre-training: a deterministic order, read by position, and rank slices.
 
 The order of samples is a function of (seed, epoch): the row groups of all shards are permuted, W consecutive ones form
 a window, and the rows of a window are permuted. The position in a run is one integer, the number of samples seen, so
 resuming at any position reads one window.
 
-Data flow: InstanceSplit (files) -> InstanceReader.take_part (a rank's part of the global batch) -> split_micro_batches
--> make_batch (tensors).
+Data flow: InstanceSplit (files) -> InstanceReader.take_part (a rank's part of the global batch) -> batch.py:
+split_micro_batches -> make_batch (tensors).
 
-Shapes: N instances, B instances of a micro-batch, S its longest length, M its largest number of predictions, T its
-tokens, P its predictions.
+Shapes: N instances.
 """
 
 import functools
@@ -17,17 +16,14 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from bert_model.model.config import IGNORED_LABEL
 from bert_model.training.metrics_log import artifact_cache
 from bert_pipeline.errors import ArtifactError, ConfigurationError
-from bert_pipeline.instances.columns import InstanceColumns, offsets_of, pad
+from bert_pipeline.instances.columns import InstanceColumns, offsets_of
 from bert_pipeline.instances.directory import (
     Shard,
     check_vocabulary,
@@ -36,18 +32,11 @@ from bert_pipeline.instances.directory import (
     shard_paths,
     verify_shard,
 )
-from bert_pipeline.instances.masking import MaskingConfig, MaskingVocabulary, mask_batch, sample_keys
 from bert_pipeline.manifest import local_artifact
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 Integers = npt.NDArray[np.int64]
 TokenIds = npt.NDArray[np.int32]
-
-ALIGNED_LENGTH = 8
-"""On a GPU lengths are padded to a multiple of this, as its tensor cores require."""
-
-SIZES_PER_OCTAVE = 16
-"""Numbers of tokens and of predictions that `round_up` distinguishes from one power of 2 to the next."""
 
 _READING = threading.Lock()
 """Held while a shard is read: the thread that reads ahead shares its open file with the others, and no library lets two
@@ -95,62 +84,6 @@ class Samples:
             sample_indices=self.sample_indices[rows],
             epochs=self.epochs[rows],
         )
-
-
-class Batch(NamedTuple):
-    """A micro-batch under the model's names (Hugging Face's), and its counts."""
-
-    input_ids: Tensor
-    """(B, S) int64."""
-    attention_mask: Tensor | None
-    """(B, S) bool, None if nothing is padded."""
-    token_indices: Tensor | None
-    """(T,) int64: indices of the real tokens among the B * S positions, None if nothing is padded. With few sizes those
-    of some padding follow."""
-    token_type_ids: Tensor
-    """(B, S) int64."""
-    masked_lm_positions: Tensor
-    """(B, M) int64, zero padded."""
-    prediction_indices: Tensor
-    """(P,) int64: indices of the predictions among the B * M; with few sizes one without a prediction may follow,
-    several times."""
-    labels: Tensor
-    """(B, M) int64: the original tokens; -100 in the padding."""
-    next_sentence_label: Tensor
-    """(B,) int64; 1 is a random next sentence."""
-    num_tokens: int
-    num_predictions: int
-    squared_lengths: int
-    """Sum of the squared numbers of tokens of the instances; attention is proportional to it."""
-
-    def to(self, device: torch.device) -> "Batch":
-        """Move the tensors to a device; copies from pinned memory overlap with a GPU's computation."""
-        if device.type == "cpu":
-            return self
-        moved = [item.to(device, non_blocking=True) if isinstance(item, Tensor) else item for item in self]
-        return Batch(*moved)  # type: ignore[arg-type]
-
-    def mark_dynamic_lengths(self) -> None:
-        """Tell torch.compile which sizes vary between padded batches, so that it compiles one graph for all."""
-        if self.token_indices is None:
-            return
-        for tensor in (self.input_ids, self.attention_mask, self.token_type_ids, self.masked_lm_positions, self.labels):
-            _mark_dynamic(tensor, 1)  # (B, S) and (B, M)
-        for tensor in (self.token_indices, self.prediction_indices):
-            _mark_dynamic(tensor, 0)  # (T,) and (P,)
-
-    def pinned(self, device: torch.device) -> "Batch":
-        """Copy the tensors to pinned memory, which a GPU reads asynchronously."""
-        with torch.cuda.device(device):  # the current device of a new thread is the first GPU
-            pinned = [item.pin_memory() if isinstance(item, Tensor) else item for item in self]
-        return Batch(*pinned)  # type: ignore[arg-type]
-
-
-def _mark_dynamic(tensor: Tensor | None, dimension: int) -> None:
-    """Hint that a size varies. The hint is private to torch; without it torch.compile learns it by recompiling once."""
-    mark = getattr(torch._dynamo, "maybe_mark_dynamic", None)
-    if mark is not None:
-        mark(tensor, dimension)
 
 
 class InstanceSplit:
@@ -363,116 +296,6 @@ def _rank_rows(lengths: Integers, *, rank: int, world_size: int) -> Integers:
     owner = np.where(rounds % 2 == 0, places, world_size - 1 - places)
     rows: Integers = order[owner == rank]
     return rows
-
-
-def split_micro_batches(samples: Samples, micro_batch_size: int) -> list[Samples]:
-    """Split samples into the fewest micro-batches of at most `micro_batch_size`, of nearly equal size."""
-    count = -(-samples.num_samples // micro_batch_size)
-    return [samples.select(rows) for rows in np.array_split(np.arange(samples.num_samples), count)]
-
-
-def make_batch(
-    samples: Samples,
-    masking: MaskingConfig,
-    vocabulary: MaskingVocabulary,
-    *,
-    seed: int,
-    device: torch.device,
-    few_sizes: bool = False,
-) -> Batch:
-    """Collate samples for a device; a GPU gets aligned lengths and few sizes, in pinned memory."""
-    on_cpu = device.type == "cpu"
-    batch = collate(
-        samples,
-        vocabulary=vocabulary,
-        masking=masking,
-        seed=seed,
-        pad_to_multiple=1 if on_cpu else ALIGNED_LENGTH,
-        few_sizes=few_sizes or not on_cpu,
-    )
-    return batch if on_cpu else batch.pinned(device)
-
-
-def collate(
-    samples: Samples,
-    *,
-    vocabulary: MaskingVocabulary,
-    masking: MaskingConfig,
-    seed: int,
-    pad_to_multiple: int = 1,
-    few_sizes: bool = False,
-) -> Batch:
-    """Mask tokens unless the instances hold static masks, and pad to the longest instance.
-
-    The mask of a sample is a function of (seed, epoch, row index). With `few_sizes` the numbers of tokens and of
-    predictions to be computed are rounded up, by padding whose results nothing reads.
-    """
-    columns = samples.columns
-    lengths = columns.lengths  # (B,)
-    width = int(lengths.max(initial=1))
-    width = -(-width // pad_to_multiple) * pad_to_multiple  # S
-    input_ids = pad(columns.input_ids, columns.offsets, width)  # (B, S)
-    if columns.masked_offsets is not None:  # static masks
-        assert columns.masked_lm_positions is not None
-        assert columns.masked_lm_ids is not None
-        counts = np.diff(columns.masked_offsets)  # (B,)
-        max_count = int(counts.max(initial=1))  # M
-        positions = pad(columns.masked_lm_positions, columns.masked_offsets, max_count)  # (B, M)
-        labels = pad(columns.masked_lm_ids, columns.masked_offsets, max_count)  # (B, M)
-    else:  # dynamic masks: new ones in every epoch
-        keys = np.empty(samples.num_samples, dtype=np.uint64)
-        # A batch between two epochs holds samples of both.
-        for epoch in np.unique(samples.epochs):
-            rows = samples.epochs == epoch
-            keys[rows] = sample_keys(seed, int(epoch), samples.sample_indices[rows])
-        masked = mask_batch(input_ids, lengths, keys, vocabulary, masking)
-        counts = masked.masked_lm_weights.sum(axis=1).astype(np.int64)  # (B,)
-        max_count = int(counts.max(initial=1))  # M
-        input_ids = masked.input_ids
-        positions, labels = masked.masked_lm_positions[:, :max_count], masked.masked_lm_ids[:, :max_count]  # (B, M)
-    # On a GPU M is aligned like S.
-    extra = -max_count % pad_to_multiple
-    if extra:
-        positions, labels = (np.pad(item, ((0, 0), (0, extra))) for item in (positions, labels))
-        max_count += extra
-    # Which of the padded places are real.
-    is_prediction = np.arange(max_count) < counts[:, None]  # (B, M)
-    labels = np.where(is_prediction, labels, IGNORED_LABEL)
-    is_token = np.arange(width) < lengths[:, None]  # (B, S)
-    is_padded = not is_token.all()
-    token_indices, prediction_indices = np.flatnonzero(is_token), np.flatnonzero(is_prediction)
-    if few_sizes:
-        # Padding after all tokens, and so outside of every sequence; a place without a prediction has an ignored label.
-        padding = np.flatnonzero(~is_token)[: round_up(len(token_indices)) - len(token_indices)]
-        token_indices = np.concatenate([token_indices, padding])
-        if unused := np.flatnonzero(~is_prediction)[:1].tolist():
-            missing = min(round_up(len(prediction_indices)), is_prediction.size) - len(prediction_indices)
-            prediction_indices = np.concatenate([prediction_indices, unused * missing]).astype(np.int64)
-    return Batch(
-        input_ids=torch.from_numpy(input_ids.astype(np.int64)),
-        attention_mask=torch.from_numpy(is_token) if is_padded else None,
-        token_indices=torch.from_numpy(token_indices) if is_padded else None,
-        token_type_ids=torch.from_numpy(_segments(columns.segment_b_start, lengths, width)),
-        masked_lm_positions=torch.from_numpy(positions.astype(np.int64)),
-        prediction_indices=torch.from_numpy(prediction_indices),
-        labels=torch.from_numpy(labels.astype(np.int64)),
-        next_sentence_label=torch.from_numpy(columns.is_random_next.astype(np.int64)),
-        num_tokens=int(lengths.sum()),
-        num_predictions=int(counts.sum()),
-        squared_lengths=int((lengths.astype(np.int64) ** 2).sum()),
-    )
-
-
-def round_up(count: int) -> int:
-    """Return the next of the few sizes: at most a sixteenth larger from 128 on, and a multiple of 8."""
-    step = max(ALIGNED_LENGTH, 2 ** (count - 1).bit_length() // (2 * SIZES_PER_OCTAVE)) if count else 1
-    return -(-count // step) * step
-
-
-def _segments(segment_b_start: TokenIds, lengths: Integers, width: int) -> Integers:
-    """Return segment ids (B, S): 1 from the first token of B to the last, 0 in the padding, as google's files have."""
-    positions = np.arange(width)
-    return ((positions >= segment_b_start[:, None]) & (positions < lengths[:, None])).astype(np.int64)
 
 
 def select_rows(columns: InstanceColumns, rows: Integers) -> InstanceColumns:

@@ -12,15 +12,9 @@ from torch.nn import functional
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.weights import load_model
+from bert_model.pretraining.batch import Batch, make_batch, split_micro_batches
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.data import (
-    Batch,
-    InstanceSplit,
-    held_out_samples,
-    make_batch,
-    rank_slice,
-    split_micro_batches,
-)
+from bert_model.pretraining.data import InstanceSplit, held_out_samples, rank_slice
 from bert_model.pretraining.phases import Phase
 from bert_model.pretraining.run_directory import CONFIGURATION_NAME
 from bert_model.training.distributed import Group, autocast, process_group

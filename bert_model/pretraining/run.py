@@ -92,8 +92,8 @@ def pretrain(
         run = group.call_on_main(
             lambda: _open_run(config, output, store, group, stack, resume=resume, allow_changes=allow_changes)
         )
-        if not group.is_main:
-            run = dataclasses.replace(run, phases=with_own_copies(run.phases, config))
+        own = group.together(lambda: run.phases if group.is_main else with_own_copies(run.phases, config))
+        run = dataclasses.replace(run, phases=own)
         checkpoints = CheckpointDirectory(
             output / "checkpoints",
             tokenizer=run.tokenizer,
@@ -108,7 +108,7 @@ def pretrain(
         found = group.call_on_main(lambda: _newest_checkpoint(checkpoints, store, config, output))
         newest = found[0] if found is not None else None
         if store is not None:
-            newest = store.checkpoint_here(*found) if found is not None else None
+            newest = _checkpoint_here(store, group, *found) if found is not None else None
             after_step = store.checking(after_step)
 
         # Model and optimizer, and the kernels that they compute with.
@@ -212,8 +212,8 @@ def _resolve_initial_model(
     if not reference:
         return config
     directory = group.call_on_main(lambda: resolve(reference))
-    if not directory.is_dir():  # downloaded on another machine; the weights will be those of rank 0 in any case
-        directory = resolve(reference)
+    # Downloaded on another machine; the weights will be those of rank 0 in any case.
+    directory = group.together(lambda: directory if directory.is_dir() else resolve(reference))
     if group.is_main and str(directory) != reference:
         logger.info("%s is %s", reference, directory)
     return dataclasses.replace(config, initial_model=str(directory))
@@ -248,6 +248,11 @@ def _newest_checkpoint(
     if store is not None:  # it can be written, and has this checkpoint for the other hosts
         store.push(checkpoints)
     return (manifest.path, manifest.sha256) if manifest is not None else None
+
+
+def _checkpoint_here(store: RunStore, group: Group, path: Path, sha256: str) -> Path:
+    """Return each rank's copy of the checkpoint that rank 0 has at `path`, when all ranks have one."""
+    return group.together(lambda: store.checkpoint_here(path, sha256))
 
 
 def _choose_kernels(
@@ -306,9 +311,22 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: C
     else:
         trainer.kept.pop("best", None)
 
+    if not trainer.group.is_main:  # rank 0 warns for all
+        return
     # These changes are accepted, but the run is no longer the same bit for bit.
     if state.get("precision", trainer.precision) != trainer.precision:
         logger.warning("so far this run computed in %s, now it computes in %s", state["precision"], trainer.precision)
+    if state and state["phase"] < len(trainer.phases):
+        position = trainer.phases[state["phase"]].position_at(state["step"])
+        if position != state["position"]:
+            logger.warning(
+                "so far this run read the samples before %d, now its batch sizes place step %d at sample %d: those "
+                "between are %s",
+                state["position"],
+                state["step"],
+                position,
+                "skipped" if position > state["position"] else "read again",
+            )
     if trainer.group.device.type == "cpu" and state.get("processor", processor()) != processor():
         logger.warning(
             "so far this run ran on %s, now it runs on %s: every sample is still seen exactly once, but sums "
@@ -417,7 +435,7 @@ def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory, store: RunSto
 
     # Rank 0 has written all checkpoints by now; the others wait for it here.
     manifest = trainer.group.call_on_main(find)
-    path = manifest.path if store is None else store.checkpoint_here(manifest.path, manifest.sha256)
+    path = manifest.path if store is None else _checkpoint_here(store, trainer.group, manifest.path, manifest.sha256)
     if trainer.group.is_main:
         logger.info("publishing the checkpoint of step %d, the best by %s", step, trainer.config.choose)
     trainer.tokens_seen = int(restore(path, trainer.model, trainer.optimizer)["tokens_seen"])

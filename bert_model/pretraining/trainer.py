@@ -19,10 +19,11 @@ from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import onednn_shapes, processor
+from bert_model.pretraining.batch import Batch, make_batch, split_micro_batches
 from bert_model.pretraining.budget import Budget
 from bert_model.pretraining.checkpoint import BackgroundSaver, give_parts, take_snapshot
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.pretraining.data import Batch, InstanceReader, make_batch, split_micro_batches
+from bert_model.pretraining.data import InstanceReader
 from bert_model.pretraining.evaluation import evaluate
 from bert_model.pretraining.fast_exam import FastExam, input_of_pairs
 from bert_model.pretraining.phases import Phase

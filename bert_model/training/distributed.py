@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -32,6 +33,9 @@ Result = TypeVar("Result")
 STORE_TIMEOUT_SECONDS = 5
 """Longest wait for the store, whose machine may be lost."""
 
+SIGN_OF_LIFE_SECONDS = 0.5
+"""Time between two signs of life of a rank that works alone; shorter than any timeout."""
+
 ONE_REQUEST_SECONDS = 5.0
 """Time in which further signals belong to the first."""
 
@@ -39,7 +43,7 @@ _SILENT_STORE = "the machine of rank 0 ({}), which does not answer"
 
 
 class OtherRankError(BertError):
-    """Rank 0 failed and reported why; the other ranks exit without repeating it."""
+    """Another rank failed and reported why; this one exits without repeating it."""
 
 
 class LostRanksError(TrainingError):
@@ -70,29 +74,46 @@ class Group:
         return cast(list[float], tensor.tolist())
 
     def call_on_main(self, function: Callable[[], Result]) -> Result:
-        """Call a function on rank 0 and return its result on every rank.
-
-        If it raises a BertError, rank 0 raises that and the other ranks raise OtherRankError.
-        """
-        outcome: list[Any] = [None, None]  # result, exit code of a failure
-        failure: BertError | None = None
-        if self.is_main:
-            try:
-                outcome[0] = function()
-            except BertError as error:
-                failure = error
-                outcome[1] = error.exit_code
-
-        # Rank 0 broadcasts its failure too: the other ranks would otherwise wait for the result until the timeout.
+        """Call a function of any duration on rank 0 and return its result on every rank; errors as in `together`."""
+        outcome = [self.together(lambda: function() if self.is_main else None)]
         if self.world_size > 1:
             dist.broadcast_object_list(outcome, src=0, device=torch.device("cpu"))
-        if failure is not None:
-            raise failure
-        if outcome[1] is not None:
-            other = OtherRankError("rank 0 failed")
-            other.exit_code = outcome[1]
-            raise other
         return cast(Result, outcome[0])
+
+    def together(self, function: Callable[[], Result]) -> Result:
+        """Call a function of any duration on every rank, and return its result when it has returned on all of them.
+
+        A thread meanwhile exchanges signs of life, so the timeout is that of a rank which gives none. The function
+        itself communicates nothing. If it fails on some ranks, the others raise OtherRankError.
+        """
+        if self.world_size == 1:
+            return function()
+        ended, outcome = threading.Event(), [0.0, 0.0, 0.0]  # ranks that ended, that failed, and their exit codes
+        with ThreadPoolExecutor(1, thread_name_prefix="signs of life") as executor:
+            summed = executor.submit(self._exchange, ended, outcome)
+            try:
+                result = function()
+            except BaseException as error:
+                outcome[1:] = 1.0, float(getattr(error, "exit_code", 1))
+                raise
+            finally:
+                outcome[0] = 1.0
+                ended.set()
+        num_failed, exit_codes = summed.result()
+        if num_failed:
+            other = OtherRankError("another rank failed")
+            other.exit_code = round(exit_codes / num_failed)
+            raise other
+        return result
+
+    def _exchange(self, ended: threading.Event, outcome: list[float]) -> list[float]:
+        """Sum the outcomes until all ranks have ended or one has failed; return the sums of failures and exit codes."""
+        while True:
+            # A rank that has ended waits in the sum for those that have not.
+            ended.wait(SIGN_OF_LIFE_SECONDS)
+            num_ended, *failures = self.all_reduce_numbers(*outcome)
+            if failures[0] or num_ended == self.world_size:
+                return failures
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Overwrite the tensors of every rank with those of rank 0."""

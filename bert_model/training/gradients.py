@@ -45,7 +45,7 @@ class GradientSum(ABC):
     numbers: Tensor
     """The numbers, float32: add to them in place."""
 
-    def prepare(self, rehearse: Callable[[], None]) -> None:  # noqa: B027 (most need nothing)
+    def prepare(self, rehearse: Callable[[], None]) -> None:  # noqa: B027 (the buffer needs nothing)
         """Make ready for the first step; `rehearse` makes a forward and backward pass with fixed inputs."""
 
     @abstractmethod
@@ -70,18 +70,27 @@ def build_gradient_sum(
     `compile` compiles the whole model, or each layer alone where gradients are sent during the backward pass: the first
     gradient of a graph is ready only when the whole graph has run.
     """
-    if compile and kind != "buffer":
-        for layer in _layers(model):
-            layer.compile()
-    if kind == "ddp":
-        return ReplicatedGradients(model, group, num_numbers)
-    if kind == "fsdp":
-        return ShardedGradients(model, group, num_numbers)
-    return GradientBuffer(model, group, num_numbers, compile=compile)
+    kinds: dict[str, Callable[..., GradientSum]]
+    kinds = {"buffer": GradientBuffer, "ddp": ReplicatedGradients, "fsdp": ShardedGradients}
+    return kinds[kind](model, group, num_numbers, compile=compile)
 
 
 def _layers(model: Any) -> list[nn.Module]:
     return list(model.bert.encoder.layer)
+
+
+def _compile_layers(model: nn.Module) -> None:
+    """Compile each layer's forward pass in training; without gradients it stays eager, as it does with the buffer.
+
+    All layers share one function, of which torch compiles eight variants and leaves the rest eager. So sizes are
+    dynamic from the first batch on, and evaluations take no variant.
+    """
+    for layer in _layers(model):
+        layer.forward = _in_training(torch.compile(layer.forward, dynamic=True), layer.forward)
+
+
+def _in_training(compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: (compiled if torch.is_grad_enabled() else eager)(*arguments)
 
 
 class GradientBuffer(GradientSum):
@@ -122,10 +131,11 @@ class ReplicatedGradients(GradientSum):
     rehearsal: every step of every process has the same layout.
     """
 
-    def __init__(self, model: nn.Module, group: Group, num_numbers: int) -> None:
+    def __init__(self, model: nn.Module, group: Group, num_numbers: int, *, compile: bool = False) -> None:
         self.numbers = torch.zeros(num_numbers, dtype=torch.float32, device=group.device)
         self._num_summed = 0  # gradients of the current step that are sent
         self._parameters = trained_parameters(model)
+        self._to_compile = model if compile else None
         self._module = nn.parallel.DistributedDataParallel(_LossSums(model), gradient_as_bucket_view=True)
         # DDP refuses annotations other than its own, which builds of torch for one process lack.
         self._module.register_comm_hook(None, lambda state, bucket: self._sum_bucket(bucket))
@@ -136,6 +146,8 @@ class ReplicatedGradients(GradientSum):
         with self.accumulating(is_last=True):
             rehearse()
         self.all_reduce()
+        if self._to_compile is not None:  # after the rehearsal, whose sizes no batch has
+            _compile_layers(self._to_compile)
 
     def zero(self) -> None:
         self.numbers.zero_()
@@ -184,7 +196,9 @@ class ShardedGradients(GradientSum):
     are then summed, and every rank keeps its part of them.
     """
 
-    def __init__(self, model: Any, group: Group, num_numbers: int) -> None:
+    def __init__(self, model: Any, group: Group, num_numbers: int, *, compile: bool = False) -> None:
+        if compile:
+            _compile_layers(model)
         self.numbers = torch.zeros(num_numbers, dtype=torch.float32, device=group.device)
         self.loss_sums = model.loss_sums
         self._model = model

@@ -50,4 +50,4 @@ def train_events(output: Path) -> dict[int, dict[str, float]]:
     """The losses of every step, the last ones of a repeated step."""
     kept = ("train/loss", "train/mlm_loss", "train/nsp_loss", "train/gradient_norm", "train/learning_rate")
     events = [event for event in read_events(output) if event["event"] == "train"]
-    return {event["step"]: {key: event["metrics"][key] for key in kept} for event in events}
+    return {event["step"]: {key: event["metrics"][key] for key in kept if key in event["metrics"]} for event in events}

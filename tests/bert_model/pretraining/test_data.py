@@ -15,19 +15,17 @@ from small_instances import with_flipped_bits
 
 from bert_model.model.config import IGNORED_LABEL
 from bert_model.pretraining import data
+from bert_model.pretraining.batch import collate, round_up, split_micro_batches
 from bert_model.pretraining.data import (
     InstanceReader,
     InstanceSplit,
     RowGroup,
     SampleOrder,
     Samples,
-    collate,
     concatenate,
     held_out_samples,
     open_cached_shard,
     rank_slice,
-    round_up,
-    split_micro_batches,
 )
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns

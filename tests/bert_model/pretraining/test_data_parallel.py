@@ -82,3 +82,23 @@ def test_run_moves_between_ddp_fsdp_and_one_process(data: dict[str, str], tmp_pa
     weights, reference = (load_file(path / "model" / "model.safetensors") for path in (moved, alone))
     for name, weight in reference.items():
         torch.testing.assert_close(weights[name], weight, atol=1e-5, rtol=1e-4)
+
+
+def test_bfloat16_with_untrained_heads_follows_float32(data: dict[str, str], tmp_path: Path) -> None:
+    overrides = {**SMALL_MODEL["overrides"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # type: ignore[dict-item]
+    settings: dict[str, Any] = {"model": {"preset": "tiny", "overrides": overrides}, "objective": "mlm"}
+    config = from_mapping(PretrainingConfig, short(data, **settings))
+    pretrain(config, tmp_path / "float32", experiment="", device="cpu")
+    expected = train_events(tmp_path / "float32")
+    for kind, world_size in (("buffer", 1), ("ddp", 2), ("fsdp", 2)):
+        output = tmp_path / kind
+        reduced = short(data, **settings, data_parallel=kind, precision="bfloat16", activation_checkpointing=True)
+        codes, reports, _ = run_pretraining(reduced, output, world_size=world_size)
+        assert codes == [0] * world_size, reports
+        found = train_events(output)
+        for step, metrics in expected.items():
+            assert found[step]["train/loss"] == pytest.approx(metrics["train/loss"], rel=0.01)
+            assert found[step]["train/gradient_norm"] == pytest.approx(metrics["train/gradient_norm"], rel=0.05)
+        assert found != expected
+        stored = load_file(output / "model" / "model.safetensors")
+        assert {tensor.dtype for tensor in stored.values()} == {torch.float32}

@@ -215,6 +215,23 @@ def test_resume_with_changed_configuration_lists_the_keys(data: dict[str, str], 
     assert "configuration.seed: was 12345, is 1" in str(caught.value)
 
 
+def test_resume_with_another_batch_size_says_which_samples_are_skipped(
+    data: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pretrain(single(data), tmp_path / "training", experiment="", device="cpu", after_step=stop_after(3))
+    changed = configuration(data)
+    changed["phases"][0]["global_batch_size"] = 24
+    config = from_mapping(PretrainingConfig, changed)
+    options: dict[str, Any] = {"resume": True, "experiment": "", "device": "cpu", "after_step": stop_after(4)}
+    pretrain(config, tmp_path / "training", allow_changes=True, **options)
+    assert "read the samples before 48, now its batch sizes place step 3 at sample 72: those between are skipped" in (
+        caplog.text
+    )
+    caplog.clear()
+    pretrain(config, tmp_path / "training", **options)
+    assert "samples" not in caplog.text
+
+
 def test_resume_with_changed_data_names_the_hashes(data: dict[str, str], undisturbed: Path, tmp_path: Path) -> None:
     other = write_instances(tmp_path / "other", max_seq_length=32, shards=(40,), held_out=10, rows_per_write=16, seed=9)
     changed = configuration(data)

@@ -11,8 +11,10 @@ from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from small_training import configuration, read_events, train_events
+from two_ranks import run_pretraining, run_ranks
 
 from bert_model.pretraining.__main__ import main
 from bert_model.pretraining.config import PretrainingConfig
@@ -434,3 +436,60 @@ def test_command_writes_the_model_with_its_readme_to_the_store(
     assert main(arguments) == 2
     expected = f"error: {URL}: holds a run already; add --resume to continue it, or give another URL\n"
     assert capsys.readouterr().err == expected
+
+
+class Shared(LocalFileSystem):
+    """A store that several processes reach: a directory."""
+
+    protocol = "shared"
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(item) for item in path]
+        return super()._strip_protocol(str(path).removeprefix("shared://"))
+
+
+def train_on_a_host(configuration: dict[str, Any], url: str, host: str, stop: int) -> None:
+    """Run one rank on a host of its own; the other's has neither the exam nor the checkpoints of rank 0's disk."""
+    fsspec.register_implementation("shared", Shared, clobber=True)
+    rank = int(os.environ["RANK"])
+    home = Path(f"{host}-{rank}")
+    home.mkdir()
+    os.environ["BERT_HOME"] = str(home)
+    os.chdir(home if rank else home.parent)
+    checkpoint_here = RunStore.checkpoint_here
+    if rank:
+        RunStore.checkpoint_here = lambda self, path, sha256: checkpoint_here(self, home / path.name, sha256)  # type: ignore[method-assign]
+    try:
+        pretrain(
+            from_mapping(PretrainingConfig, configuration),
+            url,
+            resume=True,
+            experiment="",
+            device="cpu",
+            after_step=at(stop, lambda: os.kill(os.getpid(), 9 if rank == 0 else 0)),
+        )
+    except BertError as error:
+        (home / "error").write_text(str(error))
+        raise SystemExit(error.exit_code) from None
+
+
+def test_hosts_that_share_a_model_but_no_disk_resume_from_a_store(data: dict[str, str], tmp_path: Path) -> None:
+    lines = [f"w{one} w{two}\tw{two} w{one}\ta" for one in range(12) for two in range(4) if one != two]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    shared = {name: f"shared://{directory}" for name, directory in data.items()}
+    settings: dict[str, Any] = {"data_parallel": "fsdp", "choose": "loss", "exam_pairs": 4, "timeout_seconds": 60}
+    whole = tmp_path / "whole"
+    codes, reports, _ = run_pretraining(configuration(data, exam=str(tmp_path / "pairs.tsv"), **settings), whole)
+    assert codes == [0, 0], reports
+
+    config, url = configuration(shared, exam="pairs.tsv", **settings), f"shared://{tmp_path}/store"
+    assert run_ranks(2, train_on_a_host, config, url, f"{tmp_path}/first", 10) == [-9, 1]
+    assert f"the checkpoints are in {url}; start again with --resume" in (tmp_path / "first-1" / "error").read_text()
+    assert run_ranks(2, train_on_a_host, config, url, f"{tmp_path}/second", 0) == [0, 0]
+    resumed = [event["step"] for event in read_events(tmp_path / "store") if event["event"] == "resume"]
+    assert resumed in ([6], [8], [9])
+    assert_same(tmp_path / "store", whole)
+    assert (tmp_path / "store" / "exam.json").is_file()
+    assert list((tmp_path / "second-1").rglob("optimizer.safetensors"))  # read from the store

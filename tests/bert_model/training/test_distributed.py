@@ -1,9 +1,14 @@
-"""The watchdog of one rank."""
+"""The watchdog of one rank, and ranks that work alone for a while."""
+
+import os
+import time
 
 import pytest
 import torch
+from two_ranks import run_ranks
 
-from bert_model.training.distributed import Group, Watchdog
+from bert_model.training.distributed import Group, LostRanksError, OtherRankError, Watchdog, process_group
+from bert_pipeline.errors import UsageError
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
@@ -13,3 +18,44 @@ def test_watchdog_without_a_store_counts_steps_only(world_size: int) -> None:
         watchdog.report_step(3)
     assert watchdog.step == 3
     assert watchdog.stalled_ranks(is_lost=True) == ""
+
+
+def work_longer_than_the_timeout() -> None:
+    with process_group(10, "cpu") as group:
+
+        def work() -> int:
+            time.sleep(12)
+            return group.rank
+
+        assert group.call_on_main(work) == 0
+
+
+def test_others_wait_for_a_rank_longer_than_the_timeout_while_it_lives() -> None:
+    assert run_ranks(2, work_longer_than_the_timeout) == [0, 0]
+
+
+def fail_alone() -> None:
+    with process_group(30, "cpu") as group:
+
+        def work() -> None:
+            if group.rank == 1:
+                raise UsageError("mine")
+
+        with pytest.raises(UsageError if group.rank == 1 else OtherRankError) as raised:
+            group.together(work)
+        assert raised.value.exit_code == UsageError.exit_code
+
+
+def test_failure_of_one_rank_ends_the_others_with_its_exit_code() -> None:
+    assert run_ranks(2, fail_alone) == [0, 0]
+
+
+def lose_a_rank() -> None:
+    started = time.monotonic()
+    with pytest.raises(LostRanksError), process_group(60, "cpu") as group:
+        group.together(lambda: None if group.rank == 0 else os._exit(7))
+    assert time.monotonic() - started < 45
+
+
+def test_rank_that_dies_at_work_is_noticed_before_the_timeout() -> None:
+    assert run_ranks(2, lose_a_rank) == [0, 7]

@@ -42,14 +42,14 @@ CONFIG = BertConfig.from_preset(
 )
 
 
-def batch(index: int) -> dict[str, Any]:
+def batch(index: int, length: int = 9) -> dict[str, Any]:
     """Two padded sequences with two predictions each."""
     generator = torch.Generator().manual_seed(index)
-    mask = torch.arange(9) < torch.tensor([[9], [6]])
+    mask = torch.arange(length) < torch.tensor([[length], [6]])
     return {
-        "input_ids": torch.randint(5, 61, (2, 9), generator=generator) * mask,
+        "input_ids": torch.randint(5, 61, (2, length), generator=generator) * mask,
         "attention_mask": mask,
-        "token_type_ids": torch.zeros(2, 9, dtype=torch.int64),
+        "token_type_ids": torch.zeros(2, length, dtype=torch.int64),
         "token_indices": mask.flatten().nonzero().squeeze(1),
         "masked_lm_positions": torch.tensor([[1, 2], [3, 4]]),
         "prediction_indices": torch.arange(4),
@@ -65,8 +65,8 @@ def build(kind: Kind, group: Group, config: BertConfig = CONFIG) -> tuple[BertFo
     return model, build_gradient_sum(kind, model, group, num_numbers=1, compile=False)
 
 
-def accumulate(gradients: GradientSum, index: int) -> None:
-    masked_lm, next_sentence = gradients.loss_sums(**batch(index))
+def accumulate(gradients: GradientSum, index: int, length: int = 9) -> None:
+    masked_lm, next_sentence = gradients.loss_sums(**batch(index, length))
     gradients.numbers += masked_lm.detach()
     (masked_lm + next_sentence).backward()
 
@@ -191,41 +191,60 @@ def sum_missing_gradient() -> None:
             assert model.used.weight.grad.unique().tolist() == [2.0]  # type: ignore[union-attr]
             assert model.unused.weight.grad.unique().tolist() == [0.0]  # type: ignore[union-attr]
 
+        # FSDP sums the others, and the optimizer leaves that parameter unchanged.
+        sharded, gradients = build("fsdp", group)
+        gradients.loss_sums(**batch(0))[0].backward()
+        gradients.all_reduce()
+        without = {name for name, parameter in sharded.named_parameters() if parameter.grad is None}
+        assert {name.rpartition(".")[0] for name in without} == {"bert.pooler.dense", "cls.seq_relationship"}
 
-def test_parameter_without_a_gradient_is_summed_as_0_or_reported_before_the_first_step() -> None:
+
+def test_parameter_without_a_gradient_is_summed_as_0_left_out_or_reported() -> None:
     assert run_ranks(2, sum_missing_gradient) == [0, 0]
 
 
-def sum_compiled() -> None:
-    """Compile layer by layer: buckets are sent before the backward pass reaches the embeddings."""
+def sum_compiled(kind: Kind) -> None:
+    """Compile layer by layer: the gradients are the same, and batches of other sizes take no other graphs."""
     dist._DEFAULT_FIRST_BUCKET_BYTES = 1024
-    nn.Module.compile = functools.partialmethod(nn.Module.compile, backend="aot_eager")  # type: ignore[assignment, method-assign]
+    torch.compile = functools.partial(torch.compile, backend="aot_eager")  # type: ignore[assignment]
     nn.parallel.DistributedDataParallel = functools.partial(nn.parallel.DistributedDataParallel, bucket_cap_mb=0.02)  # type: ignore[assignment, misc]
     with process_group(60, "cpu") as group:
         model, plain = build("buffer", group)
         step(plain, group, 0)
         expected = {name: parameter.grad for name, parameter in model.named_parameters()}
 
-        model = new_model(BertForPreTraining, CONFIG, seed=1)
-        gradients: Any = build_gradient_sum("ddp", model, group, num_numbers=1, compile=True)
+        model, _ = build(kind, group)
+        gradients: Any = build_gradient_sum(kind, model, group, num_numbers=1, compile=True)
         events: list[str] = []
-        sum_bucket = gradients._sum_bucket
-        gradients._sum_bucket = lambda bucket: (events.append("bucket"), sum_bucket(bucket))[1]
-        model.bert.embeddings.register_forward_hook(
+        if kind == "ddp":
+            sum_bucket = gradients._sum_bucket
+            gradients._sum_bucket = lambda bucket: (events.append("bucket"), sum_bucket(bucket))[1]
+        hook = model.bert.embeddings.register_forward_hook(
             lambda module, given, output: output.register_hook(lambda gradient: events.append("embeddings")) and None
         )
         gradients.prepare(lambda: accumulate(gradients, 100))
         events.clear()
         step(gradients, group, 0)
-        assert events.count("bucket") > 3
-        last = len(events) - 1 - events[::-1].index("embeddings")  # of the last micro-batch
-        assert events[:last].count("bucket") > 2
         for name, parameter in model.named_parameters():
-            torch.testing.assert_close(parameter.grad, expected[name], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(whole(parameter.grad), expected[name], atol=1e-5, rtol=1e-5)  # type: ignore[arg-type]
+        if kind == "ddp":  # buckets are sent before the backward pass reaches the embeddings
+            assert events.count("bucket") > 3
+            last = len(events) - 1 - events[::-1].index("embeddings")  # of the last micro-batch
+            assert events[:last].count("bucket") > 2
+
+        # One graph for the last layer and one for the others.
+        hook.remove()
+        for length in (8, 7):
+            with gradients.accumulating(is_last=True):
+                accumulate(gradients, 200, length)
+        with torch.no_grad(), unsharded(model):
+            model.eval().loss_sums(**batch(201))
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
 
 
-def test_layers_compiled_alone_send_gradients_during_the_backward_pass() -> None:
-    assert run_ranks(2, sum_compiled) == [0, 0]
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_layers_compiled_alone_sum_the_same_gradients_from_two_graphs(kind: Kind) -> None:
+    assert run_ranks(2, sum_compiled, kind) == [0, 0]
 
 
 def test_one_process_sums_nothing_and_gpus_never_use_the_buffer() -> None:
