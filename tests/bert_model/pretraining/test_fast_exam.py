@@ -70,6 +70,13 @@ def test_checkpoints_are_examined_on_the_pairs_for_choosing(
     assert read_pairs(tmp_path / "training" / "model") == chosen  # and what it examines the champion on
 
 
+def test_exams_do_not_change_the_training(data: dict[str, str], pairs: Path, tmp_path: Path) -> None:
+    train(configuration(data, exam=str(pairs), exam_pairs=5), tmp_path / "examined")
+    train(configuration(data), tmp_path / "plain")
+    examined, plain = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("examined", "plain"))
+    assert all(torch.equal(examined[key], plain[key]) for key in plain)
+
+
 def test_finished_model_is_examined_on_the_pairs_for_reporting(
     data: dict[str, str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,9 +1,7 @@
 """Pairs are read from BLiMP's files and from tables, refused by line, and split into two disjoint parts."""
 
 import json
-import os
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -90,8 +88,8 @@ def test_sample_is_fixed_whatever_the_order():
 
 
 @pytest.mark.real_data
-def test_blimp_has_67_paradigms_in_12_groups():
-    data = Path(os.environ["BERT_REAL_DATA"]) / "zero_shot"
+def test_blimp_has_67_paradigms_in_12_groups(real_data):
+    data = real_data / "zero_shot"
     pairs = read_pairs(data / "blimp.zip")
     assert (len(pairs), len({pair.kind for pair in pairs}), len({pair.group for pair in pairs})) == (67_000, 67, 12)
     fast = read_pairs(data / "blimp_fast.zip")
