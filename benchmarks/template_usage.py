@@ -127,7 +127,7 @@ def measure_share(path: str) -> tuple[int, int, Counter[str]]:
     for page in read_pages(dump):
         if not drop_reason(page, dump.site):
             calls.update(inline_calls(page.text))
-    renderers = {name: wiki.find_call(name)[0] for name in calls}
+    renderers = {name: wiki.find_call(name)[1] for name in calls}
     unknown = Counter({name: count for name, count in calls.items() if renderers[name] is None})
     return calls.total(), sum(calls[name] for name in calls if renderers[name] is show_nothing), unknown
 

@@ -4,10 +4,14 @@ A class is declared once, with `@configuration`: types, ranges and the line of d
 presets, the command line and Dagster's launchpad follow from it.
 """
 
+import ast
 import dataclasses
 import functools
+import inspect
+import itertools
 import json
 import re
+import textwrap
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,13 +40,8 @@ def configuration(declared: type[Config]) -> type[Config]:
 
     ConfigurationError names the key, the value found and what was expected; an unknown key names the nearest known.
     """
-    rules = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    rules = ConfigDict(extra="forbid", strict=True)
     validated: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=rules)(declared)
-    # pydantic reads the documentation of a class's own fields only; inherited ones keep theirs.
-    for base in declared.__mro__[1:]:
-        for name, field in getattr(base, "__pydantic_fields__", {}).items():
-            validated.__pydantic_fields__[name].description = field.description
-
     initialize = validated.__init__
 
     @functools.wraps(initialize)
@@ -76,9 +75,16 @@ def to_mapping(config: Any) -> dict[str, Any]:
 
 
 def documentation_of(config_class: type) -> dict[str, str]:
-    """Return the line of documentation under each field of a configuration class."""
-    fields: Mapping[str, Any] = getattr(config_class, "__pydantic_fields__")  # noqa: B009
-    return {name: " ".join(field.description.split()) for name, field in fields.items() if field.description}
+    """Return the line of documentation under each field of a configuration class, read from its source."""
+    found: dict[str, str] = {}
+    for base in reversed(config_class.__mro__[:-1]):  # inherited fields too
+        declared = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(declared, ast.ClassDef)
+        for field, line in itertools.pairwise(declared.body):
+            match field, line:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = " ".join(text.split())
+    return found
 
 
 def read_yaml(path: Path | str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ headers of pages: their damage is an error of the reader, or changes nothing.
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -81,11 +82,38 @@ def _same_type(found: pa.DataType, expected: pa.DataType) -> bool:
     return bool(found == expected)
 
 
-def list_array(offsets: np.ndarray, values: np.ndarray) -> pa.ListArray:
-    """Return N lists of int32 with `offsets` (N + 1,) into `values`."""
+# `pa.array` and `to_numpy` import pandas where it is installed, which takes a quarter second: these three do not.
+
+
+def numbers_of(array: pa.Array) -> np.ndarray:
+    """Return the numbers (N,) of an Arrow array without nulls; they may not be changed."""
+    return np.from_dlpack(array)
+
+
+def number_array(values: np.ndarray) -> pa.Array:
+    """Return numbers (N,) in Arrow."""
+    flat = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(flat)])
+
+
+def string_array(texts: Sequence[str]) -> pa.StringArray:
+    """Return texts in Arrow. InputError if they have 2^31 bytes or more, which one array cannot hold."""
+    encoded = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)])
+    if offsets[-1] >= 1 << 31:
+        raise InputError(
+            f"found {offsets[-1]:,} bytes in texts that are held at once, expected less than 2^31; cut them"
+        )
+    data = pa.py_buffer(b"".join(encoded))
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets.astype(np.int32)), data)
+
+
+def list_array(offsets: np.ndarray, values: np.ndarray | pa.Array) -> pa.ListArray:
+    """Return N lists with `offsets` (N + 1,) into `values`, which are int32 if they are numbers."""
     base = offsets[0]
-    flat = pa.array(values[base : offsets[-1]], type=pa.int32())
-    return pa.ListArray.from_arrays(pa.array((offsets - base).astype(np.int32)), flat)
+    some = values[base : offsets[-1]]
+    flat = some if isinstance(some, pa.Array) else number_array(some.astype(np.int32))
+    return pa.ListArray.from_arrays(number_array((offsets - base).astype(np.int32)), flat)
 
 
 def one_chunk(table: pa.Table, name: str) -> pa.Array:
@@ -95,6 +123,6 @@ def one_chunk(table: pa.Table, name: str) -> pa.Array:
 
 def list_offsets(lists: pa.ListArray) -> np.ndarray:
     """Return offsets (N + 1,) into `lists.flatten()`, which drops values outside of a slice."""
-    offsets: np.ndarray = lists.offsets.to_numpy().astype(np.int64)
+    offsets: np.ndarray = numbers_of(lists.offsets).astype(np.int64)
     offsets -= offsets[0]
     return offsets

@@ -24,9 +24,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import fsspec
-import fsspec.registry
-
 from bert_pipeline.errors import ArtifactError, BertError, InputError, UnavailableError, UsageError, suggest
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
@@ -69,6 +66,8 @@ def to_path(name: Path | str) -> Path:
         return Path(name)
     if not is_remote(name):
         return Path(urllib.parse.unquote(name.partition("://")[2].removeprefix("localhost")))
+    import fsspec  # 0.1 s with upath, for URLs only
+
     try:
         fsspec.get_filesystem_class(scheme)
     except ImportError as error:
@@ -78,7 +77,7 @@ def to_path(name: Path | str) -> Path:
     except ValueError:
         known = suggest(scheme, [*EXTRAS, "file", "hdfs", "memory"])
         raise UsageError(f"{name}: no kind of storage is called {scheme!r}{known}; give a path or such a URL") from None
-    from upath import UPath  # 0.1 s, for URLs only
+    from upath import UPath
 
     # What a listing showed minutes ago is not what the store holds: other machines write to it.
     return cast(Path, UPath(name, use_listings_cache=False))

@@ -97,6 +97,19 @@ def test_imports_go_down_and_outside_parts_stay_in_their_files(path):
             assert name.startswith(homes) if homes else False, f"{name} imports {package}"
 
 
+def test_a_corpus_is_extracted_without_the_import_of_pandas_or_fsspec(tmp_path):
+    # Both are slow to import: pyarrow asks for pandas where it is installed, and only URLs need fsspec.
+    code = (
+        "import sys; from pathlib import Path; from benchmarks.jobs import extract_dump;"
+        "from bert_pipeline.sample import generate_sample;"
+        f"sample = Path({str(tmp_path / 'sample')!r}); generate_sample(sample);"
+        f"extract_dump(next(sample.glob('*.xml.bz2')), Path({str(tmp_path / 'output')!r}));"
+        "print(sorted({'pandas', 'fsspec'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert result.stdout.strip() == "[]"
+
+
 def test_the_data_floor_loads_without_torch_beam_dagster_or_mlflow():
     code = (
         "import sys, bert_pipeline.cli, bert_pipeline.instances.pairs, bert_pipeline.tasks.task;"

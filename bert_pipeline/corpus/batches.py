@@ -20,6 +20,7 @@ from bert_pipeline.corpus.documents import Document, content_digest, id_hash
 from bert_pipeline.corpus.near_duplicates import SignedTexts, sign_documents, write_signed_texts
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, document_table
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, SUSPECT, count_broken_text, count_markup
+from bert_pipeline.parquet_io import numbers_of
 from bert_pipeline.storage import local_copy, open_binary
 
 COUNTED = ("passages", "sentences", "words", "characters", *QUALITY_COUNTS)
@@ -187,8 +188,8 @@ def _fill_in(statistics: np.ndarray, documents: list[Document], revisions: list[
     statistics["passages"] = [len(document.passage_starts) for document in documents]
     statistics["sentences"] = [len(document.sentences) for document in documents]
     lists = table.column("sentences").combine_chunks()
-    sentences, document_of = lists.flatten(), pc.list_parent_indices(lists).to_numpy()  # (S,)
-    np.add.at(statistics["characters"], document_of, pc.utf8_length(sentences).to_numpy())
+    sentences, document_of = lists.flatten(), numbers_of(pc.list_parent_indices(lists))  # (S,)
+    np.add.at(statistics["characters"], document_of, numbers_of(pc.utf8_length(sentences)))
     for name, counts in count_flaws(sentences).items():
         np.add.at(statistics[name], document_of, counts)
 
@@ -198,7 +199,7 @@ def count_flaws(sentences: pa.StringArray) -> dict[str, np.ndarray]:
     counts = {name: np.zeros(len(sentences), dtype=np.int64) for name in QUALITY_COUNTS}
     # RE2 finds the few sentences that may have a flaw; Python's expressions count the flaws in those.
     is_suspect = pc.match_substring_regex(sentences, SUSPECT)
-    suspects = zip(np.flatnonzero(is_suspect.to_numpy(zero_copy_only=False)), sentences.filter(is_suspect).to_pylist())
+    suspects = zip(pc.indices_nonzero(is_suspect).to_pylist(), sentences.filter(is_suspect).to_pylist())
     for index, sentence in suspects:
         counts["residue"][index] = count_markup(sentence)
         counts["scars"][index] = count_broken_text(sentence)

@@ -15,8 +15,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from bert_pipeline.beam import PipelineOptions, beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.results import Result, WriteResults, check_results, check_total, load_results, read_results
@@ -24,7 +22,7 @@ from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, run_pipeline
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.batches import DROPPED_SUFFIX, PageBatch
 from bert_pipeline.corpus.duplicates import EqualTask, Found, compare, plan_comparisons
-from bert_pipeline.corpus.mixture import TEXTS_SCHEMA, sum_texts
+from bert_pipeline.corpus.mixture import sum_texts
 from bert_pipeline.corpus.near_duplicates import BandTask
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, shard_name, write_shard
@@ -110,7 +108,7 @@ def build_corpus(
         if config.templates:
             inputs["templates"] = foreign_input(config.templates)
         published = [(draft.path / shard["name"], shard["rows"], shard["sha256"]) for shard in shards]
-        counts["texts"] = sum_texts(pa.Table.from_pylist(shard["texts"], TEXTS_SCHEMA) for shard in shards).to_pylist()
+        counts["texts"] = sum_texts(text for shard in shards for text in shard["texts"])
         draft.counts = {**counts, "passages_sample": sample_passages(published)}
         draft.provenance = {"sources": [without_secrets(source) for source in sources], "workers": num_workers(options)}
         if not counts["documents"]:

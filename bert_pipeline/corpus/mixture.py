@@ -7,6 +7,7 @@ Source: google-research/bert, multilingual.md: each language's share of the text
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,42 +71,34 @@ def parse_weights(texts: Sequence[str]) -> dict[str, float]:
 # --- statistics of a corpus ---
 
 
-def count_texts(table: pa.Table, words: np.ndarray) -> pa.Table:
-    """Sum the `words` (N,) of the training documents of a table by source and language."""
-    is_train = pc.equal(table.column("split"), "train")
-    grouped = pa.table(
-        {
-            "source": _sources(table.column("document_id")).filter(is_train),
-            "language": table.column("language").filter(is_train),
-            "words": pa.array(words).filter(is_train.combine_chunks()),
-        }
+def count_texts(table: pa.Table, words: np.ndarray) -> list[dict[str, Any]]:
+    """Count the training documents of a table and their `words` (N,) by source and language."""
+    rows = zip(sources_and_languages(table), table.column("split").to_pylist(), words.tolist())
+    return sum_texts(
+        {"source": source, "language": language, "documents": 1, "words": number}
+        for (source, language), split, number in rows
+        if split == "train"
     )
-    return sum_texts([grouped.append_column("documents", pa.array(np.ones(grouped.num_rows, dtype=np.int64)))])
 
 
-def sum_texts(tables: Iterable[pa.Table]) -> pa.Table:
-    """Sum tables of `count_texts`; the rows are sorted by source and language."""
-    summed = (
-        pa.concat_tables([TEXTS_SCHEMA.empty_table(), *(table.select(TEXTS_SCHEMA.names) for table in tables)])
-        .group_by(["source", "language"], use_threads=False)
-        .aggregate([("documents", "sum"), ("words", "sum")])
-        .sort_by([("source", "ascending"), ("language", "ascending")])
-    )
-    return summed.rename_columns(TEXTS_SCHEMA.names)
-
-
-TEXTS_SCHEMA = pa.schema(
-    [("source", pa.string()), ("language", pa.string()), ("documents", pa.int64()), ("words", pa.int64())]
-)
-
-
-def _sources(document_ids: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.list_element(pc.split_pattern(document_ids, ":", max_splits=1), 0)
+def sum_texts(texts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Sum the counts of each source and language; sorted by both."""
+    documents: Counter[tuple[str, str]] = Counter()
+    words: Counter[tuple[str, str]] = Counter()
+    for text in texts:
+        key = text["source"], text["language"]
+        documents[key] += text["documents"]
+        words[key] += text["words"]
+    return [
+        {"source": source, "language": language, "documents": documents[source, language], "words": number}
+        for (source, language), number in sorted(words.items())
+    ]
 
 
 def sources_and_languages(table: pa.Table) -> list[tuple[str, str]]:
     """Return the source and the language of each document of a table."""
-    return list(zip(_sources(table.column("document_id")).to_pylist(), table.column("language").to_pylist()))
+    rows = zip(table.column("document_id").to_pylist(), table.column("language").to_pylist())
+    return [(identifier.partition(":")[0], language) for identifier, language in rows]
 
 
 # --- weights ---

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import UsageError
-from bert_pipeline.parquet_io import list_offsets, one_chunk
+from bert_pipeline.parquet_io import list_offsets, numbers_of, one_chunk
 from bert_pipeline.randomness import combine
 from bert_pipeline.storage import is_remote, read_range
 from bert_pipeline.wikipedia.punctuation import UNSPACED_LETTERS
@@ -151,7 +151,7 @@ def count_words(sentences: pa.StringArray, offsets: np.ndarray) -> np.ndarray:
 
 def _words(sentences: pa.StringArray, owner: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the hashes (W,) of the words of S sentences, and their owners (W,), given those of the sentences (S,)."""
-    ends = np.cumsum(pc.utf8_length(sentences).to_numpy().astype(np.int64) + 1)
+    ends = np.cumsum(numbers_of(pc.utf8_length(sentences)).astype(np.int64) + 1)
     start = 0
     while start < len(ends):
         # Some text at a time: a document may be a book, and each word takes sixty bytes in what follows.
@@ -225,7 +225,7 @@ def sign_documents(table: pa.Table, first_row: int = 0) -> SignedTexts:
     starts = one_chunk(table, "passage_starts")
     passages_of = list_offsets(starts)  # (D + 1,)
     document = np.repeat(np.arange(table.num_rows), np.diff(passages_of))  # (P,)
-    passage_start = starts.flatten().to_numpy() + list_offsets(lists)[:-1][document]
+    passage_start = numbers_of(starts.flatten()) + list_offsets(lists)[:-1][document]
     sentences = lists.flatten()
     passage = np.repeat(np.arange(len(document)), np.diff(passage_start, append=len(sentences)))  # (S,)
     values, num_words = compute_signatures(sentences, passage, len(document))

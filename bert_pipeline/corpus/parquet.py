@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from bert_pipeline.parquet_io import list_offsets, one_chunk, open_parquet, read_row_group
+from bert_pipeline.parquet_io import list_array, list_offsets, one_chunk, open_parquet, read_row_group, string_array
 
 if TYPE_CHECKING:
     from bert_pipeline.corpus.documents import Document
@@ -30,8 +31,23 @@ DOCUMENTS_PER_ROW_GROUP = 512
 
 def document_table(documents: list[Document]) -> pa.Table:
     """Return documents as a table."""
-    columns = [pa.array([getattr(d, field.name) for d in documents], type=field.type) for field in DOCUMENT_SCHEMA]
-    return pa.Table.from_arrays(columns, schema=DOCUMENT_SCHEMA)
+    sentences = [document.sentences for document in documents]
+    starts = [document.passage_starts for document in documents]
+    columns = {
+        field.name: string_array([getattr(document, field.name) for document in documents])
+        for field in DOCUMENT_SCHEMA
+        if field.type == pa.string()
+    }
+    columns["sentences"] = list_array(_bounds(sentences), string_array(list(itertools.chain.from_iterable(sentences))))
+    columns["passage_starts"] = list_array(
+        _bounds(starts), np.fromiter(itertools.chain.from_iterable(starts), np.int32)
+    )
+    return pa.Table.from_arrays([columns[name] for name in DOCUMENT_SCHEMA.names], schema=DOCUMENT_SCHEMA)
+
+
+def _bounds(lists: Sequence[Sized]) -> np.ndarray:
+    """Return the offsets (N + 1,) of N lists that are joined."""
+    return np.cumsum([0, *map(len, lists)])
 
 
 def read_documents(path: Path | str) -> Iterator[Document]:

@@ -30,7 +30,7 @@ from bert_pipeline.corpus.near_duplicates import count_words
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.manifest import file_sha256
-from bert_pipeline.parquet_io import list_offsets
+from bert_pipeline.parquet_io import list_offsets, number_array, numbers_of, string_array
 from bert_pipeline.storage import open_binary
 
 
@@ -134,7 +134,7 @@ class _Copied:
     """A line for each dropped document."""
     lost: Counter[str] = dataclasses.field(default_factory=Counter)
     """Counts of the dropped passages."""
-    texts: list[pa.Table] = dataclasses.field(default_factory=list)
+    texts: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
 def shard_name(index: int) -> str:
@@ -158,13 +158,12 @@ def write_shard(shard: Shard, scratch: Path, output: Path) -> WrittenShard:
     with atomic_write(scratch / dropped_list) as path:
         path.write_text("".join(copied.duplicates), encoding="utf-8")
     counts = {key: number - copied.lost[key] for key, number in shard.counts.items()}
-    texts = sum_texts(copied.texts).to_pylist()
+    texts = sum_texts(copied.texts)
     return WrittenShard(name=name, rows=rows, sha256=sha256, counts=counts, texts=texts, dropped_list=dropped_list)
 
 
 def _kept_documents(shard: Shard, scratch: Path, copied: _Copied) -> Iterator[pa.Table]:
     """Yield the kept documents of a shard with their split, and fill in `copied`."""
-    labels = pa.array(CODES)
     split_column = DOCUMENT_SCHEMA.get_field_index("split")
     resembled = _resembled_ids(shard, scratch)
     passages = np.frombuffer(shard.dropped_passages, dtype=np.int64).reshape(-1, 2)
@@ -177,7 +176,7 @@ def _kept_documents(shard: Shard, scratch: Path, copied: _Copied) -> Iterator[pa
             part = np.frombuffer(codes, dtype=np.uint8, count=table.num_rows, offset=position)
             words = words_of_batch[position : position + table.num_rows]
             position += table.num_rows
-            column = labels.take(pa.array(part, type=pa.int8()))
+            column = string_array([CODES[code] for code in part])
             table = table.set_column(split_column, DOCUMENT_SCHEMA.field("split"), column)
             cuts = np.searchsorted(passages[:, 0], [first, first + table.num_rows])
             first += table.num_rows
@@ -190,14 +189,18 @@ def _kept_documents(shard: Shard, scratch: Path, copied: _Copied) -> Iterator[pa
             # The code of a duplicate is the reason it is listed with.
             is_kept = np.isin(part, (TRAIN, HELD_OUT))
             if not is_kept.all():
-                rows = table.filter(pa.array(~is_kept)).select(["document_id", "split", "title"]).to_pylist()
+                rows = (
+                    table.select(["document_id", "split", "title"])
+                    .take(number_array(np.flatnonzero(~is_kept)))
+                    .to_pylist()
+                )
                 for row in rows:
                     reason = row["split"]
                     if reason == CODES[NEAR]:
                         reason = f"{reason} of {next(resembled)}"
                     copied.duplicates.append(dropped_line(row["document_id"], reason, row["title"]))
-                table, words = table.filter(pa.array(is_kept)), words[is_kept]
-            copied.texts.append(count_texts(table, words))
+                table, words = table.take(number_array(np.flatnonzero(is_kept))), words[is_kept]
+            copied.texts += count_texts(table, words)
             yield table.cast(DOCUMENT_SCHEMA)
 
 
@@ -218,7 +221,7 @@ def drop_passages(table: pa.Table, rows: np.ndarray, passages: np.ndarray, lost:
     sentences_of, passages_of = list_offsets(lists), list_offsets(starts)  # (D + 1,)
     document = np.repeat(np.arange(table.num_rows), np.diff(passages_of))  # (P,)
     sentences = lists.flatten()
-    first_sentence = starts.flatten().to_numpy() + sentences_of[:-1][document]
+    first_sentence = numbers_of(starts.flatten()) + sentences_of[:-1][document]
     lengths = np.diff(first_sentence, append=len(sentences))
     is_kept = np.ones(len(document), dtype=bool)
     is_kept[passages_of[:-1][rows] + passages] = False

@@ -315,22 +315,21 @@ def _parse_plain(blob: bytes, site: Site, path: str, after: str) -> Page | None:
 
     `after` is the title of the page before, for errors where this one has none.
     """
-    # Find the text of the last revision
-    revision = blob.rfind(b"<revision>")
-    text_tag = blob.find(b"<text", revision)
-    text_open = blob.find(b">", text_tag)
+    # Find the text of the last revision from the end: only the search for one byte, which is fast, runs over the text
     text_close = blob.rfind(b"</text>")
-    if revision < 0 or text_tag < 0:
+    text_tag = blob.rfind(b"<", 0, text_close)
+    text_open = blob.find(b">", text_tag, text_close)
+    revision = blob.rfind(b"<revision>", 0, text_tag)
+    # No text, a tag in it, or a ">" inside an attribute: left to the XML parser.
+    if min(text_close, revision, text_open) < 0 or not blob.startswith(b"<text", text_tag):
         return None
-    if text_close < text_open:
-        if blob[text_open - 1 : text_open] != b"/":
-            return None
-        text_close = text_open + 1  # <text … />
-    # A tag in the text, CDATA, or a ">" inside an attribute: left to the XML parser.
-    raw_text = blob[text_open + 1 : text_close]
-    if b"<" in raw_text or b"<![CDATA[" in blob or blob.count(b'"', text_tag, text_open) % 2:
+    if blob.count(b'"', text_tag, text_open) % 2:
         return None
-    unescaped = _unescape(raw_text)
+    # So are CDATA, and a last revision without a text.
+    rest = blob[:text_tag], blob[text_close:]
+    if any(b"<![CDATA[" in part for part in rest) or b"<revision>" in rest[1]:
+        return None
+    unescaped = _unescape(blob[text_open + 1 : text_close])
     if unescaped is None:
         return None
     try:

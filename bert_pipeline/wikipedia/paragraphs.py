@@ -28,7 +28,7 @@ from bert_pipeline.wikipedia.repair import (
 _BLANKS = " \t\xa0" + DROPPED + FORMULA
 _LINE_KINDS = {"=": "heading", "*": "list", "#": "list", ":": "list", ";": "list", "|": "table", "!": "table"}
 """First character of a line of markup -> the kind it is counted as."""
-_SPECIAL_STARTS = frozenset(("", "}", *_BLANKS, *_LINE_KINDS))
+_SPECIAL_STARTS = frozenset(("}", *_BLANKS, *_LINE_KINDS))
 _NO_SENTENCE_STARTS = frozenset(("", *_LINE_KINDS, "{", "※", "†", "‡"))
 """First characters of indented lines that are lists, tables or their legends."""
 _MIN_INDENTED_WORDS = 6
@@ -51,9 +51,12 @@ class PassageReader:
     def read(self, text: str) -> list[str]:
         """Return the passages of a page whose markup has been expanded up to lists, headings and emphasis."""
         for line in text.split("\n"):
-            if line[:1] in _SPECIAL_STARTS and self._read_special_line(line):
+            if line and line[0] in _SPECIAL_STARTS and self._read_special_line(line):
                 continue
             self._is_code = False
+            if not line:
+                self._end_paragraph()
+                continue
             if line.startswith("----"):  # a horizontal rule, which may have text after it
                 self._end_paragraph()
                 line = line.lstrip("-")
@@ -190,31 +193,29 @@ def _is_bibliography_entry(paragraph: str) -> bool:
 
 # Paragraph to passage
 
-_HAS_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 _INVISIBLE = dict.fromkeys([0xAD, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2060, 0x2065), 0xFEFF])
 """Soft hyphens, direction marks and the like. Joiners (U+200C, U+200D) stay: they spell words in several scripts."""
-# White space other than " "
-_ODD_SPACE = re.compile(r"[\t-\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
+# White space other than " ", invisible characters, and all placeholders but DROPPED: one search instead of three
+_SPECIAL = re.compile(
+    "[\t-\r\x1c-\x1f\x85\xa0\xad\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ue001-\ue02f\ufeff]"
+)
 
 
 def _finish_passage(text: str, dropped: Counter[str]) -> str:
     """Remove emphasis, placeholders and superfluous white space from a paragraph."""
     if "'" in text and "''" in text:
         text = remove_emphasis(text)
-    if "  " in text or _ODD_SPACE.search(text):  # splitting takes a third of this function's time: only where needed
+    has_special = _SPECIAL.search(text) is not None
+    if has_special or "  " in text:  # splitting takes as long as all else in this function: only where needed
         text = " ".join(text.split())
     text = text.strip()
     # Sentences before punctuation: what is removed from them leaves DROPPED, whose gap is closed next.
-    if FORMULA in text or UNKNOWN_VALUE in text:
+    if has_special and (FORMULA in text or UNKNOWN_VALUE in text):
         text = repair_sentences(text, dropped)
     text = repair_punctuation(text).strip()
 
-    # Placeholders are not ASCII, so most English passages skip this.
-    if not text.isascii():
-        text = unprotect(text)
-        if _HAS_INVISIBLE.search(text):
-            text = text.translate(_INVISIBLE)
-        text = " ".join(text.split()) if "  " in text else text.strip()
+    if has_special:
+        text = " ".join(unprotect(text).translate(_INVISIBLE).split())
     return remove_loose_spaces(text)
 
 

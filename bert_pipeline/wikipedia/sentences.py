@@ -29,7 +29,7 @@ _WORDS = tomllib.loads((Path(__file__).parent / "data" / "sentences.toml").read_
 def split_sentences(text: str, language: str) -> list[str]:
     """Split a passage into stripped sentences; `language` is a code such as "en", and an unknown one means English."""
     language = _base_code(language)
-    if "\n\n" in text:  # which sentencex takes away
+    if "\n" in text and "\n\n" in text:  # which sentencex takes away
         text = text.replace("\n\n", " ")
     parts = _propose(text, language)
     stripped = [part.strip() for part in parts]
@@ -49,7 +49,7 @@ def split_sentences(text: str, language: str) -> list[str]:
             first = index
     if parts:
         sentences.append("".join(parts[first:]).strip())
-    if "(" not in text:
+    if "(" not in [sentence[0] for sentence in sentences]:
         return sentences
     return [piece for sentence in sentences for piece in _split_brackets(sentence)]
 
@@ -171,7 +171,7 @@ def _starts_in_bracket(parts: Sequence[str], text: str) -> Sequence[bool]:
     has_others = not text.isascii() and _OTHER_BRACKET.search(text) is not None
     if "(" not in text and "[" not in text and not has_others:
         return ()
-    changes = [part.count("(") - part.count(")") for part in parts]
+    changes = [part.count("(") - part.count(")") if "(" in part or ")" in part else 0 for part in parts]
     if "[" in text or "]" in text:
         changes = [change + part.count("[") - part.count("]") for change, part in zip(changes, parts)]
     if has_others:

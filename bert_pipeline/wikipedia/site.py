@@ -60,11 +60,11 @@ class Site:
 
     def _calls_template(self, text: str) -> bool:
         """Return True if the text calls a template of disambiguation pages outside of comments and other templates."""
-        if "<!--" in text or "<nowiki" in text:
-            text = _HIDDEN.sub("", text)
-        # Few pages have such a name at all: only those are read with their brackets
-        if not any(normalize_name(name) in self.disambiguation_templates for name in set(_NAME.findall(text))):
+        # Few pages have such a name at all, or one that a comment begins: only those are read with their brackets
+        names = {normalize_name(name) for name in {*_NAME.findall(text)}}
+        if "" not in names and names.isdisjoint(self.disambiguation_templates):
             return False
+        text = _HIDDEN.sub("", text)
         # A call inside of another template counts only if that one is never closed: then its braces are text
         opened: list[list[bool]] = []  # [whether it has such a name, whether it holds a call with such a name]
         for brackets in _BRACKETS.finditer(text):
@@ -77,8 +77,8 @@ class Site:
         return any(holds_call for _, holds_call in opened)
 
 
-# {{name|, {{name}}, a name that ends its line
-_NAME = re.compile(r"\{\{([^|{}\[\]<>\n]++)[|}\n]")
+# {{name|, {{name}}, {{name<!-- a comment -->, a name that ends its line
+_NAME = re.compile(r"\{\{([^|{}\[\]<>\n]*+)[|}\n<]")
 _BRACKETS = re.compile(r"\{\{([^|{}\[\]<>\n]*+)|\}\}")
 _HIDDEN = re.compile(r"<!--.*?(?:-->|\Z)|<nowiki\s*+/>|<nowiki\b[^<>]*+>.*?(?:</nowiki\s*+>|\Z)", re.DOTALL)
 

@@ -128,13 +128,15 @@ class Wiki:
             return next((self.prefixes[prefix] for prefix in self._by_length if name.startswith(prefix)), None)
         return renderer
 
-    def find_call(self, name: str) -> tuple[Renderer | None, bool]:
-        """Return the renderer of a template or parser function, if there is one, and True if it is a function."""
+    @functools.lru_cache(maxsize=1 << 14)  # noqa: B019 (wikis are kept as long as the process)
+    def find_call(self, written: str) -> tuple[str, Renderer | None, bool]:
+        """Return the normalized name of a call, its renderer or None, and True if that is a parser function."""
+        name = normalize_name(written)
         renderer = self.find(name)
         if renderer is None and ":" in name:
             renderer = self.functions.get(name.partition(":")[0])
-            return renderer, renderer is not None
-        return renderer, False
+            return name, renderer, renderer is not None
+        return name, renderer, False
 
     def write(self, form: str, **values: str) -> str:
         """Return values in one of the formats; "" if the wiki has it not."""

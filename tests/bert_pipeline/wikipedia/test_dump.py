@@ -134,6 +134,13 @@ def test_last_of_several_revisions_is_read(tmp_path: Path) -> None:
     assert found.text == "new"
 
 
+def test_last_revision_without_a_text_hides_the_text_of_earlier_ones(tmp_path: Path) -> None:
+    last = make_page(1).replace('<text bytes="3" xml:space="preserve">Text of 1.</text>', '<text bytes="0" />')
+    page = make_page(1, "old").replace("  </page>", "") + last.partition("<id>1</id>")[2]
+    (found,) = read_all(write(tmp_path / "d.xml", make_export(page).encode()))
+    assert found.text == ""
+
+
 def test_missing_end_tag_is_reported_and_pages_are_kept(tmp_path: Path) -> None:
     report = ReadReport()
     pages = read_all(write(tmp_path / "d.xml", make_export(make_page(1)).removesuffix(FOOTER).encode()), report)
