@@ -60,9 +60,9 @@ class Site:
 
     def _calls_template(self, text: str) -> bool:
         """Return True if the text calls a template of disambiguation pages outside of comments and other templates."""
-        # Few pages have such a name at all, or one that a comment begins: only those are read with their brackets
-        names = {normalize_name(name) for name in {*_NAME.findall(text)}}
-        if "" not in names and names.isdisjoint(self.disambiguation_templates):
+        # Few pages have such a name at all, or one with a comment in it: only those are read with their brackets
+        names = {*_NAME.findall(text)}
+        if not any(name.endswith("<") or normalize_name(name[:-1]) in self.disambiguation_templates for name in names):
             return False
         text = _HIDDEN.sub("", text)
         # A call inside of another template counts only if that one is never closed: then its braces are text
@@ -77,8 +77,8 @@ class Site:
         return any(holds_call for _, holds_call in opened)
 
 
-# {{name|, {{name}}, {{name<!-- a comment -->, a name that ends its line
-_NAME = re.compile(r"\{\{([^|{}\[\]<>\n]*+)[|}\n<]")
+# {{name|, {{name}}, {{name<!-- a comment -->, a name that ends its line; each with the character after it
+_NAME = re.compile(r"\{\{([^|{}\[\]<>\n]*+[|}\n<])")
 _BRACKETS = re.compile(r"\{\{([^|{}\[\]<>\n]*+)|\}\}")
 _HIDDEN = re.compile(r"<!--.*?(?:-->|\Z)|<nowiki\s*+/>|<nowiki\b[^<>]*+>.*?(?:</nowiki\s*+>|\Z)", re.DOTALL)
 

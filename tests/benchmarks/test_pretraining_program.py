@@ -37,7 +37,7 @@ def test_profile_has_the_parts_of_a_step(case):
     assert {"reading and masking", "forward pass", "backward pass", "clipping", "update"} < shares.keys()
     assert sum(shares.values()) == pytest.approx(100, abs=1)
     assert min(shares["backward pass"], shares["forward pass"]) > shares["clipping"]
-    assert "aten::mm" in operators
+    assert re.search("aten::mm|mkldnn::", operators)  # whichever the processor multiplies faster with
 
 
 @pytest.mark.slow

@@ -120,6 +120,7 @@ def test_behavior_switches_are_those_of_the_language(language: str, text: str, e
         ("{{DP|Ceres}} is a dwarf planet.", "Foo", ""),
         ("__DISAMBIG__", "Foo", "disambiguation"),
         ("{{disambig<!-- of places -->}}", "Foo", "disambiguation"),
+        ("{{dis<!-- of places -->ambig}}", "Foo", "disambiguation"),
         ("{{<!-- of places -->disambig}}", "Foo", "disambiguation"),
         ("<nowiki>{{</nowiki> opens. {{disambig}}", "Foo", "disambiguation"),
         ("{{unclosed|\n* x\n{{disambig}}", "Foo", "disambiguation"),
