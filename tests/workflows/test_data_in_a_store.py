@@ -1,4 +1,4 @@
-"""The data assets write to a store and read from it; only the dump's directory stays in the home."""
+"""The data assets write to a store and read from it; the dump's directory and the exam stay in the home."""
 
 import contextlib
 import json
@@ -60,7 +60,7 @@ def test_data_assets_write_to_a_store_and_reuse_what_it_holds(
     with in_home(monkeypatch, tmp_path / "second") as opened:
         stored = materialize_data(opened, store)
         assert stored["corpus"]["path"].startswith(f"memory://bucket/data/{DUMP}/corpus/attempt-")
-        assert [path.name for path in home.of_dump(DUMP).iterdir() if path.is_dir()] == ["dump"]
+        assert {path.name for path in home.of_dump(DUMP).iterdir() if path.is_dir()} == {"dump", "exam"}
         assert not Path("memory:").exists()
         for asset, key in (("corpus", "sha256"), ("vocabulary", "sha256"), ("instances", "64/sha256")):
             assert stored[asset][key] == local[asset][key]
@@ -79,7 +79,7 @@ def test_data_assets_write_to_a_store_and_reuse_what_it_holds(
         archive(opened, home, DUMP)
     record = json.loads(home.archive_record(DUMP).read_text(encoding="utf-8"))
     assert record["data_directory"] == f"memory://bucket/data/{DUMP}"
-    assert record["artifacts"].keys() == {"dump", "corpus", "vocabulary", "instances/32", "instances/64"}
+    assert record["artifacts"].keys() == {"dump", "corpus", "vocabulary", "instances/32", "instances/64", "exam"}
     assert record["artifacts"]["corpus"] == local["corpus"]["sha256"]
 
 
