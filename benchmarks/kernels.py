@@ -82,7 +82,7 @@ def measure(case: TrainingCase, num_turns: int) -> tuple[float, list[float]]:
     training.trainer.should_stop = lambda: steps >= len(variants) * (num_turns + 1)
     with (
         settings,
-        mock.patch("bert_model.pretraining.data.collate", collated),
+        mock.patch("bert_model.pretraining.batch.collate", collated),
         contextlib.redirect_stderr(io.StringIO()),
     ):
         training.trainer.run(0)

@@ -217,9 +217,8 @@ class _Scorer:
         ids = texts[text_of_row]  # (B, S)
         target = ids[np.arange(len(ids)), position]
         masked = self._tensor(self._masked(ids, position))
-        # Only these positions are read: the last block and the head are computed for no other.
-        hidden = self.model.bert(masked, output_positions=self._tensor(position[:, None])).sequence_output[:, 0]
-        logits = self.model.cls.predictions(hidden, self.model.bert.embeddings.word_embeddings.weight)
+        # By the model's own forward pass: a sharded model gathers its parts for no other.
+        logits = self.model(masked, masked_lm_positions=self._tensor(position[:, None])).prediction_logits[:, 0]
         loss: np.ndarray = (
             functional.cross_entropy(logits.float(), self._tensor(target), reduction="none").cpu().numpy()
         )
