@@ -41,6 +41,8 @@ class Mlflow:
     def open_charts(self, metric: str) -> None:
         """Click the tab with the curves of a run, and wait until that of a metric is drawn."""
         self.page.get_by_role("tab", name="Model metrics").click()
+        # Charts of other groups come first, and only those in sight are drawn.
+        self.page.get_by_placeholder("Search metric charts").fill(metric)
         self.page.get_by_text(re.compile(rf"\({re.escape(metric)}\)")).first.wait_for()
         self.page.locator(".plot-container .trace").first.wait_for(state="attached")
 

@@ -79,7 +79,10 @@ class Stack:
         """Return the environment of a service, with only the necessary variables of this machine."""
         kept = {key: os.environ[key] for key in ("PATH", "LANG", "TMPDIR") if key in os.environ}
         kept |= {"HOME": str(self.base), "PATH": f"{PROGRAMS}:{kept['PATH']}", "PYTHONPATH": str(compose.ROOT)}
-        return {**kept, "OMP_NUM_THREADS": "1", **self.document["services"][service]["environment"]}
+        given = self.document["services"][service]["environment"]
+        # A variable without a value is passed on if there is one.
+        values = {name: os.environ.get(name) if value is None else value for name, value in given.items()}
+        return {**kept, "OMP_NUM_THREADS": "1", **{name: value for name, value in values.items() if value is not None}}
 
     def command(self, service: str) -> list[str]:
         """Return the command line of a service."""
