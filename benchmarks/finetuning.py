@@ -78,6 +78,11 @@ class FinetuningCase:
     optimizer: str = "bert_adam"
     """Ours; the Trainer's is AdamW."""
 
+    @property
+    def label_mean(self) -> float:
+        """What a regression predicts before training, on both sides; 0 for a classification."""
+        return float(self.train.row_columns["labels"].mean()) if self.task.kind == "regression" else 0.0
+
     def score(self, logits: np.ndarray) -> float:
         """Return the task's main metric for logits of the dev rows."""
         config = FinetuningConfig(precision=self.precision)  # type: ignore[arg-type]
@@ -114,9 +119,7 @@ class OurFinetuning:
         """Train from the initial weights; return the seconds of the loop."""
         job = dataclasses.replace(self.job, trial=dataclasses.replace(self.job.trial, seed=seed))
         torch.manual_seed(seed)
-        is_regression = self.case.task.kind == "regression"
-        mean = float(self.case.train.row_columns["labels"].mean()) if is_regression else 0.0
-        self.model = initial_model(job, label_mean=mean).to(self.case.device)
+        self.model = initial_model(job, label_mean=self.case.label_mean).to(self.case.device)
         return train_model(self.model, job, self.case.train, None)[2]
 
     def predict(self) -> float:
@@ -148,6 +151,7 @@ class PeerFinetuning:
             precision=case.precision,
             device=case.device,
             grouped=grouped,
+            label_mean=case.label_mean,
         )
         self.scores: list[float] = []
 

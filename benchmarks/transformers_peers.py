@@ -164,9 +164,11 @@ class TransformersFinetuning:
         device: str,
         grouped: bool,
         epochs: float,
+        label_mean: float = 0.0,
     ) -> None:
         self.directory = model
         self.num_labels = num_labels
+        self.label_mean = label_mean
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(model)
         self.settings: dict[str, Any] = {
             "output_dir": str(Path(tempfile.gettempdir()) / "transformers-finetuning"),
@@ -192,6 +194,8 @@ class TransformersFinetuning:
         transformers.utils.logging.disable_progress_bar()
         torch.manual_seed(seed)
         model = transformers.BertForSequenceClassification.from_pretrained(self.directory, num_labels=self.num_labels)
+        with torch.no_grad():
+            model.classifier.bias.fill_(self.label_mean)
         clock = _Clock()
         self.trainer = transformers.Trainer(
             model=model,

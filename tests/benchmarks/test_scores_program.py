@@ -1,5 +1,6 @@
 """The scores of both sides are compared on the same examples, with an interval, and a finished training is kept."""
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -67,6 +68,16 @@ def test_interval_holds_the_difference_of_known_predictions(inputs, tmp_path):
     assert scores.difference_with_interval(0.0, scores.resampled_differences(case, equal)) == "+0.0 [+0.0, +0.0]"
     found = scores.resampled_differences(case, {**equal, "peer": [scores.Run(wrong, 1.0)] * 2})
     assert 0.0 < found.min() <= found.max() <= 200.0
+
+
+def test_both_sides_of_a_regression_start_from_the_mean_of_the_labels(inputs):
+    args = scores.argument_parser().parse_args([*inputs, "--learning-rate", "0"])
+    examples = [dataclasses.replace(example, label=4.0) for example in tiny_tasks.task_data("stsb").dev["dev"]]
+    case = scores.encode_case(tiny_tasks.task_data("stsb").task, examples, examples, args, device="cpu")
+    for make in scores.SIDES["peer"].values():
+        side = make(case)
+        side.train_from(1)
+        assert side.logits() == pytest.approx(4.0, abs=0.5)
 
 
 def test_random_weights_and_a_bag_of_words_as_baselines(inputs, tmp_path, capsys):
