@@ -133,6 +133,8 @@ def answer_file(predictor: Predictor, input_path: str, output_path: str) -> Pred
             if counts.rejected and not counts.answers:
                 more = f" (none of the first {counts.rejected} rows can be answered)" if counts.rejected > 1 else ""
                 raise InputError(first_error + more)
+    if not counts.lines:  # rows that are all rejected have raised
+        logger.warning("%s: holds no inputs", "standard input" if input_path == "-" else input_path)
     _log_counts(counts, first_error, output_path)
     return counts
 

@@ -508,6 +508,11 @@ def test_bad_rows_are_named_and_set_aside_and_the_rest_is_answered(models, tmp_p
     assert not (tmp_path / "out.jsonl.rejected.jsonl").exists()
 
 
+def test_file_without_rows_is_named(models, tmp_path, caplog):
+    assert answers_to("sst2", models, "", tmp_path) == []
+    assert f"{tmp_path / 'in.txt'}: holds no inputs" in caplog.text
+
+
 def test_answers_and_rows_without_one_are_written_to_a_store(models, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source, target = tmp_path / "in.tsv", "memory://answers/out.jsonl"
