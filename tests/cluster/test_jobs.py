@@ -103,7 +103,7 @@ def test_a_job_server_that_goes_away_is_one_sentence_and_loses_nothing(
     assert load_manifest(f"{made_by_cluster}/vocabulary", verify="sha256").sha256 == local_hashes["vocabulary"]
 
 
-@pytest.mark.parametrize("fault", ["full", "denied"])
+@pytest.mark.parametrize("fault", ["full", "denied", "refused"])
 def test_a_store_that_fails_the_workers_is_one_sentence_and_loses_nothing(
     fault: str, made_by_cluster: str, cluster: Cluster, proxy: FaultProxy, dump: tuple[str, str], local_hashes
 ) -> None:
