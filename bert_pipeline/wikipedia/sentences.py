@@ -159,7 +159,11 @@ _THAI_UNFINISHED = re.compile(r"(?:[,:–-]|(?<!\d)\d{1,3}|,\d{3}|และ|ห�
 _THAI_OPENER = re.compile(f'["“]?(?:{_any_of(_WORDS["thai"]["openers"])})')
 _THAI_CONTINUATION = _any_of(_WORDS["thai"]["continuations"])
 _THAI_CLAUSE = re.compile(f"(?:{_any_of(_WORDS['thai']['clauses'])})")
-_THAI_RUN = re.compile(rf"[\"“]?(?!{_THAI_CONTINUATION})[\u0e01-\u0e2e\u0e40-\u0e44]\S{{24,}}")
+# The spaces around ๆ, figures and Latin words separate no phrases
+_THAI_RUN = re.compile(
+    rf"[\"“]?(?!{_THAI_CONTINUATION})[\u0e01-\u0e2e\u0e40-\u0e44]"
+    r"(?:\S| (?=[ๆ\dA-Za-z])|(?<=[ๆ\dA-Za-z]) ){24}"
+)
 """A run of at least 25 characters that begins with none of the words that continue a sentence."""
 
 
@@ -190,6 +194,8 @@ _OTHER_BRACKET = re.compile(one_of({*BRACKETS, *BRACKETS.values()} - set("()[]{}
 def _continues(end: str, start: str, language: str, has_capitals: bool | None) -> bool:
     """Return True if a sentence ending in `end` continues with the part `start` of a text with or without capitals."""
     last = end[-1]
+    if len(start) <= _MAX_WORDLESS_CHARACTERS and _WORD.search(start) is None:  # the "。" of （「そうだ。」）。
+        return True
     if start[0] in _NEVER_FIRST or last in "」』" and "\u3041" <= start[0] <= "\u309f":  # 「…。」と言った
         return True
     if has_capitals and not start[0].isupper() and _starts_in_lower_case(start):
@@ -226,8 +232,10 @@ def _starts_in_lower_case(text: str) -> bool:
 
 
 _NEVER_FIRST = CLOSERS | PAUSES | {"/"}
-# The first letter, behind a dash, quotation marks or brackets
-_FIRST_LETTER = re.compile(rf"(?:{one_of(OPENERS, QUOTATION_MARKS, '–—-')}|\s)*+([^\W\d_])")
+_MAX_WORDLESS_CHARACTERS = 6
+_WORD = re.compile(r"[^\W²³_]")
+# The first letter, behind a dash, an equals sign, quotation marks or brackets
+_FIRST_LETTER = re.compile(rf"(?:{one_of(OPENERS, QUOTATION_MARKS, '–—-=')}|\s)*+([^\W\d_])")
 _NUMBER = re.compile(r"(?:^|[;,:] )\(?\d{1,2}[.)]$")
 _TAKES_NUMBER = re.compile(r"\b(?:[Vv]ol|[Nn]os?|[Ff]igs?|[Oo]p|[Cc]h|Art|[Ss]ec|[Pp]p?|[Ee]qs?|[Vv]v?|[Nn]r)\.$")
 
