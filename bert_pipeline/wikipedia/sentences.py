@@ -83,6 +83,8 @@ def _propose(text: str, language: str) -> list[str]:
 
 def _mask(text: str, language: str) -> str:
     """Replace characters that sentencex misunderstands by others; positions stay."""
+    if " ”" in text:  # Swedish and Finnish open a quotation with the mark that closes it
+        text = _OPENING_QUOTE.sub("“", text)
     if language == "he" and '"' in text:  # in קמ"ר the sign belongs to the word, and opens no quotation
         return _GERSHAYIM.sub("״", text)
     if language in _KEPT_BEFORE_FIGURES:
@@ -120,6 +122,7 @@ _KEPT_BEFORE_FIGURES = frozenset(_WORDS["kept_before_figures"].split())
 # "measures 38 mm. The next", "и т. д. Затем": sentencex takes them for abbreviations within a sentence
 _UNIT_AT_END = re.compile(r"(?:(?<=\d )(?:mm|cm|km|kg)|\bи (?:т\. ?[дп]|др|пр))\.\s++(?=[^\W\d_a-z])")
 _FIGURE_AFTER_END = re.compile(r"([.!?…] )\d")
+_OPENING_QUOTE = re.compile(r"(?<= )”(?=\w)")
 _GERSHAYIM = re.compile('(?<=[א-ת])"(?=[א-ת])')
 
 
@@ -159,7 +162,11 @@ _THAI_UNFINISHED = re.compile(r"(?:[,:–-]|(?<!\d)\d{1,3}|,\d{3}|และ|ห�
 _THAI_OPENER = re.compile(f'["“]?(?:{_any_of(_WORDS["thai"]["openers"])})')
 _THAI_CONTINUATION = _any_of(_WORDS["thai"]["continuations"])
 _THAI_CLAUSE = re.compile(f"(?:{_any_of(_WORDS['thai']['clauses'])})")
-_THAI_RUN = re.compile(rf"[\"“]?(?!{_THAI_CONTINUATION})[\u0e01-\u0e2e\u0e40-\u0e44]\S{{24,}}")
+# The spaces around ๆ, figures and Latin words separate no phrases
+_THAI_RUN = re.compile(
+    rf"[\"“]?(?!{_THAI_CONTINUATION})[\u0e01-\u0e2e\u0e40-\u0e44]"
+    r"(?:\S| (?=[ๆ\dA-Za-z])|(?<=[ๆ\dA-Za-z]) ){24}"
+)
 """A run of at least 25 characters that begins with none of the words that continue a sentence."""
 
 
@@ -190,7 +197,11 @@ _OTHER_BRACKET = re.compile(one_of({*BRACKETS, *BRACKETS.values()} - set("()[]{}
 def _continues(end: str, start: str, language: str, has_capitals: bool | None) -> bool:
     """Return True if a sentence ending in `end` continues with the part `start` of a text with or without capitals."""
     last = end[-1]
-    if start[0] in _NEVER_FIRST or last in "」』" and "\u3041" <= start[0] <= "\u309f":  # 「…。」と言った
+    if len(start) <= _MAX_WORDLESS_CHARACTERS and _WORD.search(start) is None:  # the "。" of （「そうだ。」）。
+        return True
+    if start[0] in _NEVER_FIRST and not (start[0] in _EITHER_QUOTES and start[1:2].isalnum()):  # »Ja«, ”Ja”
+        return True
+    if last in "」』" and "\u3041" <= start[0] <= "\u309f":  # 「…。」と言った
         return True
     if has_capitals and not start[0].isupper() and _starts_in_lower_case(start):
         return True
@@ -226,8 +237,12 @@ def _starts_in_lower_case(text: str) -> bool:
 
 
 _NEVER_FIRST = CLOSERS | PAUSES | {"/"}
-# The first letter, behind a dash, quotation marks or brackets
-_FIRST_LETTER = re.compile(rf"(?:{one_of(OPENERS, QUOTATION_MARKS, '–—-')}|\s)*+([^\W\d_])")
+_EITHER_QUOTES = "»›”"
+"""Closing marks that open a quotation in some languages: in German books, in Swedish."""
+_MAX_WORDLESS_CHARACTERS = 6
+_WORD = re.compile(r"[^\W²³_]")
+# The first letter, behind a dash, an equals sign, quotation marks or brackets
+_FIRST_LETTER = re.compile(rf"(?:{one_of(OPENERS, QUOTATION_MARKS, '–—-=')}|\s)*+([^\W\d_])")
 _NUMBER = re.compile(r"(?:^|[;,:] )\(?\d{1,2}[.)]$")
 _TAKES_NUMBER = re.compile(r"\b(?:[Vv]ol|[Nn]os?|[Ff]igs?|[Oo]p|[Cc]h|Art|[Ss]ec|[Pp]p?|[Ee]qs?|[Vv]v?|[Nn]r)\.$")
 
