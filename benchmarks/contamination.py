@@ -3,6 +3,9 @@
 Words are those of near-duplicate detection: letters and digits in lower case, without punctuation. A text of fewer
 words is found if all of them occur as one run. Thirteen words as in Brown et al. (2020), "Language models are few-shot
 learners", appendix C.
+
+The ids of what was found (`--output`) are left out by `benchmarks.scores --without`; the scores of an exam without its
+pairs that were found are printed here (`--exam`).
 """
 
 import argparse
@@ -14,18 +17,21 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program
+from benchmarks.harness import describe_machine, errors_as_exit_codes, markdown_table, program, working_directory
+from bert_model.zero_shot.exam import ExamResult, exam_result
+from bert_model.zero_shot.pseudo_likelihood import PairScores
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.corpus.near_duplicates import find_words
 from bert_pipeline.corpus.parquet import read_documents
-from bert_pipeline.errors import InputError
+from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.exam.pairs import Pair, read_pairs
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.randomness import combine
 from bert_pipeline.tasks.example import example_text
 from bert_pipeline.tasks.task import load_task_data
 
 RUN_WORDS = 13
-HELD_OUT = "held-out documents"
+HELD_OUT, PAIRS = "held-out documents", "minimal pairs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,20 +99,30 @@ def read_corpus(directory: Path) -> tuple[list[Text], Iterator[str]]:
 
 def read_task(name: str, path: str) -> list[Text]:
     """Return the dev examples of a task."""
+    from benchmarks.scores import task_folder  # imports transformers, which takes seconds
+
+    folder = task_folder(name, Path(path), working_directory("scores"))
     return [
         Text(f"{name} {split}", example.example_id, tuple(example_text(example).split("\n")))
-        for split, examples in load_task_data(name, path).dev.items()
+        for split, examples in load_task_data(name, folder).dev.items()
         for example in examples
     ]
 
 
-def read_sentences(path: Path) -> list[Text]:
-    """Return the good sentences of minimal pairs in a folder of BLiMP's JSON lines."""
-    files = sorted(path.glob("*.jsonl"))
-    if not files:
-        raise InputError(f"{path}: no *.jsonl file; unpack blimp.zip and give its folder")
-    records = (json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines())
-    return [Text("minimal pairs", f"{r['UID']}-{r['pairID']}", (r["sentence_good"],)) for r in records]
+def exam_without(path: Path, pairs: Sequence[Pair], found: set[str]) -> tuple[ExamResult, ExamResult]:
+    """Return the exam that `bert exam --output` wrote, computed again on all of its pairs, and without those found."""
+    correct = json.loads(path.read_text(encoding="utf-8")).get("correct", {})
+    scored = [pair for pair in pairs if pair.pair_id in correct]
+    if not scored or len(scored) < len(correct):
+        raise InputError(
+            f"{path}: {len(scored)} of its {len(correct)} pairs are in --pairs; give the file of its pairs"
+        )
+
+    def result(some: Sequence[Pair]) -> ExamResult:
+        values = np.array([correct[pair.pair_id] for pair in some], dtype=np.float64)
+        return exam_result(PairScores(tuple(some), values, np.full(len(some), 0.5)), None)
+
+    return result(scored), result([pair for pair in scored if pair.pair_id not in found])
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -114,7 +130,10 @@ def argument_parser() -> argparse.ArgumentParser:
     parser = program("contamination", __doc__)
     parser.add_argument("corpus", type=Path, help="a corpus directory, whose training documents are searched")
     parser.add_argument("--task", action="append", default=[], metavar="NAME=DATA", help="a task; may be repeated")
-    parser.add_argument("--pairs", type=Path, help="a folder of minimal pairs, such as BLiMP's")
+    parser.add_argument(
+        "--pairs", type=Path, help="minimal pairs, as `bert exam` reads them; the good texts are sought"
+    )
+    parser.add_argument("--exam", type=Path, metavar="FILE", help="an exam on --pairs, written by `bert exam --output`")
     parser.add_argument("--output", type=Path, help="write the ids of the texts that were found, as JSON lines")
     return parser
 
@@ -123,10 +142,13 @@ def argument_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a row for each test set."""
     args = argument_parser().parse_args(arguments)
+    if args.exam and not args.pairs:
+        raise UsageError("--exam: give the pairs of the exam as --pairs too")
     texts, training = read_corpus(args.corpus)
     for name, _, path in (word.partition("=") for word in args.task):
         texts += read_task(name, path)
-    texts += read_sentences(args.pairs) if args.pairs else []
+    pairs = read_pairs(args.pairs) if args.pairs else []
+    texts += [Text(PAIRS, pair.pair_id, pair.good) for pair in pairs]
     counts = find_runs(texts, training)
 
     # Per test set: texts, texts that were found, and the share of all runs.
@@ -138,6 +160,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows.append((name, f"{len(some):,}", f"{num_found:,}", f"{num_found / len(some):.2%}", f"{share:.3%}"))
     print(describe_machine(()))
     print(markdown_table(("test set", "texts", "found", "share of texts", f"share of runs of {RUN_WORDS} words"), rows))
+    if args.exam:
+        found_pairs = {text.text_id for text, (_, found) in zip(texts, counts) if found and text.test_set == PAIRS}
+        results = zip(("all", "without those found"), exam_without(args.exam, pairs, found_pairs))
+        exams = [
+            (name, f"{len(r.correct):,}", f"{r.mean:.2f}", "-" if r.group_mean is None else f"{r.group_mean:.2f}")
+            for name, r in results
+        ]
+        print(markdown_table((f"{args.exam.name}: pairs", "N", "mean over kinds", "mean over groups"), exams))
     if args.output:
         lines = [
             json.dumps({"test_set": text.test_set, "id": text.text_id})

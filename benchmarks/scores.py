@@ -6,7 +6,7 @@ alternation, and score the same dev set. The difference of their means comes wit
 dev examples and seeds, and against the Trainer with the processor time of both trainings. The predictions of a finished
 training are kept in a directory (`--runs`), named by what was trained: an interrupted program continues on any machine
 that has the same model and task files, and the intervals of docs/results.md are computed again from `docs/scores/`
-without training.
+without training. `--without FILE` leaves out the dev examples that `benchmarks.contamination --output` wrote.
 """
 
 import argparse
@@ -187,16 +187,23 @@ def random_table(
     return markdown_table((*header, "difference"), rows)
 
 
-def bag_or_load(data: TaskData, dev: Sequence[Any], directory: Path) -> float:
-    """Return the score of a bag of words, fitted or read from what an earlier call has stored."""
+def bag_or_load(data: TaskData, dev: Sequence[Any], directory: Path) -> dict[str, Any]:
+    """Return the predictions of a bag of words by id, fitted or read from what an earlier call has stored."""
     path = directory / f"{data.task.name}-bag-of-words.json"
     rows = hashlib.sha256(repr((list(data.train), list(dev))).encode()).hexdigest()
-    if path.is_file() and (stored := json.loads(path.read_text()))["rows"] == rows:
-        return float(stored["score"])
-    found = score(data.task, dev, bag_of_words.predict(data.task, data.train, dev))[data.task.main_metric]
-    write_text_durably(path, json.dumps({"rows": rows, "score": found}) + "\n")
+    if path.is_file() and (stored := json.loads(path.read_text()))["rows"] == rows and "predictions" in stored:
+        return dict(stored["predictions"])
+    predictions = bag_of_words.predict(data.task, data.train, dev)
+    found = score(data.task, dev, predictions)[data.task.main_metric]
+    write_text_durably(path, json.dumps({"rows": rows, "predictions": predictions}) + "\n")
     print(f"{data.task.name}, bag of words: {found:.2f}", file=sys.stderr, flush=True)
-    return found
+    return predictions
+
+
+def read_found(path: Path) -> set[tuple[str, str]]:
+    """Return test set and id of each text that `benchmarks.contamination --output` wrote."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {(record["test_set"], record["id"]) for record in map(json.loads, lines)}
 
 
 def task_folder(name: str, path: Path, directory: Path) -> Path:
@@ -227,6 +234,7 @@ def argument_parser() -> argparse.ArgumentParser:
         help="task and files, or an archive with NAME.train.jsonl",
     )
     parser.add_argument("--against", default="peer", choices=list(SIDES), help="the baseline (default: %(default)s)")
+    parser.add_argument("--without", type=Path, metavar="FILE", help="dev examples not to score, of contamination")
     parser.add_argument("--runs", type=Path, metavar="DIR", help="finished trainings (default: below BERT_HOME)")
     parser.add_argument("--seeds", type=int, default=5, help="seeds 1 to N (default: %(default)s)")
     parser.add_argument("--epochs", type=float, default=3.0)
@@ -245,12 +253,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files, sides = working_directory("scores"), SIDES[args.against]
     directory = args.runs or files / args.against
     directory.mkdir(parents=True, exist_ok=True)
-    cases, bags = [], {}
+    found = read_found(args.without) if args.without else set()
+    cases, bags, scored = [], {}, {}
     for name, _, path in (word.partition("=") for word in args.task):
         data = load_task_data(name, task_folder(name, Path(path), files))
         if data.task.kind not in ("classification", "regression"):
             raise UsageError(f"--task {name}: found {data.task.kind}, expected a classification or a regression")
-        dev = next(iter(data.dev.values()))
+        split, dev = next(iter(data.dev.items()))
+        scored[name] = [example for example in dev if (f"{name} {split}", example.example_id) not in found]
         cases.append(encode_case(data.task, data.train, dev, args, device=device, optimizer="adamw"))
         if args.against == "random":
             bags[name] = bag_or_load(data, dev, directory)
@@ -259,12 +269,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for case in cases:
             for side, make in sides.items():
                 runs[case.task.name][side].append(run_or_load(case, side, make, seed, directory))
+    # Trained and predicted alike, whatever is scored.
+    cases = [dataclasses.replace(case, dev_examples=scored[case.task.name]) for case in cases]
     places = {run.place for sides in runs.values() for side_runs in sides.values() for run in side_runs}
     print("\n".join(sorted(places)))
     print(
         f"{args.seeds} seeds, {args.epochs:g} epochs, batch {args.batch_size}, learning rate {args.learning_rate:g}\n"
     )
-    print(random_table(cases, runs, bags) if args.against == "random" else peer_table(cases, runs))
+    bag_scores = {
+        case.task.name: score(case.task, case.dev_examples, bags[case.task.name])[case.task.main_metric]
+        for case in cases
+        if case.task.name in bags
+    }
+    print(random_table(cases, runs, bag_scores) if args.against == "random" else peer_table(cases, runs))
     return 0
 
 

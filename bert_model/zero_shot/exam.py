@@ -55,6 +55,8 @@ class ExamResult:
     floor_mean: float | None
     group_mean: float | None
     """Mean over groups of the means of their kinds, as published for BLiMP's twelve; None without groups."""
+    correct: dict[str, float]
+    """By the id of each scored pair: 1 if the model decides it rightly, 0 if not, 0.5 for a tie."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the result in JSON values."""
@@ -126,6 +128,7 @@ def exam_result(scores: PairScores, baseline: np.ndarray | None, *, whole_words:
         mean=mean_accuracy(by_kind),
         floor_mean=None if baseline is None else mean_accuracy(parts[0]),
         group_mean=float(np.mean([mean_accuracy(group) for group in groups.values()])) if len(groups) > 1 else None,
+        correct={pair.pair_id: value for pair, value in zip(scores.pairs, scores.correct.tolist())},
     )
 
 

@@ -61,8 +61,11 @@ class Pair:
 
     @property
     def part(self) -> Part:
-        """Which decisions the pair may serve: all pairs of a document are for choosing, or all for reporting."""
-        return "choosing" if _hash(self.source or self.pair_id)[0] % 2 else "reporting"
+        """Which decisions the pair may serve: all pairs of a document are for choosing, or all for reporting.
+
+        So are all pairs of files that have the same good text: a table may repeat one, and BLiMP repeats eight.
+        """
+        return "choosing" if _hash(self.source or "\n".join(self.good))[0] % 2 else "reporting"
 
     def to_json(self) -> str:
         """Return the pair as a line of pairs.jsonl."""

@@ -2,12 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from benchmarks import contamination
 from benchmarks.contamination import RUN_WORDS, Text, find_runs
+from bert_model.zero_shot.exam import exam_result
+from bert_model.zero_shot.pseudo_likelihood import PairScores
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.splits import CorpusConfig
+from bert_pipeline.errors import InputError
+from bert_pipeline.exam.pairs import read_pairs
 
 WORDS = [f"word{chr(97 + index // 26)}{chr(97 + index % 26)}" for index in range(60)]
 
@@ -40,15 +45,32 @@ def test_program_counts_by_test_set(tmp_path, capsys) -> None:
     build_corpus([f"lines:{tmp_path / 'a.txt'}"], tmp_path / "corpus", CorpusConfig(held_out_per_mille=100))
     (tmp_path / "pairs").mkdir()
     texts = [*lines, "Nobody has written this."]
-    records = [{"UID": "u", "pairID": str(n), "sentence_good": text} for n, text in enumerate(texts)]
+    bad = "This is no sentence."
+    records = [
+        {"UID": "u", "pairID": str(n), "sentence_good": text, "sentence_bad": bad} for n, text in enumerate(texts)
+    ]
     (tmp_path / "pairs" / "u.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    # An exam with a half of its pairs right, and with the one that nobody has written.
+    pairs = read_pairs(tmp_path / "pairs")
+    right = np.arange(31) % 2
+    exam = exam_result(PairScores(tuple(pairs), right, 1 - right), None)
+    (tmp_path / "exam.json").write_text(json.dumps(exam.to_json()))
     listed = tmp_path / "found.jsonl"
     program = [str(tmp_path / "corpus"), "--pairs", str(tmp_path / "pairs"), "--output", str(listed)]
-    assert contamination.main(program) == 0
+    assert contamination.main([*program, "--exam", str(tmp_path / "exam.json")]) == 0
     table = capsys.readouterr().out
     rows = [json.loads(line) for line in listed.read_text().splitlines()]
     num_held_out = int(table.split("| held-out documents | ")[1].split(" ")[0])
     assert num_held_out >= 1
     assert f"| minimal pairs | 31 | {30 - num_held_out} |" in table
     assert f"| held-out documents | {num_held_out} | 0 | 0.00%" in table
-    assert {row["id"] for row in rows} <= {f"u-{n}" for n in range(30)}
+    found = {row["id"] for row in rows}
+    assert found <= {f"u:{n}" for n in range(30)}
+    clean = [value for pair, value in zip(pairs, right) if pair.pair_id not in found]
+    assert f"| all | 31 | {100 * 15 / 31:.2f} | - |" in table
+    assert f"| without those found | {len(clean)} | {100 * np.mean(clean):.2f} | - |" in table
+
+    # An exam on other pairs.
+    (tmp_path / "exam.json").write_text(json.dumps({"correct": {**exam.correct, "v:1": 1.0}}))
+    assert contamination.main([*program, "--exam", str(tmp_path / "exam.json")]) == InputError.exit_code
+    assert "31 of its 32 pairs are in --pairs" in capsys.readouterr().err

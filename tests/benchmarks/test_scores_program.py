@@ -117,6 +117,15 @@ def test_random_weights_and_a_bag_of_words_as_baselines(inputs, tmp_path, capsys
     assert again.err == ""
     assert again.out.partition("| task")[2] == printed.out.partition("| task")[2]
 
+    # Dev examples that contamination has found are not scored; nothing is trained for that.
+    found = [{"test_set": "rte dev", "id": str(n)} for n in range(10)] + [{"test_set": "rte", "id": "11"}]
+    (tmp_path / "found.jsonl").write_text("".join(json.dumps(record) + "\n" for record in found))
+    assert scores.main([*arguments, "--without", str(tmp_path / "found.jsonl")]) == 0
+    without = capsys.readouterr()
+    assert without.err == ""
+    assert "| STS-B | spearman | 40 / 40 |" in without.out
+    assert "| RTE | accuracy | 30 / 20 |" in without.out
+
     (tmp_path / "unknown.zip").write_bytes((tmp_path / "glue_10k.zip").read_bytes())
     assert scores.main([*inputs, "--task", f"cola={tmp_path / 'unknown.zip'}"]) == 2
     assert "has no cola.train.jsonl" in capsys.readouterr().err

@@ -78,6 +78,15 @@ def test_parts_share_no_document():
     assert all(30 < len(documents) < 70 for documents in parts.values())  # of 100 documents
 
 
+def test_parts_share_no_text_of_a_table(tmp_path):
+    table = tmp_path / "own.tsv"
+    table.write_text("".join(f"good {number % 20}\tbad {number}\n" for number in range(100)))
+    pairs = read_pairs(table)
+    parts = {part: {pair.good for pair in pairs if pair.part == part} for part in ("choosing", "reporting")}
+    assert not parts["choosing"] & parts["reporting"]
+    assert all(parts.values())
+
+
 def test_sample_is_fixed_whatever_the_order():
     pairs = many_pairs()
     sample = sample_pairs(pairs, 20, "choosing")

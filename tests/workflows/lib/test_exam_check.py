@@ -29,11 +29,13 @@ def home(tmp_path: Path) -> BertHome:
     home.current_training(DUMP).write_text(json.dumps({"training": "training"}))
     pairs = tmp_path / "exam"
     pairs.mkdir()
-    rows = [
-        f"the {noun} was {word} .\t{word} the was {noun} .\tswap"
+    texts = [
+        (f"the {noun} was {word} .", f"{word} the was {noun} .")
         for noun in tiny_tasks.NOUNS
         for word in ("fine", "dull")
     ]
+    # In both orders: whatever an untrained model prefers, it is right half of the time.
+    rows = [f"{one}\t{other}\tswap" for pair in texts for one, other in (pair, pair[::-1])]
     (pairs / "pairs.jsonl").write_text("".join(row + "\n" for row in rows))
     (pairs / "floor.arpa").touch()
     (training / "configuration.json").write_text(json.dumps({"configuration": {"exam": str(pairs)}}))
