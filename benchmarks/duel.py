@@ -538,6 +538,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         learning_rate=args.peer_learning_rate or last.learning_rate,
         budget=config.budget_seconds,
         save_steps=config.checkpoint_interval_steps or 1_000,
+        mlm_probability=config.masking.masked_lm_prob,
     )
 
     settings = {"ours": to_mapping(config), "peer": dataclasses.asdict(case), "corpus": corpus.sha256}

@@ -161,7 +161,9 @@ class _Trainer(transformers.Trainer):
         def share(step: int) -> float:
             return learning_rate_at(step, peak=1.0, total_steps=num_training_steps, warmup_steps=warmup_steps)
 
-        self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer or self.optimizer, share)
+        optimizer = optimizer or self.optimizer
+        assert optimizer is not None  # the Trainer builds it first
+        self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
         return self.lr_scheduler
 
 

@@ -36,6 +36,7 @@ pytestmark = pytest.mark.skipif(
 PRESET = {
     "pretraining": {
         "model": {"preset": "tiny", "overrides": {"hidden_size": 32, "num_hidden_layers": 1}},
+        "masking": {"masked_lm_prob": 0.3},
         "schedule": "trapezoid",
         "phases": [
             {"max_seq_length": 16, "global_batch_size": 4, "learning_rate": 1e-3, "warmup_steps": 2},
@@ -92,6 +93,8 @@ def test_both_sides_train_for_the_budget_in_slices(inputs, tmp_path, monkeypatch
         assert results["tokens seen"][side] > results["updates"][side] > 1
         assert results["processor seconds"][side] > 1
         assert results["peak memory, MB"][side] > 50
+    settings = json.loads((directory / "settings.json").read_text())
+    assert settings["peer"]["mlm_probability"] == settings["ours"]["masking"]["masked_lm_prob"] == 0.3
     assert results["tokens seen"]["peer"] == results["updates"]["peer"] * 2 * 32
     assert re.search(r"\| held-out MLM loss, nats a token \| \d\.\d{3} \| \d\.\d{3} \| \d\.\d\d \|", printed)
     assert "made pairs: swap" in printed
