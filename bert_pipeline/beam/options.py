@@ -37,7 +37,7 @@ def pipeline_options(beam_options: Sequence[str] = ()) -> PipelineOptions:
             "FlinkRunner, or none for this machine"
         )
     # A foreign runner may declare options that only its own package knows.
-    if not runner or runner in _LOCAL_RUNNERS:
+    if not is_engine(arguments):
         _refuse_unknown(arguments)
     options = PipelineOptions(arguments)
     local, standard = options.view_as(LocalOptions), options.view_as(StandardOptions)
@@ -58,6 +58,11 @@ def pipeline_options(beam_options: Sequence[str] = ()) -> PipelineOptions:
     local.workers = available_cores() if text is None else int(text)
     standard.runner = "FnApiRunner"  # what DirectRunner takes for our graphs, after it tried to download Prism
     return options
+
+
+def is_engine(beam_options: Sequence[str]) -> bool:
+    """Tell whether the options name a runner whose workers may be on other machines."""
+    return _runner(PipelineOptions(list(beam_options))) not in ("", *_LOCAL_RUNNERS)
 
 
 def available_cores() -> int:

@@ -21,14 +21,14 @@ from filelock import FileLock
 
 from bert_pipeline.atomic import atomic_write, creating
 from bert_pipeline.beam import beam
-from bert_pipeline.beam.options import num_workers, pipeline_options
+from bert_pipeline.beam.options import is_engine, num_workers, pipeline_options
 from bert_pipeline.beam.progress import Progress, of_total
 from bert_pipeline.beam.results import Result, WriteResults, check_total, read_results
 from bert_pipeline.beam.workers import ParallelFlatMap, one, run_pipeline
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.documents import id_hash
 from bert_pipeline.corpus.parquet import read_documents, read_sentences
-from bert_pipeline.errors import ArtifactError, InputError
+from bert_pipeline.errors import ArtifactError, InputError, UsageError
 from bert_pipeline.exam.floor import FLOOR_NAME
 from bert_pipeline.exam.made_pairs import PairMaker, without_attested
 from bert_pipeline.exam.ngrams import (
@@ -62,9 +62,12 @@ def build_exam(
     """Make pairs from a corpus' held-out documents and an n-gram model of its training documents.
 
     The directory holds pairs.jsonl and floor.arpa, equal for any number of workers. InputError if the corpus has no
-    training text or no held-out documents to make pairs from.
+    training text or no held-out documents to make pairs from; UsageError for a runner with workers elsewhere, since the
+    counts pass through this machine's disk.
     """
     config = config or ExamConfig()
+    if is_engine(beam_options):
+        raise UsageError("--runner: an exam is counted by the workers of this machine; leave the engine's options out")
     source = load_manifest(corpus, kind="corpus")
     inputs = {"corpus": input_of(source)}
     with publishing(output, kind="exam", configuration=to_mapping(config), inputs=inputs) as draft:

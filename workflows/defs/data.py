@@ -482,6 +482,7 @@ def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHom
 
     Beside them is an n-gram model of the training documents, which a model should beat.
     """
+    from bert_pipeline.beam.options import is_engine
     from bert_pipeline.exam.job import build_exam
 
     name = context.partition_key
@@ -492,10 +493,12 @@ def exam(context: dg.AssetExecutionContext, config: ExamLaunchpad, home: BertHom
             context.log.info("no pairs are made: the preset has no section `exam`")
             return materialization(content_sha256({}), {"pairs": 0})
         settings = from_launchpad(ExamConfig, config)
+        # The exam stays in the home, which an engine's workers do not see.
+        options = () if is_engine(config.beam_options) else tuple(config.beam_options)
         manifest = build_or_reuse(
             directory,
             "exam",
-            lambda: build_exam(home.corpus(name), directory, settings, tuple(config.beam_options)),
+            lambda: build_exam(home.corpus(name), directory, settings, options),
             code_version=EXAM_CODE,
             settings=to_mapping(settings),
             inputs={"corpus": load_manifest(home.corpus(name), kind="corpus").sha256},

@@ -3,7 +3,7 @@
 import pytest
 from small_corpus import make_corpus, make_documents
 
-from bert_pipeline.errors import InputError
+from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam.floor import FLOOR_NAME
 from bert_pipeline.exam.job import ExamConfig, build_exam
 from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs
@@ -30,6 +30,12 @@ def test_exam_is_equal_for_any_workers_and_shards(built, tmp_path):
     manifest = build_exam(corpus, tmp_path / "exam", CONFIG, ["--direct_num_workers=2"])
     assert contents(tmp_path / "exam") == contents(built / "exam")
     assert manifest.provenance["workers"] == 2
+
+
+def test_workers_of_an_engine_are_refused(built, tmp_path):
+    with pytest.raises(UsageError, match="workers of this machine"):
+        build_exam(built / "corpus", tmp_path / "exam", CONFIG, ["--runner=PortableRunner", "--job_endpoint=host:1"])
+    assert not (tmp_path / "exam").exists()
 
 
 def test_pairs_are_of_held_out_documents_in_two_parts(built):

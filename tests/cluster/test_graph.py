@@ -1,0 +1,56 @@
+"""Dagster's data assets on the cluster, in a bucket: the content of a run on this machine."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import miniature
+import pytest
+import yaml
+from cluster import Cluster
+
+from bert_pipeline.manifest import load_manifest
+from bert_pipeline.sample import generate_sample
+from bert_pipeline.storage import upload
+from workflows.lib.resources import DATA_VARIABLE
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600, method="signal")]
+
+DUMP = "testwiki-20260101"
+IN_THE_STORE = ("corpus", "vocabulary", "instances/32", "instances/64")
+
+
+def test_data_assets_on_the_cluster_make_what_this_machine_makes(
+    cluster: Cluster, store_environment: dict[str, str], folder: str, tmp_path: Path
+) -> None:
+    generate_sample(tmp_path / "sample", seed=1, num_articles=100)
+    (dump,) = (tmp_path / "sample").glob("*pages-articles*")
+    upload(dump, f"{folder}/{dump.name}")
+    here = miniature.preset()
+    options = dict(word.removeprefix("--").split("=", 1) for word in cluster.options())
+    there = {name: value for name, value in here.items() if name != "beam_options"}
+    there["beam"] = {"runner": options.pop("runner"), "options": options}
+
+    def run(name: str, preset: dict[str, object], **variables: str) -> Path:
+        """Run the data assets and their checks in a home of their own."""
+        home, path = tmp_path / name, tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(preset), encoding="utf-8")
+        words = ("--phase", "data", "--preset", str(path), "--dump", DUMP, "--dump-file", f"{folder}/{dump.name}")
+        ended = subprocess.run(
+            [sys.executable, "-m", "workflows.run", *words],
+            env=miniature.environment(home) | store_environment | variables,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return home / "data" / DUMP
+
+    local = run("here", here)
+    home = run("there", there, **{DATA_VARIABLE: f"{folder}/data"})
+    assert {path.name for path in home.iterdir() if path.is_dir()} == {"dump", "exam"}
+    assert not (tmp_path / "s3:").exists()
+    for stage in IN_THE_STORE:
+        made = load_manifest(f"{folder}/data/{DUMP}/{stage}", verify="sha256")
+        assert made.sha256 == load_manifest(local / stage).sha256
+    assert load_manifest(home / "exam").sha256 == load_manifest(local / "exam").sha256
