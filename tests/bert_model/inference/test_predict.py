@@ -509,7 +509,7 @@ def test_bad_rows_are_named_and_set_aside_and_the_rest_is_answered(models, tmp_p
 
 
 def test_file_without_rows_is_named(models, tmp_path, caplog):
-    assert answers_to("sst2", models, "", tmp_path) == []
+    assert answers_to("sst2", [models["sst2"]], "", tmp_path) == []
     assert f"{tmp_path / 'in.txt'}: holds no inputs" in caplog.text
 
 
