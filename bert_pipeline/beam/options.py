@@ -9,7 +9,7 @@ from apache_beam.options.pipeline_options import DebugOptions, DirectOptions, Pi
 
 from bert_pipeline.errors import UsageError, suggest
 
-_LOCAL_RUNNERS = ("direct", "fnapi", "bundlebaseddirect", "switchingdirect")
+_LOCAL_RUNNERS = ("", "direct", "fnapi", "bundlebaseddirect", "switchingdirect")
 _WRONG_RUNNERS = {"dask": "computes only what its last step depends on and mixes tagged outputs, without an error"}
 """Runners of Beam 2.77 that lose elements in silence (docs/decisions/0022)."""
 
@@ -37,7 +37,7 @@ def pipeline_options(beam_options: Sequence[str] = ()) -> PipelineOptions:
             "FlinkRunner, or none for this machine"
         )
     # A foreign runner may declare options that only its own package knows.
-    if not is_engine(arguments):
+    if runner in _LOCAL_RUNNERS:
         _refuse_unknown(arguments)
     options = PipelineOptions(arguments)
     local, standard = options.view_as(LocalOptions), options.view_as(StandardOptions)
@@ -62,7 +62,7 @@ def pipeline_options(beam_options: Sequence[str] = ()) -> PipelineOptions:
 
 def is_engine(beam_options: Sequence[str]) -> bool:
     """Tell whether the options name a runner whose workers may be on other machines."""
-    return _runner(PipelineOptions(list(beam_options))) not in ("", *_LOCAL_RUNNERS)
+    return _runner(PipelineOptions(list(beam_options))) not in _LOCAL_RUNNERS
 
 
 def available_cores() -> int:
@@ -79,8 +79,7 @@ def num_workers(options: PipelineOptions) -> int | None:
     """Return the number of workers on this machine; None where a distributed runner decides."""
     if processes := num_processes(options):
         return processes
-    runner = _runner(options)
-    return options.view_as(DirectOptions).direct_num_workers if not runner or runner in _LOCAL_RUNNERS else None
+    return options.view_as(DirectOptions).direct_num_workers if _runner(options) in _LOCAL_RUNNERS else None
 
 
 def _runner(options: PipelineOptions) -> str:

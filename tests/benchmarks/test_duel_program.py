@@ -144,10 +144,12 @@ def test_peer_stops_and_goes_on_with_its_clock(inputs, tmp_path, monkeypatch):
         learning_rate=1e-3,
         budget=1000.0,
         save_steps=1000,
+        mlm_probability=0.4,
     )
     original = run_mlm._Clock.on_step_end
 
     def stop_after_three_steps(clock, args, state, control, **rest):
+        assert rest["train_dataloader"].collate_fn.data_collator.mlm_probability == 0.4
         if state.global_step == 3:
             signal.raise_signal(signal.SIGTERM)
         original(clock, args, state, control, **rest)
