@@ -1,0 +1,120 @@
+"""Draw pre-trainings beside each other: losses, and exams of their checkpoints, over the tokens that they have seen.
+
+    python -m benchmarks.curves "with next sentences=DIR" "without=DIR" --unigram 7.06 --floor 71.5 --output curves.png
+
+Thin lines are training losses, dots evaluations on held-out text and exams on made pairs.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import errors_as_exit_codes, program
+from bert_pipeline.atomic import atomic_write
+from bert_pipeline.errors import UsageError
+
+LOSS, HELD_OUT_LOSS, EXAM = "train/mlm_loss", "held_out/mlm_loss", "exam/accuracy"
+TOKENS = "train/tokens_seen"
+METRICS_NAME = "metrics.jsonl"
+
+
+def read_series(directory: Path) -> dict[str, np.ndarray]:
+    """Return the tokens seen and the values (N, 2) of each metric of a training. UsageError if it has no metrics."""
+    path = directory / METRICS_NAME
+    if not path.is_file():
+        raise UsageError(f"{directory}: has no {METRICS_NAME}; expected the directory of a pre-training")
+    found: dict[str, dict[int, float]] = {}
+    with open(path, encoding="utf-8") as lines:
+        for event in map(json.loads, lines):
+            # Steps that a resumed training repeats have the same values again.
+            for name, value in (event.get("metrics") or {}).items():
+                found.setdefault(name, {})[event["step"]] = value
+    tokens = found.get(TOKENS)
+    if not tokens:
+        raise UsageError(f"{path}: has no {TOKENS}; expected at least one record of training metrics")
+    # Only records of training have the tokens; between two of them every step has equally many.
+    steps = np.array([0, *sorted(tokens)])
+    counts = np.array([0.0, *(tokens[step] for step in steps[1:])])
+    return {
+        name: np.array([(np.interp(step, steps, counts), values[step]) for step in sorted(values)])
+        for name, values in found.items()
+        if name in (LOSS, HELD_OUT_LOSS, EXAM)
+    }
+
+
+def draw(
+    runs: Mapping[str, Mapping[str, np.ndarray]], *, unigram: float | None, floor: float | None, title: str
+) -> Any:
+    """Return a figure with the losses of the runs and, if there are exams, their accuracies beside them."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    panels = [("loss of masked tokens, nats", (LOSS, HELD_OUT_LOSS), unigram, "unigram model")]
+    if any(EXAM in series for series in runs.values()):
+        panels.append(("right of two texts, %", (EXAM,), floor, "n-gram model"))
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(5.5 * len(panels), 3.8), layout="constrained", squeeze=False
+    )
+    for place, (label, names, level, level_label) in zip(axes[0], panels):
+        for color, (run, series) in zip(pyplot.rcParams["axes.prop_cycle"].by_key()["color"], runs.items()):
+            for name in names:
+                if name not in series:
+                    continue
+                tokens, values = series[name].T
+                is_training = name == LOSS
+                place.plot(
+                    tokens / 1e6,
+                    values,
+                    color=color,
+                    alpha=0.35 if is_training else 1.0,
+                    linewidth=1.0,
+                    marker=None if is_training else "o",
+                    markersize=4,
+                    label=None if is_training else run,
+                )
+        if level is not None:
+            place.axhline(level, color="grey", linestyle="--", linewidth=1, label=level_label)
+        place.set_xlabel("million tokens")
+        place.set_ylabel(label)
+        place.grid(alpha=0.3)
+        place.legend(fontsize=8)
+    figure.suptitle(title)
+    return figure
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """Return the parser of this program's arguments."""
+    parser = program("curves", __doc__)
+    parser.add_argument("run", nargs="+", metavar="NAME=DIR", help="a pre-training's directory and its name")
+    parser.add_argument("--unigram", type=float, help="loss of a unigram model, drawn as a level")
+    parser.add_argument("--floor", type=float, help="accuracy of the n-gram model on the pairs of the exams")
+    parser.add_argument("--title", default="")
+    parser.add_argument("--output", type=Path, required=True, metavar="PNG")
+    return parser
+
+
+@errors_as_exit_codes
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the picture."""
+    args = argument_parser().parse_args(arguments)
+    runs = {}
+    for run in args.run:
+        name, separator, directory = run.partition("=")
+        if not separator:
+            raise UsageError(f"{run}: expected NAME=DIR")
+        runs[name] = read_series(Path(directory))
+    figure = draw(runs, unigram=args.unigram, floor=args.floor, title=args.title)
+    with atomic_write(args.output) as temporary:
+        figure.savefig(temporary, format="png", dpi=100, metadata={"Software": None})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Tests for benchmarks.curves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.curves import EXAM, HELD_OUT_LOSS, LOSS, main, read_series
+
+
+def write_run(directory: Path, events: list[dict[str, Any]]) -> Path:
+    directory.mkdir()
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return directory
+
+
+def train(step: int, tokens: float, loss: float) -> dict[str, Any]:
+    return {"event": "train", "step": step, "metrics": {"train/tokens_seen": tokens, LOSS: loss, "train/loss": 9.0}}
+
+
+EVENTS = [
+    {"event": "start", "step": 0, "metrics": {}},
+    train(10, 1e6, 7.0),
+    {"event": "evaluation", "step": 15, "metrics": {HELD_OUT_LOSS: 6.5}},
+    train(20, 3e6, 6.0),
+    {"event": "exam", "step": 20, "metrics": {EXAM: 55.0}},
+    # Resumed from step 10
+    train(20, 3e6, 6.0),
+]
+
+
+def test_each_metric_is_at_the_tokens_seen(tmp_path: Path) -> None:
+    series = read_series(write_run(tmp_path / "run", EVENTS))
+    assert {name: values.tolist() for name, values in series.items()} == {
+        LOSS: [[1e6, 7.0], [3e6, 6.0]],
+        HELD_OUT_LOSS: [[2e6, 6.5]],
+        EXAM: [[3e6, 55.0]],
+    }
+
+
+@pytest.mark.parametrize(("exams", "panels"), [(True, 2), (False, 1)])
+def test_a_picture_has_a_panel_of_losses_and_one_of_exams(tmp_path: Path, exams: bool, panels: int) -> None:
+    events = EVENTS if exams else [event for event in EVENTS if event["event"] != "exam"]
+    run = write_run(tmp_path / "run", events)
+    output = tmp_path / "curves.png"
+    assert main([f"first={run}", f"second={run}", "--unigram", "7", "--floor", "70", "--output", str(output)]) == 0
+
+    from matplotlib import image
+
+    height, width, _ = np.shape(image.imread(output))
+    assert (height, width) == (380, 550 * panels)
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ("{directory}", "expected NAME=DIR"),
+        ("a={directory}/none", "has no metrics.jsonl"),
+        ("a={directory}", "at least"),
+    ],
+)
+def test_what_is_no_training_is_refused(
+    tmp_path: Path, run: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = write_run(tmp_path / "empty", EVENTS[:1])
+    assert main([run.format(directory=directory), "--output", str(tmp_path / "curves.png")]) != 0
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "curves.png").exists()
