@@ -203,6 +203,8 @@ def _continues(end: str, start: str, language: str, has_capitals: bool | None) -
         return True
     if last in "」』" and "\u3041" <= start[0] <= "\u309f":  # 「…。」と言った
         return True
+    if last == "』" and end[-2:-1] in _TITLE_ENDS:  # 『ハロー・ドリー!』公開
+        return True
     if has_capitals and not start[0].isupper() and _starts_in_lower_case(start):
         return True
     if last in ".)" and len(end) <= 4 and _NUMBER.match(end):
@@ -237,6 +239,7 @@ def _starts_in_lower_case(text: str) -> bool:
 
 
 _NEVER_FIRST = CLOSERS | PAUSES | {"/"}
+_TITLE_ENDS = frozenset("!?！？")
 _EITHER_QUOTES = "»›”"
 """Closing marks that open a quotation in some languages: in German books, in Swedish."""
 _MAX_WORDLESS_CHARACTERS = 6

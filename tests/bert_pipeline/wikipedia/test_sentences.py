@@ -66,6 +66,7 @@ def test_sentence_in_brackets_is_separate() -> None:
         ("ja", "彼は「行く。帰る。」と言った。"),
         ("ja", "彼は言った（「そうだ。」）。"),
         ("ja", "一番好きな漫画は『COWA!』。"),
+        ("ja", "映画『ハロー・ドリー!』封切り後に彼らの元を訪れた。"),
         ("en", "They had to send requests to the states.... ..."),
         ("en", "The modulus of rupture is at least 50 lbf/in.²"),
         ("sl", "Nem. Was ist das? = berlinsko Wat is dit? = kaj je to?"),
