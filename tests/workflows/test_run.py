@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import sqlite3
+import subprocess
 from pathlib import Path
 
 import fsspec
@@ -46,6 +47,13 @@ def test_dump_files_and_task_folders_reach_the_assets(tmp_path, name):
     config = run_config(plan, "finetuning", tmp_path / "log")["ops"]
     assert config["task_data"]["config"]["glue"] == str(glue)
     assert config["task_data"]["config"]["dev_fraction"] == 0.25
+
+
+def test_make_real_takes_several_sources():
+    root = Path(__file__).resolve().parents[2]
+    words = ["make", "--dry-run", "real", "DUMP=wikipedia=parquet:articles books=text:novels", "VENV=none"]
+    commands = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True).stdout
+    assert "--dump-file wikipedia=parquet:articles --dump-file books=text:novels" in commands
 
 
 def test_dump_file_in_a_store_keeps_its_url():
