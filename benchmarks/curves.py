@@ -56,9 +56,9 @@ def draw(
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    panels = [("loss of masked tokens, nats", (LOSS, HELD_OUT_LOSS), unigram, "unigram model")]
+    panels = [("loss of masked tokens, nats", [LOSS, HELD_OUT_LOSS], unigram, "unigram model")]
     if any(EXAM in series for series in runs.values()):
-        panels.append(("right of two texts, %", (EXAM,), floor, "n-gram model"))
+        panels.append(("right of two texts, %", [EXAM], floor, "n-gram model"))
     figure, axes = pyplot.subplots(
         1, len(panels), figsize=(5.5 * len(panels), 3.8), layout="constrained", squeeze=False
     )
