@@ -8,7 +8,8 @@ export BERT_HOME ?= $(CURDIR)/.bert
 
 # `make real`: which files, and how
 PRESET ?= laptop
-NAME ?= $(firstword $(subst -, ,$(notdir $(DUMP))))-1
+# The file's name up to its first dash: "enwiki-1" for wikipedia=dumps/enwiki-20261101-pages-articles.xml.bz2
+NAME ?= $(firstword $(subst -, ,$(lastword $(subst :, ,$(lastword $(subst =, ,$(notdir $(firstword $(DUMP)))))))))-1
 DEV_FRACTION ?= 0.2
 
 .DEFAULT_GOAL := help
@@ -42,7 +43,7 @@ install: $(VENV)/.installed  ## install what the demo needs
 
 install-dev: $(VENV)/.installed-dev  ## install the tools of the tests as well
 
-demo: install  ## the whole pipeline on a generated encyclopedia, four to six minutes on two cores
+demo: install  ## the whole pipeline on a generated encyclopedia, two to six minutes on two cores
 	$(BIN)/python -m workflows.run --preset demo --dump samplewiki-1
 
 demo-full: install  ## the same with half an hour of pre-training

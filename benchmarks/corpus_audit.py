@@ -93,7 +93,7 @@ def render(audits: Sequence[DumpAudit], peer: PeerEnvironment) -> str:
 
 _COLUMNS = (
     "pages", "redirects", "other namespaces", "articles kept", "without output", "passages", "sentences",
-    "characters in", "characters out", "left-overs per million", "scars per million",
+    "characters in", "characters out", "leftover markup per million", "scars per million",
 )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ LOCK_SECONDS = 300.0
 
 
 def model_name(preset: str, task: str | None = None) -> str:
-    """Return the registered name: `bert-<preset>` or `bert-<preset>-<task>`."""
+    """Return the registered name: `bert-<size>` or `bert-<size>-<task>`."""
     return check_name(f"bert-{preset}" + (f"-{task}" if task else ""))
 
 
@@ -45,7 +45,7 @@ def check_name(name: str) -> str:
     if len(name) > MAX_NAME_LENGTH or not NAME_PATTERN.fullmatch(name):
         shown = name if len(name) <= MAX_NAME_LENGTH else name[:MAX_NAME_LENGTH] + "…"
         raise UsageError(
-            f"model name {shown!r}: expected bert-<preset> or bert-<preset>-<task> in small letters, digits, '-' and "
+            f"model name {shown!r}: expected bert-<size> or bert-<size>-<task> in small letters, digits, '-' and "
             f"'_', at most {MAX_NAME_LENGTH} characters"
         )
     return name

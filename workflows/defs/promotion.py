@@ -88,7 +88,7 @@ registry_asset = functools.partial(
 def candidate_model(
     context: dg.AssetExecutionContext, config: RegistrationLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
-    """The pre-trained model in the registry: a version of `bert-<preset>`, with card and lineage, as `candidate`.
+    """The pre-trained model in the registry: a version of `bert-<size>`, with card and lineage, as `candidate`.
 
     Whether it becomes champion is decided after its fine-tunings, in `promotion_decision`.
     """
@@ -107,10 +107,10 @@ def candidate_model(
 def registered_model(
     context: dg.AssetExecutionContext, config: TaskRegistrationLaunchpad, home: BertHome
 ) -> dg.MaterializeResult[None]:
-    """The fine-tuned model in the registry: a version of `bert-<preset>-<task>`.
+    """The fine-tuned model in the registry: a version of `bert-<size>-<task>`.
 
     It becomes `champion` when its score beats the champion's on the same dev examples; otherwise the gate that
-    refuses is named and the champion stays. `bert predict TASK --model models:/bert-<preset>-<task>@champion`
+    refuses is named and the champion stays. `bert predict TASK --model models:/bert-<size>-<task>@champion`
     answers from it.
     """
     name, task = dump_and_task(context.partition_key)

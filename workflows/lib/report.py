@@ -258,7 +258,8 @@ def _notes(results: Results) -> list[str]:
         parts = ", ".join(f"{BARS[key]} {value:.1f}" for key, value in averages.items())
         notes.append(f"average: {parts}; pre-training gives {gain:+.1f} points over random weights")
     if results.at_chance:
-        notes.append(f"at chance (within one standard error of the majority baseline): {', '.join(results.at_chance)}")
+        tasks = ", ".join(results.at_chance)
+        notes.append(f"at chance (at most one standard error above the majority baseline): {tasks}")
 
     # One line for each reason: without task files, all tasks have the same one.
     for reason in dict.fromkeys(results.skipped.values()):

@@ -217,7 +217,7 @@ class BertHome(dg.ConfigurableResource[Any]):
 
     @property
     def tasks(self) -> Path | None:
-        """Default folder of the task files (glue/, squad/, swag/, ner/), and of own tasks' YAML files: BERT_TASKS."""
+        """BERT_TASKS: default folder of task files (glue/, squad/, swag/, conll2003/) and of own tasks' YAML files."""
         folder = os.environ.get(TASKS_VARIABLE)
         return Path(folder).resolve() if folder else None
 

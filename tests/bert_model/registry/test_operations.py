@@ -286,7 +286,7 @@ def test_directory_of_another_kind_is_refused(home, tmp_path):
 def test_invalid_name_is_refused_before_the_registry_is_opened(name, monkeypatch):
     monkeypatch.setattr(operations, "registry_client", None)
     for operation in (operations.promote, operations.rollback, lambda n: operations.register("x", n)):
-        with pytest.raises(UsageError, match="expected bert-<preset>"):
+        with pytest.raises(UsageError, match="expected bert-<size>"):
             operation(name)
 
 
