@@ -140,7 +140,8 @@ class PairMaker:
     def _names(self, passage: Sequence[str]) -> tuple[str, list[Word]]:
         """Return the beginning of a passage as one text, and the names in it."""
         text, names, num_words, has_case = "", [], 0, False
-        repeated: dict[int, list[Word]] = collections.defaultdict(list)
+        # By their text: all words that the training text does not have share an id.
+        repeated: dict[str, list[Word]] = collections.defaultdict(list)
         for sentence in passage:
             words = self._split(sentence)
             num_words += len(words)
@@ -153,7 +154,7 @@ class PairMaker:
             names += self._capitalized(text, shifted)
             for word in shifted:
                 if word.is_word and len(word.text) > 1 and self._shares[word.id] < _RARE:
-                    repeated[word.id].append(word)
+                    repeated[word.text].append(word)
         if not has_case:
             names = [word for words in repeated.values() if len(words) > 1 for word in words]
         return text, sorted(names, key=lambda word: word.start)

@@ -99,6 +99,14 @@ def test_scripts_without_case_exchange_rare_repeated_words():
     assert all(sorted(text.split()) == sorted(passage[0].split()) for text in bad if "सीता." in text)
 
 
+def test_unknown_words_of_scripts_without_case_are_told_apart():
+    counts = {"הלך": 50_000, "אל": 60_000}
+    assert not make(("משה הלך אל ירושלים אל שילה אל בארשבע.",), counts=counts)["entity"]
+    (pair,) = make(("משה הלך אל שילה אל משה אל שילה אל ירושלים.",), counts=counts, seed=1)["entity"]
+    assert pair.bad[0].split()[-1] == "ירושלים."
+    assert sorted(pair.bad[0].split()) == sorted(pair.good[0].split())
+
+
 def test_chinese_characters_are_swapped():
     (pair,) = make(("東京大的。",), counts={"的": 100, "東": 50, "京": 50, "大": 100})["swap"]
     assert pair.bad[0] in ("東大京的。", "東京的大。")
