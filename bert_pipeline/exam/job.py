@@ -92,6 +92,11 @@ def build_exam(
             )
         windows = merge_windows([_read_windows(scratch / result["windows_file"]) for result in found])
         check_total("windows of words", int(windows.counts.sum()), sum(result["windows"] for result in found))
+        if not len(windows.counts):
+            raise InputError(
+                f"{source.path}: none of its training documents is in the share of them ({share:.2g}) that "
+                f"max_words={config.max_words} of its {num_words} words allow; give a larger max_words"
+            )
         # Of the pairs that are chosen: which ones must not depend on the shards, which do not know all windows.
         num_chosen = len(chosen)
         chosen = without_attested(chosen, words, windows)

@@ -64,6 +64,14 @@ def test_floor_of_a_share_of_documents_is_smaller(built, tmp_path):
     assert (tmp_path / "exam" / FLOOR_NAME).stat().st_size < whole
 
 
+@pytest.mark.parametrize("max_words", [1, 50])
+def test_share_without_a_document_is_refused_and_leaves_nothing(built, tmp_path, max_words):
+    config = ExamConfig(order=3, pairs_per_kind=40, max_words=max_words)
+    with pytest.raises(InputError, match=rf"corpus: none of its training .* max_words={max_words} of its \d+ words"):
+        build_exam(built / "corpus", tmp_path / "exam", config)
+    assert not (tmp_path / "exam").exists()
+
+
 @pytest.mark.parametrize(("held_out", "message"), [((), "no pairs can be made"), (range(120), "no training text")])
 def test_corpus_without_a_side_is_refused_and_leaves_nothing(tmp_path, held_out, message):
     corpus = make_corpus(tmp_path / "corpus", [make_documents(120, held_out=held_out)])
