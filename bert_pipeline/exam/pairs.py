@@ -8,7 +8,9 @@ import dataclasses
 import hashlib
 import io
 import json
+import lzma
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -152,7 +154,7 @@ def _files(path: Path) -> Iterator[tuple[str, str]]:
             yield str(path), path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from error
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:  # RuntimeError: encrypted
         raise InputError(f"{path}: damaged archive ({error}); download it again") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error

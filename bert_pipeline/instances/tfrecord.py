@@ -5,6 +5,7 @@ The data is a protocol buffer, `Example { Features features = 1 }`, `Features { 
 `Feature { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }`, each list `{ repeated … value = 1 }`.
 """
 
+import contextlib
 import functools
 import gzip
 import itertools
@@ -12,6 +13,7 @@ import mmap
 import shutil
 import struct
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Literal
@@ -293,9 +295,8 @@ def open_tfrecords(path: Path | str) -> TfrecordInstances:
 def read_widths(path: Path | str) -> tuple[int, int]:
     """Read max_seq_length and max_predictions_per_seq off the first record; zeros when the file holds none."""
     path = Path(path)
-    try:
-        with open(path, "rb") as file:
-            is_packed = file.read(2) == _GZIP_MAGIC
+    with _reading(path), open(path, "rb") as file:
+        is_packed = file.read(2) == _GZIP_MAGIC
         # A stream, not a map: a directory may have thousands of files, of which this reads one record each.
         with gzip.open(path, "rb") if is_packed else open(path, "rb") as stream:
             header = stream.read(_HEADER.size)
@@ -303,8 +304,6 @@ def read_widths(path: Path | str) -> tuple[int, int]:
             if header and header != _record_header(length):
                 raise InputError(f"{path}: no TFRecord at byte 0: the CRC of its length is wrong")
             record = stream.read(length)
-    except (OSError, EOFError) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from error
     if not header:
         return 0, 0
     first = _parse(record, f"{path}: record 0")
@@ -313,16 +312,23 @@ def read_widths(path: Path | str) -> tuple[int, int]:
 
 def _map(path: Path) -> mmap.mmap | bytes:
     """Map a file into memory; a gzip file through a temporary one, since it has no way to its middle."""
+    with _reading(path), open(path, "rb") as file:
+        if file.read(2) != _GZIP_MAGIC:
+            return _mapped(file)
+        with gzip.open(path, "rb") as packed, tempfile.TemporaryFile() as plain:
+            shutil.copyfileobj(packed, plain, 1 << 20)
+            plain.flush()
+            return _mapped(plain)
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        with open(path, "rb") as file:
-            if file.read(2) != _GZIP_MAGIC:
-                return _mapped(file)
-            with gzip.open(path, "rb") as packed, tempfile.TemporaryFile() as plain:
-                shutil.copyfileobj(packed, plain, 1 << 20)
-                plain.flush()
-                return _mapped(plain)
+        yield
     except EOFError as error:
-        raise InputError(f"{path}: the gzip stream is cut short") from error
+        raise InputError(f"{path}: the gzip stream is cut short; copy or make the file again") from error
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: the gzip stream is damaged ({error}); copy or make the file again") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 

@@ -29,6 +29,15 @@ MAX_HEADER_BYTES = 1 << 20
 """Maximum size of a long name or extended header in a tar archive."""
 DECOMPRESSORS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 DRIVE = re.compile(r"[A-Za-z]:")
+_DAMAGE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,  # a compression or version that zipfile does not know
+    UnicodeDecodeError,  # a name in a zip archive that is marked as UTF-8 and is not
+)
 
 
 def extract_archive(archive: Path | str, output: Path | str, *, max_bytes: int = MAX_BYTES) -> list[str]:
@@ -53,7 +62,7 @@ def extract_archive(archive: Path | str, output: Path | str, *, max_bytes: int =
     try:
         with atomic_directory(output) as temporary:
             return (_extract_zip if is_zip else _extract_tar)(archive, temporary, allowed)
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError) as error:
+    except _DAMAGE as error:
         raise InputError(f"{archive}: not a whole zip or tar archive ({error}); nothing was unpacked") from error
     except OSError as error:
         raise InputError(f"{archive}: cannot be unpacked ({error.strerror or error}); nothing was kept") from error

@@ -58,6 +58,31 @@ def test_lines_that_are_no_pairs_are_refused(tmp_path, text, message):
         read_pairs(path)
 
 
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damaged_archives_are_refused(tmp_path, compression):
+    path = tmp_path / "own.zip"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("own.jsonl", "".join(blimp_line(number) for number in range(20)))
+    data = path.read_bytes()
+    start, length = data.index(b"own.jsonl") + len(b"own.jsonl"), 30
+    cases = (
+        data[: start + 12] + bytes(length) + data[start + 12 + length :],
+        set_bit(data, b"PK\x01\x02", 8, 0),  # encrypted
+        set_bit(data, b"PK\x01\x02", 6, 7),  # of an unknown version
+        set_bit(data, b"PK\x01\x02", 10, 6),  # of an unknown compression
+    )
+    for damaged in cases:
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"own\.zip: (damaged archive|cannot be read) \(.+\)"):
+            read_pairs(path)
+
+
+def set_bit(data: bytes, signature: bytes, offset: int, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[data.index(signature) + offset] |= 1 << bit
+    return bytes(changed)
+
+
 def many_pairs() -> list[Pair]:
     return [
         Pair(pair_id=f"{kind}:{number}", kind=kind, good=("a",), bad=("b",), source=f"document {number // 3}")

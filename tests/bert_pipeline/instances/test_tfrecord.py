@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from small_instances import assert_same, make_columns
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.instances.tfrecord import TfrecordWriter, masked_crc32c, open_tfrecords
+from bert_pipeline.instances.tfrecord import TfrecordWriter, masked_crc32c, open_tfrecords, read_widths
 
 INTS = {"input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels"}
 
@@ -241,6 +241,16 @@ def test_truncated_file_raises(tmp_path):
     (tmp_path / "short.gz").write_bytes(gzip.compress(good)[:-20])
     with pytest.raises(InputError, match="cut short"):
         open_tfrecords(tmp_path / "short.gz")
+
+
+def test_damaged_gzip_raises(tmp_path):
+    write(tmp_path / "good.gz", make_columns(3, static=True), compression="gzip")
+    damaged = bytearray((tmp_path / "good.gz").read_bytes())
+    damaged[12:63] = bytes(255 - byte for byte in damaged[12:63])
+    (tmp_path / "bad.gz").write_bytes(damaged)
+    for read in open_tfrecords, read_widths:
+        with pytest.raises(InputError, match=r"bad\.gz: the gzip stream is damaged \(.+\); copy or make"):
+            read(tmp_path / "bad.gz")
 
 
 def test_records_of_other_features_raise(tmp_path):

@@ -166,6 +166,12 @@ def test_damaged_byte_is_noticed(tmp_path):
     refuses(archive, "not a whole zip or tar archive")
 
 
+def test_name_that_is_not_in_its_encoding_is_refused(tmp_path):
+    archive = make_zip(tmp_path / "archive", {"ä.txt": b"abc"})
+    archive.write_bytes(archive.read_bytes().replace("ä".encode(), b"\xff\xff"))
+    refuses(archive, "not a whole zip or tar archive")
+
+
 def test_file_that_is_no_archive_is_refused(tmp_path):
     (tmp_path / "archive").write_bytes(b"<html>404 not found</html>" * 100)
     refuses(tmp_path / "archive", "not a whole zip or tar archive")
