@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import hashlib
 import io
+import itertools
 import json
 import lzma
 import zipfile
@@ -163,38 +164,55 @@ def _files(path: Path) -> Iterator[tuple[str, str]]:
 def _of_json(line: str, stem: str, number: int, where: str) -> Pair:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not valid JSON ({error})") from None
     if "sentence_good" in row and "sentence_bad" in row:
-        kind = str(row.get("UID", stem))
+        kind = _text(row.get("UID", stem), "UID", where)
         # BLiMP numbers the pairs of a paradigm as `pairID`, its fast subset as `pair_id`.
         own = row.get("pairID", row.get("pair_id", number))
-        texts = _text(row["sentence_good"], where), _text(row["sentence_bad"], where)
-        group = str(row.get("linguistics_term", ""))
-        return _pair(f"{kind}:{own}", kind, _BLIMP_GROUPS.get(group, group), *texts, where)
+        if type(own) is not int:
+            own = _text(own, "pairID", where)
+        group = _text(row.get("linguistics_term", ""), "linguistics_term", where)
+        good, bad = ((_text(row[key], key, where),) for key in ("sentence_good", "sentence_bad"))
+        return _pair(f"{kind}:{own}", kind, _BLIMP_GROUPS.get(group, group), good, bad, where)
     names = {field.name for field in dataclasses.fields(Pair)}
     if set(row) != names:
         raise InputError(f"{where}: found the keys {', '.join(sorted(row))}; expected sentence_good and sentence_bad")
-    return Pair(**row | {side: tuple(_text(text, where) for text in row[side]) for side in ("good", "bad")})
+    pair_id, kind, group, source = (_text(row[key], key, where) for key in ("pair_id", "kind", "group", "source"))
+    good_texts, bad_texts = (_texts(row[key], key, where) for key in ("good", "bad"))
+    return _pair(pair_id, kind, group, good_texts, bad_texts, where, source)
 
 
 def _of_table(line: str, stem: str, number: int, where: str) -> Pair:
     columns = line.split("\t")
     if len(columns) not in (2, 3):
         raise InputError(f"{where}: found {len(columns)} columns, expected good<TAB>bad or good<TAB>bad<TAB>kind")
-    kind = columns[2].strip() if columns[2:] else stem
-    return _pair(f"{kind}:{number}", kind, "", columns[0], columns[1], where)
+    kind = columns[2].strip() if columns[2:] else _text(stem, "the file's name", where)
+    return _pair(f"{kind}:{number}", kind, "", (columns[0],), (columns[1],), where)
 
 
-def _pair(pair_id: str, kind: str, group: str, good: str, bad: str, where: str) -> Pair:
-    if not good.strip() or not bad.strip():
-        raise InputError(f"{where}: found {good!r} and {bad!r}, expected two texts")
-    return Pair(pair_id=pair_id, kind=kind, group=group, good=(good,), bad=(bad,))
+def _pair(
+    pair_id: str, kind: str, group: str, good: tuple[str, ...], bad: tuple[str, ...], where: str, source: str = ""
+) -> Pair:
+    for one, other in itertools.zip_longest(good, bad, fillvalue=""):
+        if not one.strip() or not other.strip():
+            raise InputError(f"{where}: found {one!r} and {other!r}, expected two texts")
+    return Pair(pair_id=pair_id, kind=kind, group=group, good=good, bad=bad, source=source)
 
 
-def _text(value: object, where: str) -> str:
+def _texts(value: object, key: str, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) not in (1, 2):
+        raise InputError(f"{where}: {key} is {value!r:.200}, expected a list of one or two texts")
+    return tuple(_text(text, key, where) for text in value)
+
+
+def _text(value: object, key: str, where: str) -> str:
     if not isinstance(value, str):
-        raise InputError(f"{where}: found {value!r}, expected a text")
+        raise InputError(f"{where}: {key} is {value!r:.200}, expected a text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # JSON can escape half of a character beyond U+FFFF
+        raise InputError(f"{where}: {key} has half a character at {error.start}, expected Unicode text") from None
     return value
 
 

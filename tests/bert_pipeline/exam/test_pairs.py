@@ -1,6 +1,7 @@
 """Pairs are read from BLiMP's files and from tables, refused by line, and split into two disjoint parts."""
 
 import json
+import re
 import zipfile
 
 import pytest
@@ -44,7 +45,11 @@ def test_tables_have_two_columns_or_a_third_with_the_kind(tmp_path):
     [
         ("a\tb\nalone\n", "own.tsv:2: found 1 columns"),
         ("one\t \n", "own.tsv:1: found 'one' and ' ', expected two texts"),
-        ('{"sentence_good": 3, "sentence_bad": "x"}\n', "own.tsv:1: found 3, expected a text"),
+        ('{"sentence_good": 3, "sentence_bad": "x"}\n', "own.tsv:1: sentence_good is 3, expected a text"),
+        (blimp_line(0) + blimp_line(1, good="a \ud83d"), "own.tsv:2: sentence_good has half a character at 2"),
+        ('{"sentence_good": "x", "sentence_bad": "y", "UID": ["k"]}', "own.tsv:1: UID is ['k'], expected a text"),
+        ('{"sentence_good": "x", "sentence_bad": "y", "pairID": null}', "own.tsv:1: pairID is None, expected a text"),
+        ('{"a":' * 100_000, "own.tsv:1: not valid JSON"),
         ('{"text": "x"}\n', "own.tsv:1: found the keys text; expected sentence_good"),
         ("{broken\n", "own.tsv:1: not valid JSON"),
         ("\n", "own.tsv: no pairs"),
@@ -54,7 +59,31 @@ def test_tables_have_two_columns_or_a_third_with_the_kind(tmp_path):
 def test_lines_that_are_no_pairs_are_refused(tmp_path, text, message):
     path = tmp_path / "own.tsv"
     path.write_text(text)
-    with pytest.raises(InputError, match=message.replace(".", r"\.")):
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_pairs(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("good", 3, "good is 3, expected a list of one or two texts"),
+        ("good", "abc", "good is 'abc', expected a list of one or two texts"),
+        ("good", [], "good is [], expected a list of one or two texts"),
+        ("good", ["a", 3], "good is 3, expected a text"),
+        ("good", ["a", "b"], "found 'b' and '', expected two texts"),
+        ("bad", [" "], "found 'a' and ' ', expected two texts"),
+        ("bad", ["\ud800"], "bad has half a character at 0"),
+        ("kind", ["k"], "kind is ['k'], expected a text"),
+        ("source", 4, "source is 4, expected a text"),
+        ("group", None, "group is None, expected a text"),
+        ("pair_id", None, "pair_id is None, expected a text"),
+    ],
+)
+def test_fields_of_another_type_are_refused(tmp_path, field, value, message):
+    row = {"pair_id": "i", "kind": "k", "group": "", "good": ["a"], "bad": ["b"], "source": "s"}
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(json.dumps(row) + "\n" + json.dumps(row | {"pair_id": "j"} | {field: value}) + "\n")
+    with pytest.raises(InputError, match=re.escape(f"pairs.jsonl:2: {message}")):
         read_pairs(path)
 
 
