@@ -97,6 +97,7 @@ class InstanceSplit:
         """
         self.manifest = load_instances(local_artifact(directory, artifact_cache()))
         self.split = split
+        self.tokenizer: Tokenizer | None = None
         self.groups: list[RowGroup] = []
         self.has_static_masks = False
         # Rows are numbered across the shards, in the manifest's order; masks are keyed on these numbers.
@@ -117,14 +118,18 @@ class InstanceSplit:
         self.num_instances = first_row
 
     def read(self, group: RowGroup) -> InstanceColumns:
-        """Read one row group."""
+        """Read one row group; after `check_vocabulary`, InputError if it does not fit the vocabulary either."""
         with _READING:
-            return open_cached_shard(group.path).read_row_group(group.index)
+            columns = open_cached_shard(group.path).read_row_group(group.index)
+        if self.tokenizer is not None:
+            check_vocabulary(columns, self.tokenizer, f"{group.path}: row group {group.index}")
+        return columns
 
     def check_vocabulary(self, tokenizer: Tokenizer) -> None:
-        """Raise InputError if the first row group does not fit the vocabulary."""
+        """Raise InputError if the first row group does not fit the vocabulary; `read` checks the others."""
+        self.tokenizer = tokenizer
         for group in self.groups[:1]:
-            check_vocabulary(self.read(group), tokenizer, group.path)
+            self.read(group)
 
     def check_fits(self, *, max_seq_length: int, where: str) -> None:
         """Raise ConfigurationError if the instances are longer than a phase allows, ArtifactError if there are none."""

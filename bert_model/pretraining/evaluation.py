@@ -121,9 +121,11 @@ def measure_held_out(model: Path | str) -> dict[str, float]:
         train=InstanceSplit(last.instances, "train"),
         held_out=InstanceSplit(last.instances, "held_out"),
     )
+    tokenizer = Tokenizer.from_directory(model)
+    phase.held_out.check_vocabulary(tokenizer)
     with process_group(config.timeout_seconds) as group:
         weights, _ = load_model(BertForPreTraining, model)
-        return evaluate(weights.to(group.device), phase, config, Tokenizer.from_directory(model), group)
+        return evaluate(weights.to(group.device), phase, config, tokenizer, group)
 
 
 def _read_configuration(path: Path) -> dict[str, Any]:

@@ -69,7 +69,8 @@ def load_phases(config: PretrainingConfig) -> tuple[list[Phase], Tokenizer]:
             logger.warning("%s: no held-out instances, so the phase is not evaluated", phase.instances)
         # One vocabulary throughout: that of the first phase.
         phase_tokenizer = Tokenizer.from_directory(phase.instances)
-        train.check_vocabulary(phase_tokenizer)
+        for split in (train, held_out):
+            split.check_vocabulary(phase_tokenizer)
         if tokenizer is None:
             tokenizer = phase_tokenizer
         elif tokenizer.sha256 != phase_tokenizer.sha256:

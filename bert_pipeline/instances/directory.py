@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ArtifactError, InputError
 from bert_pipeline.instances.columns import InstanceColumns
@@ -135,15 +137,33 @@ def shard_paths(manifest: Manifest, split: str) -> list[Path]:
 
 
 def check_vocabulary(columns: InstanceColumns, tokenizer: Tokenizer, where: Path | str) -> None:
-    """Raise InputError if instances belong to another vocabulary: ids too large, or other ids of [CLS] and [SEP]."""
+    """Raise InputError if instances do not belong to a vocabulary, or static masks not to their instances.
+
+    Compared are all ids with the number of tokens, and the first and last ones of instances with [CLS] and [SEP].
+    """
     if not columns.num_instances:
         return
-    largest = int(columns.input_ids.max())
-    if largest >= tokenizer.vocab_size:
-        raise InputError(
-            f"{where}: holds token id {largest}, but the vocabulary next to it has {tokenizer.vocab_size} tokens; "
-            "put the vocab.txt there that the instances were made with"
-        )
+    if not (lengths := columns.lengths).all():
+        raise InputError(f"{where}: instance {int(lengths.argmin())} has no tokens; make the instances again")
+    _check_ids(columns.input_ids, "input_ids", tokenizer, where)
+    if columns.masked_offsets is not None:
+        assert columns.masked_lm_positions is not None
+        assert columns.masked_lm_ids is not None
+        positions, counts = columns.masked_lm_positions, np.diff(columns.masked_offsets)
+        if len(columns.masked_lm_ids) != len(positions):
+            raise InputError(
+                f"{where}: holds {len(columns.masked_lm_ids)} masked_lm_ids and {len(positions)} masked_lm_positions, "
+                "expected as many; make the instances again"
+            )
+        outside = (positions < 0) | (positions >= np.repeat(lengths, counts))
+        if outside.any():
+            place = int(outside.argmax())
+            row = int(np.repeat(np.arange(len(counts)), counts)[place])
+            raise InputError(
+                f"{where}: instance {row} has masked_lm_positions {int(positions[place])}, expected 0 to "
+                f"{int(lengths[row]) - 1}, its last token; make the instances again"
+            )
+        _check_ids(columns.masked_lm_ids, "masked_lm_ids", tokenizer, where)
     # Another vocabulary may be as large; if its layout differs, so do the ids of [CLS] and [SEP].
     for name, found, expected in (
         ("[CLS]", columns.input_ids[columns.offsets[:-1]], tokenizer.cls_id),
@@ -154,4 +174,13 @@ def check_vocabulary(columns: InstanceColumns, tokenizer: Tokenizer, where: Path
             raise InputError(
                 f"{where}: instance {row} has token id {int(found[row])} where {name} belongs, which is {expected} in "
                 "the vocabulary next to it; put the vocab.txt there that the instances were made with"
+            )
+
+
+def _check_ids(ids: np.ndarray, name: str, tokenizer: Tokenizer, where: Path | str) -> None:
+    for found in (int(ids.min()), int(ids.max())) if ids.size else ():
+        if not 0 <= found < tokenizer.vocab_size:
+            raise InputError(
+                f"{where}: {name} holds token id {found}, but the vocabulary next to it has {tokenizer.vocab_size} "
+                "tokens; put the vocab.txt there that the instances were made with"
             )

@@ -218,8 +218,8 @@ class TfrecordInstances(Closing):
             if len(payload) != 4 * self.max_predictions_per_seq:
                 self._refuse(first + i, _WEIGHTS, len(payload) // 4, self.max_predictions_per_seq)
         # Drop the padding: the mask counts the tokens of an instance, the weights its predictions.
-        num_masked = np.frombuffer(b"".join(weights), dtype="<f4").reshape(size, -1).sum(axis=1).astype(np.int64)
-        lengths = values["input_mask"].sum(axis=1).astype(np.int64)
+        num_masked = self._counts(np.frombuffer(b"".join(weights), dtype="<f4").reshape(size, -1), _WEIGHTS, first)
+        lengths = self._counts(values["input_mask"], "input_mask", first)
         input_ids, offsets = unpad(values["input_ids"], lengths)
         positions, masked_offsets = unpad(values["masked_lm_positions"], num_masked)
         return InstanceColumns(
@@ -251,6 +251,17 @@ class TfrecordInstances(Closing):
         if values.size and (num_bytes.max() > 5 or values.max() > np.iinfo(np.int32).max):
             raise InputError(f"{self.path}: {name} holds a value outside 0 to 2147483647; not instances of BERT")
         return values.astype(np.int32).reshape(len(payloads), width)
+
+    def _counts(self, marks: np.ndarray, name: str, first: int) -> np.ndarray:
+        """Sum the rows (N, width) of a mask, whose ones come first, to (N,) int64."""
+        sums = marks.sum(axis=1)
+        if (wrong := np.flatnonzero(~((sums >= 0) & (sums <= marks.shape[1])))).size:  # NaN too
+            raise InputError(
+                f"{self.path}: record {first + int(wrong[0])}: {name} sums to {sums[wrong[0]]:g}, expected 0 to "
+                f"{marks.shape[1]}; not instances of BERT"
+            )
+        counts: np.ndarray = sums.astype(np.int64)
+        return counts
 
     def _refuse(self, record: int, name: str, found: int, expected: int) -> None:
         raise InputError(f"{self.path}: record {record}: {name} has {found} values, expected {expected}")

@@ -13,7 +13,7 @@ from bert_model.pretraining.data import InstanceReader, InstanceSplit
 from bert_model.pretraining.run import pretrain
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
-from bert_pipeline.instances.tfrecord import open_tfrecords
+from bert_pipeline.instances.tfrecord import TfrecordWriter, open_tfrecords
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 SMALL_MODEL = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 128}
@@ -69,6 +69,27 @@ def test_foreign_files_require_vocabulary_and_casing(foreign: Path, tmp_path: Pa
         train(foreign, tmp_path / "training")
     make_tokenizer(20).save(foreign)
     with pytest.raises(InputError, match="the vocabulary next to it has 20 tokens"):
+        train(foreign, tmp_path / "training")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("input_ids", 60, "input_ids holds token id 60, but the vocabulary next to it has 60 tokens"),
+        ("masked_lm_ids", 61, "masked_lm_ids holds token id 61, but the vocabulary next to it has 60 tokens"),
+        ("masked_lm_positions", 24, r"instance 0 has masked_lm_positions 24, expected 0 to \d+, its last token"),
+    ],
+)
+@pytest.mark.parametrize("name", ["tf_examples.tfrecord-00001-of-00002", "held_out/tf_examples.tfrecord"])
+def test_foreign_files_that_do_not_fit_are_refused_in_every_file(
+    foreign: Path, tmp_path: Path, name: str, field: str, value: int, message: str
+) -> None:
+    with open_tfrecords(foreign / name) as shard:
+        columns = shard.read_row_group(0)
+    getattr(columns, field)[1] = value
+    with TfrecordWriter(foreign / name, max_seq_length=24, max_predictions_per_seq=20) as writer:
+        writer.write(columns)
+    with pytest.raises(InputError, match=rf"{name}: row group 0: {message}"):
         train(foreign, tmp_path / "training")
 
 

@@ -105,24 +105,40 @@ def test_widths_are_read_from_first_record(tmp_path):
 def test_instances_of_another_vocabulary_raise():
     tokenizer = make_tokenizer()
 
-    def columns(*ids):
+    def columns(*ids, **masks):
         return InstanceColumns(
             input_ids=np.array(ids, dtype=np.int32),
             offsets=np.array([0, len(ids)]),
             segment_b_start=np.array([3]),
             is_random_next=np.array([False]),
+            **masks,
         )
+
+    def masks(positions, ids):
+        flat = {"masked_lm_positions": np.array(positions), "masked_lm_ids": np.array(ids)}
+        return flat | {"masked_offsets": np.array([0, len(positions)])}
 
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
     check_vocabulary(columns(cls, 7, sep, 8, sep), tokenizer, "x")
     for ids, message in (
-        ((cls, 7, sep, tokenizer.vocab_size, sep), "x: holds token id"),
-        ((101, 7, 102, 8, 102), "x: holds token id|x: instance 0 has token id 101 where"),
+        ((cls, 7, sep, tokenizer.vocab_size, sep), "x: input_ids holds token id"),
+        ((cls, 7, sep, -1, sep), "x: input_ids holds token id -1"),
+        ((), "x: instance 0 has no tokens"),
+        ((101, 7, 102, 8, 102), "x: input_ids holds token id|x: instance 0 has token id 101 where"),
         ((9, 7, sep, 8, sep), r"x: instance 0 has token id 9 where \[CLS\] belongs, which is 2"),
         ((cls, 7, sep, 8, 9), r"x: instance 0 has token id 9 where \[SEP\] belongs, which is 3"),
     ):
         with pytest.raises(InputError, match=message):
             check_vocabulary(columns(*ids), tokenizer, "x")
+    check_vocabulary(columns(cls, 7, sep, 8, sep, **masks([0, 4], [7, tokenizer.vocab_size - 1])), tokenizer, "x")
+    for positions, ids, message in (
+        ([1, 5], [7, 7], "x: instance 0 has masked_lm_positions 5, expected 0 to 4"),
+        ([-1, 3], [7, 7], "x: instance 0 has masked_lm_positions -1, expected 0 to 4"),
+        ([1, 3], [7, tokenizer.vocab_size], "x: masked_lm_ids holds token id"),
+        ([1, 3], [7], "x: holds 1 masked_lm_ids and 2 masked_lm_positions"),
+    ):
+        with pytest.raises(InputError, match=message):
+            check_vocabulary(columns(cls, 7, sep, 8, sep, **masks(positions, ids)), tokenizer, "x")
 
 
 @pytest.mark.real_data

@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import math
 import struct
 
 import google_crc32c
@@ -269,6 +270,27 @@ def test_records_of_unequal_lengths_raise(tmp_path):
     with (
         open_tfrecords(tmp_path / "both") as shard,
         pytest.raises(InputError, match="record 2: input_ids has 41 values, expected 40"),
+    ):
+        shard.read_row_group(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("input_mask", 41), ("masked_lm_weights", -30), ("masked_lm_weights", math.nan)]
+)
+def test_more_tokens_or_predictions_than_fit_raise(tmp_path, example_class, name, value):
+    write(tmp_path / "good", make_columns(2, static=True))
+    data = b""
+    for record in records_of((tmp_path / "good").read_bytes()):
+        example = example_class.FromString(record)
+        feature = example.features.feature[name]
+        (feature.int64_list if name == "input_mask" else feature.float_list).value[0] = value
+        message = example.SerializeToString() if data else record
+        head = struct.pack("<Q", len(message))
+        data += head + struct.pack("<I", plain_masked(head)) + message + struct.pack("<I", plain_masked(message))
+    (tmp_path / "bad").write_bytes(data)
+    with (
+        open_tfrecords(tmp_path / "bad") as shard,
+        pytest.raises(InputError, match=rf"record 1: {name} sums to (\d+|-\d+|nan), expected 0 to (40|6);"),
     ):
         shard.read_row_group(0)
 
