@@ -1,15 +1,17 @@
 """The exam job: Beam counts words and n-grams of the training documents and makes pairs from the held-out ones.
 
-One process sums the counts and writes the n-gram model, the floor of the exam, as ARPA. Its memory grows
-with the words of the training text, which `max_words` bounds.
+One process sums the counts and writes the n-gram model, the floor of the exam, as ARPA. `max_words` bounds the words
+that its n-grams are counted in, and so most of its memory. It does not bound the different words of the whole training
+text, which are counted first and take about 150 bytes each.
 """
 
 import collections
 import contextlib
 import functools
+import itertools
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +86,8 @@ def build_exam(
         share = min(1.0, config.max_words / num_words)
         found = run("pairs", functools.partial(_count_and_make, config=config, share=share))
 
-        pairs = [pair for result in found for pair in (read_pairs(scratch / result["file"]) if result["pairs"] else [])]
-        chosen = _of_both_parts(pairs, config)
+        files = [scratch / result["file"] for result in found if result["pairs"]]
+        chosen = _of_both_parts(itertools.chain.from_iterable(map(read_pairs, files)), config)
         if not chosen:
             raise InputError(
                 f"{source.path}: no pairs can be made from its held-out documents; make it with a larger held_out"
@@ -137,9 +139,8 @@ def prepared_exam(path: Path | str, directory: Path | str) -> Path:
     return output
 
 
-def _of_both_parts(pairs: Sequence[Pair], config: ExamConfig) -> list[Pair]:
-    half = -(-config.pairs_per_kind // 2)
-    return [*sample_pairs(pairs, half, "choosing"), *sample_pairs(pairs, half, "reporting")]
+def _of_both_parts(pairs: Iterable[Pair], config: ExamConfig) -> list[Pair]:
+    return sample_pairs(pairs, -(-config.pairs_per_kind // 2), "each")
 
 
 def _run(
@@ -239,7 +240,7 @@ def _count_and_make(shard: str, index: int, scratch: Path, *, config: ExamConfig
     # What a shard keeps includes all that the whole corpus will keep of it.
     maker = PairMaker(words, counts, lower, config.seed)
     made = (pair for document in read_documents(shard) if document.split == "held_out" for pair in maker.make(document))
-    pairs = _of_both_parts(list(made), config)
+    pairs = _of_both_parts(made, config)
     name = f"pairs-{index:05d}.jsonl"
     write_pairs(scratch / name, pairs)
     total = int(windows.counts.sum())

@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import lzma
+import operator
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -75,17 +76,28 @@ class Pair:
         return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
 
 
-def sample_pairs(pairs: Iterable[Pair], per_kind: int, part: Part | None = None) -> list[Pair]:
-    """Return the same `per_kind` pairs of each kind for the same pairs in any order, if given of one part only."""
-    kinds: dict[str, list[Pair]] = collections.defaultdict(list)
+def sample_pairs(pairs: Iterable[Pair], per_kind: int, part: Part | Literal["each"] | None = None) -> list[Pair]:
+    """Return the same `per_kind` pairs of each kind for the same pairs in any order.
+
+    Of one `part` only if it is given; as many of "each", those for choosing first. Of a kind and part, at most twice as
+    many as are returned are held at a time.
+    """
+    kinds: dict[tuple[str, str], list[tuple[bytes, str, Pair]]] = collections.defaultdict(list)
     for pair in pairs:
-        if part is None or pair.part == part:
-            kinds[pair.kind].append(pair)
-    return [
-        pair
-        for kind in sorted(kinds)
-        for pair in sorted(kinds[kind], key=lambda pair: (_hash(pair.pair_id), pair.pair_id))[:per_kind]
-    ]
+        own = "" if part is None else pair.part
+        if part in (None, "each", own):
+            found = kinds[own, pair.kind]
+            found.append((_hash(pair.pair_id), pair.pair_id, pair))
+            if len(found) >= 2 * per_kind:
+                _keep_first(found, per_kind)
+    for found in kinds.values():
+        _keep_first(found, per_kind)
+    return [pair for key in sorted(kinds) for _, _, pair in kinds[key]]
+
+
+def _keep_first(found: list[tuple[bytes, str, Pair]], count: int) -> None:
+    found.sort(key=operator.itemgetter(0, 1))
+    del found[count:]
 
 
 def _hash(text: str) -> bytes:

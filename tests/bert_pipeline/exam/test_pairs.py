@@ -1,8 +1,11 @@
 """Pairs are read from BLiMP's files and from tables, refused by line, and split into two disjoint parts."""
 
+import hashlib
 import json
 import re
+import weakref
 import zipfile
+from collections.abc import Iterator
 
 import pytest
 
@@ -148,6 +151,29 @@ def test_sample_is_fixed_whatever_the_order():
     assert [pair.kind for pair in sample] == ["ending"] * 20 + ["swap"] * 20
     assert {pair.part for pair in sample} == {"choosing"}
     assert len(sample_pairs(pairs, 1000)) == 600
+    assert sample_pairs(pairs, 20, "each") == [*sample, *sample_pairs(pairs, 20, "reporting")]
+    by_hash = sorted(pairs[:300], key=lambda pair: hashlib.blake2b(pair.pair_id.encode(), digest_size=8).digest())
+    assert sample_pairs(pairs[:300], 7) == by_hash[:7]
+
+
+def test_sample_holds_few_pairs_at_a_time():
+    alive: weakref.WeakSet[NotedPair] = weakref.WeakSet()
+    most = 0
+
+    def pairs() -> Iterator[Pair]:
+        nonlocal most
+        for number in range(500):
+            pair = NotedPair(pair_id=str(number), kind="swap", good=("a",), bad=("b",), source=str(number))
+            alive.add(pair)
+            most = max(most, len(alive))
+            yield pair
+
+    assert len(sample_pairs(pairs(), 10, "each")) == 20
+    assert most <= 2 * 20 + 2
+
+
+class NotedPair(Pair):
+    """Can be referred to weakly."""
 
 
 @pytest.mark.real_data
