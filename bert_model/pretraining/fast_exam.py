@@ -77,7 +77,7 @@ class FastExam:
         seconds = self._clock() - started
         self._spent, self._longest = self._spent + seconds, max(self._longest, seconds)
         kinds = {f"exam/{kind}": score.accuracy for kind, score in scores.by_kind().items()}
-        return {"exam/accuracy": scores.accuracy(), **kinds}
+        return kinds | {"exam/accuracy": scores.accuracy()}
 
 
 def whole_exam(
@@ -111,4 +111,4 @@ def report_metrics(result: ExamResult) -> dict[str, float]:
     """Return "exam_report/accuracy", the mean over kinds, that of each kind, and "exam_report/floor" (0-100)."""
     kinds = {f"exam_report/{kind}": found.score.accuracy for kind, found in result.kinds.items()}
     floor = {} if result.floor_mean is None else {"exam_report/floor": result.floor_mean}
-    return {"exam_report/accuracy": result.mean, **kinds, **floor}
+    return kinds | {"exam_report/accuracy": result.mean} | floor

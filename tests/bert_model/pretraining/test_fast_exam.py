@@ -14,12 +14,19 @@ from small_training import SMALL_MODEL, configuration, read_events
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.weights import load_model
 from bert_model.pretraining.config import ModelConfig, PretrainingConfig
-from bert_model.pretraining.fast_exam import MAX_SHARE, FastExam, input_of_pairs, pairs_for_choosing, whole_exam
+from bert_model.pretraining.fast_exam import (
+    MAX_SHARE,
+    FastExam,
+    input_of_pairs,
+    pairs_for_choosing,
+    report_metrics,
+    whole_exam,
+)
 from bert_model.pretraining.run import EXAM_NAME, pretrain
 from bert_model.pretraining.run_directory import identity
 from bert_model.registry.model_card import README_NAME, write_readme
 from bert_model.training.distributed import Group
-from bert_model.zero_shot.exam import take_exam
+from bert_model.zero_shot.exam import exam_result, take_exam
 from bert_model.zero_shot.pseudo_likelihood import score_pairs
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.errors import ConfigurationError, InputError
@@ -163,6 +170,21 @@ def test_exams_take_a_small_share_of_the_time(data: dict[str, str], pairs: Path)
     assert exam.metrics(model, is_last=False)
     assert not exam.metrics(model, is_last=False)
     assert exam.metrics(model, is_last=True)
+
+
+def test_mean_is_not_replaced_by_a_kind_of_its_name(data: dict[str, str]) -> None:
+    tokenizer = Tokenizer.from_directory(data["short"])
+    model = new_model(BertForPreTraining, ModelConfig(**SMALL_MODEL).resolve(vocab_size=tokenizer.vocab_size), seed=1)
+    # The right text of one kind is the wrong one of the other.
+    pairs = [
+        Pair(pair_id="1", kind="accuracy", good=("w1 w2",), bad=("w2 w1",)),
+        Pair(pair_id="2", kind="floor", good=("w2 w1",), bad=("w1 w2",)),
+    ]
+    scores = score_pairs(model, tokenizer, pairs)
+    assert sorted(scores.correct) == [0, 1]
+    exam = FastExam(pairs, tokenizer, next_sentence=True, precision="float32")
+    assert exam.metrics(model, is_last=True)["exam/accuracy"] == 50
+    assert report_metrics(exam_result(scores, None))["exam_report/accuracy"] == 50
 
 
 @pytest.mark.parametrize("choose", ["loss", "exam"])
