@@ -6,6 +6,7 @@ Nothing here needs MLflow. What reaches MLflow, a log or an error message passes
 import contextlib
 import json
 import os
+import posixpath
 import re
 import threading
 import urllib.parse
@@ -24,7 +25,7 @@ STATE_NAME = "tracking.json"
 CODE_VERSION_VARIABLE = "BERT_CODE_VERSION"
 """Environment variable with the code version of a training, set by the workflow; the log's first line records it."""
 
-MAX_PARAM_LENGTH = 6000  # MLflow's own limit
+MAX_PARAM_LENGTH, MAX_KEY_LENGTH = 6000, 250  # MLflow's own limits
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -241,5 +242,7 @@ def first_line(error: Exception) -> str:
 
 
 def metric_key(key: str) -> str:
-    """Replace characters that MLflow refuses in a metric's key."""
-    return re.sub(r"[^\w./ :-]", "_", key)
+    """Replace what MLflow refuses in a metric's key: characters, paths such as "exam/" and "a//b", and much length."""
+    key = re.sub(r"[^\w./ :-]", "_", key)[:MAX_KEY_LENGTH]
+    is_path = posixpath.normpath(key) == key and not key.startswith(("/", ".."))
+    return key if is_path else key.replace("/", "_")

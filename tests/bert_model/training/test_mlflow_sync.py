@@ -368,6 +368,21 @@ def test_torn_line_is_ended_and_skipped(store: Any, tmp_path: Path) -> None:
     assert history(store, run.run_id, "train/loss") == [(2, 1.0)]
 
 
+def test_any_name_of_a_metric_reaches_mlflow(store: Any, tmp_path: Path) -> None:
+    sent = {
+        "exam/": "exam_",
+        "exam/a//b": "exam_a__b",
+        "exam/..": "exam_..",
+        "exam/number (verbs)": "exam/number _verbs_",
+        "exam/" + 300 * "x": "exam/" + 245 * "x",
+    }
+    with open_tracker(tmp_path / "run") as run:
+        run.record("exam", 1, dict.fromkeys(sent, 50.0))
+        assert run.flush()
+    for key in sent.values():
+        assert history(store, run.run_id, key) == [(1, 50.0)], key
+
+
 def test_secrets_are_redacted(store: Any, tmp_path: Path) -> None:
     params = {"hub": {"api_key": "k1"}, "source": "https://me:hunter2@example.org/x"}
     with open_tracker(tmp_path / "run", params=params) as run:
