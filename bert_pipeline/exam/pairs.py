@@ -199,7 +199,7 @@ def _of_table(line: str, stem: str, number: int, where: str) -> Pair:
     columns = line.split("\t")
     if len(columns) not in (2, 3):
         raise InputError(f"{where}: found {len(columns)} columns, expected good<TAB>bad or good<TAB>bad<TAB>kind")
-    kind = columns[2].strip() if columns[2:] else _text(stem, "the file's name", where)
+    kind = "".join(columns[2:]).strip() or _text(stem, "the file's name", where)
     return _pair(f"{kind}:{number}", kind, "", (columns[0],), (columns[1],), where)
 
 

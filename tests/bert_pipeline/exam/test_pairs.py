@@ -37,10 +37,13 @@ def test_blimp_is_read_from_a_zip_a_folder_and_a_file(tmp_path):
 
 def test_tables_have_two_columns_or_a_third_with_the_kind(tmp_path):
     path = tmp_path / "own.tsv"
-    path.write_text("\ufeffDer Hund\tDas Hund\tgender\r\nsie geht\tsie gehst\r\n", encoding="utf-8")
-    first, second = read_pairs(path)
+    path.write_text(
+        "\ufeffDer Hund\tDas Hund\tgender\r\nsie geht\tsie gehst\r\nich bin\tich bist\t\r\n", encoding="utf-8"
+    )
+    first, second, third = read_pairs(path)
     assert (first.good, first.bad, first.kind) == (("Der Hund",), ("Das Hund",), "gender")
     assert (second.bad, second.kind) == (("sie gehst",), "own")
+    assert (third.bad, third.kind) == (("ich bist",), "own")
 
 
 @pytest.mark.parametrize(
