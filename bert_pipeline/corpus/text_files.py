@@ -45,14 +45,54 @@ _MAGIC: dict[bytes, Compression] = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\x50\x2a\x4d\x18": "zstd",  # the skippable frame that pzstd writes first
 }
+_BUFFER_BYTES = 1 << 20
+
+
+class _StreamsReader(io.RawIOBase):
+    """Decompress a run of streams, with zeros between and after them.
+
+    `BZ2File` and `LZMAFile` end without an error at whatever is no stream after the first one, so that damage to a
+    stream's header loses the rest of the file.
+    """
+
+    def __init__(self, file: str | BinaryIO, new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
+        self._file: Any = io.FileIO(file) if isinstance(file, str) else file
+        self._new = new
+        self._stream = new()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = b""
+        while not data:
+            if self._stream.eof:
+                following = self._stream.unused_data.lstrip(b"\0")
+                while not following:
+                    if not (read := self._file.read(io.DEFAULT_BUFFER_SIZE)):
+                        return 0
+                    following = read.lstrip(b"\0")
+                self._stream = self._new()
+            elif not self._stream.needs_input:
+                following = b""
+            elif not (following := self._file.read(io.DEFAULT_BUFFER_SIZE)):
+                raise EOFError("the last stream has no end")
+            data = self._stream.decompress(following, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 _OPENERS: dict[Compression, Callable[[Any], Any]] = {
     "": lambda file: io.FileIO(file) if isinstance(file, str) else file,
     "gzip": gzip.open,
-    "bz2": bz2.BZ2File,
-    "xz": lzma.LZMAFile,
+    "bz2": lambda file: _StreamsReader(file, bz2.BZ2Decompressor),
+    "xz": lambda file: _StreamsReader(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ)),
     "zstd": lambda file: pa.CompressedInputStream(file, "zstd"),  # in Python since 3.14 only
 }
-_BUFFER_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 
 Record = tuple[int, bytes]

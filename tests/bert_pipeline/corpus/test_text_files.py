@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 from collections.abc import Callable
@@ -172,6 +173,38 @@ def test_truncated_and_damaged_files_are_refused(tmp_path: Path, suffix: str) ->
     path.write_bytes(data[:6] + b"\xff" * 30 + data[36:])
     with pytest.raises(InputError, match=rf"a\.txt\.{suffix}: the \w+ data are (damaged|cut off)"):
         documents_of(path, "lines")
+
+
+@pytest.mark.parametrize("behind", [b"Plain text.\n", b"\n", b"BZh9"], ids=["text", "line end", "cut header"])
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_bytes_behind_a_stream_are_damage(tmp_path: Path, suffix: str, behind: bytes) -> None:
+    path = tmp_path / f"a.txt.{suffix}"
+    path.write_bytes(COMPRESS[suffix](b"One is here.\n") + behind)
+    with pytest.raises(InputError, match=rf"a\.txt\.{suffix}: the \w+ data are (damaged|cut off)"):
+        documents_of(path, "lines")
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_damaged_header_of_a_later_stream_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.txt.{suffix}"
+    first, second = COMPRESS[suffix](b"One is here.\n"), COMPRESS[suffix](b"Two is here.\n")
+    for index in range(4):
+        path.write_bytes(first + second[:index] + b"\xff" + second[index + 1 :] + second)
+        with pytest.raises(InputError, match=rf"a\.txt\.{suffix}: the \w+ data are (damaged|cut off)"):
+            documents_of(path, "lines")
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz"])
+def test_streams_are_padded_with_zeros_and_may_be_empty(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"a.txt.{suffix}"
+    streams = [COMPRESS[suffix](data) for data in (b"One is here.\n", b"", b"Two is here.\n" * 5000)]
+    path.write_bytes(b"".join(stream + bytes(8) for stream in streams))
+    for size in (1, 64, io.DEFAULT_BUFFER_SIZE):
+        monkeypatch.setattr(io, "DEFAULT_BUFFER_SIZE", size)
+        (document,) = documents_of(path, "lines")
+        assert document.sentences == ("One is here.", *["Two is here."] * 5000)
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
