@@ -22,15 +22,18 @@ from bert_pipeline.storage import failure_of
 from bert_pipeline.wikipedia.punctuation import CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS
 from bert_pipeline.wikipedia.sentences import split_sentences
 
-Reader = Callable[[Path, str, str, Span], Iterator[Document | None]]
-"""(path, first part of the ids, language unless a record says it, span) -> documents."""
+Reader = Callable[[Path, str, str, Span, str], Iterator[Document | None]]
+"""(path, first part of the ids, language unless a record says it, span, second part of ids that are made here) ->
+documents; "" takes the file's name for the second part."""
 
 # `lines:`, one sentence per line
 
 
-def read_line_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+def read_line_documents(
+    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
+) -> Iterator[Document | None]:
     """Yield the documents of google's format: one sentence per line, a blank line between documents."""
-    stem = stem_of(path)
+    stem = stem or stem_of(path)
     with open_text(path) as stream:
         for number, (offset, data) in enumerate(read_records(stream, path, "lines", span), start=span.first):
             # The file gives the sentences, so they are not split again.
@@ -52,9 +55,11 @@ _GUTENBERG_END = re.compile(f"^{GUTENBERG_END}", re.MULTILINE | re.IGNORECASE)
 _BLANK_LINES = re.compile(r"\n[ \t\r\f\v]*\n\s*")
 
 
-def read_book_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+def read_book_documents(
+    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
+) -> Iterator[Document | None]:
     """Yield the document of a book, or its parts if it is longer than `MAX_DOCUMENT_BYTES`."""
-    stem = stem_of(path)
+    stem = stem or stem_of(path)
     with open_text(path) as stream:
         records = itertools.chain(read_records(stream, path, "book", span), [(0, b"")])
         for number, ((offset, data), (_, following)) in enumerate(itertools.pairwise(records), start=span.first):
@@ -136,9 +141,11 @@ def _is_ended(line: str) -> bool:
 # `jsonl:` and `pairs:`
 
 
-def read_json_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+def read_json_documents(
+    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
+) -> Iterator[Document | None]:
     """Yield the documents of JSON lines: "text", and optionally "id", "title" and "language"."""
-    stem = stem_of(path)
+    stem = stem or stem_of(path)
     with open_text(path) as stream:
         for number, (offset, line) in enumerate(read_records(stream, path, "jsonl", span), start=span.first + 1):
             if text := decode(line, offset, path).strip():
@@ -166,19 +173,22 @@ def _json_record(line: str, where: str) -> dict[str, Any]:
 
 def _record_document(record: Mapping[str, Any], default_id: str, name: str, language: str) -> Document | None:
     """Return the document of a record: paragraphs are separated by blank lines."""
-    # The position identifies a record without an id; an id of 0 is an id.
+    # The position identifies a record without an id or with a blank one; an id of 0 is an id.
     identifier, title = record.get("id"), record.get("title")
+    has_id = identifier is not None and str(identifier).strip()
     return make_document(
-        document_id=default_id if identifier is None else f"{name}:{identifier}",
+        document_id=f"{name}:{identifier}" if has_id else default_id,
         title="" if title is None else str(title),
         language=str(record.get("language") or language),
         passages=_BLANK_LINES.split(record["text"] or ""),
     )
 
 
-def read_pair_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+def read_pair_documents(
+    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
+) -> Iterator[Document | None]:
     """Yield the documents of pairs: two sentences per line, separated by a tab."""
-    stem = stem_of(path)
+    stem = stem or stem_of(path)
     with open_text(path) as stream:
         for number, (offset, line) in enumerate(read_records(stream, path, "pairs", span), start=span.first + 1):
             fields = [field.strip() for field in decode(line, offset, path).rstrip("\r\n").split("\t")]
@@ -220,9 +230,11 @@ def plan_row_groups(path: Path | str, unit_bytes: int) -> Iterator[Span]:
         yield Span(start, file.num_row_groups, first)
 
 
-def read_parquet_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+def read_parquet_documents(
+    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
+) -> Iterator[Document | None]:
     """Yield the documents of a Parquet file: "text", and optionally "id", "title" and "language"."""
-    stem = stem_of(path)
+    stem = stem or stem_of(path)
     number = span.first
     with _open_table(path) as file:
         columns = ["text", *(column for column in _OPTIONAL_COLUMNS if column in file.schema_arrow.names)]

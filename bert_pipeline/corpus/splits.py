@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -86,6 +87,8 @@ class Split:
     """Number of records before it in the file."""
     name: str = ""
     """What its document ids begin with; "" takes the usual name."""
+    stem: str = ""
+    """What follows in the ids of records without one: the file's name, numbered if another file has it."""
 
 
 def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
@@ -110,21 +113,43 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
         for kind, names in formats.items():
             some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             logger.info("%s: read as %s (%s): %s", source, kind, _FORMATS[kind], some)
-    _warn_of_equal_names(splits, config)
-    return splits
+    stems = _stems_of(splits, config)
+    return [dataclasses.replace(split, stem=stems.get(_file_of(split, config), "")) for split in splits]
 
 
-def _warn_of_equal_names(splits: Sequence[Split], config: CorpusConfig) -> None:
-    """Warn of files whose documents may get the ids of those of another file, and then be dropped."""
-    first: dict[tuple[str, str], str] = {}
-    files = ((split.path, split.name) for split in splits if split.kind != "wikipedia")
-    for path, name in dict.fromkeys(files):
-        other = first.setdefault((name or config.name or _default_name(path), stem_of(to_path(path))), path)
-        if other != path:
+_File = tuple[str, SourceKind, str]
+"""What its ids begin with, kind and path. A file that is named twice is one file."""
+
+
+def _file_of(split: Split, config: CorpusConfig) -> _File:
+    return split.name or config.name or _default_name(split.path), split.kind, split.path
+
+
+def _stems_of(splits: Sequence[Split], config: CorpusConfig) -> dict[_File, str]:
+    """Return the stem of each file that is no dump: equal ones are numbered, "a.2" for the second "a"."""
+    files = dict.fromkeys(_file_of(split, config) for split in splits if split.kind != "wikipedia")
+    stems = {file: stem_of(to_path(file[2])) for file in files}
+    # A file whose own name is "a.2" keeps it. No hyphen: "a-2" is a part of a long book "a".
+    owners: dict[tuple[str, str], _File] = {}
+    for file, stem in stems.items():
+        owners.setdefault((file[0], stem), file)
+    numbers: Counter[tuple[str, str]] = Counter()
+    for file, stem in stems.items():
+        name, kind, path = file
+        first = owners[name, stem]
+        if file == first:
+            continue
+        while (name, stems[file]) in owners:
+            numbers[name, stem] += 1
+            stems[file] = f"{stem}.{numbers[name, stem] + 1}"
+        owners[name, stems[file]] = file
+        if kind in ("jsonl", "parquet"):
             logger.warning(
-                "%s: has the name of %s, and documents of equal ids are kept once; rename it unless they are the same",
-                path, other,
+                '%s: has the name of %s, and of records with one "id" in both the first is kept; unless they are the '
+                "same, give each source a name, as in books=%s:PATH",
+                path, first[2], kind,
             )  # fmt: skip
+    return stems
 
 
 _FORMATS = {"lines": "one sentence per line", "book": "running text"}
@@ -170,11 +195,11 @@ def read_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterato
     if split.kind == "wikipedia":
         yield from _read_dump_batches(split, config, directory)
         return
-    name = split.name or config.name or _default_name(split.path)
+    name, _, _ = _file_of(split, config)
     writer = PageBatchWriter(split.index, directory)
     span = Span(split.start, split.stop, split.first)
     # These sources have no revisions: with 0 for all, the first document of an id is kept.
-    for document in _READERS[split.kind](to_path(split.path), name, config.language, span):
+    for document in _READERS[split.kind](to_path(split.path), name, config.language, span, split.stem):
         writer.counts["pages_read"] += 1
         if document is None:
             writer.drop("empty", "", "")

@@ -1,5 +1,6 @@
 """Readers of text, JSON-lines, pair and Parquet sources, and the decision between the two formats of text."""
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -183,6 +184,13 @@ def test_json_lines_give_documents_with_their_own_ids(tmp_path: Path) -> None:
     assert second is not None
     assert (first.document_id, first.title, first.language, first.passage_starts) == ("own:7", "T", "de", (0, 2))
     assert (second.document_id, second.language, second.title) == ("own:a-3", "en", "")
+
+
+def test_blank_id_is_none_and_zero_is_one(tmp_path: Path) -> None:
+    rows = [{"text": "One.", "id": identifier} for identifier in ("", "", " ", 0)]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    ids = [document.document_id for document in read_json_documents(path, "own", "en") if document]
+    assert ids == ["own:a-1", "own:a-2", "own:a-3", "own:0"]
 
 
 @pytest.mark.parametrize(

@@ -384,14 +384,39 @@ def test_decision_on_text_is_logged_and_is_that_of_the_named_kind(
     assert f"text:{tmp_path}: read as book (running text): novel.txt.gz" in caplog.text
 
 
-def test_files_of_one_name_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_of_one_name_get_different_ids(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folders = ("a", "b", "c")
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+        lines = (json.dumps({"text": f"Line {number} of {folder} is here."}) + "\n" for number in range(40))
+        write(tmp_path / folder / "x.jsonl", "".join(lines))
+    write(tmp_path / "c" / "x.2.jsonl", json.dumps({"text": "A file of that name is here."}))
+    source = f"jsonl:{tmp_path}/*/*.jsonl"
+    one = build_corpus([source, source], tmp_path / "one", CorpusConfig(), ONE)
+    assert [document.document_id for document in documents_of(tmp_path / "one")] == [
+        *(f"x:x-{number}" for number in range(1, 41)),
+        *(f"x:x.3-{number}" for number in range(1, 41)),
+        "x:x.2-1",
+        *(f"x:x.4-{number}" for number in range(1, 41)),
+    ]
+    assert one.counts["dropped"] == {"same id": 121}  # of the files that are named twice
+    two = build_corpus([source, source], tmp_path / "two", CorpusConfig(unit_bytes=100), ("--workers", "2"))
+    assert two.content["files"] == one.content["files"]
+
+
+def test_files_of_one_name_are_a_warning_where_records_have_ids(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         write(tmp_path / folder / "x.txt", f"A line of {folder} is here.\n")
-    write(tmp_path / "b" / "y.txt", "Another name.\n")
-    plan_splits([f"lines:{tmp_path}/a", f"lines:{tmp_path}/b"], CorpusConfig())
+        write(tmp_path / folder / "x.jsonl", json.dumps({"text": f"A line of {folder} is here."}))
+    plan_splits([f"lines:{tmp_path}/*/x.txt", f"book:{tmp_path}/a/x.txt"], CorpusConfig())
+    assert not caplog.messages
+    plan_splits([f"jsonl:{tmp_path}/*/x.jsonl"], CorpusConfig())
     (message,) = caplog.messages
-    assert message.startswith(f"{tmp_path}/b/x.txt: has the name of {tmp_path}/a/x.txt")
+    assert message.startswith(f"{tmp_path}/b/x.jsonl: has the name of {tmp_path}/a/x.jsonl")
+    assert "give each source a name, as in books=jsonl:PATH" in message
 
 
 def test_documents_that_share_an_id_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
