@@ -36,14 +36,19 @@ def read_line_documents(
     stem = stem or stem_of(path)
     with open_text(path) as stream:
         for number, (offset, data) in enumerate(read_records(stream, path, "lines", span), start=span.first):
-            # The file gives the sentences, so they are not split again.
-            lines = map(str.strip, decode(data, offset, path).splitlines())
+            # The file gives the sentences, so they are not split again, and not at other line ends of Unicode.
+            lines = map(str.strip, _lines_of(decode(data, offset, path)))
             yield document_of_sentences(
                 document_id=f"{name}:{stem}-{number}",
                 title=f"{stem} {number}",
                 language=language,
                 sentences=[line for line in lines if line],
             )
+
+
+def _lines_of(text: str) -> list[str]:
+    """Split text at LF, CR LF and CR; a CR LF gives an empty line too."""
+    return text.replace("\r", "\n").split("\n")
 
 
 # `book:`, running text
@@ -109,7 +114,7 @@ def detect_format(path: Path, language: str) -> Literal["lines", "book"]:
         text = decode(head, 0, path)  # raises InputError
     if _GUTENBERG_START.search(text):
         return "book"
-    lines = [line for line in map(str.strip, text.splitlines()) if line]
+    lines = [line for line in map(str.strip, _lines_of(text)) if line]
     if len(head) == _HEAD_BYTES and len(lines) > 1:
         lines.pop()  # it is cut off
     if not lines:

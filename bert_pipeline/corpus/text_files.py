@@ -46,6 +46,8 @@ _MAGIC: dict[bytes, Compression] = {
     b"\x50\x2a\x4d\x18": "zstd",  # the skippable frame that pzstd writes first
 }
 _BUFFER_BYTES = 1 << 20
+_LINES_BYTES = 64 << 10
+"""Bytes that are split into lines at a time."""
 
 
 class _StreamsReader(io.RawIOBase):
@@ -165,45 +167,39 @@ def decode(data: bytes, offset: int, path: Path | str) -> str:
 
 def read_records(stream: BinaryIO, path: Path | str, kind: TextKind, span: Span = WHOLE) -> Iterator[Record]:
     """Yield the records of a span; a byte-order mark is dropped. InputError if a line is longer than 256 MiB."""
-    if kind == "pairs":
-        return _lines(stream, path, span)
-    lines = _universal_lines(_lines(stream, path, span))
-    if kind == "jsonl":
+    lines = _lines(stream, path, span)
+    if kind in ("jsonl", "pairs"):
         return lines
     return _documents(lines) if kind == "lines" else _parts(lines, path)
 
 
 def _lines(stream: BinaryIO, path: Path | str, span: Span) -> Iterator[Record]:
-    """Yield the lines that end with a line feed."""
+    """Yield the lines, which end with LF, CR LF or CR, and with no other character that Python takes for a line end."""
     offset = span.start
     if offset:
         stream.seek(offset)
-    limit = MAX_LINE_BYTES
+    begun = b""  # what has been read of the line at `offset`
     while True:
+        # Twice as much of a long line each time: it is copied a few times only.
+        limit = min(max(_LINES_BYTES, len(begun)), MAX_LINE_BYTES - len(begun))
         if span.stop is not None:
-            limit = min(MAX_LINE_BYTES, span.stop - offset)
-        if not (line := stream.readline(limit)):
+            limit = min(limit, span.stop - offset - len(begun))
+        read = stream.read(limit)
+        lines = (begun + read).splitlines(keepends=True)
+        # The last line may go on, be it with the line feed behind a carriage return.
+        begun = lines.pop() if read else b""
+        for line in lines:
+            if offset == 0 and line.startswith(_BOM):
+                yield len(_BOM), line[len(_BOM) :]
+            else:
+                yield offset, line
+            offset += len(line)
+        if not read:
             return
-        if len(line) == MAX_LINE_BYTES:
+        if len(begun) == MAX_LINE_BYTES:
             raise InputError(
                 f"{path}: the line at byte {offset:,} is longer than 256 MiB; expected one record per line"
             )
-        if offset == 0 and line.startswith(_BOM):
-            yield len(_BOM), line[len(_BOM) :]
-        else:
-            yield offset, line
-        offset += len(line)
-
-
-def _universal_lines(lines: Iterable[Record]) -> Iterator[Record]:
-    """Split lines at carriage returns too, alone or before a line feed."""
-    for offset, line in lines:
-        if b"\r" in line:
-            for part in line.splitlines(keepends=True):
-                yield offset, part
-                offset += len(part)
-        else:
-            yield offset, line
 
 
 def _documents(lines: Iterable[Record]) -> Iterator[Record]:

@@ -50,7 +50,7 @@ ENDS = st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\r\n\r\n", "\r\r", "\n \t\n
 WORDS = st.sampled_from(
     ["A b.", "é", "漢字。", "\u3000", " ", "😀", "\u2028", "\x85", "\x0c", "\x1c", "\ufeff", "x y z"]
 )
-TEXTS = st.lists(st.tuples(WORDS, ENDS)).map(lambda pieces: "".join(map("".join, pieces)))
+TEXTS = st.lists(st.tuples(WORDS, ENDS | st.just(""))).map(lambda pieces: "".join(map("".join, pieces)))
 RECORDS = st.lists(st.tuples(st.sampled_from(["", " ", "{}", "A b.", "漢字。 é", "😀"]), ENDS))
 
 
@@ -60,7 +60,7 @@ def as_json(records: list[tuple[str, str]]) -> str:
 
 
 def as_pairs(records: list[tuple[str, str]]) -> str:
-    return "".join(f"{text}\t{text}\r\n" if text.strip() else "\n" for text, _ in records)
+    return "".join((f"{text}\t{text}" if text.strip() else text) + end.replace("\t", " ") for text, end in records)
 
 
 CONTENTS = st.one_of(
@@ -71,9 +71,20 @@ CONTENTS = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(content=CONTENTS, bom=st.booleans(), unit_bytes=st.integers(1, 20), limit=st.sampled_from([1, 7, 30, 1000]))
+@given(
+    content=CONTENTS,
+    bom=st.booleans(),
+    unit_bytes=st.integers(1, 20),
+    limit=st.sampled_from([1, 7, 30, 1000]),
+    at_a_time=st.sampled_from([3, 10, 1000]),
+)
 def test_spans_give_the_documents_of_the_whole_file(
-    tmp_path_factory: pytest.TempPathFactory, content: tuple[TextKind, str], bom: bool, unit_bytes: int, limit: int
+    tmp_path_factory: pytest.TempPathFactory,
+    content: tuple[TextKind, str],
+    bom: bool,
+    unit_bytes: int,
+    limit: int,
+    at_a_time: int,
 ) -> None:
     kind, text = content
     path = tmp_path_factory.getbasetemp() / "spans.txt"
@@ -82,6 +93,7 @@ def test_spans_give_the_documents_of_the_whole_file(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_files, "MAX_DOCUMENT_BYTES", limit)
         whole = documents_of(path, kind)
+        patch.setattr(text_files, "_LINES_BYTES", at_a_time)
         spans = list(plan_spans(path, kind, unit_bytes))
         assert [document for span in spans for document in documents_of(path, kind, span)] == whole
         # The spans are the file, without gap or overlap; and a file that cannot be cut gives the same documents.
@@ -101,7 +113,8 @@ def test_lines_are_those_of_googles_script(tmp_path_factory: pytest.TempPathFact
         for line in stream:
             if not line.strip():
                 expected.append([])
-            expected[-1] += filter(None, map(str.strip, line.splitlines()))
+            else:
+                expected[-1].append(line.strip())
     assert [list(document.sentences) for document in documents_of(path, "lines")] == [
         sentences for sentences in expected if sentences
     ]
@@ -124,6 +137,33 @@ def test_document_without_blank_lines_is_continued(tmp_path: Path, monkeypatch: 
         ("own:a-1", ("Sentence 2.", "Sentence 3.")),
         ("own:a-2", ("Sentence 4.",)),
     ]
+
+
+LINE_ENDS = pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CR LF", "CR"])
+
+
+@LINE_ENDS
+def test_only_lf_and_cr_end_a_line(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "a.txt"
+    sentences = [f"One{char}two." for char in "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"]
+    path.write_text(end.join(sentences), newline="")
+    assert documents_of(path, "lines")[0].sentences == tuple(sentences)
+    assert readers.detect_format(path, "en") == "lines"
+    path.write_text(end.join(f"{text}\t{text}" for text in sentences), newline="")
+    assert [document.sentences for document in documents_of(path, "pairs")] == [(text, text) for text in sentences]
+    path.write_text(end.join(json.dumps({"text": text}, ensure_ascii=False) for text in sentences), newline="")
+    assert len(documents_of(path, "jsonl")) == len(sentences)
+
+
+@LINE_ENDS
+def test_limit_of_a_line_is_that_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 100)
+    path = tmp_path / "a.txt"
+    path.write_text(f"A sentence is here.{end}" * 20, newline="")
+    assert documents_of(path, "lines")[0].sentences == ("A sentence is here.",) * 20
+    path.write_text(f"A sentence is here.{end}" * 3 + "x" * 101, newline="")
+    with pytest.raises(InputError, match=f"the line at byte {3 * (19 + len(end))} is longer than 256 MiB"):
+        documents_of(path, "lines")
 
 
 def test_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
