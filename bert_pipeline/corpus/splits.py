@@ -102,6 +102,7 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
         formats: dict[SourceKind, list[str]] = {}
         for path in files:
             kind = given
+            _check_name(path)
             if kind != "wikipedia":
                 _check_text_file(path)
             if kind == "text":
@@ -153,6 +154,15 @@ def _stems_of(splits: Sequence[Split], config: CorpusConfig) -> dict[_File, str]
 
 
 _FORMATS = {"lines": "one sentence per line", "book": "running text"}
+
+
+def _check_name(path: str) -> None:
+    # The name becomes part of ids and of the manifest.
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise InputError(f"{shown}: found a name that is not UTF-8; rename the file or its folder") from None
 
 
 def _check_text_file(path: str) -> None:

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -435,6 +436,29 @@ def test_documents_that_share_an_id_are_a_warning(tmp_path: Path, caplog: pytest
 def test_empty_file_is_refused(tmp_path: Path, output: Path, kind: str) -> None:
     with pytest.raises(InputError, match=r"a\.txt: the file is empty"):
         build_corpus([f"{kind}:{write(tmp_path / 'a.txt', '')}"], output, CorpusConfig(), ONE)
+
+
+@pytest.mark.parametrize("kind", ["wikipedia", "text", "lines", "book", "jsonl", "parquet", "pairs"])
+@pytest.mark.parametrize("name", [b"caf\xe9/a.txt", b"caf\xe9.txt"], ids=["folder", "file"])
+def test_name_that_is_not_utf8_is_refused(tmp_path: Path, kind: str, name: bytes) -> None:
+    path = os.path.join(os.fsencode(tmp_path), name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as stream:
+        stream.write(b"A line is here.\n")
+    with pytest.raises(InputError, match=r"caf\\xe9.*: found a name that is not UTF-8; rename") as raised:
+        plan_splits([f"{kind}:{os.fsdecode(path)}"], CorpusConfig())
+    str(raised.value).encode()
+
+
+def test_tabs_and_line_ends_of_ids_do_not_break_the_list_of_dropped(tmp_path: Path, output: Path) -> None:
+    rows = [{"id": identifier, "title": "A\tB", "text": "A text is here."} for identifier in ("0", "1\t2\n3\r4\x855")]
+    build_corpus(
+        ["jsonl:" + write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))], output, CorpusConfig(), ONE
+    )
+    assert (output / "dropped.tsv").read_text(encoding="utf-8").splitlines() == [
+        "document_id\treason\ttitle",
+        "a:1 2 3 4 5\tsame text\tA B",
+    ]
 
 
 def test_utf16_export_is_read(tmp_path: Path, output: Path) -> None:
