@@ -89,6 +89,8 @@ class Split:
     """What its document ids begin with; "" takes the usual name."""
     stem: str = ""
     """What follows in the ids of records without one: the file's name, numbered if another file has it."""
+    version: str
+    """Version of the file that it was planned by."""
 
 
 def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
@@ -105,12 +107,13 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
             _check_name(path)
             if kind != "wikipedia":
                 _check_text_file(path)
+            version = version_of(path)
             if kind == "text":
                 kind = detect_format(to_path(path), config.language)
                 formats.setdefault(kind, []).append(os.path.basename(path))
             for span in _plan_spans(path, kind, config):
                 where = dataclasses.asdict(span)
-                splits.append(Split(index=len(splits), kind=kind, path=path, name=name, **where))
+                splits.append(Split(index=len(splits), kind=kind, path=path, name=name, version=version, **where))
         for kind, names in formats.items():
             some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             logger.info("%s: read as %s (%s): %s", source, kind, _FORMATS[kind], some)
@@ -201,10 +204,24 @@ def _open_once(path: str, version: str) -> Dump:
 
 
 def read_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
-    """Read one split and write its batches to `directory`; a repeated call writes the same bytes."""
-    if split.kind == "wikipedia":
-        yield from _read_dump_batches(split, config, directory)
-        return
+    """Read one split and write its batches to `directory`; a repeated call writes the same bytes.
+
+    InputError if its file has changed since it was planned, before or meanwhile: records would be lost or read twice.
+    """
+    _check_version(split)
+    yield from (_read_dump_batches if split.kind == "wikipedia" else _read_text_batches)(split, config, directory)
+    _check_version(split)
+
+
+def _check_version(split: Split) -> None:
+    if version_of(split.path) != split.version:
+        raise InputError(
+            f"{split.path}: the file has changed since the job began, expected one that no program writes to; run the "
+            "command again"
+        )
+
+
+def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
     name, _, _ = _file_of(split, config)
     writer = PageBatchWriter(split.index, directory)
     span = Span(split.start, split.stop, split.first)

@@ -270,6 +270,21 @@ def test_replaced_dump_is_read_again(tmp_path: Path) -> None:
         assert sum(unit.counts["pages_read"] for unit in read_batches(split, config, tmp_path)) == number
 
 
+@pytest.mark.parametrize("is_read", [False, True], ids=["before", "while it is read"])
+def test_source_that_changes_after_planning_is_refused(tmp_path: Path, is_read: bool) -> None:
+    lines = [json.dumps({"text": f"Record {number:03} is here."}) + "\n" for number in range(200)]
+    text, dump = write(tmp_path / "a.jsonl", "".join(lines)), write(tmp_path / "d.xml", make_export(*some_pages(40)))
+    config = CorpusConfig(unit_bytes=1200, pages_per_unit=10)
+    splits = {split.path: split for split in plan_splits([f"jsonl:{text}", dump], config)}
+    for path, content in ((text, "".join(lines[::2])), (dump, make_export(*some_pages(20)))):
+        batches = read_batches(splits[path], config, tmp_path)
+        if is_read:
+            next(batches)
+        write(Path(path), content)
+        with pytest.raises(InputError, match="the file has changed since the job began"):
+            list(batches)
+
+
 def test_shard_holds_min_size_or_everything(tmp_path: Path) -> None:
     dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
     whole = build_corpus([dump], tmp_path / "whole", CorpusConfig(unit_bytes=3000), ONE)
