@@ -211,8 +211,9 @@ def read_pair_documents(
 
 _TEXT_SCHEMA = pa.schema([("text", pa.string())])
 _OPTIONAL_COLUMNS = ("id", "title", "language")
-_ROWS_AT_ONCE = 16
-"""Rows may be books."""
+_MAX_ROWS_AT_ONCE = 16
+_BYTES_AT_ONCE = 1 << 20
+"""Size of the texts that are decoded at once, if all rows of a group have the mean: rows may be books."""
 
 
 def _open_table(path: Path | str) -> pq.ParquetFile:
@@ -223,16 +224,20 @@ def _open_table(path: Path | str) -> pq.ParquetFile:
 def plan_row_groups(path: Path | str, unit_bytes: int) -> Iterator[Span]:
     """Group the row groups of a Parquet file into spans of `unit_bytes` of text or more. InputError if it has none."""
     with _open_table(path) as file:
-        column = next(i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path == "text")
         start = first = size = rows = 0
         for index in range(file.num_row_groups):
-            group = file.metadata.row_group(index)
             if size >= unit_bytes:
                 yield Span(start, index, first)
                 start, first, size = index, rows, 0
-            size += group.column(column).total_uncompressed_size
-            rows += group.num_rows
+            size += _text_bytes(file, index)
+            rows += file.metadata.row_group(index).num_rows
         yield Span(start, file.num_row_groups, first)
+
+
+def _text_bytes(file: pq.ParquetFile, index: int) -> int:
+    """Return the size of the texts of a row group, before they are compressed."""
+    columns = map(file.metadata.row_group(index).column, range(file.metadata.num_columns))
+    return next(int(column.total_uncompressed_size) for column in columns if column.path_in_schema == "text")
 
 
 def read_parquet_documents(
@@ -244,8 +249,10 @@ def read_parquet_documents(
     with _open_table(path) as file:
         columns = ["text", *(column for column in _OPTIONAL_COLUMNS if column in file.schema_arrow.names)]
         for index in range(span.start, file.num_row_groups if span.stop is None else span.stop):
+            some = _BYTES_AT_ONCE * file.metadata.row_group(index).num_rows // max(1, _text_bytes(file, index))
+            rows_at_once = min(max(1, some), _MAX_ROWS_AT_ONCE)
             try:
-                for batch in file.iter_batches(_ROWS_AT_ONCE, [index], columns, use_threads=False):
+                for batch in file.iter_batches(rows_at_once, [index], columns, use_threads=False):
                     for record in batch.to_pylist():
                         number += 1
                         yield _record_document(record, f"{name}:{stem}-{number}", name, language)

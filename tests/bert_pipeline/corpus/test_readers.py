@@ -308,6 +308,17 @@ def test_row_group_is_not_held_whole(tmp_path: Path) -> None:
     del documents
 
 
+def test_long_rows_are_decoded_one_by_one(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    rows = [{"text": rng.randbytes(1_000_000).hex()} for _ in range(16)]  # each is a page
+    path = write_table(tmp_path / "a.parquet", rows, write_batch_size=1, data_page_size=1, use_dictionary=False)
+    before = pa.total_allocated_bytes()
+    documents = read_parquet_documents(path, "own", "en")
+    next(documents)
+    assert pa.total_allocated_bytes() - before < 12e6
+    assert len(list(documents)) == 15
+
+
 def test_text_of_parquet_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     text = pa.array(["fine", "naïve".encode("latin-1")], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"text": text}), tmp_path / "a.parquet")
