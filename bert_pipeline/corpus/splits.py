@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -129,6 +130,9 @@ def _file_of(split: Split, config: CorpusConfig) -> _File:
     return split.name or config.name or _default_name(split.path), split.kind, split.path
 
 
+_PART_NUMBER = re.compile("-(0|[1-9][0-9]*)$")
+
+
 def _stems_of(splits: Sequence[Split], config: CorpusConfig) -> dict[_File, str]:
     """Return the stem of each file that is no dump: equal ones are numbered, "a.2" for the second "a"."""
     files = dict.fromkeys(_file_of(split, config) for split in splits if split.kind != "wikipedia")
@@ -141,7 +145,9 @@ def _stems_of(splits: Sequence[Split], config: CorpusConfig) -> dict[_File, str]
     for file, stem in stems.items():
         name, kind, path = file
         first = owners[name, stem]
-        if file == first:
+        # A book "a-1" is called as a part or a record of another file "a".
+        is_part = kind == "book" and (other := _PART_NUMBER.sub("", stem)) != stem and (name, other) in owners
+        if file == first and not is_part:
             continue
         while (name, stems[file]) in owners:
             numbers[name, stem] += 1

@@ -420,6 +420,17 @@ def test_files_of_one_name_get_different_ids(tmp_path: Path, caplog: pytest.LogC
     assert two.content["files"] == one.content["files"]
 
 
+def test_part_of_a_long_book_and_a_book_of_that_name_differ(
+    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert_pipeline.corpus.text_files.MAX_DOCUMENT_BYTES", 10)
+    write(tmp_path / "a.txt", "The first part.\n\nThe second part.\n")
+    write(tmp_path / "a-1.txt", "Another book.\n")
+    write(tmp_path / "b-1.txt", "A third book.\n")
+    build_corpus([f"own=book:{tmp_path}"], output, CorpusConfig(), ONE)
+    assert [document.document_id for document in documents_of(output)] == ["own:a-1.2", "own:a", "own:a-1", "own:b-1"]
+
+
 def test_files_of_one_name_are_a_warning_where_records_have_ids(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
