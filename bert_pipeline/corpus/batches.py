@@ -64,7 +64,8 @@ class PageBatch:
 
 def dropped_line(document_id: str, reason: str, title: str) -> str:
     """Format one line of the list of dropped articles."""
-    return f"{document_id}\t{reason}\t{' '.join(title.split())}\n"
+    # Ids and titles of records may hold tabs and line ends.
+    return f"{' '.join(document_id.split())}\t{reason}\t{' '.join(title.split())}\n"
 
 
 def batch_stem(split: int, number: int) -> str:

@@ -22,25 +22,33 @@ from bert_pipeline.storage import failure_of
 from bert_pipeline.wikipedia.punctuation import CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS
 from bert_pipeline.wikipedia.sentences import split_sentences
 
-Reader = Callable[[Path, str, str, Span], Iterator[Document | None]]
-"""(path, first part of the ids, language unless a record says it, span) -> documents."""
+Reader = Callable[[Path, str, str, Span, str], Iterator[Document | None]]
+"""(path, first part of the ids, language unless a record says it, span, second part of ids that are made here) ->
+documents; "" takes the file's name for the second part."""
 
 # `lines:`, one sentence per line
 
 
-def read_line_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+def read_line_documents(
+    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
+) -> Iterator[Document | None]:
     """Yield the documents of google's format: one sentence per line, a blank line between documents."""
-    stem = stem_of(path)
+    stem = stem or stem_of(path)
     with open_text(path) as stream:
         for number, (offset, data) in enumerate(read_records(stream, path, "lines", span), start=span.first):
-            # The file gives the sentences, so they are not split again.
-            lines = map(str.strip, decode(data, offset, path).splitlines())
+            # The file gives the sentences, so they are not split again, and not at other line ends of Unicode.
+            lines = map(str.strip, _lines_of(decode(data, offset, path)))
             yield document_of_sentences(
                 document_id=f"{name}:{stem}-{number}",
                 title=f"{stem} {number}",
                 language=language,
                 sentences=[line for line in lines if line],
             )
+
+
+def _lines_of(text: str) -> list[str]:
+    """Split text at LF, CR LF and CR; a CR LF gives an empty line too."""
+    return text.replace("\r", "\n").split("\n")
 
 
 # `book:`, running text
@@ -52,9 +60,11 @@ _GUTENBERG_END = re.compile(f"^{GUTENBERG_END}", re.MULTILINE | re.IGNORECASE)
 _BLANK_LINES = re.compile(r"\n[ \t\r\f\v]*\n\s*")
 
 
-def read_book_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+def read_book_documents(
+    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
+) -> Iterator[Document | None]:
     """Yield the document of a book, or its parts if it is longer than `MAX_DOCUMENT_BYTES`."""
-    stem = stem_of(path)
+    stem = stem or stem_of(path)
     with open_text(path) as stream:
         records = itertools.chain(read_records(stream, path, "book", span), [(0, b"")])
         for number, ((offset, data), (_, following)) in enumerate(itertools.pairwise(records), start=span.first):
@@ -104,7 +114,7 @@ def detect_format(path: Path, language: str) -> Literal["lines", "book"]:
         text = decode(head, 0, path)  # raises InputError
     if _GUTENBERG_START.search(text):
         return "book"
-    lines = [line for line in map(str.strip, text.splitlines()) if line]
+    lines = [line for line in map(str.strip, _lines_of(text)) if line]
     if len(head) == _HEAD_BYTES and len(lines) > 1:
         lines.pop()  # it is cut off
     if not lines:
@@ -136,9 +146,11 @@ def _is_ended(line: str) -> bool:
 # `jsonl:` and `pairs:`
 
 
-def read_json_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+def read_json_documents(
+    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
+) -> Iterator[Document | None]:
     """Yield the documents of JSON lines: "text", and optionally "id", "title" and "language"."""
-    stem = stem_of(path)
+    stem = stem or stem_of(path)
     with open_text(path) as stream:
         for number, (offset, line) in enumerate(read_records(stream, path, "jsonl", span), start=span.first + 1):
             if text := decode(line, offset, path).strip():
@@ -166,19 +178,22 @@ def _json_record(line: str, where: str) -> dict[str, Any]:
 
 def _record_document(record: Mapping[str, Any], default_id: str, name: str, language: str) -> Document | None:
     """Return the document of a record: paragraphs are separated by blank lines."""
-    # The position identifies a record without an id; an id of 0 is an id.
+    # The position identifies a record without an id or with a blank one; an id of 0 is an id.
     identifier, title = record.get("id"), record.get("title")
+    has_id = identifier is not None and str(identifier).strip()
     return make_document(
-        document_id=default_id if identifier is None else f"{name}:{identifier}",
+        document_id=f"{name}:{identifier}" if has_id else default_id,
         title="" if title is None else str(title),
         language=str(record.get("language") or language),
         passages=_BLANK_LINES.split(record["text"] or ""),
     )
 
 
-def read_pair_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+def read_pair_documents(
+    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
+) -> Iterator[Document | None]:
     """Yield the documents of pairs: two sentences per line, separated by a tab."""
-    stem = stem_of(path)
+    stem = stem or stem_of(path)
     with open_text(path) as stream:
         for number, (offset, line) in enumerate(read_records(stream, path, "pairs", span), start=span.first + 1):
             fields = [field.strip() for field in decode(line, offset, path).rstrip("\r\n").split("\t")]
@@ -196,8 +211,9 @@ def read_pair_documents(path: Path, name: str, language: str, span: Span = WHOLE
 
 _TEXT_SCHEMA = pa.schema([("text", pa.string())])
 _OPTIONAL_COLUMNS = ("id", "title", "language")
-_ROWS_AT_ONCE = 16
-"""Rows may be books."""
+_MAX_ROWS_AT_ONCE = 16
+_BYTES_AT_ONCE = 1 << 20
+"""Size of the texts that are decoded at once, if all rows of a group have the mean: rows may be books."""
 
 
 def _open_table(path: Path | str) -> pq.ParquetFile:
@@ -208,27 +224,35 @@ def _open_table(path: Path | str) -> pq.ParquetFile:
 def plan_row_groups(path: Path | str, unit_bytes: int) -> Iterator[Span]:
     """Group the row groups of a Parquet file into spans of `unit_bytes` of text or more. InputError if it has none."""
     with _open_table(path) as file:
-        column = next(i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path == "text")
         start = first = size = rows = 0
         for index in range(file.num_row_groups):
-            group = file.metadata.row_group(index)
             if size >= unit_bytes:
                 yield Span(start, index, first)
                 start, first, size = index, rows, 0
-            size += group.column(column).total_uncompressed_size
-            rows += group.num_rows
+            size += _text_bytes(file, index)
+            rows += file.metadata.row_group(index).num_rows
         yield Span(start, file.num_row_groups, first)
 
 
-def read_parquet_documents(path: Path, name: str, language: str, span: Span = WHOLE) -> Iterator[Document | None]:
+def _text_bytes(file: pq.ParquetFile, index: int) -> int:
+    """Return the size of the texts of a row group, before they are compressed."""
+    columns = map(file.metadata.row_group(index).column, range(file.metadata.num_columns))
+    return next(int(column.total_uncompressed_size) for column in columns if column.path_in_schema == "text")
+
+
+def read_parquet_documents(
+    path: Path, name: str, language: str, span: Span = WHOLE, stem: str = ""
+) -> Iterator[Document | None]:
     """Yield the documents of a Parquet file: "text", and optionally "id", "title" and "language"."""
-    stem = stem_of(path)
+    stem = stem or stem_of(path)
     number = span.first
     with _open_table(path) as file:
         columns = ["text", *(column for column in _OPTIONAL_COLUMNS if column in file.schema_arrow.names)]
         for index in range(span.start, file.num_row_groups if span.stop is None else span.stop):
+            some = _BYTES_AT_ONCE * file.metadata.row_group(index).num_rows // max(1, _text_bytes(file, index))
+            rows_at_once = min(max(1, some), _MAX_ROWS_AT_ONCE)
             try:
-                for batch in file.iter_batches(_ROWS_AT_ONCE, [index], columns, use_threads=False):
+                for batch in file.iter_batches(rows_at_once, [index], columns, use_threads=False):
                     for record in batch.to_pylist():
                         number += 1
                         yield _record_document(record, f"{name}:{stem}-{number}", name, language)

@@ -9,6 +9,8 @@ import dataclasses
 import functools
 import logging
 import os
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -86,6 +88,10 @@ class Split:
     """Number of records before it in the file."""
     name: str = ""
     """What its document ids begin with; "" takes the usual name."""
+    stem: str = ""
+    """What follows in the ids of records without one: the file's name, numbered if another file has it."""
+    version: str
+    """Version of the file that it was planned by."""
 
 
 def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
@@ -99,35 +105,73 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
         formats: dict[SourceKind, list[str]] = {}
         for path in files:
             kind = given
+            _check_name(path)
             if kind != "wikipedia":
                 _check_text_file(path)
+            version = version_of(path)
             if kind == "text":
                 kind = detect_format(to_path(path), config.language)
                 formats.setdefault(kind, []).append(os.path.basename(path))
             for span in _plan_spans(path, kind, config):
                 where = dataclasses.asdict(span)
-                splits.append(Split(index=len(splits), kind=kind, path=path, name=name, **where))
+                splits.append(Split(index=len(splits), kind=kind, path=path, name=name, version=version, **where))
         for kind, names in formats.items():
             some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             logger.info("%s: read as %s (%s): %s", source, kind, _FORMATS[kind], some)
-    _warn_of_equal_names(splits, config)
-    return splits
+    stems = _stems_of(splits, config)
+    return [dataclasses.replace(split, stem=stems.get(_file_of(split, config), "")) for split in splits]
 
 
-def _warn_of_equal_names(splits: Sequence[Split], config: CorpusConfig) -> None:
-    """Warn of files whose documents may get the ids of those of another file, and then be dropped."""
-    first: dict[tuple[str, str], str] = {}
-    files = ((split.path, split.name) for split in splits if split.kind != "wikipedia")
-    for path, name in dict.fromkeys(files):
-        other = first.setdefault((name or config.name or _default_name(path), stem_of(to_path(path))), path)
-        if other != path:
+_File = tuple[str, SourceKind, str]
+"""What its ids begin with, kind and path. A file that is named twice is one file."""
+
+
+def _file_of(split: Split, config: CorpusConfig) -> _File:
+    return split.name or config.name or _default_name(split.path), split.kind, split.path
+
+
+_PART_NUMBER = re.compile("-(0|[1-9][0-9]*)$")
+
+
+def _stems_of(splits: Sequence[Split], config: CorpusConfig) -> dict[_File, str]:
+    """Return the stem of each file that is no dump: equal ones are numbered, "a.2" for the second "a"."""
+    files = dict.fromkeys(_file_of(split, config) for split in splits if split.kind != "wikipedia")
+    stems = {file: stem_of(to_path(file[2])) for file in files}
+    # A file whose own name is "a.2" keeps it. No hyphen: "a-2" is a part of a long book "a".
+    owners: dict[tuple[str, str], _File] = {}
+    for file, stem in stems.items():
+        owners.setdefault((file[0], stem), file)
+    numbers: Counter[tuple[str, str]] = Counter()
+    for file, stem in stems.items():
+        name, kind, path = file
+        first = owners[name, stem]
+        # A book "a-1" is called as a part or a record of another file "a".
+        is_part = kind == "book" and (other := _PART_NUMBER.sub("", stem)) != stem and (name, other) in owners
+        if file == first and not is_part:
+            continue
+        while (name, stems[file]) in owners:
+            numbers[name, stem] += 1
+            stems[file] = f"{stem}.{numbers[name, stem] + 1}"
+        owners[name, stems[file]] = file
+        if kind in ("jsonl", "parquet"):
             logger.warning(
-                "%s: has the name of %s, and documents of equal ids are kept once; rename it unless they are the same",
-                path, other,
+                '%s: has the name of %s, and of records with one "id" in both the first is kept; unless they are the '
+                "same, give each source a name, as in books=%s:PATH",
+                path, first[2], kind,
             )  # fmt: skip
+    return stems
 
 
 _FORMATS = {"lines": "one sentence per line", "book": "running text"}
+
+
+def _check_name(path: str) -> None:
+    # The name becomes part of ids and of the manifest.
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise InputError(f"{shown}: found a name that is not UTF-8; rename the file or its folder") from None
 
 
 def _check_text_file(path: str) -> None:
@@ -166,15 +210,29 @@ def _open_once(path: str, version: str) -> Dump:
 
 
 def read_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
-    """Read one split and write its batches to `directory`; a repeated call writes the same bytes."""
-    if split.kind == "wikipedia":
-        yield from _read_dump_batches(split, config, directory)
-        return
-    name = split.name or config.name or _default_name(split.path)
+    """Read one split and write its batches to `directory`; a repeated call writes the same bytes.
+
+    InputError if its file has changed since it was planned, before or meanwhile: records would be lost or read twice.
+    """
+    _check_version(split)
+    yield from (_read_dump_batches if split.kind == "wikipedia" else _read_text_batches)(split, config, directory)
+    _check_version(split)
+
+
+def _check_version(split: Split) -> None:
+    if version_of(split.path) != split.version:
+        raise InputError(
+            f"{split.path}: the file has changed since the job began, expected one that no program writes to; run the "
+            "command again"
+        )
+
+
+def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
+    name, _, _ = _file_of(split, config)
     writer = PageBatchWriter(split.index, directory)
     span = Span(split.start, split.stop, split.first)
     # These sources have no revisions: with 0 for all, the first document of an id is kept.
-    for document in _READERS[split.kind](to_path(split.path), name, config.language, span):
+    for document in _READERS[split.kind](to_path(split.path), name, config.language, span, split.stem):
         writer.counts["pages_read"] += 1
         if document is None:
             writer.drop("empty", "", "")

@@ -45,14 +45,56 @@ _MAGIC: dict[bytes, Compression] = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\x50\x2a\x4d\x18": "zstd",  # the skippable frame that pzstd writes first
 }
+_BUFFER_BYTES = 1 << 20
+_LINES_BYTES = 64 << 10
+"""Bytes that are split into lines at a time."""
+
+
+class _StreamsReader(io.RawIOBase):
+    """Decompress a run of streams, with zeros between and after them.
+
+    `BZ2File` and `LZMAFile` end without an error at whatever is no stream after the first one, so that damage to a
+    stream's header loses the rest of the file.
+    """
+
+    def __init__(self, file: str | BinaryIO, new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
+        self._file: Any = io.FileIO(file) if isinstance(file, str) else file
+        self._new = new
+        self._stream = new()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = b""
+        while not data:
+            if self._stream.eof:
+                following = self._stream.unused_data.lstrip(b"\0")
+                while not following:
+                    if not (read := self._file.read(io.DEFAULT_BUFFER_SIZE)):
+                        return 0
+                    following = read.lstrip(b"\0")
+                self._stream = self._new()
+            elif not self._stream.needs_input:
+                following = b""
+            elif not (following := self._file.read(io.DEFAULT_BUFFER_SIZE)):
+                raise EOFError("the last stream has no end")
+            data = self._stream.decompress(following, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 _OPENERS: dict[Compression, Callable[[Any], Any]] = {
     "": lambda file: io.FileIO(file) if isinstance(file, str) else file,
     "gzip": gzip.open,
-    "bz2": bz2.BZ2File,
-    "xz": lzma.LZMAFile,
+    "bz2": lambda file: _StreamsReader(file, bz2.BZ2Decompressor),
+    "xz": lambda file: _StreamsReader(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ)),
     "zstd": lambda file: pa.CompressedInputStream(file, "zstd"),  # in Python since 3.14 only
 }
-_BUFFER_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 
 Record = tuple[int, bytes]
@@ -125,45 +167,39 @@ def decode(data: bytes, offset: int, path: Path | str) -> str:
 
 def read_records(stream: BinaryIO, path: Path | str, kind: TextKind, span: Span = WHOLE) -> Iterator[Record]:
     """Yield the records of a span; a byte-order mark is dropped. InputError if a line is longer than 256 MiB."""
-    if kind == "pairs":
-        return _lines(stream, path, span)
-    lines = _universal_lines(_lines(stream, path, span))
-    if kind == "jsonl":
+    lines = _lines(stream, path, span)
+    if kind in ("jsonl", "pairs"):
         return lines
     return _documents(lines) if kind == "lines" else _parts(lines, path)
 
 
 def _lines(stream: BinaryIO, path: Path | str, span: Span) -> Iterator[Record]:
-    """Yield the lines that end with a line feed."""
+    """Yield the lines, which end with LF, CR LF or CR, and with no other character that Python takes for a line end."""
     offset = span.start
     if offset:
         stream.seek(offset)
-    limit = MAX_LINE_BYTES
+    begun = b""  # what has been read of the line at `offset`
     while True:
+        # Twice as much of a long line each time: it is copied a few times only.
+        limit = min(max(_LINES_BYTES, len(begun)), MAX_LINE_BYTES - len(begun))
         if span.stop is not None:
-            limit = min(MAX_LINE_BYTES, span.stop - offset)
-        if not (line := stream.readline(limit)):
+            limit = min(limit, span.stop - offset - len(begun))
+        read = stream.read(limit)
+        lines = (begun + read).splitlines(keepends=True)
+        # The last line may go on, be it with the line feed behind a carriage return.
+        begun = lines.pop() if read else b""
+        for line in lines:
+            if offset == 0 and line.startswith(_BOM):
+                yield len(_BOM), line[len(_BOM) :]
+            else:
+                yield offset, line
+            offset += len(line)
+        if not read:
             return
-        if len(line) == MAX_LINE_BYTES:
+        if len(begun) == MAX_LINE_BYTES:
             raise InputError(
                 f"{path}: the line at byte {offset:,} is longer than 256 MiB; expected one record per line"
             )
-        if offset == 0 and line.startswith(_BOM):
-            yield len(_BOM), line[len(_BOM) :]
-        else:
-            yield offset, line
-        offset += len(line)
-
-
-def _universal_lines(lines: Iterable[Record]) -> Iterator[Record]:
-    """Split lines at carriage returns too, alone or before a line feed."""
-    for offset, line in lines:
-        if b"\r" in line:
-            for part in line.splitlines(keepends=True):
-                yield offset, part
-                offset += len(part)
-        else:
-            yield offset, line
 
 
 def _documents(lines: Iterable[Record]) -> Iterator[Record]:

@@ -1,5 +1,6 @@
 """Readers of text, JSON-lines, pair and Parquet sources, and the decision between the two formats of text."""
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -185,6 +186,13 @@ def test_json_lines_give_documents_with_their_own_ids(tmp_path: Path) -> None:
     assert (second.document_id, second.language, second.title) == ("own:a-3", "en", "")
 
 
+def test_blank_id_is_none_and_zero_is_one(tmp_path: Path) -> None:
+    rows = [{"text": "One.", "id": identifier} for identifier in ("", "", " ", 0)]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    ids = [document.document_id for document in read_json_documents(path, "own", "en") if document]
+    assert ids == ["own:a-1", "own:a-2", "own:a-3", "own:0"]
+
+
 @pytest.mark.parametrize(
     ("line", "found"),
     [
@@ -298,6 +306,17 @@ def test_row_group_is_not_held_whole(tmp_path: Path) -> None:
     next(documents)
     assert pa.total_allocated_bytes() - before < 8e6
     del documents
+
+
+def test_long_rows_are_decoded_one_by_one(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    rows = [{"text": rng.randbytes(1_000_000).hex()} for _ in range(16)]  # each is a page
+    path = write_table(tmp_path / "a.parquet", rows, write_batch_size=1, data_page_size=1, use_dictionary=False)
+    before = pa.total_allocated_bytes()
+    documents = read_parquet_documents(path, "own", "en")
+    next(documents)
+    assert pa.total_allocated_bytes() - before < 12e6
+    assert len(list(documents)) == 15
 
 
 def test_text_of_parquet_that_is_not_utf8_is_refused(tmp_path: Path) -> None:

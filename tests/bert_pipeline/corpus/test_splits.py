@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -269,6 +270,21 @@ def test_replaced_dump_is_read_again(tmp_path: Path) -> None:
         assert sum(unit.counts["pages_read"] for unit in read_batches(split, config, tmp_path)) == number
 
 
+@pytest.mark.parametrize("is_read", [False, True], ids=["before", "while it is read"])
+def test_source_that_changes_after_planning_is_refused(tmp_path: Path, is_read: bool) -> None:
+    lines = [json.dumps({"text": f"Record {number:03} is here."}) + "\n" for number in range(200)]
+    text, dump = write(tmp_path / "a.jsonl", "".join(lines)), write(tmp_path / "d.xml", make_export(*some_pages(40)))
+    config = CorpusConfig(unit_bytes=1200, pages_per_unit=10)
+    splits = {split.path: split for split in plan_splits([f"jsonl:{text}", dump], config)}
+    for path, content in ((text, "".join(lines[::2])), (dump, make_export(*some_pages(20)))):
+        batches = read_batches(splits[path], config, tmp_path)
+        if is_read:
+            next(batches)
+        write(Path(path), content)
+        with pytest.raises(InputError, match="the file has changed since the job began"):
+            list(batches)
+
+
 def test_shard_holds_min_size_or_everything(tmp_path: Path) -> None:
     dump = write(tmp_path / "d.xml", make_export(*some_pages(40)))
     whole = build_corpus([dump], tmp_path / "whole", CorpusConfig(unit_bytes=3000), ONE)
@@ -384,14 +400,50 @@ def test_decision_on_text_is_logged_and_is_that_of_the_named_kind(
     assert f"text:{tmp_path}: read as book (running text): novel.txt.gz" in caplog.text
 
 
-def test_files_of_one_name_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_of_one_name_get_different_ids(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folders = ("a", "b", "c")
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+        lines = (json.dumps({"text": f"Line {number} of {folder} is here."}) + "\n" for number in range(40))
+        write(tmp_path / folder / "x.jsonl", "".join(lines))
+    write(tmp_path / "c" / "x.2.jsonl", json.dumps({"text": "A file of that name is here."}))
+    source = f"jsonl:{tmp_path}/*/*.jsonl"
+    one = build_corpus([source, source], tmp_path / "one", CorpusConfig(), ONE)
+    assert [document.document_id for document in documents_of(tmp_path / "one")] == [
+        *(f"x:x-{number}" for number in range(1, 41)),
+        *(f"x:x.3-{number}" for number in range(1, 41)),
+        "x:x.2-1",
+        *(f"x:x.4-{number}" for number in range(1, 41)),
+    ]
+    assert one.counts["dropped"] == {"same id": 121}  # of the files that are named twice
+    two = build_corpus([source, source], tmp_path / "two", CorpusConfig(unit_bytes=100), ("--workers", "2"))
+    assert two.content["files"] == one.content["files"]
+
+
+def test_part_of_a_long_book_and_a_book_of_that_name_differ(
+    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert_pipeline.corpus.text_files.MAX_DOCUMENT_BYTES", 10)
+    write(tmp_path / "a.txt", "The first part.\n\nThe second part.\n")
+    write(tmp_path / "a-1.txt", "Another book.\n")
+    write(tmp_path / "b-1.txt", "A third book.\n")
+    build_corpus([f"own=book:{tmp_path}"], output, CorpusConfig(), ONE)
+    assert [document.document_id for document in documents_of(output)] == ["own:a-1.2", "own:a", "own:a-1", "own:b-1"]
+
+
+def test_files_of_one_name_are_a_warning_where_records_have_ids(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         write(tmp_path / folder / "x.txt", f"A line of {folder} is here.\n")
-    write(tmp_path / "b" / "y.txt", "Another name.\n")
-    plan_splits([f"lines:{tmp_path}/a", f"lines:{tmp_path}/b"], CorpusConfig())
+        write(tmp_path / folder / "x.jsonl", json.dumps({"text": f"A line of {folder} is here."}))
+    plan_splits([f"lines:{tmp_path}/*/x.txt", f"book:{tmp_path}/a/x.txt"], CorpusConfig())
+    assert not caplog.messages
+    plan_splits([f"jsonl:{tmp_path}/*/x.jsonl"], CorpusConfig())
     (message,) = caplog.messages
-    assert message.startswith(f"{tmp_path}/b/x.txt: has the name of {tmp_path}/a/x.txt")
+    assert message.startswith(f"{tmp_path}/b/x.jsonl: has the name of {tmp_path}/a/x.jsonl")
+    assert "give each source a name, as in books=jsonl:PATH" in message
 
 
 def test_documents_that_share_an_id_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -410,6 +462,29 @@ def test_documents_that_share_an_id_are_a_warning(tmp_path: Path, caplog: pytest
 def test_empty_file_is_refused(tmp_path: Path, output: Path, kind: str) -> None:
     with pytest.raises(InputError, match=r"a\.txt: the file is empty"):
         build_corpus([f"{kind}:{write(tmp_path / 'a.txt', '')}"], output, CorpusConfig(), ONE)
+
+
+@pytest.mark.parametrize("kind", ["wikipedia", "text", "lines", "book", "jsonl", "parquet", "pairs"])
+@pytest.mark.parametrize("name", [b"caf\xe9/a.txt", b"caf\xe9.txt"], ids=["folder", "file"])
+def test_name_that_is_not_utf8_is_refused(tmp_path: Path, kind: str, name: bytes) -> None:
+    path = os.path.join(os.fsencode(tmp_path), name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as stream:
+        stream.write(b"A line is here.\n")
+    with pytest.raises(InputError, match=r"caf\\xe9.*: found a name that is not UTF-8; rename") as raised:
+        plan_splits([f"{kind}:{os.fsdecode(path)}"], CorpusConfig())
+    str(raised.value).encode()
+
+
+def test_tabs_and_line_ends_of_ids_do_not_break_the_list_of_dropped(tmp_path: Path, output: Path) -> None:
+    rows = [{"id": identifier, "title": "A\tB", "text": "A text is here."} for identifier in ("0", "1\t2\n3\r4\x855")]
+    build_corpus(
+        ["jsonl:" + write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))], output, CorpusConfig(), ONE
+    )
+    assert (output / "dropped.tsv").read_text(encoding="utf-8").splitlines() == [
+        "document_id\treason\ttitle",
+        "a:1 2 3 4 5\tsame text\tA B",
+    ]
 
 
 def test_utf16_export_is_read(tmp_path: Path, output: Path) -> None:

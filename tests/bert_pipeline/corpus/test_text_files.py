@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 from collections.abc import Callable
@@ -49,7 +50,7 @@ ENDS = st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\r\n\r\n", "\r\r", "\n \t\n
 WORDS = st.sampled_from(
     ["A b.", "é", "漢字。", "\u3000", " ", "😀", "\u2028", "\x85", "\x0c", "\x1c", "\ufeff", "x y z"]
 )
-TEXTS = st.lists(st.tuples(WORDS, ENDS)).map(lambda pieces: "".join(map("".join, pieces)))
+TEXTS = st.lists(st.tuples(WORDS, ENDS | st.just(""))).map(lambda pieces: "".join(map("".join, pieces)))
 RECORDS = st.lists(st.tuples(st.sampled_from(["", " ", "{}", "A b.", "漢字。 é", "😀"]), ENDS))
 
 
@@ -59,7 +60,7 @@ def as_json(records: list[tuple[str, str]]) -> str:
 
 
 def as_pairs(records: list[tuple[str, str]]) -> str:
-    return "".join(f"{text}\t{text}\r\n" if text.strip() else "\n" for text, _ in records)
+    return "".join((f"{text}\t{text}" if text.strip() else text) + end.replace("\t", " ") for text, end in records)
 
 
 CONTENTS = st.one_of(
@@ -70,9 +71,20 @@ CONTENTS = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(content=CONTENTS, bom=st.booleans(), unit_bytes=st.integers(1, 20), limit=st.sampled_from([1, 7, 30, 1000]))
+@given(
+    content=CONTENTS,
+    bom=st.booleans(),
+    unit_bytes=st.integers(1, 20),
+    limit=st.sampled_from([1, 7, 30, 1000]),
+    at_a_time=st.sampled_from([3, 10, 1000]),
+)
 def test_spans_give_the_documents_of_the_whole_file(
-    tmp_path_factory: pytest.TempPathFactory, content: tuple[TextKind, str], bom: bool, unit_bytes: int, limit: int
+    tmp_path_factory: pytest.TempPathFactory,
+    content: tuple[TextKind, str],
+    bom: bool,
+    unit_bytes: int,
+    limit: int,
+    at_a_time: int,
 ) -> None:
     kind, text = content
     path = tmp_path_factory.getbasetemp() / "spans.txt"
@@ -81,6 +93,7 @@ def test_spans_give_the_documents_of_the_whole_file(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_files, "MAX_DOCUMENT_BYTES", limit)
         whole = documents_of(path, kind)
+        patch.setattr(text_files, "_LINES_BYTES", at_a_time)
         spans = list(plan_spans(path, kind, unit_bytes))
         assert [document for span in spans for document in documents_of(path, kind, span)] == whole
         # The spans are the file, without gap or overlap; and a file that cannot be cut gives the same documents.
@@ -100,7 +113,8 @@ def test_lines_are_those_of_googles_script(tmp_path_factory: pytest.TempPathFact
         for line in stream:
             if not line.strip():
                 expected.append([])
-            expected[-1] += filter(None, map(str.strip, line.splitlines()))
+            else:
+                expected[-1].append(line.strip())
     assert [list(document.sentences) for document in documents_of(path, "lines")] == [
         sentences for sentences in expected if sentences
     ]
@@ -123,6 +137,33 @@ def test_document_without_blank_lines_is_continued(tmp_path: Path, monkeypatch: 
         ("own:a-1", ("Sentence 2.", "Sentence 3.")),
         ("own:a-2", ("Sentence 4.",)),
     ]
+
+
+LINE_ENDS = pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CR LF", "CR"])
+
+
+@LINE_ENDS
+def test_only_lf_and_cr_end_a_line(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "a.txt"
+    sentences = [f"One{char}two." for char in "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"]
+    path.write_text(end.join(sentences), newline="")
+    assert documents_of(path, "lines")[0].sentences == tuple(sentences)
+    assert readers.detect_format(path, "en") == "lines"
+    path.write_text(end.join(f"{text}\t{text}" for text in sentences), newline="")
+    assert [document.sentences for document in documents_of(path, "pairs")] == [(text, text) for text in sentences]
+    path.write_text(end.join(json.dumps({"text": text}, ensure_ascii=False) for text in sentences), newline="")
+    assert len(documents_of(path, "jsonl")) == len(sentences)
+
+
+@LINE_ENDS
+def test_limit_of_a_line_is_that_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 100)
+    path = tmp_path / "a.txt"
+    path.write_text(f"A sentence is here.{end}" * 20, newline="")
+    assert documents_of(path, "lines")[0].sentences == ("A sentence is here.",) * 20
+    path.write_text(f"A sentence is here.{end}" * 3 + "x" * 101, newline="")
+    with pytest.raises(InputError, match=f"the line at byte {3 * (19 + len(end))} is longer than 256 MiB"):
+        documents_of(path, "lines")
 
 
 def test_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +213,38 @@ def test_truncated_and_damaged_files_are_refused(tmp_path: Path, suffix: str) ->
     path.write_bytes(data[:6] + b"\xff" * 30 + data[36:])
     with pytest.raises(InputError, match=rf"a\.txt\.{suffix}: the \w+ data are (damaged|cut off)"):
         documents_of(path, "lines")
+
+
+@pytest.mark.parametrize("behind", [b"Plain text.\n", b"\n", b"BZh9"], ids=["text", "line end", "cut header"])
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_bytes_behind_a_stream_are_damage(tmp_path: Path, suffix: str, behind: bytes) -> None:
+    path = tmp_path / f"a.txt.{suffix}"
+    path.write_bytes(COMPRESS[suffix](b"One is here.\n") + behind)
+    with pytest.raises(InputError, match=rf"a\.txt\.{suffix}: the \w+ data are (damaged|cut off)"):
+        documents_of(path, "lines")
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_damaged_header_of_a_later_stream_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.txt.{suffix}"
+    first, second = COMPRESS[suffix](b"One is here.\n"), COMPRESS[suffix](b"Two is here.\n")
+    for index in range(4):
+        path.write_bytes(first + second[:index] + b"\xff" + second[index + 1 :] + second)
+        with pytest.raises(InputError, match=rf"a\.txt\.{suffix}: the \w+ data are (damaged|cut off)"):
+            documents_of(path, "lines")
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz"])
+def test_streams_are_padded_with_zeros_and_may_be_empty(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"a.txt.{suffix}"
+    streams = [COMPRESS[suffix](data) for data in (b"One is here.\n", b"", b"Two is here.\n" * 5000)]
+    path.write_bytes(b"".join(stream + bytes(8) for stream in streams))
+    for size in (1, 64, io.DEFAULT_BUFFER_SIZE):
+        monkeypatch.setattr(io, "DEFAULT_BUFFER_SIZE", size)
+        (document,) = documents_of(path, "lines")
+        assert document.sentences == ("One is here.", *["Two is here."] * 5000)
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
