@@ -44,8 +44,8 @@ NUM_BANDS, VALUES_PER_BAND = 20, 6
 """Texts of similarity s share a band with probability 1 - (1 - s^6)^20: .998 at .8, .92 at .7, .27 at .5, .01 at .3."""
 NUM_VALUES = NUM_BANDS * VALUES_PER_BAND
 
-_TEXTS = np.dtype([("document", "<i4"), ("passage", "<i4")])
-"""Row of the document in its batch, and the number of the passage in it; -1 for the whole document."""
+_TEXTS = np.dtype([("document", "<i4"), ("passage", "<i4"), ("words", "<i4")])
+"""Row of the document in its batch, number of the passage in it, -1 for the whole document, and words of the text."""
 _DOCUMENT, _PASSAGE = 0, 1
 _ALL_VALUES = NUM_BANDS
 _NO_SHINGLE = np.uint32(0xFFFFFFFF)
@@ -239,6 +239,7 @@ def sign_documents(table: pa.Table, first_row: int = 0) -> SignedTexts:
     values = np.concatenate([np.minimum.reduceat(values, passages_of[:-1], axis=1), values], axis=1)
     words_of_documents = np.add.reduceat(num_words, passages_of[:-1])
     num_words = np.concatenate([words_of_documents, num_words])
+    texts["words"] = num_words
     order = np.lexsort((texts["passage"], texts["document"]))
     order = order[num_words[order] >= MIN_WORDS]
     texts, values = texts[order], values[:, order]
@@ -428,6 +429,8 @@ class TextGroups:
     """(V,) int64: row of the text's document in its batch."""
     passage: np.ndarray
     """(V,) int64: number of the passage in its document, -1 for documents."""
+    words: np.ndarray
+    """(V,) int64: number of words."""
     group: np.ndarray
     """(V,) int64: index, among the V, of the first text of the group that is joined by pairs."""
 
@@ -440,6 +443,7 @@ def group_pairs(pairs: np.ndarray, stems: Sequence[str], bounds: np.ndarray, dir
         batch=np.searchsorted(bounds, numbers, side="right") - 1,
         document=texts["document"].astype(np.int64),
         passage=texts["passage"].astype(np.int64),
+        words=texts["words"].astype(np.int64),
         group=join(places.reshape(-1, 2), len(numbers)),
     )
 

@@ -87,7 +87,7 @@ def found_pairs(batches: Sequence[Sequence[Document]], directory: Path) -> set[t
     found = np.concatenate([find_pairs(task, directory) for task in plan_band_tasks(stems, bounds)])
     pairs, are_near = unpack_pairs(found)
     starts = [0, *itertools.accumulate(map(len, batches))]
-    numbers = [starts[batch] + document if passage < 0 else -1 for batch, document, passage in texts]
+    numbers = [starts[batch] + document if passage < 0 else -1 for batch, document, passage, _ in texts]
     return {(numbers[i], numbers[j]) for i, j in pairs[are_near].tolist() if numbers[i] >= 0}
 
 
@@ -308,6 +308,51 @@ def test_held_out_documents_are_near_to_no_training_document(build: Build) -> No
     assert len(held_out) + len(train) == manifest.counts["documents"] > 120
     assert 30 < len(held_out) < 90
     assert max(similarity(one, other) for one in held_out for other in train) < 0.8
+
+
+def passages_by_split(manifest: Manifest) -> dict[str, set[tuple[str, ...]]]:
+    found: dict[str, set[tuple[str, ...]]] = {"train": set(), "held_out": set()}
+    for document in documents_of(manifest).values():
+        found[document.split].update(document.passages)
+    return found
+
+
+@pytest.mark.parametrize("near", ["keep", "drop"])
+def test_held_out_documents_share_no_passage_with_excerpts(build: Build, near: str) -> None:
+    rng = random.Random(9)
+    long = [[long_passage(rng) for _ in range(6)] for _ in range(60)]
+    excerpts = [[rng.choice(passages)] for passages in long]
+    compilation = [passages[2] for passages in long[:5]]
+    manifest = build([*long, *excerpts, compilation], held_out_per_mille=200, near_duplicates=near)
+    assert manifest.counts["documents"] == 121
+    assert 10 < manifest.counts["documents_held_out"] < 50
+    found = passages_by_split(manifest)
+    assert not found["train"] & found["held_out"]
+
+
+def test_boilerplate_joins_no_documents_and_is_trained_on_where_it_is_most_of_one(build: Build) -> None:
+    rng = random.Random(10)
+    boilerplate = long_passage(rng)
+    long = [[*(long_passage(rng) for _ in range(4)), boilerplate] for _ in range(60)]
+    stubs = [[boilerplate, f"This is number {number} of {rng.choice(WORDS)}."] for number in range(12)]
+    manifest = build([*long, *stubs], held_out_per_mille=300)
+    documents = documents_of(manifest)
+    assert len(documents) == 72
+    assert {documents[f"b:b-{25 + number}"].split for number in range(12)} == {"train"}
+    held_out = manifest.counts["documents_held_out"]
+    assert 10 < held_out < 28
+    # Beside the boilerplate nothing of the held-out text is trained on.
+    found = passages_by_split(manifest)
+    assert len(found["held_out"]) == 4 * held_out + 1
+    assert len(found["train"] & found["held_out"]) == 1
+
+
+def test_trained_group_is_held_out_last() -> None:
+    ids, everything = np.array([3, 3, 4, 900], dtype=np.uint64), np.ones(4, dtype=bool)
+    trained = np.array([False, True, False, False])
+    assert split_codes(ids, everything, 5, is_trained=trained).tolist() == [1, 1, 2, 1]
+    assert split_codes(ids, everything, 1, is_trained=trained).tolist() == [1, 1, 2, 1]
+    assert split_codes(ids[[0, 0, 3]], everything[:3], 5, is_trained=trained[:3]).tolist() == [1, 1, 2]
 
 
 def test_large_group_is_trained_on() -> None:
