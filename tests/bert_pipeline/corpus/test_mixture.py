@@ -245,6 +245,23 @@ def test_vocabulary_counts_words_by_weight(corpus: Manifest, tmp_path: Path) -> 
     assert {row["source"]: row["weight"] for row in one.counts["mixture"]} == {"books": 2.5, "wiki": 0.5}
 
 
+def test_weighted_vocabulary_does_not_depend_on_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each letter is in six words of weight .4, and the words are in different partitions.
+    letters = [chr(code) for code in range(0x3B1, 0x3B1 + 12)]
+    words = [letter + other for letter in letters for other in "abcdef"]
+    rng = random.Random(4)
+    texts = [[*rng.sample(WORDS, len(WORDS)), *words[number % 10 :: 10]] for number in range(40)]
+    lines = [json.dumps({"text": f"{' '.join(text)}."}) for text in texts]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    corpus = build_corpus([f"jsonl:{tmp_path}/a.jsonl"], tmp_path / "corpus", CorpusConfig(), ONE)
+    config = VocabularyConfig(vocab_size=200, num_unused=5, pad_with_unused=True, source_weights={"a": 0.1})
+    whole = build_vocabulary(corpus.path, tmp_path / "whole", config, ONE)
+    monkeypatch.setattr("bert_pipeline.vocabulary.job._BYTES_PER_PARTITION", 300)
+    parts = build_vocabulary(corpus.path, tmp_path / "parts", config, ONE)
+    assert parts.content == whole.content
+    assert set(letters) <= set((parts.path / "vocab.txt").read_text(encoding="utf-8").split())
+
+
 def test_command_takes_weights_and_exponent(corpus: Manifest, vocabulary: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     arguments = ["instances", str(corpus.path), "--vocab", str(vocabulary), "--output", str(output)]
