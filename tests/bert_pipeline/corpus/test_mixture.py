@@ -278,7 +278,13 @@ def test_malformed_weights_are_refused(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"source_weights": {"a": -1}}, {"language_exponent": 0}, {"language_exponent": 1.5}]
+    "settings",
+    [
+        {"source_weights": {"a": -1}},
+        {"source_weights": {"a": 1e18}},
+        {"language_exponent": 0},
+        {"language_exponent": 1.5},
+    ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="expected at least 0|expected more than 0|expected at most 1"):
@@ -290,6 +296,8 @@ def test_unknown_source_and_corpus_without_statistics_are_refused(corpus: Manife
         weigh_texts(corpus, InstancesConfig(source_weights={"book": 2.0}))
     with pytest.raises(UsageError, match="all sources with text have the weight 0"):
         weigh_texts(corpus, InstancesConfig(source_weights={"books": 0.0, "wiki": 0.0}))
+    with pytest.raises(UsageError, match="all sources with text are 0 when rounded to 6 decimals; give larger ones"):
+        weigh_texts(corpus, InstancesConfig(source_weights={"books": 1e-8, "wiki": 1e-8}))
     old = make_corpus(tmp_path / "old", [make_documents(3)])
     with pytest.raises(InputError, match="no words by source and language; make the corpus again"):
         build_instances(
