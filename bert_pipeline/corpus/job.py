@@ -44,8 +44,12 @@ _WRITTEN = "written.json"
 
 
 def recorded_settings(config: CorpusConfig) -> dict[str, Any]:
-    """Return the settings that identify a corpus: without the path of the template file, whose hash is an input."""
-    return {name: value for name, value in to_mapping(config).items() if name != "templates"}
+    """Return the settings that identify a corpus: without the path of the template file, whose hash is an input.
+
+    Languages by source are left out where there are none.
+    """
+    left_out = {"templates"} if config.languages else {"templates", "languages"}
+    return {name: value for name, value in to_mapping(config).items() if name not in left_out}
 
 
 def build_corpus(

@@ -30,7 +30,7 @@ from bert_pipeline.corpus.readers import (
 )
 from bert_pipeline.corpus.sources import SourceKind, parse_source, split_name
 from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
-from bert_pipeline.errors import ConfigurationError, InputError, UsageError
+from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
 from bert_pipeline.storage import is_remote, size_of, to_path, version_of
 from bert_pipeline.wikipedia.dump import Dump, ReadReport, ends_with_end_tag, is_truncated_bzip2, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
@@ -44,6 +44,8 @@ class CorpusConfig:
 
     language: str = "en"
     """Language of sources that do not say it themselves; a dump does."""
+    languages: dict[str, str] = dataclasses.field(default_factory=dict)
+    """The same for some sources, by the first part of their document ids, such as {dewiki: de}."""
     name: str = ""
     """What document ids start with where a dump has no <dbname>, and in other sources; "" takes the file's name."""
     strict: bool = False
@@ -66,8 +68,10 @@ class CorpusConfig:
     other documents as well."""
 
     def __post_init__(self) -> None:
-        if not self.language or not self.language.replace("-", "").isalnum():
-            raise ConfigurationError(f"language: found {self.language!r}, expected a code such as 'en'")
+        codes = {"language": self.language} | {f"languages.{name}": code for name, code in self.languages.items()}
+        for key, code in codes.items():
+            if not code.replace("-", "").isalnum():
+                raise ConfigurationError(f"{key}: found {code!r}, expected a code such as 'en'")
         if any(char.isspace() or char in "/:" for char in self.name):
             raise ConfigurationError(f"name: found {self.name!r}, expected a name without spaces, '/' and ':'")
 
@@ -102,7 +106,7 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
             if kind != "wikipedia":
                 _check_text_file(path)
             if kind == "text":
-                kind = detect_format(to_path(path), config.language)
+                kind = detect_format(to_path(path), _language_of(name or config.name or _default_name(path), config))
                 formats.setdefault(kind, []).append(os.path.basename(path))
             for span in _plan_spans(path, kind, config):
                 where = dataclasses.asdict(span)
@@ -111,15 +115,36 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
             some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             logger.info("%s: read as %s (%s): %s", source, kind, _FORMATS[kind], some)
     _warn_of_equal_names(splits, config)
+    if config.languages:
+        _check_languages(splits, config)
     return splits
+
+
+def _check_languages(splits: Sequence[Split], config: CorpusConfig) -> None:
+    names = {_name_of(split, config) for split in splits}
+    if unknown := sorted(config.languages.keys() - names):
+        raise UsageError(
+            f"languages: no source has the name {unknown[0]!r}{suggest(unknown[0], names)}; give the first part of its "
+            "document ids, such as dewiki in dewiki=parquet:PATH"
+        )
+
+
+def _name_of(split: Split, config: CorpusConfig) -> str:
+    """Return the first part of the ids of a split's documents."""
+    stated = _open_dump(split.path).site.dbname if split.kind == "wikipedia" and not split.name else ""
+    return split.name or stated or config.name or _default_name(split.path)
+
+
+def _language_of(name: str, config: CorpusConfig) -> str:
+    return config.languages.get(name, config.language)
 
 
 def _warn_of_equal_names(splits: Sequence[Split], config: CorpusConfig) -> None:
     """Warn of files whose documents may get the ids of those of another file, and then be dropped."""
     first: dict[tuple[str, str], str] = {}
-    files = ((split.path, split.name) for split in splits if split.kind != "wikipedia")
+    files = ((split.path, _name_of(split, config)) for split in splits if split.kind != "wikipedia")
     for path, name in dict.fromkeys(files):
-        other = first.setdefault((name or config.name or _default_name(path), stem_of(to_path(path))), path)
+        other = first.setdefault((name, stem_of(to_path(path))), path)
         if other != path:
             logger.warning(
                 "%s: has the name of %s, and documents of equal ids are kept once; rename it unless they are the same",
@@ -170,11 +195,11 @@ def read_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterato
     if split.kind == "wikipedia":
         yield from _read_dump_batches(split, config, directory)
         return
-    name = split.name or config.name or _default_name(split.path)
+    name = _name_of(split, config)
     writer = PageBatchWriter(split.index, directory)
     span = Span(split.start, split.stop, split.first)
     # These sources have no revisions: with 0 for all, the first document of an id is kept.
-    for document in _READERS[split.kind](to_path(split.path), name, config.language, span):
+    for document in _READERS[split.kind](to_path(split.path), name, _language_of(name, config), span):
         writer.counts["pages_read"] += 1
         if document is None:
             writer.drop("empty", "", "")
@@ -198,8 +223,8 @@ _READERS: dict[SourceKind, Reader] = {
 
 def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
     dump = _open_dump(split.path)
-    name = split.name or dump.site.dbname or config.name or _default_name(split.path)
-    language = dump.site.language or config.language
+    name = _name_of(split, config)
+    language = dump.site.language or _language_of(name, config)
     report = ReadReport()
     writer = PageBatchWriter(split.index, directory)
     bytes_read = 0

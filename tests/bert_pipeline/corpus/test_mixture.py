@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from small_corpus import WORDS, make_corpus, make_documents, make_vocabulary
 
@@ -17,12 +19,12 @@ from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.mixture import parse_weights, plan_passes, weigh_texts
 from bert_pipeline.corpus.parquet import read_documents
-from bert_pipeline.corpus.sources import split_name
-from bert_pipeline.corpus.splits import CorpusConfig
+from bert_pipeline.corpus.sources import parse_languages, split_name
+from bert_pipeline.corpus.splits import CorpusConfig, plan_splits
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig, TokenizedDocuments, make_pairs
-from bert_pipeline.manifest import Manifest
+from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.vocabulary.job import build_vocabulary, count_words
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
@@ -188,6 +190,58 @@ def test_fractions_of_passes_follow_a_hash_of_the_document(corpus: Manifest) -> 
     assert all((one.passes <= other.passes).all() for one, other in zip(found, more))
     others = [plan_passes(shard, texts, 4, 1) for shard in shards]
     assert any((one.passes != other.passes).any() for one, other in zip(found, others))
+
+
+def write_hub_wikipedias(directory: Path) -> list[str]:
+    """Write Parquet files in the columns of the hub's wikimedia/wikipedia; returns the sources."""
+    rng = random.Random(2)
+    sizes = {"enwiki": 40, "dewiki": 8}
+    for name, size in sizes.items():
+        texts = [" ".join(rng.choices(WORDS, k=40)).capitalize() + " im Haus bzw. Wohnheim der Stadt." for _ in range(size)]
+        columns = {"id": [str(number) for number in range(size)], "url": [""] * size, "title": [""] * size}
+        pq.write_table(pa.table({**columns, "text": texts}), directory / f"{name}-00000.parquet")
+    return [f"{name}=parquet:{directory / name}-00000.parquet" for name in sizes]
+
+
+def test_languages_of_sources_are_smoothed_and_split_by_their_rules(tmp_path: Path) -> None:
+    sources = write_hub_wikipedias(tmp_path)
+    arguments = ["corpus", *sources, "--output", str(tmp_path / "corpus"), "--held-out-per-mille", "0"]
+    assert main([*arguments, "--language", "en", "--language", "dewiki=de", "--", "--workers", "1"]) == 0
+    corpus = load_manifest(tmp_path / "corpus", kind="corpus")
+    documents = [document for path in corpus.file_paths("documents-") for document in read_documents(path)]
+    for document in documents:
+        expected = ("de", 1) if document.document_id.startswith("dewiki:") else ("en", 2)
+        assert (document.language, len(document.sentences)) == expected
+    weights = {text.source: text.weight for text in weigh_texts(corpus, InstancesConfig(language_exponent=0.7))}
+    assert weights["enwiki"] < 1 < weights["dewiki"]
+
+    # A preset has the same as a mapping, and without it a manifest is what it was.
+    config = from_mapping(CorpusConfig, {"languages": {"dewiki": "de"}, "held_out_per_mille": 0})
+    assert build_corpus(sources, tmp_path / "same", config, ONE).content == corpus.content
+    assert "languages" not in build_corpus(sources, tmp_path / "plain", CorpusConfig(), ONE).configuration
+
+
+def test_language_of_a_source_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    sources = write_hub_wikipedias(tmp_path)
+    with pytest.raises(UsageError, match=r"no source has the name 'dwiki' \(did you mean 'dewiki'\?\)"):
+        plan_splits(sources, CorpusConfig(languages={"dwiki": "de"}))
+    unnamed = [source.partition("=")[2] for source in sources]
+    assert plan_splits(unnamed, CorpusConfig(languages={"dewiki-00000": "de"}))
+    with pytest.raises(ConfigurationError, match=r"languages\.dewiki: found 'd e', expected a code"):
+        CorpusConfig(languages={"dewiki": "d e"})
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["=de"], "the name of the source is missing"),
+        (["a=de", "a=en"], "the source a has the language 'de' already"),
+        (["en", "de"], "the corpus has the language 'en' already"),
+    ],
+)
+def test_malformed_languages_are_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_languages(texts)
 
 
 def test_languages_are_smoothed_as_by_the_multilingual_model(
