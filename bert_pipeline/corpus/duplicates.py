@@ -9,12 +9,14 @@ of each other, are in one split, so that no held-out text is near a training doc
 """
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.corpus.batches import PageBatch, read_statistics
 from bert_pipeline.corpus.near_duplicates import (
     BandTask,
@@ -26,6 +28,7 @@ from bert_pipeline.corpus.near_duplicates import (
     unpack_pairs,
 )
 from bert_pipeline.corpus.splits import CorpusConfig
+from bert_pipeline.storage import open_binary
 
 CODES = ("same text", "train", "held_out", "same id", "near duplicate")
 """What becomes of a document: its split, or why it is dropped as a duplicate."""
@@ -34,6 +37,7 @@ _CONTAINED_SHARE = 0.7
 """Share of a document's words, in passages that are near to those of other documents, that ties it to their split."""
 _MAX_HELD_OUT_GROUP = 10
 _DOCUMENTS_PER_TASK = 1 << 20
+_BATCH_LIST = "batches.json"
 _KEYS = {"id": ("id",), "text": ("digest_low", "digest_high")}
 
 
@@ -44,8 +48,6 @@ class EqualTask:
     by: Literal["id", "text"]
     part: int
     num_parts: int
-    stems: tuple[str, ...]
-    """All batches, in order."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,16 +60,21 @@ class Found:
     of them, which of those with one id has the latest revision. Documents are numbered over all batches."""
 
 
+def write_batch_list(batches: Sequence[PageBatch], directory: Path) -> None:
+    """Write what every comparison reads of all batches, which are in order: their stems and numbers of texts.
+
+    A corpus of 100 GB has 25,000 batches and 1,500 comparisons, too many for each task to carry the list.
+    """
+    lists = {"stems": [batch.stem for batch in batches], "bounds": _text_bounds(batches).tolist()}
+    with atomic_write(directory / _BATCH_LIST) as path:
+        path.write_text(json.dumps(lists), encoding="utf-8")
+
+
 def plan_comparisons(batches: Sequence[PageBatch]) -> list[EqualTask | BandTask]:
-    """Plan the comparisons of the documents of all batches, which are in order, for workers with bounded memory."""
-    stems = tuple(batch.stem for batch in batches)
+    """Plan the comparisons of the documents of all batches for workers with bounded memory."""
     num_parts = 1 + sum(batch.documents for batch in batches) // _DOCUMENTS_PER_TASK
-    equal = [
-        EqualTask(by=by, part=part, num_parts=num_parts, stems=stems)
-        for by in ("id", "text")
-        for part in range(num_parts)
-    ]
-    return [*equal, *plan_band_tasks(stems, _text_bounds(batches).tolist())]
+    equal = [EqualTask(by=by, part=part, num_parts=num_parts) for by in ("id", "text") for part in range(num_parts)]
+    return [*equal, *plan_band_tasks(int(_text_bounds(batches)[-1]))]
 
 
 def _text_bounds(batches: Sequence[PageBatch]) -> np.ndarray:
@@ -76,18 +83,20 @@ def _text_bounds(batches: Sequence[PageBatch]) -> np.ndarray:
 
 
 def compare(task: EqualTask | BandTask, directory: Path) -> Found:
-    """Carry out one comparison."""
+    """Carry out one comparison, of the batches that `write_batch_list` wrote."""
+    with open_binary(directory / _BATCH_LIST) as stream:
+        lists = json.load(stream)
     if isinstance(task, BandTask):
-        return Found("near", find_pairs(task, directory))
-    return Found(task.by, find_equal(task, directory))
+        return Found("near", find_pairs(task, lists["stems"], np.array(lists["bounds"]), directory))
+    return Found(task.by, find_equal(task, lists["stems"], directory))
 
 
-def find_equal(task: EqualTask, directory: Path) -> np.ndarray:
+def find_equal(task: EqualTask, stems: Sequence[str], directory: Path) -> np.ndarray:
     """Return the documents that are equal to another one, and the first of each (M, 2), int64."""
     names = (*_KEYS[task.by], "revision")
     columns: list[list[np.ndarray]] = [[] for _ in (*names, "number")]
     start = 0
-    for stem in task.stems:
+    for stem in stems:
         statistics = read_statistics(stem, directory)
         here = np.flatnonzero(statistics[names[0]] % np.uint64(task.num_parts) == task.part)
         for column, values in zip(columns, (*(statistics[name][here] for name in names), start + here)):

@@ -300,18 +300,13 @@ class BandTask:
     band: int
     part: int
     num_parts: int
-    stems: tuple[str, ...]
-    """All batches, in order."""
-    bounds: tuple[int, ...]
-    """Number of the first text of each batch, and that of all texts."""
 
 
-def plan_band_tasks(stems: Sequence[str], bounds: Sequence[int]) -> list[BandTask]:
+def plan_band_tasks(num_texts: int) -> list[BandTask]:
     """Plan the comparisons: one per band, or several where there are too many texts for one worker's memory.
 
-    `bounds` are those of the batches' texts. UsageError if there are more than 2^31 documents and passages.
+    UsageError if there are more than 2^31 documents and passages.
     """
-    num_texts = bounds[-1]
     if num_texts > _MAX_TEXTS:
         raise UsageError(
             f"{num_texts} documents and passages to compare, expected at most {_MAX_TEXTS}; "
@@ -319,9 +314,7 @@ def plan_band_tasks(stems: Sequence[str], bounds: Sequence[int]) -> list[BandTas
         )
     num_parts = 1 + num_texts // _TEXTS_PER_TASK
     return [
-        BandTask(band=band, part=part, num_parts=num_parts, stems=tuple(stems), bounds=tuple(bounds))
-        for band in range(NUM_BANDS)
-        for part in range(num_parts)
+        BandTask(band=band, part=part, num_parts=num_parts) for band in range(NUM_BANDS) for part in range(num_parts)
     ]
 
 
@@ -341,17 +334,17 @@ def unpack_pairs(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return numbers.astype(np.int64), packed & np.uint64(1) == 1
 
 
-def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
+def find_pairs(task: BandTask, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
     """Return packed pairs (M,) of similar texts, numbered over all batches in order, the smaller number first.
 
+    `bounds` (B + 1,) are the numbers of the first text of each of B batches, and that of all texts.
     A pair is near, or its similarity only reaches `SPLIT_THRESHOLD`. Of texts with equal values all but the first are
     only paired with the first, by the task of one band. Of G others with one hash each is compared with the first and
     with the one before it, so there are less than 2 G.
     """
-    bounds = np.array(task.bounds)
     no_hash = np.zeros(0, dtype=np.uint64)
     hashes, of_all_values, numbers = [no_hash], [no_hash], [np.zeros(0, dtype=np.int32)]
-    for stem, base, end in zip(task.stems, bounds, bounds[1:]):
+    for stem, base, end in zip(stems, bounds, bounds[1:]):
         if base == end:
             continue
         some, all_values = _read_rows(np.array([task.band, _ALL_VALUES]), stem, "bands", directory)
@@ -385,7 +378,7 @@ def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
     candidates = np.unique(np.concatenate([pack_pairs(number[i], number[second], unknown) for i in (left, second - 1)]))
     for start in range(0, len(candidates), _PAIRS_AT_A_TIME):
         some, _ = unpack_pairs(candidates[start : start + _PAIRS_AT_A_TIME])
-        similarity = estimate_similarity(some, task.stems, bounds, directory)
+        similarity = estimate_similarity(some, stems, bounds, directory)
         found.append(pack_pairs(some[:, 0], some[:, 1], similarity >= THRESHOLD)[similarity >= SPLIT_THRESHOLD])
     return np.concatenate(found)
 

@@ -197,7 +197,9 @@ def write_hub_wikipedias(directory: Path) -> list[str]:
     rng = random.Random(2)
     sizes = {"enwiki": 40, "dewiki": 8}
     for name, size in sizes.items():
-        texts = [" ".join(rng.choices(WORDS, k=40)).capitalize() + " im Haus bzw. Wohnheim der Stadt." for _ in range(size)]
+        texts = [
+            " ".join(rng.choices(WORDS, k=40)).capitalize() + " im Haus bzw. Wohnheim der Stadt." for _ in range(size)
+        ]
         columns = {"id": [str(number) for number in range(size)], "url": [""] * size, "title": [""] * size}
         pq.write_table(pa.table({**columns, "text": texts}), directory / f"{name}-00000.parquet")
     return [f"{name}=parquet:{directory / name}-00000.parquet" for name in sizes]
