@@ -237,7 +237,10 @@ def _count_shard(
     partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
     for item in train.items():
         partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
-    _write_counts(directory / result["file"], [sorted(partition) for partition in partitions])
+    train.clear()
+    for partition in partitions:
+        partition.sort()
+    _write_counts(directory / result["file"], partitions)
     return [result]
 
 
@@ -269,7 +272,8 @@ def count_words(
                 held_out.add(some)
             elif time:
                 train.setdefault(time, WordCounter(do_lower_case)).add(some)
-    counts: collections.Counter[str] = collections.Counter()
+    # Without weights there is one counter, whose words need no copy.
+    counts = train.pop(1).counts() if 1 in train else collections.Counter()
     for time, counter in train.items():
         for word, count in counter.counts().items():
             counts[word] += count * time
@@ -347,7 +351,10 @@ def _write_counts(path: Path, groups: Sequence[list[tuple[str, int]]]) -> None:
     """Write each group of counts as a row group."""
     with (
         atomic_write(path) as temporary,
-        pq.ParquetWriter(temporary, _COUNT_SCHEMA, compression="zstd", write_page_checksum=True) as writer,
+        # Words are distinct: a dictionary of them would be a copy.
+        pq.ParquetWriter(
+            temporary, _COUNT_SCHEMA, compression="zstd", write_page_checksum=True, use_dictionary=["count"]
+        ) as writer,
     ):
         for group in groups:
             words = pa.array([word for word, _ in group], type=pa.string())

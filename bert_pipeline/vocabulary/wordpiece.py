@@ -34,7 +34,7 @@ MIN_ALPHABET = 1_000
 """Characters of the alphabet in any case, if no size is given: more than English and its foreign names need."""
 
 _FLUSH_ROWS = 1_000_000
-_FLUSH_BYTES = 32 << 20
+_FLUSH_BYTES = 16 << 20
 """Reached before the rows in scripts without spaces, where a raw string is a sentence."""
 _BLOCK_CHARACTERS = 1 << 16
 """Characters that are split into words at a time: the library's result takes 300 bytes for each Han character."""
