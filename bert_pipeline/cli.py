@@ -106,7 +106,13 @@ def _add_corpus(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--show", metavar="TITLE", help="print the passages of one article instead of building a corpus"
     )
-    parser.add_argument("--language", metavar="CODE", help="language of sources that do not say it (default: en)")
+    parser.add_argument(
+        "--language",
+        action="append",
+        metavar="[NAME=]CODE",
+        help="language of sources that do not say it (default: en), or of the source NAME, the first part of document "
+        "ids, such as dewiki=de; may be repeated",
+    )
     parser.add_argument("--name", help="first part of document ids (default: the dump's database name)")
     parser.add_argument(
         "--held-out-per-mille",
@@ -128,8 +134,13 @@ def _add_corpus(subparsers: Subparsers) -> None:
 
 
 def _run_corpus(arguments: argparse.Namespace) -> int:
-    names = ("language", "name", "held_out_per_mille", "near_duplicates")
+    from bert_pipeline.corpus.sources import parse_languages
+
+    names = ("name", "held_out_per_mille", "near_duplicates")
     given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    language, languages = parse_languages(arguments.language or [])
+    given |= {"language": language} if language is not None else {}
+    given |= {"languages": languages} if languages else {}
     if arguments.show is not None:
         return _show_article(arguments, given)
     if arguments.output is None:

@@ -4,33 +4,40 @@ Tasks for the workers compare documents, each those whose hash falls into one pa
 the duplicates that they found, and three bytes for each document, but no statistics of more than one batch.
 
 Of documents with one id the latest revision is kept, of documents with equal sentences the first, and of near
-duplicates, where that is asked for, the first. Documents that are similar to each other are in one split, so that no
-held-out text is near a training document.
+duplicates, where that is asked for, the first. Documents that are similar to each other, or that consist of passages
+of each other, are in one split, so that no held-out text is near a training document or copied from some.
 """
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.corpus.batches import PageBatch, read_statistics
 from bert_pipeline.corpus.near_duplicates import (
     BandTask,
     TextGroups,
     find_pairs,
     group_pairs,
+    join,
     plan_band_tasks,
     unpack_pairs,
 )
 from bert_pipeline.corpus.splits import CorpusConfig
+from bert_pipeline.storage import open_binary
 
 CODES = ("same text", "train", "held_out", "same id", "near duplicate")
 """What becomes of a document: its split, or why it is dropped as a duplicate."""
 SAME_TEXT, TRAIN, HELD_OUT, SAME_ID, NEAR = range(len(CODES))
+_CONTAINED_SHARE = 0.7
+"""Share of a document's words, in passages that are near to those of other documents, that ties it to their split."""
 _MAX_HELD_OUT_GROUP = 10
 _DOCUMENTS_PER_TASK = 1 << 20
+_BATCH_LIST = "batches.json"
 _KEYS = {"id": ("id",), "text": ("digest_low", "digest_high")}
 
 
@@ -41,8 +48,6 @@ class EqualTask:
     by: Literal["id", "text"]
     part: int
     num_parts: int
-    stems: tuple[str, ...]
-    """All batches, in order."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,16 +60,21 @@ class Found:
     of them, which of those with one id has the latest revision. Documents are numbered over all batches."""
 
 
+def write_batch_list(batches: Sequence[PageBatch], directory: Path) -> None:
+    """Write what every comparison reads of all batches, which are in order: their stems and numbers of texts.
+
+    A corpus of 100 GB has 25,000 batches and 1,500 comparisons, too many for each task to carry the list.
+    """
+    lists = {"stems": [batch.stem for batch in batches], "bounds": _text_bounds(batches).tolist()}
+    with atomic_write(directory / _BATCH_LIST) as path:
+        path.write_text(json.dumps(lists), encoding="utf-8")
+
+
 def plan_comparisons(batches: Sequence[PageBatch]) -> list[EqualTask | BandTask]:
-    """Plan the comparisons of the documents of all batches, which are in order, for workers with bounded memory."""
-    stems = tuple(batch.stem for batch in batches)
+    """Plan the comparisons of the documents of all batches for workers with bounded memory."""
     num_parts = 1 + sum(batch.documents for batch in batches) // _DOCUMENTS_PER_TASK
-    equal = [
-        EqualTask(by=by, part=part, num_parts=num_parts, stems=stems)
-        for by in ("id", "text")
-        for part in range(num_parts)
-    ]
-    return [*equal, *plan_band_tasks(stems, _text_bounds(batches).tolist())]
+    equal = [EqualTask(by=by, part=part, num_parts=num_parts) for by in ("id", "text") for part in range(num_parts)]
+    return [*equal, *plan_band_tasks(int(_text_bounds(batches)[-1]))]
 
 
 def _text_bounds(batches: Sequence[PageBatch]) -> np.ndarray:
@@ -73,18 +83,20 @@ def _text_bounds(batches: Sequence[PageBatch]) -> np.ndarray:
 
 
 def compare(task: EqualTask | BandTask, directory: Path) -> Found:
-    """Carry out one comparison."""
+    """Carry out one comparison, of the batches that `write_batch_list` wrote."""
+    with open_binary(directory / _BATCH_LIST) as stream:
+        lists = json.load(stream)
     if isinstance(task, BandTask):
-        return Found("near", find_pairs(task, directory))
-    return Found(task.by, find_equal(task, directory))
+        return Found("near", find_pairs(task, lists["stems"], np.array(lists["bounds"]), directory))
+    return Found(task.by, find_equal(task, lists["stems"], directory))
 
 
-def find_equal(task: EqualTask, directory: Path) -> np.ndarray:
+def find_equal(task: EqualTask, stems: Sequence[str], directory: Path) -> np.ndarray:
     """Return the documents that are equal to another one, and the first of each (M, 2), int64."""
     names = (*_KEYS[task.by], "revision")
     columns: list[list[np.ndarray]] = [[] for _ in (*names, "number")]
     start = 0
-    for stem in task.stems:
+    for stem in stems:
         statistics = read_statistics(stem, directory)
         here = np.flatnonzero(statistics[names[0]] % np.uint64(task.num_parts) == task.part)
         for column, values in zip(columns, (*(statistics[name][here] for name in names), start + here)):
@@ -138,7 +150,7 @@ def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusC
     text_bounds = _text_bounds(batches)
     near_texts = group_pairs(all_pairs[are_near], stems, text_bounds, directory)
     members, row = np.unique(bounds[near_texts.batch] + near_texts.document, return_inverse=True)  # (G,), (V,)
-    num_passages = _count_passages(members, stems, bounds, directory)
+    num_passages = _statistic("passages", members, stems, bounds, directory)
     near = find_near(near_texts, row, kept[members], num_passages)
     is_near = kept[members] & (near.first != np.arange(len(members)))
     near_duplicates = {"documents": int(is_near.sum()), "passages": len(near.passages)}
@@ -179,11 +191,13 @@ def _equal(found: Sequence[Found], by: str, kept: np.ndarray) -> np.ndarray:
     return repeated
 
 
-def _count_passages(documents: np.ndarray, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
-    """Return the numbers of passages (M,) of some documents (M,), which ascend."""
+def _statistic(
+    name: str, documents: np.ndarray, stems: Sequence[str], bounds: np.ndarray, directory: Path
+) -> np.ndarray:
+    """Return one of the `STATISTICS` (M,) of some documents (M,), which ascend."""
     cuts = np.searchsorted(documents, bounds)
     parts = [
-        read_statistics(stem, directory)["passages"][documents[low:high] - start]
+        read_statistics(stem, directory)[name][documents[low:high] - start]
         for stem, start, low, high in zip(stems, bounds, cuts, cuts[1:])
         if high > low
     ]
@@ -201,10 +215,14 @@ def _split(
     """Return an index into `CODES` (N,) for each document, as uint8: its split, or `SAME_TEXT` for those not `kept`.
 
     `texts` are those that are similar to another one: their documents have one split, that of the first, so that none
-    is held out in vain.
+    is held out in vain. So have documents that consist of passages of each other.
     """
     members, row = np.unique(bounds[texts.batch] + texts.document, return_inverse=True)  # (G,), (V,)
-    first = first_documents(texts, row, kept[members])
+    group = group_documents(texts, row, len(members))
+    num_words = _statistic("words", members, stems, bounds, directory)
+    contained = find_contained(texts, row, group, kept[members], num_words)
+    pairs = np.concatenate([np.column_stack([np.arange(len(members)), group]), contained.pairs])
+    first = first_kept(join(pairs, len(members)), kept[members])
     is_single = kept.copy()
     is_single[members] = False
     codes = np.full(len(kept), SAME_TEXT, dtype=np.uint8)
@@ -226,8 +244,53 @@ def _split(
     alone = sorted(set(ends))
     some = np.concatenate([members, np.array([number for *_, number in alone], dtype=np.int64)])
     ids_of_first = np.concatenate([np.concatenate(ids)[first], np.array([id_ for _, id_, _ in alone], dtype=np.uint64)])
-    codes[some] = split_codes(ids_of_first, kept[some], config.held_out_per_mille, num_kept=int(kept.sum()))
+    is_trained = np.concatenate([contained.is_trained, np.zeros(len(alone), dtype=bool)])
+    codes[some] = split_codes(
+        ids_of_first, kept[some], config.held_out_per_mille, num_kept=int(kept.sum()), is_trained=is_trained
+    )
     return codes
+
+
+@dataclasses.dataclass(frozen=True)
+class ContainedDocuments:
+    """What becomes of those of N documents that mostly consist of passages of others."""
+
+    pairs: np.ndarray
+    """(M, 2) int64: documents that must be in one split."""
+    is_trained: np.ndarray
+    """(N,) bool: the document must be in the training split, as its passages are in too many documents to join them."""
+
+
+def find_contained(
+    texts: TextGroups, row: np.ndarray, group: np.ndarray, kept: np.ndarray, num_words: np.ndarray
+) -> ContainedDocuments:
+    """Find the documents, among the `kept` (N,) of N, that mostly consist of passages of other groups of documents.
+
+    `row` (V,) is the document of each text; `group` (N,) is the first document of the group of each document, and
+    `num_words` (N,) are its words. A passage of few groups joins them if it is in a document that has little else.
+    Boilerplate joins nothing: a thousand documents have no one split for a stub that has little else.
+    """
+    is_passage = (texts.passage >= 0) & kept[row]
+    passage, document, words = texts.group[is_passage], row[is_passage], texts.words[is_passage]
+    # Each group of passages with the groups of documents that it is in, in order.
+    passage_of, group_of = np.divmod(np.unique(passage * len(kept) + group[document]), max(1, len(kept)))
+    num_groups = np.bincount(passage_of, minlength=len(row))
+
+    is_shared = num_groups[passage] > 1
+    num_shared = np.bincount(document[is_shared], weights=words[is_shared], minlength=len(kept))
+    is_contained = (num_shared > 0) & (num_shared >= _CONTAINED_SHARE * num_words)
+
+    is_common = num_groups > _MAX_HELD_OUT_GROUP
+    concerned = is_shared & is_contained[document]
+    is_trained = np.zeros(len(kept), dtype=bool)
+    is_trained[document[concerned & is_common[passage]]] = True
+    joins = np.zeros(len(row), dtype=bool)
+    joins[passage[concerned]] = True
+    some = (joins & ~is_common)[passage_of]
+    passage_of, group_of = passage_of[some], group_of[some]
+    first = np.flatnonzero(np.diff(passage_of, prepend=-1))
+    pairs = np.column_stack([group_of, np.repeat(group_of[first], np.diff(first, append=len(group_of)))])
+    return ContainedDocuments(pairs=pairs, is_trained=is_trained)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,16 +307,20 @@ class NearDocuments:
     """(N,) int64: `first`, or of a document without passages the document that has its first one."""
 
 
-def first_documents(texts: TextGroups, row: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return the first one (N,) of the group of each of N documents, among the `kept` (N,); itself if it is in none.
+def group_documents(texts: TextGroups, row: np.ndarray, number: int) -> np.ndarray:
+    """Return the first one (N,) of the group of each of N documents; `row` (V,) is the document of each text.
 
-    `row` (V,) is the document of each text.
+    Documents that are dropped for another reason still join the others of a group.
     """
     is_document = texts.passage < 0
-    everything = np.arange(len(kept))
-    # Documents that are dropped for another reason still join the others of a group.
-    group = everything.copy()
+    group = np.arange(number)
     group[row[is_document]] = row[texts.group[is_document]]
+    return group
+
+
+def first_kept(group: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Return the first of the `kept` (N,) documents in the `group` (N,) of each; dropped ones have themselves."""
+    everything = np.arange(len(kept))
     first = np.full(len(kept), len(kept))
     np.minimum.at(first, group[kept], everything[kept])
     return np.where(kept, first[group], everything)
@@ -264,7 +331,7 @@ def find_near(texts: TextGroups, row: np.ndarray, kept: np.ndarray, num_passages
 
     `row` (V,) is the document of each text.
     """
-    first = first_documents(texts, row, kept)
+    first = first_kept(group_documents(texts, row, len(kept)), kept)
     stays = kept & (first == np.arange(len(kept)))
 
     # Passages: the first one in a document that stays, near documents being counted with their passages.
@@ -282,12 +349,18 @@ def find_near(texts: TextGroups, row: np.ndarray, kept: np.ndarray, num_passages
 
 
 def split_codes(
-    ids: np.ndarray, kept: np.ndarray, held_out_per_mille: int, *, num_kept: int | None = None
+    ids: np.ndarray,
+    kept: np.ndarray,
+    held_out_per_mille: int,
+    *,
+    num_kept: int | None = None,
+    is_trained: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return an index into `CODES` for each of N documents, as uint8 (N,); similar documents have the id of the first.
 
     Each split gets at least one document if there are two that are not similar. `num_kept` is the number of all kept
-    documents, where these are some of them.
+    documents, where these are some of them. A group with one of the documents that `is_trained` (N,) names is only held
+    out where that split would be empty.
     """
     codes = np.full(len(ids), SAME_TEXT, dtype=np.uint8)
     rows = np.flatnonzero(kept)
@@ -295,6 +368,8 @@ def split_codes(
     first, group, sizes = np.unique(ids[rows], return_inverse=True, return_counts=True)  # (G,), (len(rows),), (G,)
     # A group goes to its split as a whole: the stubs of a bot would be most of the held-out documents.
     is_large = sizes > max(_MAX_HELD_OUT_GROUP, num_kept * held_out_per_mille // 1000)
+    if is_trained is not None:
+        is_large[group[is_trained[rows]]] = True
     is_held_out = (first % 1000 < held_out_per_mille) & ~is_large
     # A small corpus may leave a split empty: the group with the nearest bucket fills it, or the smallest large one.
     if held_out_per_mille and num_kept >= 2:

@@ -21,7 +21,7 @@ from bert_pipeline.beam.results import Result, WriteResults, check_results, chec
 from bert_pipeline.beam.workers import FlatMap, ParallelFlatMap, run_pipeline
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.batches import DROPPED_SUFFIX, PageBatch
-from bert_pipeline.corpus.duplicates import EqualTask, Found, compare, plan_comparisons
+from bert_pipeline.corpus.duplicates import EqualTask, Found, compare, plan_comparisons, write_batch_list
 from bert_pipeline.corpus.mixture import sum_texts
 from bert_pipeline.corpus.near_duplicates import BandTask
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
@@ -44,8 +44,12 @@ _WRITTEN = "written.json"
 
 
 def recorded_settings(config: CorpusConfig) -> dict[str, Any]:
-    """Return the settings that identify a corpus: without the path of the template file, whose hash is an input."""
-    return {name: value for name, value in to_mapping(config).items() if name != "templates"}
+    """Return the settings that identify a corpus: without the path of the template file, whose hash is an input.
+
+    Languages by source are left out where there are none.
+    """
+    left_out = {"templates"} if config.languages else {"templates", "languages"}
+    return {name: value for name, value in to_mapping(config).items() if name not in left_out}
 
 
 def build_corpus(
@@ -140,6 +144,7 @@ def _run(
     progress: Callable[[int], None] | None,
 ) -> None:
     read = functools.partial(_read_batches, config=config, scratch=str(scratch))
+    comparisons = functools.partial(_plan_comparisons, scratch=str(scratch))
     find = functools.partial(_find, scratch=str(scratch))
     plan = functools.partial(_plan_shards, config=config, scratch=str(scratch), num_splits=len(splits))
     write = functools.partial(_write_shard, scratch=str(scratch), output=str(output))
@@ -153,7 +158,7 @@ def _run(
         )
         found = (
             batches
-            | "Plan comparisons" >> beam.ParDo(FlatMap(_plan_comparisons))
+            | "Plan comparisons" >> beam.ParDo(FlatMap(comparisons))
             | "Spread comparisons" >> beam.Reshuffle()
             | "Compare" >> beam.ParDo(ParallelFlatMap(find))
         )
@@ -184,8 +189,9 @@ def _ordered(batches: list[PageBatch]) -> list[PageBatch]:
     return sorted(batches, key=lambda batch: (batch.split, batch.number))
 
 
-def _plan_comparisons(batches: list[PageBatch]) -> list[EqualTask | BandTask]:
-    return plan_comparisons(_ordered(batches))
+def _plan_comparisons(batches: list[PageBatch], *, scratch: str) -> list[EqualTask | BandTask]:
+    write_batch_list(_ordered(batches), to_path(scratch))
+    return plan_comparisons(batches)
 
 
 def _find(task: EqualTask | BandTask, *, scratch: str) -> Sequence[Found]:

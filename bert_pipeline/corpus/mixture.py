@@ -34,10 +34,11 @@ _PASSES = 1 << 32
 class MixtureConfig:
     """How much of the training documents is read, by source and language."""
 
-    source_weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = dataclasses.field(
+    source_weights: dict[str, Annotated[float, Field(ge=0, le=10_000, allow_inf_nan=False)]] = dataclasses.field(
         default_factory=dict
     )
-    """How often the documents of a source count, such as {books: 2}; 1 for the others, 0 leaves a source out."""
+    """How often the documents of a source count, such as {books: 2}, at most 10,000; 1 for the others, 0 leaves a
+    source out."""
     language_exponent: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Power to which the share of each language is raised; the multilingual model has 0.7, 1 keeps the shares."""
 
@@ -148,6 +149,11 @@ def weigh_texts(corpus: Manifest, config: MixtureConfig) -> list[WeightedText]:
         for text in texts
     ]
     total = sum(text["words"] * weight for text, weight in zip(texts, weights))
+    if not total:
+        raise UsageError(
+            f"source_weights: the weights of all sources with text are 0 when rounded to {_DECIMALS} decimals; "
+            "give larger ones"
+        )
     return [
         WeightedText(**text, weight=weight, share=text["words"] * weight / total)
         for text, weight in zip(texts, weights)

@@ -44,8 +44,8 @@ NUM_BANDS, VALUES_PER_BAND = 20, 6
 """Texts of similarity s share a band with probability 1 - (1 - s^6)^20: .998 at .8, .92 at .7, .27 at .5, .01 at .3."""
 NUM_VALUES = NUM_BANDS * VALUES_PER_BAND
 
-_TEXTS = np.dtype([("document", "<i4"), ("passage", "<i4")])
-"""Row of the document in its batch, and the number of the passage in it; -1 for the whole document."""
+_TEXTS = np.dtype([("document", "<i4"), ("passage", "<i4"), ("words", "<i4")])
+"""Row of the document in its batch, number of the passage in it, -1 for the whole document, and words of the text."""
 _DOCUMENT, _PASSAGE = 0, 1
 _ALL_VALUES = NUM_BANDS
 _NO_SHINGLE = np.uint32(0xFFFFFFFF)
@@ -239,6 +239,7 @@ def sign_documents(table: pa.Table, first_row: int = 0) -> SignedTexts:
     values = np.concatenate([np.minimum.reduceat(values, passages_of[:-1], axis=1), values], axis=1)
     words_of_documents = np.add.reduceat(num_words, passages_of[:-1])
     num_words = np.concatenate([words_of_documents, num_words])
+    texts["words"] = num_words
     order = np.lexsort((texts["passage"], texts["document"]))
     order = order[num_words[order] >= MIN_WORDS]
     texts, values = texts[order], values[:, order]
@@ -299,18 +300,13 @@ class BandTask:
     band: int
     part: int
     num_parts: int
-    stems: tuple[str, ...]
-    """All batches, in order."""
-    bounds: tuple[int, ...]
-    """Number of the first text of each batch, and that of all texts."""
 
 
-def plan_band_tasks(stems: Sequence[str], bounds: Sequence[int]) -> list[BandTask]:
+def plan_band_tasks(num_texts: int) -> list[BandTask]:
     """Plan the comparisons: one per band, or several where there are too many texts for one worker's memory.
 
-    `bounds` are those of the batches' texts. UsageError if there are more than 2^31 documents and passages.
+    UsageError if there are more than 2^31 documents and passages.
     """
-    num_texts = bounds[-1]
     if num_texts > _MAX_TEXTS:
         raise UsageError(
             f"{num_texts} documents and passages to compare, expected at most {_MAX_TEXTS}; "
@@ -318,9 +314,7 @@ def plan_band_tasks(stems: Sequence[str], bounds: Sequence[int]) -> list[BandTas
         )
     num_parts = 1 + num_texts // _TEXTS_PER_TASK
     return [
-        BandTask(band=band, part=part, num_parts=num_parts, stems=tuple(stems), bounds=tuple(bounds))
-        for band in range(NUM_BANDS)
-        for part in range(num_parts)
+        BandTask(band=band, part=part, num_parts=num_parts) for band in range(NUM_BANDS) for part in range(num_parts)
     ]
 
 
@@ -340,17 +334,17 @@ def unpack_pairs(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return numbers.astype(np.int64), packed & np.uint64(1) == 1
 
 
-def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
+def find_pairs(task: BandTask, stems: Sequence[str], bounds: np.ndarray, directory: Path) -> np.ndarray:
     """Return packed pairs (M,) of similar texts, numbered over all batches in order, the smaller number first.
 
+    `bounds` (B + 1,) are the numbers of the first text of each of B batches, and that of all texts.
     A pair is near, or its similarity only reaches `SPLIT_THRESHOLD`. Of texts with equal values all but the first are
     only paired with the first, by the task of one band. Of G others with one hash each is compared with the first and
     with the one before it, so there are less than 2 G.
     """
-    bounds = np.array(task.bounds)
     no_hash = np.zeros(0, dtype=np.uint64)
     hashes, of_all_values, numbers = [no_hash], [no_hash], [np.zeros(0, dtype=np.int32)]
-    for stem, base, end in zip(task.stems, bounds, bounds[1:]):
+    for stem, base, end in zip(stems, bounds, bounds[1:]):
         if base == end:
             continue
         some, all_values = _read_rows(np.array([task.band, _ALL_VALUES]), stem, "bands", directory)
@@ -384,7 +378,7 @@ def find_pairs(task: BandTask, directory: Path) -> np.ndarray:
     candidates = np.unique(np.concatenate([pack_pairs(number[i], number[second], unknown) for i in (left, second - 1)]))
     for start in range(0, len(candidates), _PAIRS_AT_A_TIME):
         some, _ = unpack_pairs(candidates[start : start + _PAIRS_AT_A_TIME])
-        similarity = estimate_similarity(some, task.stems, bounds, directory)
+        similarity = estimate_similarity(some, stems, bounds, directory)
         found.append(pack_pairs(some[:, 0], some[:, 1], similarity >= THRESHOLD)[similarity >= SPLIT_THRESHOLD])
     return np.concatenate(found)
 
@@ -428,6 +422,8 @@ class TextGroups:
     """(V,) int64: row of the text's document in its batch."""
     passage: np.ndarray
     """(V,) int64: number of the passage in its document, -1 for documents."""
+    words: np.ndarray
+    """(V,) int64: number of words."""
     group: np.ndarray
     """(V,) int64: index, among the V, of the first text of the group that is joined by pairs."""
 
@@ -440,6 +436,7 @@ def group_pairs(pairs: np.ndarray, stems: Sequence[str], bounds: np.ndarray, dir
         batch=np.searchsorted(bounds, numbers, side="right") - 1,
         document=texts["document"].astype(np.int64),
         passage=texts["passage"].astype(np.int64),
+        words=texts["words"].astype(np.int64),
         group=join(places.reshape(-1, 2), len(numbers)),
     )
 

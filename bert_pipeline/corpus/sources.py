@@ -1,6 +1,7 @@
 """Sources on the command line: the kind of each source, and its files."""
 
 import glob
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from bert_pipeline.corpus.text_files import COMPRESSED_SUFFIXES
@@ -31,6 +32,23 @@ def split_name(source: str) -> tuple[str, str]:
     name, _, rest = source.partition("=")
     is_name = bool(name) and all(char.isalnum() or char in "-_" for char in name)
     return (name, rest) if is_name and rest.startswith(tuple(f"{kind}:" for kind in SOURCE_KINDS)) else ("", source)
+
+
+def parse_languages(texts: Sequence[str]) -> tuple[str | None, dict[str, str]]:
+    """Parse "en" "dewiki=de" to the language of all sources, None if there is none, and those of some by their names.
+
+    UsageError if a name is missing, or a language is given twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, code = text.rpartition("=")
+        if text.startswith("="):
+            raise UsageError(f"--language {text}: the name of the source is missing, as in dewiki=de")
+        if name in found:
+            what = f"the source {name}" if name else "the corpus"
+            raise UsageError(f"--language {text}: {what} has the language {found[name]!r} already; leave one out")
+        found[name] = code
+    return found.pop("", None), found
 
 
 def parse_source(source: str) -> tuple[SourceKind, list[str]]:

@@ -32,7 +32,7 @@ from bert_pipeline.corpus.readers import (
 )
 from bert_pipeline.corpus.sources import SourceKind, parse_source, split_name
 from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
-from bert_pipeline.errors import ConfigurationError, InputError, UsageError
+from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
 from bert_pipeline.storage import is_remote, size_of, to_path, version_of
 from bert_pipeline.wikipedia.dump import Dump, ReadReport, ends_with_end_tag, is_truncated_bzip2, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract_article
@@ -46,6 +46,8 @@ class CorpusConfig:
 
     language: str = "en"
     """Language of sources that do not say it themselves; a dump does."""
+    languages: dict[str, str] = dataclasses.field(default_factory=dict)
+    """The same for some sources, by the first part of their document ids, such as {dewiki: de}."""
     name: str = ""
     """What document ids start with where a dump has no <dbname>, and in other sources; "" takes the file's name."""
     strict: bool = False
@@ -68,8 +70,10 @@ class CorpusConfig:
     other documents as well."""
 
     def __post_init__(self) -> None:
-        if not self.language or not self.language.replace("-", "").isalnum():
-            raise ConfigurationError(f"language: found {self.language!r}, expected a code such as 'en'")
+        codes = {"language": self.language} | {f"languages.{name}": code for name, code in self.languages.items()}
+        for key, code in codes.items():
+            if not code.replace("-", "").isalnum():
+                raise ConfigurationError(f"{key}: found {code!r}, expected a code such as 'en'")
         if any(char.isspace() or char in "/:" for char in self.name):
             raise ConfigurationError(f"name: found {self.name!r}, expected a name without spaces, '/' and ':'")
 
@@ -110,7 +114,7 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
                 _check_text_file(path)
             version = version_of(path)
             if kind == "text":
-                kind = detect_format(to_path(path), config.language)
+                kind = detect_format(to_path(path), _language_of(name or config.name or _default_name(path), config))
                 formats.setdefault(kind, []).append(os.path.basename(path))
             for span in _plan_spans(path, kind, config):
                 where = dataclasses.asdict(span)
@@ -118,8 +122,29 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
         for kind, names in formats.items():
             some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             logger.info("%s: read as %s (%s): %s", source, kind, _FORMATS[kind], some)
+    if config.languages:
+        _check_languages(splits, config)
     stems = _stems_of(splits, config)
     return [dataclasses.replace(split, stem=stems.get(_file_of(split, config), "")) for split in splits]
+
+
+def _check_languages(splits: Sequence[Split], config: CorpusConfig) -> None:
+    names = {_name_of(split, config) for split in splits}
+    if unknown := sorted(config.languages.keys() - names):
+        raise UsageError(
+            f"languages: no source has the name {unknown[0]!r}{suggest(unknown[0], names)}; give the first part of its "
+            "document ids, such as dewiki in dewiki=parquet:PATH"
+        )
+
+
+def _name_of(split: Split, config: CorpusConfig) -> str:
+    """Return the first part of the ids of a split's documents."""
+    stated = _open_dump(split.path).site.dbname if split.kind == "wikipedia" and not split.name else ""
+    return split.name or stated or config.name or _default_name(split.path)
+
+
+def _language_of(name: str, config: CorpusConfig) -> str:
+    return config.languages.get(name, config.language)
 
 
 _File = tuple[str, SourceKind, str]
@@ -127,7 +152,7 @@ _File = tuple[str, SourceKind, str]
 
 
 def _file_of(split: Split, config: CorpusConfig) -> _File:
-    return split.name or config.name or _default_name(split.path), split.kind, split.path
+    return _name_of(split, config), split.kind, split.path
 
 
 _PART_NUMBER = re.compile("-(0|[1-9][0-9]*)$")
@@ -228,11 +253,11 @@ def _check_version(split: Split) -> None:
 
 
 def _read_text_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
-    name, _, _ = _file_of(split, config)
+    name = _name_of(split, config)
     writer = PageBatchWriter(split.index, directory)
     span = Span(split.start, split.stop, split.first)
     # These sources have no revisions: with 0 for all, the first document of an id is kept.
-    for document in _READERS[split.kind](to_path(split.path), name, config.language, span, split.stem):
+    for document in _READERS[split.kind](to_path(split.path), name, _language_of(name, config), span, split.stem):
         writer.counts["pages_read"] += 1
         if document is None:
             writer.drop("empty", "", "")
@@ -256,8 +281,8 @@ _READERS: dict[SourceKind, Reader] = {
 
 def _read_dump_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:
     dump = _open_dump(split.path)
-    name = split.name or dump.site.dbname or config.name or _default_name(split.path)
-    language = dump.site.language or config.language
+    name = _name_of(split, config)
+    language = dump.site.language or _language_of(name, config)
     report = ReadReport()
     writer = PageBatchWriter(split.index, directory)
     bytes_read = 0

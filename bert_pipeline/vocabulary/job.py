@@ -98,8 +98,9 @@ def build_vocabulary(
         # Count in the workers; the words that return are few enough for one process.
         options = pipeline_options(beam_options)
         num_partitions = max(1, math.ceil(sum(file["bytes"] for file in source.files.values()) / _BYTES_PER_PARTITION))
-        shards, partitions = _count(source, scratch.resolve(), config, texts, num_partitions, options, progress)
-        counts, characters, totals = _training_counts(scratch, shards, partitions)
+        unit = _WEIGHT_UNIT if texts else 1
+        shards, partitions = _count(source, scratch.resolve(), config, texts, unit, num_partitions, options, progress)
+        counts, characters, totals = _training_counts(scratch, shards, partitions, unit)
         held_out = _held_out_counts(scratch, shards)
         remove_tree(scratch)
         log.info("counted %d words, %d of them distinct", totals["words"], totals["distinct_words"])
@@ -159,6 +160,7 @@ def _count(
     scratch: Path,
     config: VocabularyConfig,
     texts: Sequence[WeightedText],
+    unit: int,
     num_partitions: int,
     options: Any,
     progress: Progress | None,
@@ -173,7 +175,6 @@ def _count(
         num_partitions=num_partitions,
         texts=texts,
     )
-    unit = _WEIGHT_UNIT if texts else 1
     merge = functools.partial(_merge_partition, scratch=str(scratch), min_count=config.min_count, unit=unit)
 
     # "all counted" gathers the file names: each partition is merged from the files of all shards.
@@ -236,7 +237,10 @@ def _count_shard(
     partitions: list[list[tuple[str, int]]] = [[] for _ in range(num_partitions)]
     for item in train.items():
         partitions[zlib.crc32(item[0].encode()) % num_partitions].append(item)
-    _write_counts(directory / result["file"], [sorted(partition) for partition in partitions])
+    train.clear()
+    for partition in partitions:
+        partition.sort()
+    _write_counts(directory / result["file"], partitions)
     return [result]
 
 
@@ -268,7 +272,8 @@ def count_words(
                 held_out.add(some)
             elif time:
                 train.setdefault(time, WordCounter(do_lower_case)).add(some)
-    counts: collections.Counter[str] = collections.Counter()
+    # Without weights there is one counter, whose words need no copy.
+    counts = train.pop(1).counts() if 1 in train else collections.Counter()
     for time, counter in train.items():
         for word, count in counter.counts().items():
             counts[word] += count * time
@@ -291,13 +296,12 @@ def _merge_partition(element: tuple[int, list[str]], *, scratch: str, min_count:
     for name in names:
         for word, count in _read_counts(to_path(scratch) / name, partition):
             merged[word] += count
-    # Weighted counts are rounded to words once they are complete.
     counted = merged.total()
-    characters_in_units = characters_of(merged.items())
+    # Characters stay in units, since other partitions have them too; a word is complete, and its count is rounded.
+    characters = sorted(characters_of(merged.items()).items())
     merged = collections.Counter({word: count for word in merged if (count := _rounded(merged[word], unit))})
     # Rare words end here, but not their characters: one that is in many rare words is frequent.
     frequent = sorted(item for item in merged.items() if item[1] >= min_count)
-    characters = sorted((piece, _rounded(count, unit)) for piece, count in characters_in_units.items())
     name = _merged_name(partition)
     _write_counts(to_path(scratch) / name, [frequent, characters])
     return [{"name": name, "counted": counted, "words": merged.total(), "distinct_words": len(merged)}]
@@ -308,7 +312,7 @@ def _rounded(count: int, unit: int) -> int:
 
 
 def _training_counts(
-    scratch: Path, shards: Sequence[Result], partitions: Sequence[Result]
+    scratch: Path, shards: Sequence[Result], partitions: Sequence[Result], unit: int
 ) -> tuple[list[tuple[str, int]], collections.Counter[str], dict[str, int]]:
     """Return the words to train on, the characters of all words, and the numbers of words."""
     totals = {name: sum(partition[name] for partition in partitions) for name in ("words", "distinct_words")}
@@ -327,6 +331,7 @@ def _training_counts(
         counts += _pairs(table.filter(pc.greater_equal(table.column("count"), min_count)))
         for piece, count in _read_counts(path, 1):
             characters[piece] += count
+    characters = collections.Counter({piece: _rounded(count, unit) for piece, count in characters.items()})
     # By word: the same list for any number of partitions.
     counts.sort()
     found = {"frequent_distinct_words": num_frequent, "training_distinct_words": len(counts)}
@@ -346,7 +351,10 @@ def _write_counts(path: Path, groups: Sequence[list[tuple[str, int]]]) -> None:
     """Write each group of counts as a row group."""
     with (
         atomic_write(path) as temporary,
-        pq.ParquetWriter(temporary, _COUNT_SCHEMA, compression="zstd", write_page_checksum=True) as writer,
+        # Words are distinct: a dictionary of them would be a copy.
+        pq.ParquetWriter(
+            temporary, _COUNT_SCHEMA, compression="zstd", write_page_checksum=True, use_dictionary=["count"]
+        ) as writer,
     ):
         for group in groups:
             words = pa.array([word for word, _ in group], type=pa.string())

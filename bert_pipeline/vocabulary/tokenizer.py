@@ -260,6 +260,8 @@ def _refuse_other_normalization(configuration: dict[str, Any], do_lower_case: bo
 
 _MAX_CACHED = 500_000
 """Distinct strings between spaces whose ids are kept."""
+_MAX_CACHED_CHARACTERS = 8_000_000
+"""Characters of these strings; reached first in scripts without spaces, where a string is a sentence."""
 
 
 class StringEncoder:
@@ -269,6 +271,7 @@ class StringEncoder:
         """`encode_batch` returns the ids of many strings; it must not look across a space."""
         self._encode_batch = encode_batch
         self._ids: dict[str, bytes] = {}
+        self._num_characters = 0
 
     def encode(self, sentences: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
         """Tokenize S sentences; returns all their ids (T,) int32, and the number of ids of each sentence (S,) int64."""
@@ -291,10 +294,12 @@ class StringEncoder:
         return tokens, np.diff(ends[offsets - offsets[0]] if len(offsets) else ends)
 
     def _encode_words(self, words: list[str]) -> list[bytes]:
-        if len(self._ids) > _MAX_CACHED:
+        if len(self._ids) > _MAX_CACHED or self._num_characters > _MAX_CACHED_CHARACTERS:
             self._ids.clear()
+            self._num_characters = 0
         known = self._ids
         unknown = [word for word in words if word not in known]
+        self._num_characters += sum(map(len, unknown))
         for word, ids in zip(unknown, self._encode_batch(unknown)):
             known[word] = array.array("i", ids).tobytes()
         return [known[word] for word in words]

@@ -34,6 +34,10 @@ MIN_ALPHABET = 1_000
 """Characters of the alphabet in any case, if no size is given: more than English and its foreign names need."""
 
 _FLUSH_ROWS = 1_000_000
+_FLUSH_BYTES = 16 << 20
+"""Reached before the rows in scripts without spaces, where a raw string is a sentence."""
+_BLOCK_CHARACTERS = 1 << 16
+"""Characters that are split into words at a time: the library's result takes 300 bytes for each Han character."""
 _MAX_TRAINING_TOKENS = 20_000_000
 _MAX_TRAINING_WORDS = 600_000
 """Distinct words used for training; a million of them take 1.1 GB."""
@@ -71,7 +75,7 @@ class VocabularyConfig(MixtureConfig):
 class WordCounter:
     """Counts words as BERT's tokenizer sees them: normalized, and split at white space and punctuation.
 
-    Raw strings between spaces are counted first, and only the distinct ones are normalized, all strings of equal count
+    Raw strings between spaces are counted first, and only the distinct ones are normalized, many strings of equal count
     in one call. The result is exact, since no rule of the normalization looks across a space.
     """
 
@@ -81,6 +85,7 @@ class WordCounter:
         self._pre_tokenizer = pre_tokenizer()
         self._raw: list[pa.Table] = []
         self._num_raw = 0
+        self._num_raw_bytes = 0
         self._words: collections.Counter[str] = collections.Counter()
 
     def add(self, texts: pa.StringArray | Sequence[str]) -> None:
@@ -89,7 +94,8 @@ class WordCounter:
         found = pc.split_pattern(sentences, " ").flatten().value_counts()
         self._raw.append(pa.table({"text": found.field("values"), "count": found.field("counts")}))
         self._num_raw += len(found)
-        if self._num_raw > _FLUSH_ROWS:
+        self._num_raw_bytes += found.nbytes
+        if self._num_raw > _FLUSH_ROWS or self._num_raw_bytes > _FLUSH_BYTES:
             self._flush()
 
     def counts(self) -> collections.Counter[str]:
@@ -102,7 +108,7 @@ class WordCounter:
             return
         merged = pa.concat_tables(self._raw).group_by("text", use_threads=False).aggregate([("count", "sum")])
         self._raw.clear()
-        self._num_raw = 0
+        self._num_raw = self._num_raw_bytes = 0
         counts = merged.column("count_sum").to_numpy().tolist()
         # Printable ASCII is split by one regular expression, several times as fast as the library.
         plain: dict[int, list[str]] = collections.defaultdict(list)
@@ -110,13 +116,14 @@ class WordCounter:
         for raw, count in zip(merged.column("text").to_numpy().tolist(), counts):
             (plain if raw.isascii() and raw.isprintable() else other)[count].append(raw)
 
-        # Strings of equal count are joined, so that one call handles them all.
+        # Strings of equal count are joined, so that few calls handle them all.
         for count, texts in plain.items():
-            text = " ".join(texts)
-            self._add_words(_ASCII_WORD.findall(text.lower() if self._do_lower_case else text), count)
+            for text in _blocks(texts):
+                self._add_words(_ASCII_WORD.findall(text.lower() if self._do_lower_case else text), count)
         for count, texts in other.items():
-            text = self._normalizer.normalize_str(" ".join(texts))
-            self._add_words([word for word, _ in self._pre_tokenizer.pre_tokenize_str(text)], count)
+            for text in _blocks(texts):
+                split = self._pre_tokenizer.pre_tokenize_str(self._normalizer.normalize_str(text))
+                self._add_words([word for word, _ in split], count)
 
     def _add_words(self, found: list[str], count: int) -> None:
         words = self._words
@@ -125,6 +132,17 @@ class WordCounter:
         else:
             for word, times in collections.Counter(found).items():
                 words[word] += times * count
+
+
+def _blocks(texts: Iterable[str]) -> Iterator[str]:
+    """Join texts by spaces, and yield that in blocks, cut at the first space after `_BLOCK_CHARACTERS`."""
+    text = " ".join(texts)
+    start = 0
+    while start < len(text):
+        stop = text.find(" ", start + _BLOCK_CHARACTERS)
+        stop = len(text) if stop < 0 else stop
+        yield text[start:stop]
+        start = stop + 1
 
 
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[!-/:-@\[-`{-~]")

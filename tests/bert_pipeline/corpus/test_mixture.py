@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from small_corpus import WORDS, make_corpus, make_documents, make_vocabulary
 
@@ -17,12 +19,12 @@ from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.mixture import parse_weights, plan_passes, weigh_texts
 from bert_pipeline.corpus.parquet import read_documents
-from bert_pipeline.corpus.sources import split_name
-from bert_pipeline.corpus.splits import CorpusConfig
+from bert_pipeline.corpus.sources import parse_languages, split_name
+from bert_pipeline.corpus.splits import CorpusConfig, plan_splits
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig, TokenizedDocuments, make_pairs
-from bert_pipeline.manifest import Manifest
+from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.vocabulary.job import build_vocabulary, count_words
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
@@ -190,6 +192,60 @@ def test_fractions_of_passes_follow_a_hash_of_the_document(corpus: Manifest) -> 
     assert any((one.passes != other.passes).any() for one, other in zip(found, others))
 
 
+def write_hub_wikipedias(directory: Path) -> list[str]:
+    """Write Parquet files in the columns of the hub's wikimedia/wikipedia; returns the sources."""
+    rng = random.Random(2)
+    sizes = {"enwiki": 40, "dewiki": 8}
+    for name, size in sizes.items():
+        texts = [
+            " ".join(rng.choices(WORDS, k=40)).capitalize() + " im Haus bzw. Wohnheim der Stadt." for _ in range(size)
+        ]
+        columns = {"id": [str(number) for number in range(size)], "url": [""] * size, "title": [""] * size}
+        pq.write_table(pa.table({**columns, "text": texts}), directory / f"{name}-00000.parquet")
+    return [f"{name}=parquet:{directory / name}-00000.parquet" for name in sizes]
+
+
+def test_languages_of_sources_are_smoothed_and_split_by_their_rules(tmp_path: Path) -> None:
+    sources = write_hub_wikipedias(tmp_path)
+    arguments = ["corpus", *sources, "--output", str(tmp_path / "corpus"), "--held-out-per-mille", "0"]
+    assert main([*arguments, "--language", "en", "--language", "dewiki=de", "--", "--workers", "1"]) == 0
+    corpus = load_manifest(tmp_path / "corpus", kind="corpus")
+    documents = [document for path in corpus.file_paths("documents-") for document in read_documents(path)]
+    for document in documents:
+        expected = ("de", 1) if document.document_id.startswith("dewiki:") else ("en", 2)
+        assert (document.language, len(document.sentences)) == expected
+    weights = {text.source: text.weight for text in weigh_texts(corpus, InstancesConfig(language_exponent=0.7))}
+    assert weights["enwiki"] < 1 < weights["dewiki"]
+
+    # A preset has the same as a mapping, and without it a manifest is what it was.
+    config = from_mapping(CorpusConfig, {"languages": {"dewiki": "de"}, "held_out_per_mille": 0})
+    assert build_corpus(sources, tmp_path / "same", config, ONE).content == corpus.content
+    assert "languages" not in build_corpus(sources, tmp_path / "plain", CorpusConfig(), ONE).configuration
+
+
+def test_language_of_a_source_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    sources = write_hub_wikipedias(tmp_path)
+    with pytest.raises(UsageError, match=r"no source has the name 'dwiki' \(did you mean 'dewiki'\?\)"):
+        plan_splits(sources, CorpusConfig(languages={"dwiki": "de"}))
+    unnamed = [source.partition("=")[2] for source in sources]
+    assert plan_splits(unnamed, CorpusConfig(languages={"dewiki-00000": "de"}))
+    with pytest.raises(ConfigurationError, match=r"languages\.dewiki: found 'd e', expected a code"):
+        CorpusConfig(languages={"dewiki": "d e"})
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["=de"], "the name of the source is missing"),
+        (["a=de", "a=en"], "the source a has the language 'de' already"),
+        (["en", "de"], "the corpus has the language 'en' already"),
+    ],
+)
+def test_malformed_languages_are_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_languages(texts)
+
+
 def test_languages_are_smoothed_as_by_the_multilingual_model(
     corpus: Manifest, vocabulary: Path, tmp_path: Path
 ) -> None:
@@ -245,6 +301,23 @@ def test_vocabulary_counts_words_by_weight(corpus: Manifest, tmp_path: Path) -> 
     assert {row["source"]: row["weight"] for row in one.counts["mixture"]} == {"books": 2.5, "wiki": 0.5}
 
 
+def test_weighted_vocabulary_does_not_depend_on_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each letter is in six words of weight .4, and the words are in different partitions.
+    letters = [chr(code) for code in range(0x3B1, 0x3B1 + 12)]
+    words = [letter + other for letter in letters for other in "abcdef"]
+    rng = random.Random(4)
+    texts = [[*rng.sample(WORDS, len(WORDS)), *words[number % 10 :: 10]] for number in range(40)]
+    lines = [json.dumps({"text": f"{' '.join(text)}."}) for text in texts]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    corpus = build_corpus([f"jsonl:{tmp_path}/a.jsonl"], tmp_path / "corpus", CorpusConfig(), ONE)
+    config = VocabularyConfig(vocab_size=200, num_unused=5, pad_with_unused=True, source_weights={"a": 0.1})
+    whole = build_vocabulary(corpus.path, tmp_path / "whole", config, ONE)
+    monkeypatch.setattr("bert_pipeline.vocabulary.job._BYTES_PER_PARTITION", 300)
+    parts = build_vocabulary(corpus.path, tmp_path / "parts", config, ONE)
+    assert parts.content == whole.content
+    assert set(letters) <= set((parts.path / "vocab.txt").read_text(encoding="utf-8").split())
+
+
 def test_command_takes_weights_and_exponent(corpus: Manifest, vocabulary: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     arguments = ["instances", str(corpus.path), "--vocab", str(vocabulary), "--output", str(output)]
@@ -261,7 +334,13 @@ def test_malformed_weights_are_refused(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"source_weights": {"a": -1}}, {"language_exponent": 0}, {"language_exponent": 1.5}]
+    "settings",
+    [
+        {"source_weights": {"a": -1}},
+        {"source_weights": {"a": 1e18}},
+        {"language_exponent": 0},
+        {"language_exponent": 1.5},
+    ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="expected at least 0|expected more than 0|expected at most 1"):
@@ -273,6 +352,8 @@ def test_unknown_source_and_corpus_without_statistics_are_refused(corpus: Manife
         weigh_texts(corpus, InstancesConfig(source_weights={"book": 2.0}))
     with pytest.raises(UsageError, match="all sources with text have the weight 0"):
         weigh_texts(corpus, InstancesConfig(source_weights={"books": 0.0, "wiki": 0.0}))
+    with pytest.raises(UsageError, match="all sources with text are 0 when rounded to 6 decimals; give larger ones"):
+        weigh_texts(corpus, InstancesConfig(source_weights={"books": 1e-8, "wiki": 1e-8}))
     old = make_corpus(tmp_path / "old", [make_documents(3)])
     with pytest.raises(InputError, match="no words by source and language; make the corpus again"):
         build_instances(

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pickle
 import random
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -14,8 +15,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from bert_pipeline.corpus import near_duplicates
+from bert_pipeline.corpus.batches import PageBatch
 from bert_pipeline.corpus.documents import Document
-from bert_pipeline.corpus.duplicates import split_codes
+from bert_pipeline.corpus.duplicates import plan_comparisons, split_codes
 from bert_pipeline.corpus.job import DROPPED_NAME, build_corpus
 from bert_pipeline.corpus.near_duplicates import (
     NUM_BANDS,
@@ -84,10 +86,12 @@ def found_pairs(batches: Sequence[Sequence[Document]], directory: Path) -> set[t
         write_signed_texts([signed], stem, directory)
         texts += [(index, *text) for text in signed.texts.tolist()]
         bounds.append(len(texts))
-    found = np.concatenate([find_pairs(task, directory) for task in plan_band_tasks(stems, bounds)])
+    found = np.concatenate(
+        [find_pairs(task, stems, np.array(bounds), directory) for task in plan_band_tasks(len(texts))]
+    )
     pairs, are_near = unpack_pairs(found)
     starts = [0, *itertools.accumulate(map(len, batches))]
-    numbers = [starts[batch] + document if passage < 0 else -1 for batch, document, passage in texts]
+    numbers = [starts[batch] + document if passage < 0 else -1 for batch, document, passage, _ in texts]
     return {(numbers[i], numbers[j]) for i, j in pairs[are_near].tolist() if numbers[i] >= 0}
 
 
@@ -167,7 +171,7 @@ def test_many_texts_are_compared_in_parts_with_the_same_result(tmp_path: Path, m
     batches = [documents, documents[:30]]
     expected = found_pairs(batches, tmp_path)
     monkeypatch.setattr(near_duplicates, "_TEXTS_PER_TASK", 20)
-    assert len(plan_band_tasks(["batch-0", "batch-1"], [0, 120, 180])) > 5 * near_duplicates.NUM_BANDS
+    assert len(plan_band_tasks(180)) > 5 * near_duplicates.NUM_BANDS
     assert found_pairs(batches, tmp_path) == expected == {(index, 60 + index) for index in range(30)}
 
 
@@ -310,6 +314,51 @@ def test_held_out_documents_are_near_to_no_training_document(build: Build) -> No
     assert max(similarity(one, other) for one in held_out for other in train) < 0.8
 
 
+def passages_by_split(manifest: Manifest) -> dict[str, set[tuple[str, ...]]]:
+    found: dict[str, set[tuple[str, ...]]] = {"train": set(), "held_out": set()}
+    for document in documents_of(manifest).values():
+        found[document.split].update(document.passages)
+    return found
+
+
+@pytest.mark.parametrize("near", ["keep", "drop"])
+def test_held_out_documents_share_no_passage_with_excerpts(build: Build, near: str) -> None:
+    rng = random.Random(9)
+    long = [[long_passage(rng) for _ in range(6)] for _ in range(60)]
+    excerpts = [[rng.choice(passages)] for passages in long]
+    compilation = [passages[2] for passages in long[:5]]
+    manifest = build([*long, *excerpts, compilation], held_out_per_mille=200, near_duplicates=near)
+    assert manifest.counts["documents"] == 121
+    assert 10 < manifest.counts["documents_held_out"] < 50
+    found = passages_by_split(manifest)
+    assert not found["train"] & found["held_out"]
+
+
+def test_boilerplate_joins_no_documents_and_is_trained_on_where_it_is_most_of_one(build: Build) -> None:
+    rng = random.Random(10)
+    boilerplate = long_passage(rng)
+    long = [[*(long_passage(rng) for _ in range(4)), boilerplate] for _ in range(60)]
+    stubs = [[boilerplate, f"This is number {number} of {rng.choice(WORDS)}."] for number in range(12)]
+    manifest = build([*long, *stubs], held_out_per_mille=300)
+    documents = documents_of(manifest)
+    assert len(documents) == 72
+    assert {documents[f"b:b-{25 + number}"].split for number in range(12)} == {"train"}
+    held_out = manifest.counts["documents_held_out"]
+    assert 10 < held_out < 28
+    # Beside the boilerplate nothing of the held-out text is trained on.
+    found = passages_by_split(manifest)
+    assert len(found["held_out"]) == 4 * held_out + 1
+    assert len(found["train"] & found["held_out"]) == 1
+
+
+def test_trained_group_is_held_out_last() -> None:
+    ids, everything = np.array([3, 3, 4, 900], dtype=np.uint64), np.ones(4, dtype=bool)
+    trained = np.array([False, True, False, False])
+    assert split_codes(ids, everything, 5, is_trained=trained).tolist() == [1, 1, 2, 1]
+    assert split_codes(ids, everything, 1, is_trained=trained).tolist() == [1, 1, 2, 1]
+    assert split_codes(ids[[0, 0, 3]], everything[:3], 5, is_trained=trained[:3]).tolist() == [1, 1, 2]
+
+
 def test_large_group_is_trained_on() -> None:
     stubs = np.full(900, 3, dtype=np.uint64)  # in the bucket of held-out documents
     others = np.arange(1_000, 1_100, dtype=np.uint64)
@@ -329,7 +378,8 @@ def test_split_is_filled_where_every_group_is_large() -> None:
 def test_copies_are_compared_once(tmp_path: Path) -> None:
     copies = document_table([make(index, " ".join(WORDS)) for index in range(50)])
     write_signed_texts([sign_documents(copies)], "b", tmp_path)
-    found = np.concatenate([find_pairs(task, tmp_path) for task in plan_band_tasks(["b"], [0, 100])])
+    bounds = np.array([0, 100])
+    found = np.concatenate([find_pairs(task, ["b"], bounds, tmp_path) for task in plan_band_tasks(100)])
     assert len(found) == 2 * 49  # a document and its passage, each with the first one
 
 
@@ -356,8 +406,9 @@ def test_of_a_store_only_the_rows_of_a_band_and_of_candidates_are_read(
         upload(file, store / file.name)
     monkeypatch.setattr(MemoryFileSystem, "cat_file", count)
     monkeypatch.setattr(MemoryFileSystem, "open", None)
-    tasks = plan_band_tasks([f"batch-{index}" for index in range(3)], [0, 0, 1000, 1002])
-    pairs, _ = unpack_pairs(np.concatenate([find_pairs(task, store) for task in tasks]))
+    tasks = plan_band_tasks(1002)
+    stems, bounds = [f"batch-{index}" for index in range(3)], np.array([0, 0, 1000, 1002])
+    pairs, _ = unpack_pairs(np.concatenate([find_pairs(task, stems, bounds, store) for task in tasks]))
     assert expected == {(0, 500), (7, 499)}
     assert np.unique(pairs, axis=0).tolist() == [[0, 1000], [1, 1001], [14, 998], [15, 999]]
     hashes = len(tasks) * 2 * 8 * 1002  # of the band and of all values
@@ -373,9 +424,21 @@ def test_packed_pairs_are_the_pairs() -> None:
 
 
 def test_more_texts_than_packed_pairs_can_number_are_refused() -> None:
-    assert plan_band_tasks(["b"], [0, 2**31])
+    assert plan_band_tasks(2**31)
     with pytest.raises(UsageError, match="2147483649 documents and passages to compare, expected at most 2147483648"):
-        plan_band_tasks(["b"], [0, 2**31 + 1])
+        plan_band_tasks(2**31 + 1)
+
+
+def test_task_does_not_grow_with_the_number_of_batches() -> None:
+    def batches(number: int) -> list[PageBatch]:
+        rest: dict[str, Any] = {"number": 0, "is_last": True, "counts": {}, "dropped": {}, "dropped_elements": {}}
+        return [
+            PageBatch(split=index, stem=f"batch-{index:06d}-000000", documents=3, texts=9, **rest)
+            for index in range(number)
+        ]
+
+    few, many = (plan_comparisons(batches(number)) for number in (1, 5_000))
+    assert len(pickle.dumps(many)) == len(pickle.dumps(few))
 
 
 def test_group_stays_together_where_a_split_would_be_empty() -> None:
@@ -397,10 +460,11 @@ def test_task_holds_about_fifty_bytes_per_text(tmp_path: Path) -> None:
     for stem, part in zip(stems, np.split(np.arange(number), len(stems))):
         some = SignedTexts(signed.texts[part], bands[:, part], signed.low_bytes[part], signed.num_words[part])
         write_signed_texts([some], stem, tmp_path)
-    tasks = plan_band_tasks(stems, [number // len(stems) * index for index in range(len(stems) + 1)])
+    bounds = np.arange(len(stems) + 1) * (number // len(stems))
+    tasks = plan_band_tasks(number)
     for task in tasks[:2]:  # the first one also pairs texts with equal values
         tracemalloc.start()
-        found = find_pairs(task, tmp_path)
+        found = find_pairs(task, stems, bounds, tmp_path)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert len(found) == 0

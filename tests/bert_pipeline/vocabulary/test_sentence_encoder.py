@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, SentenceEncoder, Tokenizer, read_vocabulary
+from bert_pipeline.vocabulary.tokenizer import (
+    SPECIAL_TOKENS,
+    SentenceEncoder,
+    StringEncoder,
+    Tokenizer,
+    read_vocabulary,
+)
 
 ODD = "aAzÉéßıİΣς ́\u0301\t\n\x1c\x85\u2028\u3000\u00a0\u200b中日-_.,!?'\"[]<>|~^`€\u0000\ufffd1９각가 "
 LETTERS = [*sorted(set(ODD) | set("aeσsi")), "[MASK"]
@@ -35,6 +41,25 @@ def test_encoder_equals_tokenizer_with_full_cache(monkeypatch):
     encoder = SentenceEncoder(TOKENIZERS[0])
     for sentences in (["a" * 200, "a" * 201, "", " ", "a  a"], ["e a s i"], ["a a", "i e"], []):
         assert_same(TOKENIZERS[0], sentences, encoder)
+
+
+def test_cache_is_emptied_by_characters_of_long_strings(monkeypatch):
+    monkeypatch.setattr("bert_pipeline.vocabulary.tokenizer._MAX_CACHED_CHARACTERS", 1_000)
+    given = []
+
+    def encode_batch(words):
+        given.append(len(words))
+        return [[1] * len(word) for word in words]
+
+    encoder = StringEncoder(encode_batch)
+    sentences = pa.array([letter * 400 for letter in "abc"])
+    for _ in range(2):
+        encoder.encode(sentences[:2])  # 800 characters: kept
+    encoder.encode(sentences[2:])  # 1,200
+    tokens, lengths = encoder.encode(sentences[:2])
+    assert given == [2, 0, 1, 2]
+    assert lengths.tolist() == [400, 400]
+    assert len(tokens) == 800
 
 
 def test_slice_of_sentences_is_tokenized():

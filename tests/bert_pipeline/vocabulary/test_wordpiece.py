@@ -2,6 +2,7 @@
 
 import collections
 import random
+import types
 
 import numpy as np
 import pytest
@@ -56,11 +57,44 @@ def test_counts_equal_reference_for_novels_and_languages(real_data):
 def test_counts_do_not_depend_on_flush_size(monkeypatch):
     texts = ["the cat, the dog", "a cat; THE end", "the-end"] * 3
     whole = counts_of(texts)
-    monkeypatch.setattr("bert_pipeline.vocabulary.wordpiece._FLUSH_ROWS", 1)
+    for name in ("_FLUSH_ROWS", "_FLUSH_BYTES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"bert_pipeline.vocabulary.wordpiece.{name}", 1)
+            counter = WordCounter(True)
+            for text in texts:
+                counter.add([text])
+            assert counter.counts() == whole
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_counts_do_not_depend_on_block_size(monkeypatch, do_lower_case):
+    rng = random.Random(4)
+    texts = ["".join(rng.choices(ODD, k=rng.randint(0, 40))) for _ in range(300)] + ["the-end, the cat"] * 3
+    monkeypatch.setattr("bert_pipeline.vocabulary.wordpiece._BLOCK_CHARACTERS", 7)
+    assert counts_of(texts, do_lower_case) == plain_counts(texts, do_lower_case)
+
+
+def test_one_call_splits_a_bounded_number_of_characters():
+    rng = random.Random(3)
+    sentences = ["".join(chr(rng.randrange(0x4E00, 0x5E00)) for _ in range(60)) for _ in range(2_500)]
     counter = WordCounter(True)
-    for text in texts:
-        counter.add([text])
-    assert counter.counts() == whole
+    sizes = []
+    clean = counter._normalizer
+    counter._normalizer = types.SimpleNamespace(
+        normalize_str=lambda text: sizes.append(len(text)) or clean.normalize_str(text)
+    )
+    counter.add(sentences)
+    assert counter.counts().total() == sum(sizes) - len(sentences) + len(sizes) == 60 * len(sentences)
+    assert max(sizes) <= (1 << 16) + 60
+
+
+def test_raw_strings_are_counted_in_parts_by_their_size(monkeypatch):
+    monkeypatch.setattr("bert_pipeline.vocabulary.wordpiece._FLUSH_BYTES", 10_000)
+    counter = WordCounter(True)
+    for start in range(0x4E00, 0x4E40):
+        counter.add(["".join(map(chr, range(start, start + 100)))])
+    assert counter._num_raw < 40  # the rest is counted already
+    assert counter.counts().total() == 6_400
 
 
 @pytest.fixture(scope="module")
