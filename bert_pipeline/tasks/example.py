@@ -108,15 +108,23 @@ class Reading:
     """Number of TSV rows with too few columns that are counted instead of refused."""
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     """Defect -> number of rows or answers."""
+    rows_refused: int = 0
     rows_set_aside: int = 0
+    """Rows without an example: refused, counted out or blank. Their numbers are not given to other rows."""
 
     def count(self, defect: str) -> None:
         """Count a known defect."""
         self.counts[defect] = self.counts.get(defect, 0) + 1
 
+    def count_out(self, defect: str) -> None:
+        """Leave a row with a known defect out, and count it."""
+        self.count(defect)
+        self.rows_set_aside += 1
+
     def refuse(self, error: InputError) -> None:
         """Set the row of `error` aside, or raise it if nobody takes such rows."""
         if self.on_error is None:
             raise error
+        self.rows_refused += 1
         self.rows_set_aside += 1
         self.on_error(error)

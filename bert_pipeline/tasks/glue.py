@@ -42,7 +42,7 @@ def read_text_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
             try:
                 value = value_at(row, layout.label) if has_labels else None
                 if value == NO_CONSENSUS and task.labels and NO_CONSENSUS not in task.labels:
-                    reading.count("rows without a gold label")
+                    reading.count_out("rows without a gold label")
                     continue
                 if table.format == "csv" and isinstance(value, str) and value.isdecimal() and value not in task.labels:
                     value = int(value)  # a typed table of the hub that was written as CSV

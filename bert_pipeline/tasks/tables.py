@@ -302,7 +302,7 @@ def _tsv_rows(
             fields[len(header) - 1 :] = fields[-1:]
         if len(fields) < len(header) and incomplete < reading.incomplete_rows:
             incomplete += 1
-            reading.count("incomplete rows")
+            reading.count_out("incomplete rows")
         elif len(fields) != len(header):
             reading.refuse(InputError(f"{path}:{number}: {len(fields)} columns, expected {len(header)}"))
         else:
@@ -383,6 +383,7 @@ def _whole(
 def _json_rows(path: Path, reading: Reading) -> Iterator[tuple[int, Row]]:
     for number, line in read_lines(path, reading):
         if not line.strip():
+            reading.rows_set_aside += 1  # plain input numbers blank lines too
             continue
         try:
             record = json.loads(line)

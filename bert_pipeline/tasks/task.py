@@ -516,7 +516,7 @@ def _stream(task: Task, paths: tuple[Path, ...], reading: Reading) -> Iterator[A
     for example in read(task, paths, reading):
         is_empty = False
         yield example
-    if is_empty and not reading.rows_set_aside:
+    if is_empty and not reading.rows_refused:
         left_out = ", ".join(f"{what}: {count}" for what, count in reading.counts.items())
         found = f"no {units}" + (f" are left ({left_out})" if left_out else "")
         raise InputError(f"{paths[0]}: {found}, expected at least one example")

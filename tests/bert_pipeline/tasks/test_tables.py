@@ -297,6 +297,31 @@ def test_bad_rows_are_set_aside_and_keep_their_numbers(tmp_path, name, content, 
         read_examples(TASKS[task], file, labeled=None)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "scored", "answered"),
+    [
+        ("a.tsv", "sentence\tlabel\na\te\nb\t-\nc\tn\nd\tc\n", ["0", "2", "3"], ["0", "1", "2", "3"]),
+        ("b.tsv", "sentence\tlabel\na\te\nb\nc\nd\tc\n", ["0", "3"], ["0", "3"]),
+        ("c.jsonl", '{"sentence": "a", "label": "e"}\n\n{"sentence": "c", "label": "c"}\n', ["0", "2"], ["0", "2"]),
+    ],
+    ids=["no gold label", "incomplete", "blank"],
+)
+def test_rows_that_are_counted_out_keep_their_numbers(tmp_path, name, content, scored, answered):
+    columns = Columns(text_a="sentence")
+    task = dataclasses.replace(TASKS["rte"], pair=False, labels=("e", "n", "c"), columns=columns, incomplete_rows=2)
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    unlabeled = stream_examples(task, tmp_path / name, labeled=False, on_error=lambda _: None)
+    assert [example.example_id for example in unlabeled] == answered
+    assert [example.example_id for example in read_examples(task, tmp_path / name)] == scored
+
+
+def test_file_whose_rows_are_all_counted_out_is_named(tmp_path):
+    task = dataclasses.replace(TASKS["mnli"], pair=False, columns=Columns(text_a="sentence"))
+    (tmp_path / "a.tsv").write_text("sentence\tlabel\na\t-\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"a.tsv: no rows are left \(rows without a gold label: 1\)"):
+        read_examples(task, tmp_path / "a.tsv")
+
+
 def test_rows_are_read_as_they_are_asked_for(tmp_path):
     file = tmp_path / "train.jsonl"
     file.write_text('{"sentence": "a", "label": 1}\n' * 3 + "no JSON\n", encoding="utf-8")
