@@ -97,11 +97,13 @@ def open_rows(path: str, form: str, task: Task | None = None) -> Iterator[Iterat
         head = list(itertools.islice(lines, HEAD_LINES))
         if head:
             head[0] = head[0].removeprefix("\ufeff")
-        # JSON lines with the fields of an input are plain input, even where they are a table of the task as well.
+        # JSON lines with the fields of an input are plain input, unless the task reads other texts or ids from them.
         is_json = _is_json_lines(head)
-        if task is not None and not (is_json and _has_fields(head, form)):
+        if task is not None:
             file = Path(path) if path != "-" else stack.enter_context(_saved(head))
-            if _is_task_file(task, file) or (form == "tagging" and _is_columns(head)):
+            is_plain = is_json and _has_fields(head, form)
+            is_tagged = form == "tagging" and not is_json and _is_columns(head)
+            if is_tagged or _is_task_file(task, file, plain=not is_plain):
                 # Recognized by its head; the readers of task files need the rest on disk too.
                 if path == "-":
                     with open(file, "a", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
@@ -187,10 +189,10 @@ TAG = re.compile(r"O|[BI]-\S+")
 FIELD_START = re.compile(r'\s*\{\s*"(id|text|text_b|question|context|endings|words)"\s*:')
 
 
-def _is_task_file(task: Task, file: Path) -> bool:
+def _is_task_file(task: Task, file: Path, *, plain: bool) -> bool:
     """Return whether a file is the task's; a text file that cannot be read as a table is not."""
     try:
-        return is_task_file(task, file)
+        return is_task_file(task, file, plain=plain)
     except InputError:
         if table_format(file) in ("parquet", "arrow"):
             raise

@@ -70,6 +70,11 @@ class Columns:
     items: str = ""
     """Path of nested lists whose innermost items are the examples: passage.questions.answers (MultiRC)."""
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns of all texts."""
+        return tuple(filter(None, (self.text_a, self.text_b, *self.endings)))
+
 
 @configuration
 class Task:

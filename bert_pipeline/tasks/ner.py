@@ -53,10 +53,11 @@ def is_table(path: Path) -> bool:
     return table_format(path) in ("jsonl", "parquet", "arrow")
 
 
-def is_table_file(path: Path) -> bool:
-    """Return whether a table has a column of words."""
+def is_table_file(path: Path, *, plain: bool = True) -> bool:
+    """Return whether a table has a column of words; without `plain`, "words" alone, as inputs have them, are none."""
     table = open_table(path, Reading(on_error=lambda _: None), columns=Columns())
-    return any(name in table.columns for name in WORD_COLUMNS)
+    own = (*WORD_COLUMNS[:1], *TAG_COLUMNS)
+    return any(name in table.columns for name in WORD_COLUMNS) and (plain or any(name in table.columns for name in own))
 
 
 def is_column_file(path: Path, labels: Sequence[str]) -> bool:

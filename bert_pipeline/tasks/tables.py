@@ -76,7 +76,7 @@ class Table:
 
     def fits(self, layout: Columns) -> bool:
         """Return whether the texts of a layout are there."""
-        return all(map(self.has, _required(layout)))
+        return all(map(self.has, layout.texts))
 
     def choose(self, layouts: Iterable[Columns], labeled: bool | None) -> Columns:
         """Return the first layout whose texts are there, preferably with its labels.
@@ -90,7 +90,7 @@ class Table:
         # The message depends on what is missing: the first text, as in another task's file, or one column only.
         if not fitting:
             first = layouts[0]
-            missing = next(name for name in _required(first) if not self.has(name))
+            missing = next(name for name in first.texts if not self.has(name))
             if missing == first.text_a:
                 expected = " and ".join(repr(name) for name in (first.text_a, first.text_b) if name)
                 also = f", or {len(first.headerless)} columns without a header" if first.headerless else ""
@@ -126,10 +126,6 @@ class Table:
                 yield from ((number, row) for row in _expand(record, layout.items.split(".")))
             except (KeyError, TypeError):
                 reading.refuse(InputError(f"{self.where(number)}: no list {layout.items!r}, expected the task's form"))
-
-
-def _required(layout: Columns) -> Iterator[str]:
-    yield from filter(None, (layout.text_a, layout.text_b, *layout.endings))
 
 
 def fields_of(name: str) -> list[str]:

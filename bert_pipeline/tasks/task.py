@@ -286,18 +286,18 @@ def stream_examples(
     yield from _stream(task, (Path(file),), reading)
 
 
-def is_task_file(task: Task, file: Path | str) -> bool:
+def is_task_file(task: Task, file: Path | str, *, plain: bool = True) -> bool:
     """Return whether a file is one that `stream_examples` reads, rather than plain text or tab-separated fields.
 
-    Parquet and Arrow always are; tables if they have the task's own columns, the hub's, or those of an input of
-    `bert predict`; SQuAD's JSON and CoNLL's columns by their content. InputError if the file cannot be read.
+    Parquet and Arrow always are; tables if they have the task's own columns, the hub's, or (`plain`) only those of an
+    input of `bert predict`; SQuAD's JSON and CoNLL's columns by their content. InputError if the file cannot be read.
     """
     file = Path(file)
     if tables.table_format(file) in ("parquet", "arrow"):
         return True
     if task.kind == "tagging":
-        return ner.is_table_file(file) if ner.is_table(file) else ner.is_column_file(file, task.labels)
-    if task.kind == "span" and squad.is_squad_json(file):
+        return ner.is_table_file(file, plain=plain) if ner.is_table(file) else ner.is_column_file(file, task.labels)
+    if task.kind == "span" and plain and squad.is_squad_json(file):
         head = tables.read_head(file)
         if b'"data"' in head and head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
             return True
@@ -309,11 +309,16 @@ def is_task_file(task: Task, file: Path | str) -> bool:
     if table.columns == layouts[0].headerless:
         first = next(table.rows, None)
         return first is not None and first[1][layouts[0].label] in task.labels
-    return any(table.fits(layout) for layout in layouts)
+    if not any(table.fits(layout) for layout in layouts):
+        return False
+    # Plain are the texts and ids that plain input has; other columns, such as labels, make no difference.
+    layout, last = table.choose(layouts, None), layouts[-1]
+    is_plain = layout.texts == last.texts and table.id_column(layout) == table.id_column(last)
+    return plain or not is_plain
 
 
 def _layouts(task: Task) -> tuple[list[Columns], tables.Format]:
-    """Return the possible columns of a task's tables, and the format of files whose name does not tell it."""
+    """Return the possible columns of a task's tables, the plain ones last, and the format of files by default."""
     if task.kind == "choice":
         return swag.choice_layouts(task), "csv"
     return [squad.TABLE_COLUMNS] if task.kind == "span" else glue.text_layouts(task), "tsv"
