@@ -31,7 +31,7 @@ SUFFIXES: dict[str, Format] = {
     ".arrow": "arrow",
 }
 HUB_IDS = ("idx", "id")
-"""Columns that number the rows of typed tables if the task names none that is there."""
+"""Columns that number the rows if the task names none that is there."""
 NOT_UTF8 = re.compile("[\udc80-\udcff]")
 FIELD = re.compile(r"\{([^{}]+)\}")
 STATE_NAME = "state.json"
@@ -54,11 +54,6 @@ class Table:
     """(line, or row from 1 in Parquet and Arrow; column -> value)."""
     class_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     """Column -> names of its integer classes."""
-
-    @property
-    def typed(self) -> bool:
-        """True if values have types; in TSV and CSV all are text."""
-        return self.format not in ("tsv", "csv")
 
     def place(self, number: int) -> str:
         """Return "line 3" or "row 3"."""
@@ -114,7 +109,7 @@ class Table:
             return layout.index
         if "{" in layout.index and self.has(layout.index):
             return layout.index
-        return next((name for name in HUB_IDS if name in self.columns), None) if self.typed else None
+        return next((name for name in HUB_IDS if name in self.columns), None)
 
     def examples(self, layout: Columns, reading: Reading) -> Iterator[tuple[int, Row]]:
         """Yield a row for every example: records that hold several (`layout.items`) are expanded."""

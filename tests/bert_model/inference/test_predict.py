@@ -412,8 +412,7 @@ def test_hub_files_are_answered_with_their_ids(layout, models, tmp_path):
     plain = "the film was lovely .\ta song .\nthe meal was sour .\ta song .\n"
     expected = answers_to("mnli", [models["mnli"]], plain, tmp_path)
     assert [answer["prediction"] for answer in answers] == [answer["prediction"] for answer in expected]
-    if layout in ("parquet", "jsonl", "arrow"):
-        assert [str(answer["id"]) for answer in answers] == ["31", "47"]
+    assert [answer["id"] for answer in answers] == ["31", "47"]
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,15 @@ def test_every_format_gives_the_same_examples(tmp_path, suffix):
     assert [example.label for example in stream_examples(TASKS["mnli"], file, labeled=False)] == [None, None]
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    ("index", "found"), [("idx", ["2", "0", "1"]), ("id", ["2", "0", "1"]), ("old_index", ["0", "1", "2"])]
+)
+def test_ids_do_not_depend_on_the_format(tmp_path, suffix, index, found):
+    file = write(tmp_path / f"dev.{suffix}", [{index: number, "sentence": "a", "label": "1"} for number in (2, 0, 1)])
+    assert [example.example_id for example in read_examples(TASKS["sst2"], file)] == found
+
+
 @pytest.mark.parametrize(
     ("names", "integers", "expected"),
     [
