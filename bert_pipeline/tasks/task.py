@@ -467,8 +467,8 @@ def _hub_split(task: Task, folder: Path, stem: str) -> tuple[Path, ...]:
         return (folder / stem,)
 
     # Such as "train.jsonl", "mrpc-train.tsv" or "train-00000-of-00003-<hash>.parquet".
-    prefix = f"(?:{re.escape(task.name)}[._-])?"
-    pattern = re.compile(rf"{prefix}{stem}(?:-(\d+)-of-(\d+)(?:-\w+)?)?\.({'|'.join(HUB_SUFFIXES)})")
+    prefix, shard = rf"({re.escape(task.name)}[._-])?", r"-\d+-of-(\d+)(?:-\w+)?"
+    pattern = re.compile(rf"{prefix}{stem}(?:{shard})?\.({'|'.join(HUB_SUFFIXES)})")
     matches = {file: match for file in sorted(folder.iterdir()) if (match := pattern.fullmatch(file.name))}
     if not matches and (folder / stem).is_dir():
         return tuple(sorted((folder / stem).glob("*.parquet")))
@@ -477,12 +477,16 @@ def _hub_split(task: Task, folder: Path, stem: str) -> tuple[Path, ...]:
     suffix = min((match[3] for match in matches.values()), key=HUB_SUFFIXES.index, default="")
     files = {file: match for file, match in matches.items() if match[3] == suffix}
 
-    # All shards of the split, or else a single file.
+    # A single file, or all shards of one: nothing tells which of two versions of a split is meant.
+    versions = {(match[1], match[2]): file for file, match in files.items()}
+    if len(versions) > 1:
+        one, other, *_ = versions.values()
+        raise InputError(
+            f"{one}: {other.name} there is the split {stem!r} too, expected one version of it; move the other one away"
+        )
     for file, match in files.items():
         if match[2] and len(files) != int(match[2]):
             raise InputError(f"{file}: {len(files)} of its {int(match[2])} shards are there, expected all; fetch them")
-        if not match[2] and len(files) > 1:
-            return (file,)
     return tuple(files)
 
 

@@ -174,6 +174,21 @@ def test_missing_shard_is_named(tmp_path):
         load_task_data("sst2", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("sst2.train", "train"), ("sst2-train", "sst2.train"), ("train", "train-00000-of-00001")],
+)
+def test_two_versions_of_a_split_are_refused(tmp_path, one, other):
+    for name in (one, other, "validation"):
+        write(tmp_path / f"{name}.jsonl", [{"sentence": name, "label": 1}])
+    with pytest.raises(InputError, match=r"the split 'train' too, expected one version of it") as error:
+        load_task_data("sst2", tmp_path)
+    assert f"{one}.jsonl" in str(error.value)
+    assert f"{other}.jsonl" in str(error.value)
+    (tmp_path / f"{other}.jsonl").rename(tmp_path / f"{other}.csv")  # the same in a poorer format
+    assert [example.text_a for example in load_task_data("sst2", tmp_path).train] == [one]
+
+
 def test_saved_dataset_dictionary_is_read(tmp_path):
     rows = [{"sentence": text, "label": label} for text, label in (("a", 1), ("b", 0), ("c", 1))]
     for split in ("train", "validation"):
