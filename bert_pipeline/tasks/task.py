@@ -301,15 +301,15 @@ def is_task_file(task: Task, file: Path | str, *, plain: bool = True) -> bool:
         head = tables.read_head(file)
         if b'"data"' in head and head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
             return True
-    # A table, by its columns; a file without a header by a label where one belongs.
+    # A table, by its columns, of which one alone needs a row; a file without a header by a label where one belongs.
     layouts, default = _layouts(task)
     table = tables.open_table(file, Reading(on_error=lambda _: None), columns=layouts[0], default=default)
-    if table.format == "tsv" and len(table.columns) == 1:
-        return False  # a line of text
     if table.columns == layouts[0].headerless:
         first = next(table.rows, None)
-        return first is not None and first[1][layouts[0].label] in task.labels
+        return first is not None and first[1].get(layouts[0].label) in task.labels
     if not any(table.fits(layout) for layout in layouts):
+        return False
+    if table.format == "tsv" and len(table.columns) == 1 and next(table.rows, None) is None:
         return False
     # Plain are the texts and ids that plain input has; other columns, such as labels, make no difference.
     layout, last = table.choose(layouts, None), layouts[-1]

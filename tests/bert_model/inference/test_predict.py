@@ -480,6 +480,17 @@ def test_json_lines_of_the_task_are_read_as_scores_read_them(
         assert [example.example_id for example in read_examples(task, path)] == [str(row["id"]) for row in found]
 
 
+@pytest.mark.parametrize("name", ["in.tsv", "in.txt"])
+def test_header_of_a_single_column_is_no_text(name, tmp_path):
+    path = tmp_path / name
+    path.write_text("sentence\nthe film was lovely .\n")
+    with open_rows(str(path), "text", get_task("sst2")) as rows:
+        found = [row.item for row in rows]
+    assert found == [{"id": "0", "text": "the film was lovely ."}]
+    (scored,) = read_examples(get_task("sst2"), path, labeled=False)
+    assert (scored.example_id, scored.text_a) == ("0", "the film was lovely .")
+
+
 def test_squad_json_is_read_from_standard_input(models, tmp_path, monkeypatch):
     examples = tiny_tasks.task_data("squad1").dev["dev"][:3]
     write_official(get_task("squad1"), examples, tmp_path / "dev.json")

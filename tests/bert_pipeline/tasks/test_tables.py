@@ -385,7 +385,11 @@ def test_templates_and_nested_lists_make_examples(tmp_path):
     [
         ("sst2", "index\tsentence\n0\ta fine film\n", True),
         ("sst2", "a fine film\n", False),
-        ("sst2", "sentence\nis a word\n", False),
+        ("sst2", "sentence\nthe film was lovely .\n", True),
+        ("sst2", "text\nthe film was lovely .\n", True),
+        ("sst2", "text\n", False),
+        ("sst2", "label\nis a word\n", False),
+        ("sst2", "a sentence\nis a text\n", False),
         ("cola", "gj04\t1\t\tThe sailors rode.\n", True),
         ("mrpc", "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t1\t2\ta\tb\n", True),
         ("mrpc", "one text\tanother text\n", False),
