@@ -35,12 +35,15 @@ def read_text_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
         table = open_table(path, reading, columns=task.columns)
         layout = table.choose(text_layouts(task), reading.labeled)
         id_column, class_names = table.id_column(layout), table.class_names.get(layout.label, ())
-        has_labels = reading.labeled is not False and table.has(layout.label)
+        has_labels = reading.labeled is not False and (table.format == "jsonl" or table.has(layout.label))
         for number, row in table.examples(layout, reading):
             where = table.where(number)
             # A row with an error is set aside whole. Pairs without a gold label are a known defect and only counted.
             try:
                 value = value_at(row, layout.label) if has_labels else None
+                if reading.labeled and value is None and layout.label.partition(".")[0] not in row:
+                    found = ", ".join(name[:40] for name in list(row)[:14])
+                    raise InputError(f"{where}: no {layout.label!r}, which holds the label (found: {found})")
                 if value == NO_CONSENSUS and task.labels and NO_CONSENSUS not in task.labels:
                     reading.count_out("rows without a gold label")
                     continue

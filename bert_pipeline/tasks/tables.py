@@ -76,7 +76,8 @@ class Table:
     def choose(self, layouts: Iterable[Columns], labeled: bool | None) -> Columns:
         """Return the first layout whose texts are there, preferably with its labels.
 
-        InputError if there is none, or none with the labels that `labeled` requires.
+        InputError if there is none, or none with the labels that `labeled` requires. JSON lines may each have a label
+        or none, so there it is for the reader to require it.
         """
         layouts = list(layouts)
         fitting = [layout for layout in layouts if self.fits(layout)]
@@ -97,7 +98,7 @@ class Table:
 
         # A layout without labels serves a file that has none.
         with_labels = [layout for layout in fitting if self.has(layout.label)]
-        if labeled and not with_labels:
+        if labeled and not with_labels and self.format != "jsonl":
             raise InputError(
                 f"{self.where(1)}: no column {fitting[0].label!r}, which holds the labels (found: {found})"
             )

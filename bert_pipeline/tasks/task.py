@@ -515,7 +515,11 @@ _READERS: dict[str, tuple[Callable[[Task, Sequence[Path], Reading], Iterator[Any
 
 
 def _read(task: Task, paths: tuple[Path, ...], reading: Reading) -> list[Any]:
-    return list(_stream(task, paths, reading))
+    examples = list(_stream(task, paths, reading))
+    # An empty cell is no label that applies, as in training, unless all are empty: then the labels are withheld.
+    if task.kind == "multilabel" and reading.labeled is None and not any(example.label for example in examples):
+        return [dataclasses.replace(example, label=None) for example in examples]
+    return examples
 
 
 def _stream(task: Task, paths: tuple[Path, ...], reading: Reading) -> Iterator[Any]:

@@ -174,6 +174,21 @@ def test_missing_shard_is_named(tmp_path):
         load_task_data("sst2", tmp_path)
 
 
+def test_labels_of_json_lines_are_looked_for_in_each_row(tmp_path):
+    file = write(tmp_path / "a.jsonl", [{"sentence": "x"}, {"sentence": "y", "label": "1"}])
+    assert [example.label for example in read_examples(TASKS["sst2"], file, labeled=None)] == [None, "1"]
+    with pytest.raises(InputError, match=r"a.jsonl:1: no 'label', which holds the label \(found: sentence\)"):
+        read_examples(TASKS["sst2"], file)
+    file = write(tmp_path / "c.jsonl", [{"sentence": "x", "label": None}])
+    with pytest.raises(InputError, match=r"c.jsonl:1: label None, expected one of 0, 1"):
+        read_examples(TASKS["sst2"], file)
+    choice = {"context": "x", "endings": ["a", "b"]}
+    file = write(tmp_path / "b.jsonl", [{**choice, "label": 1}, choice, {**choice, "label": 0}])
+    assert [example.label for example in read_examples(TASKS["swag"], file, labeled=None)] == [1, None, 0]
+    with pytest.raises(InputError, match=r"b.jsonl:2: label None, expected one of 0, 1"):
+        read_examples(TASKS["swag"], file)
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [("sst2.train", "train"), ("sst2-train", "sst2.train"), ("train", "train-00000-of-00001")],

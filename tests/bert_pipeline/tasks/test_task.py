@@ -263,6 +263,22 @@ def test_multilabel_is_read_from_lists_and_from_commas(tmp_path):
         read_examples(task, tmp_path / "bad.tsv")
 
 
+@pytest.mark.parametrize(
+    ("test", "labels"),
+    [("x\t\ny\t\n", [None, None]), ("x\t\ny\tb\n", [(), ("b",)])],
+    ids=["withheld", "one without"],
+)
+def test_empty_multilabel_cells_are_withheld_labels_if_all_are_empty(tmp_path, test, labels):
+    files = {"train_file": "train.tsv", "test_files": {"test": "test.tsv"}}
+    task = get_task(write_task(tmp_path, kind="multilabel", labels=["a", "b"], metrics=["accuracy"], **files))
+    for name, rows in (("train", "x\ta\ny\t\n"), ("dev", "z\t\n"), ("test", test)):
+        (tmp_path / f"{name}.tsv").write_text(f"sentence1\tlabel\n{rows}", encoding="utf-8")
+    data = load_task_data(task, tmp_path)
+    assert [example.label for example in data.test["test"]] == labels
+    assert [example.label for example in data.dev["dev"]] == [()]
+    assert list(data.labeled_test) == ([] if None in labels else ["test"])
+
+
 def test_dev_examples_seen_in_training_are_counted_and_said(tmp_path):
     write_rte(tmp_path, "train.tsv", rows=4)
     content = (tmp_path / "train.tsv").read_text(encoding="utf-8")
