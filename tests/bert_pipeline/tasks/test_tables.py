@@ -132,6 +132,30 @@ def test_names_of_numbered_classes_decide_and_others_are_refused(tmp_path):
     assert [example.label for example in read_examples(TASKS["mrpc"], named)] == ["1", "1"]
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
+def test_labels_that_are_numbers_are_never_positions(tmp_path, suffix):
+    stars = dataclasses.replace(TASKS["sst2"], labels=tuple("12345"), hub_names=())
+    rows = [{"sentence": "a", "label": value} for value in range(1, 6)]
+    assert [e.label for e in read_examples(stars, write(tmp_path / f"a.{suffix}", rows))] == list("12345")
+    shifted = write(tmp_path / f"b.{suffix}", [{"sentence": "a", "label": value} for value in range(5)])
+    with pytest.raises(InputError, match=r"b.*: label 0, expected one of 1, 2, 3, 4, 5"):
+        read_examples(stars, shifted)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [(("0", "1"), ["1", "0"]), (("True", "False"), ["True", "False"]), (("yes", "no"), None), (("1", "2"), None)],
+)
+def test_booleans_are_labels_by_name_only(tmp_path, labels, expected):
+    task = dataclasses.replace(TASKS["sst2"], labels=labels, hub_names=())
+    file = write(tmp_path / "a.jsonl", [{"sentence": "a", "label": True}, {"sentence": "a", "label": False}])
+    if expected:
+        assert [example.label for example in read_examples(task, file)] == expected
+        return
+    with pytest.raises(InputError, match=f"a.jsonl:1: label True, expected one of {', '.join(labels)}; write its name"):
+        read_examples(task, file)
+
+
 def test_mnli_of_the_hub_has_both_dev_sets_and_the_diagnostics(tmp_path):
     rows = [{"premise": "a", "hypothesis": "b", "label": 2, "idx": 0}]
     for name in ("train", "validation_matched", "validation_mismatched", "test_matched"):

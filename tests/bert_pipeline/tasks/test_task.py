@@ -263,6 +263,36 @@ def test_multilabel_is_read_from_lists_and_from_commas(tmp_path):
         read_examples(task, tmp_path / "bad.tsv")
 
 
+@pytest.mark.parametrize(
+    ("labels", "value", "expected"),
+    [
+        ("abcd", [0, 0, 1, 0], ("c",)),
+        ("abcd", [0.0, 1.0, 0.0, 1.0], ("b", "d")),
+        ("abcd", [0, 0, 0, 0], ()),
+        ("abcd", [False, True, False, True], ("b", "d")),
+        ("abcd", [0, 1], ("a", "b")),
+        ("abcd", [3, 0, 1, 2], ("a", "b", "c", "d")),
+        ("ab", [1, 1], ("a", "b")),
+        ("ab", [0.0, 1.0], ("b",)),
+        ("ab", [False, True], ("b",)),
+        ("ab", [1], ("b",)),
+    ],
+)
+def test_one_hot_lists_are_told_from_lists_of_numbers(tmp_path, labels, value, expected):
+    task = get_task(write_task(tmp_path, kind="multilabel", labels=list(labels)))
+    file = tmp_path / "train.jsonl"
+    file.write_text(json.dumps({"sentence1": "x", "label": value}), encoding="utf-8")
+    assert [example.label for example in read_examples(task, file)] == [expected]
+
+
+def test_list_that_is_one_hot_or_numbers_is_refused(tmp_path):
+    task = get_task(write_task(tmp_path, kind="multilabel", labels=["a", "b"]))
+    file = tmp_path / "train.jsonl"
+    file.write_text('{"sentence1": "x", "label": [0, 1]}', encoding="utf-8")
+    with pytest.raises(InputError, match=r"train.jsonl:1: label \[0, 1\] is a 0 or 1 for each of a, b, or a list of"):
+        read_examples(task, file)
+
+
 def test_dev_examples_seen_in_training_are_counted_and_said(tmp_path):
     write_rte(tmp_path, "train.tsv", rows=4)
     content = (tmp_path / "train.tsv").read_text(encoding="utf-8")
