@@ -155,6 +155,10 @@ class TaskData:
         return {split: examples for split, examples in self.test.items() if examples and all(map(is_labeled, examples))}
 
 
+OTHER_PREFIXES = ("E", "S", "U", "L", "M")
+"""What tags of schemes other than IOB1 and IOB2 begin with: the end, the middle or the only word of an entity."""
+
+
 def get_task(name: str) -> Task:
     """Return a built-in task by name, or the task of a YAML file. UsageError names the nearest known task."""
     if name in TASKS:
@@ -163,6 +167,14 @@ def get_task(name: str) -> Task:
     if name.endswith((".yaml", ".yml")):
         task = from_mapping(Task, read_yaml(name), where=name)
         # Checked here and not in Task: models of such tasks, fine-tuned by earlier revisions, still load.
+        for label in task.labels if task.kind == "tagging" else ():
+            prefix, _, entity = label.partition("-")
+            others = {f"B-{entity}", f"I-{entity}"}.intersection(task.labels)
+            if prefix in OTHER_PREFIXES and others:
+                raise ConfigurationError(
+                    f"{name}: labels: found {label!r} beside {min(others)!r}, expected the prefixes B- and I- only; "
+                    "convert the tags to IOB2"
+                )
         if READERS[task.kind] == "tsv" and task.pair != bool(task.columns.text_b):
             found, expected = (
                 ("true without", "the second text's column there") if task.pair else ("false with", "true")

@@ -264,6 +264,20 @@ def test_multilabel_is_read_from_lists_and_from_commas(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"kind": "tagging", "reader": "conll", "labels": ["O", "B-PER", "I-PER", "E-PER", "S-PER"]},
+            "labels: found 'E-PER' beside 'B-PER', expected the prefixes B- and I- only; convert the tags to IOB2",
+        ),
+    ],
+)
+def test_description_that_would_be_misread_is_refused(tmp_path, change, message):
+    with pytest.raises(ConfigurationError, match=message):
+        get_task(write_task(tmp_path, **change))
+
+
+@pytest.mark.parametrize(
     ("labels", "value", "expected"),
     [
         ("abcd", [0, 0, 1, 0], ("c",)),
