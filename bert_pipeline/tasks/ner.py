@@ -13,7 +13,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import Reading, TaggedExample
 from bert_pipeline.tasks.glue import class_label
-from bert_pipeline.tasks.tables import id_at, open_table, read_lines, seen_ids, table_format
+from bert_pipeline.tasks.tables import id_at, open_table, read_lines, seen_ids, table_format, unicode_text
 
 DOCUMENT_MARK = "-DOCSTART-"
 COLUMN_SEPARATOR = re.compile(r"[ \t]+")
@@ -136,8 +136,9 @@ def _table_sentences(task: Task, path: Path, reading: Reading, seen: dict[str, s
             words = _list_of(row, word_column, where)
             if not all(isinstance(word, str) for word in words):
                 raise InputError(f"{where}: {word_column} is {words!r:.80}, expected a list of texts")
+            words = [unicode_text(word, word_column, where) for word in words]
             # As in CoNLL's files: this row only ends a document.
-            if list(words) == [DOCUMENT_MARK]:
+            if words == [DOCUMENT_MARK]:
                 yield None
                 continue
             # Tags are names, or integers of classes whose names the table's metadata has.

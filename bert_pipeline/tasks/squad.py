@@ -8,7 +8,7 @@ from typing import Any
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import Answer, Reading, SpanExample
-from bert_pipeline.tasks.tables import SUFFIXES, first_record, open_table, read_head
+from bert_pipeline.tasks.tables import SUFFIXES, first_record, open_table, read_head, unicode_text
 
 MOVED = "answers moved from a wrong offset to their only occurrence"
 MISPLACED = "answers that do not stand at their offset"
@@ -83,7 +83,11 @@ def _json_questions(path: Path, task: Task, reading: Reading) -> Iterator[Questi
         title = str(article.get("title", "")) if isinstance(article, dict) else ""
         for paragraph_number, paragraph in enumerate(_list(file, article, "paragraphs", where)):
             where = f"data[{article_number}].paragraphs[{paragraph_number}]"
-            context = _text(file, paragraph, "context", where)
+            try:
+                context = _text(file, paragraph, "context", where)
+            except InputError as error:
+                reading.refuse(error)
+                continue
             for question_number, question in enumerate(_list(file, paragraph, "qas", where)):
                 yield (file, f"{where}.qas[{question_number}]"), question, title, context
 
@@ -188,7 +192,7 @@ def _text(path: str, value: Any, key: str, where: str) -> str:
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, str):
         raise InputError(f"{path}: {where}: {key!r} is {_kind(value, key)}, expected a text")
-    return found
+    return unicode_text(found, repr(key), f"{path}: {where}")
 
 
 def _kind(value: Any, key: str) -> str:

@@ -15,7 +15,7 @@ import pytest
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import NER_LABELS, TASKS, Columns
 from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample
-from bert_pipeline.tasks.task import is_task_file, load_task_data, read_examples, stream_examples
+from bert_pipeline.tasks.task import get_task, is_task_file, load_task_data, read_examples, stream_examples
 
 Rows = Sequence[Mapping[str, Any]]
 SUFFIXES = ["csv", "tsv", "jsonl", "parquet", "arrow"]
@@ -244,6 +244,23 @@ def test_answers_without_a_start_are_not_taken_for_no_answer(tmp_path, answers, 
     with pytest.raises(InputError, match=message):
         read_examples(TASKS["squad2"], file)
     assert len(read_examples(TASKS["squad2"], file, labeled=False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "field"),
+    [
+        ("sst2", {"sentence": "\ud83d", "label": 1}, "sentence"),
+        ("wic", {"word": "a", "sentence1": "b \ud83d", "sentence2": "c", "label": True, "idx": 0}, "sentence1"),
+        ("squad1", {**SQUAD, "context": "\ud83d"}, "'context'"),
+        ("squad1", {**SQUAD, "question": "\ud83d"}, "'question'"),
+        ("swag", {"context": "a", "endings": ["b", "\ud83d"], "label": 0}, "endings"),
+        ("ner", {"tokens": ["a", "\ud83d"], "ner_tags": ["O", "O"]}, "tokens"),
+    ],
+)
+def test_lone_surrogate_is_named_with_its_row(tmp_path, task, row, field):
+    file = write(tmp_path / "train.jsonl", [row])
+    with pytest.raises(InputError, match=rf"train.jsonl:1: .*{field} has half of a surrogate pair"):
+        read_examples(get_task(task), file)
 
 
 def test_squad_of_the_hub_loads_from_its_folder(tmp_path):
