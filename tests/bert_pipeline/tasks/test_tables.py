@@ -14,7 +14,7 @@ import pytest
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import NER_LABELS, TASKS, Columns
-from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample
+from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample, is_labeled
 from bert_pipeline.tasks.task import get_task, is_task_file, load_task_data, read_examples, stream_examples
 
 Rows = Sequence[Mapping[str, Any]]
@@ -223,6 +223,39 @@ def test_squad_of_the_hub_is_read(tmp_path, suffix):
     with pytest.raises(InputError, match="1 questions have no answer, expected SQuAD 1.1; use squad2"):
         read_examples(TASKS["squad1"], file)
     assert [example.answers for example in read_examples(TASKS["squad1"], file, labeled=False)] == [(), ()]
+
+
+@pytest.mark.parametrize("name", ["squad1", "squad2"])
+@pytest.mark.parametrize("form", ["parquet", "json"])
+def test_hidden_test_set_with_empty_answers_is_unlabeled(tmp_path, name, form):
+    task = dataclasses.replace(TASKS[name], test_files={"test": f"test.{form}"})
+    file = tmp_path / f"test.{form}"
+
+    def labels(*counts: int) -> list[bool]:
+        """Write questions with so many answers each; return whether they are labeled."""
+        answers = {"text": ["red"], "answer_start": [13]}
+        rows = [
+            {**SQUAD, "id": str(number), "answers": {key: value * count for key, value in answers.items()}}
+            for number, count in enumerate(counts)
+        ]
+        if form == "parquet":
+            write(file, rows)
+        else:
+            given = [[{"text": "red", "answer_start": 13}] * count for count in counts]
+            questions = [{"id": row["id"], "question": "?", "answers": a} for row, a in zip(rows, given)]
+            paragraphs = [{"context": SQUAD["context"], "qas": questions}]
+            version = "1.1" if name == "squad1" else "v2.0"
+            file.write_text(json.dumps({"version": version, "data": [{"title": "T", "paragraphs": paragraphs}]}))
+        return [is_labeled(example) for example in stream_examples(task, file, labeled=None)]
+
+    assert labels(0, 0) == [False, False]
+    if name == "squad2":
+        assert labels(0, 1, 0) == [True, True, True]
+    elif form == "json":
+        assert labels(0, 1, 0) == [True]  # the others are counted and left out, as in a dev set
+    else:
+        with pytest.raises(InputError, match="2 questions have no answer, expected SQuAD 1.1"):
+            labels(0, 1, 0)
 
 
 @pytest.mark.parametrize(
