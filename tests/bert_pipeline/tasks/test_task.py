@@ -250,25 +250,20 @@ def test_pair_without_its_second_column_is_refused(tmp_path, change, message):
         get_task(write_task(tmp_path, **change))
 
 
-def test_multilabel_is_read_from_lists_and_from_commas(tmp_path):
-    task = get_task(write_task(tmp_path, kind="multilabel", labels=["a", "b", "c"], metrics=["accuracy"]))
-    (tmp_path / "train.jsonl").write_text(
-        '{"sentence1": "x", "label": [2, "a"]}\n{"sentence1": "y", "label": []}\n', encoding="utf-8"
-    )
-    (tmp_path / "train.tsv").write_text("sentence1\tlabel\nx\tc, a\ny\t\n", encoding="utf-8")
-    for name in ("train.jsonl", "train.tsv"):
-        assert [example.label for example in read_examples(task, tmp_path / name)] == [("a", "c"), ()]
-    (tmp_path / "bad.tsv").write_text("sentence1\tlabel\nx\tc, d\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"bad.tsv:2: label 'd', expected one of a, b, c"):
-        read_examples(task, tmp_path / "bad.tsv")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (
             {"kind": "tagging", "reader": "conll", "labels": ["O", "B-PER", "I-PER", "E-PER", "S-PER"]},
             "labels: found 'E-PER' beside 'B-PER', expected the prefixes B- and I- only; convert the tags to IOB2",
+        ),
+        (
+            {"labels": ["a", "b", "c"], "metrics": ["accuracy", "f1"]},
+            "metrics: found 'f1', the F1 of the last label, with 3 labels.* accuracy, matthews, macro_f1, exact_match",
+        ),
+        (
+            {"kind": "regression", "metrics": ["pearson"], "main_metric": "pearson", "labels": []},
+            r"label_range: found \[0.0, 0.0\], expected the least and the greatest",
         ),
     ],
 )
@@ -305,6 +300,19 @@ def test_list_that_is_one_hot_or_numbers_is_refused(tmp_path):
     file.write_text('{"sentence1": "x", "label": [0, 1]}', encoding="utf-8")
     with pytest.raises(InputError, match=r"train.jsonl:1: label \[0, 1\] is a 0 or 1 for each of a, b, or a list of"):
         read_examples(task, file)
+
+
+def test_multilabel_is_read_from_lists_and_from_commas(tmp_path):
+    task = get_task(write_task(tmp_path, kind="multilabel", labels=["a", "b", "c"], metrics=["accuracy"]))
+    (tmp_path / "train.jsonl").write_text(
+        '{"sentence1": "x", "label": [2, "a"]}\n{"sentence1": "y", "label": []}\n', encoding="utf-8"
+    )
+    (tmp_path / "train.tsv").write_text("sentence1\tlabel\nx\tc, a\ny\t\n", encoding="utf-8")
+    for name in ("train.jsonl", "train.tsv"):
+        assert [example.label for example in read_examples(task, tmp_path / name)] == [("a", "c"), ()]
+    (tmp_path / "bad.tsv").write_text("sentence1\tlabel\nx\tc, d\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"bad.tsv:2: label 'd', expected one of a, b, c"):
+        read_examples(task, tmp_path / "bad.tsv")
 
 
 def test_dev_examples_seen_in_training_are_counted_and_said(tmp_path):
