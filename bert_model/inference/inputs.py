@@ -23,7 +23,7 @@ from bert_pipeline.storage import make_directory, remove_tree, to_path
 from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExample, TextExample
 from bert_pipeline.tasks.ner import DOCUMENT_MARK
-from bert_pipeline.tasks.tables import table_format
+from bert_pipeline.tasks.tables import is_unicode, table_format, unicode_text
 from bert_pipeline.tasks.task import is_task_file, stream_examples
 from bert_pipeline.vocabulary.tokenizer import pre_tokenizer
 
@@ -253,16 +253,7 @@ def _refuse_data_file(head: Sequence[str], form: str, where: str) -> None:
 
 def _is_binary(line: str) -> bool:
     """Return whether a line has NUL or bytes that are not UTF-8, which `reading` turns into surrogates."""
-    return "\0" in line or not _is_unicode(line)
-
-
-def _is_unicode(text: str) -> bool:
-    """Return whether a text can be encoded: lone surrogates, as JSON escapes may spell, cannot."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+    return "\0" in line or not is_unicode(line)
 
 
 def _is_columns(head: Sequence[str]) -> bool:
@@ -333,12 +324,11 @@ def check_input(fields: Mapping[str, Any], form: str, where: str) -> PredictionI
             raise InputError(f"{where}: id is {example_id!r}, expected a text or a whole number")
         checked["id"] = example_id
 
-    # Lone surrogates, which JSON escapes may spell, can be neither tokenized nor written.
     for name in ("id", "words", *FIELDS[form]):
         value = fields.get(name)
         for text in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(text, str) and not _is_unicode(text):
-                raise InputError(f"{where}: {name} has half of a surrogate pair, expected Unicode text")
+            if isinstance(text, str):
+                unicode_text(text, name, where)
 
     # Words of a tagged file are kept as they are; a text is split later, by `split_words`.
     if form == "tagging" and "words" in fields:

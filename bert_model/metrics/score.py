@@ -372,16 +372,18 @@ def _score_columns(task: Task, examples: Sequence[TaggedExample], path: Path) ->
 
     # A file without gold tags may be in another scheme than the data file.
     if has_gold:
-        _require_same_gold(path, examples, gold)
+        _require_same_gold(task, path, examples, gold)
     else:
-        gold, predicted = [to_iob2(tags) for tags in gold], [to_iob2(tags) for tags in predicted]
+        gold, predicted = ([to_iob2(tags, task.labels) for tags in found] for found in (gold, predicted))
     scores = ner.score_tags(gold, predicted)
     return {metric: scores[metric] for metric in task.metrics}
 
 
-def _require_same_gold(path: Path, examples: Sequence[TaggedExample], gold: Sequence[Sequence[str]]) -> None:
+def _require_same_gold(
+    task: Task, path: Path, examples: Sequence[TaggedExample], gold: Sequence[Sequence[str]]
+) -> None:
     """Raise InputError if the gold tags are not those of the data file, whichever scheme either is in."""
-    found = [tag for sentence in gold for tag in to_iob2(sentence)]
+    found = [tag for sentence in gold for tag in to_iob2(sentence, task.labels)]
     expected = [tag for example in examples for tag in example.tags or ()]
     if [tag for tag in found if tag != "O"] != [tag for tag in expected if tag != "O"]:
         raise InputError(f"{path}: its gold tags (the last column but one) are not those of the data file")

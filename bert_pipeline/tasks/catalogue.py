@@ -31,7 +31,7 @@ METRICS = {
     "choice": ("accuracy",),
     "tagging": ("precision", "recall", "f1", "accuracy"),
 }
-"""Metrics of each kind of task."""
+"""Metrics of each kind of task. The f1 of classification is that of the second of two labels, the positive class."""
 CLASS_KINDS = ("classification", "multilabel", "tagging")
 """Kinds whose head has an output for every label."""
 
@@ -163,6 +163,11 @@ class Task:
             raise ConfigurationError(f"hub_names: found {self.hub_names}, expected a name for each of {self.labels}")
         if self.hub_labels and set(self.hub_labels) != set(self.labels):
             raise ConfigurationError(f"hub_labels: found {self.hub_labels}, expected the labels in another order")
+
+        if self.kind == "regression" and not self.label_range[0] < self.label_range[1]:
+            raise ConfigurationError(
+                f"label_range: found {list(self.label_range)}, expected the least and the greatest target, [0, 5] say"
+            )
 
         # A field that the reader of this kind would ignore is refused.
         if self.reader != READERS[self.kind]:

@@ -1,6 +1,7 @@
 """Texts and pairs with a class or a number: GLUE's own files, the hub's, and tables of any other format."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ NO_CONSENSUS = "-"
 """The gold label of MNLI and SNLI pairs without agreement of the annotators."""
 UNLABELED = (None, -1, "-1", "")
 """Labels of test sets whose labels are withheld: the hub's -1, and what tables have in its place."""
+INTEGER = re.compile(r"[+-]?\d+")
 Label = str | float | tuple[str, ...] | None
 
 
@@ -26,9 +28,9 @@ def text_layouts(task: Task) -> list[Columns]:
 def read_text_examples(task: Task, paths: Sequence[Path], reading: Reading) -> Iterator[TextExample]:
     """Yield the texts or pairs of a split's files, with classes or with numbers in the task's `label_range`.
 
-    Several classes (multilabel) are a list, or separated by commas. TSV fields are the text between tabs, quotes
-    included. Up to `reading.incomplete_rows` TSV rows with too few columns are counted and left out. For every other
-    defect, InputError names file and line or row, what was found and what was expected.
+    Several classes (multilabel) are a list, a list of a 0 or 1 for each label, or separated by commas. TSV fields are
+    the text between tabs, quotes included. Up to `reading.incomplete_rows` TSV rows with too few columns are counted
+    and left out. For every other defect, InputError names file and line or row, what was found and what was expected.
     """
     seen = seen_ids(reading)
     for path in paths:
@@ -67,6 +69,8 @@ def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required
         if value in (None, -1, "-1") and not required:
             return None
         values = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+        if not names and _is_one_hot(task, values, where):
+            return tuple(label for label, applies in zip(task.labels, values) if applies)
         values = [item.strip() if isinstance(item, str) else item for item in values]
         found = {class_label(task, item, names, where) for item in values if item != ""}
         return tuple(label for label in task.labels if label in found)
@@ -90,12 +94,25 @@ def _label(task: Task, value: Any, names: Sequence[str], where: str, *, required
     raise InputError(f"{where}: label {_shown(value)}, expected a number from {low:g} to {high:g}")
 
 
+def _is_one_hot(task: Task, values: Sequence[Any], where: str) -> bool:
+    """Return whether a list has a 0 or 1 for each label; InputError if these may be the numbers of classes as well."""
+    if len(values) != len(task.labels) or not all(isinstance(v, bool | int | float) and v in (0, 1) for v in values):
+        return False
+    # Positions are whole numbers, each at most once. So [0, 1] and [1, 0] for two labels may be either.
+    if len(set(values)) == len(values) and all(type(value) is int for value in values):
+        raise InputError(
+            f"{where}: label {values} is a 0 or 1 for each of {', '.join(task.labels)}, or a list of their numbers, "
+            "expected one of the two; write the names of the labels"
+        )
+    return True
+
+
 def class_label(task: Task, value: Any, names: Sequence[str], where: str) -> str:
     """Return the task's label of a value: the label itself, its name on the hub, or the integer of a class.
 
     An integer is looked up in `names`, the class names that the file itself carries. Without them it is the label of
-    that text ("1"), or the position in `task.hub_labels`; so it is with names that the task does not know, unless the
-    task has `hub_names`. InputError names the value and the labels.
+    that text ("1"), or, if no label is a number, the position in `task.hub_labels`; so it is with names that the task
+    does not know, unless the task has `hub_names`. InputError names the value and the labels.
     """
     named = {**dict(zip(task.hub_names, task.labels)), **{label: label for label in task.labels}}
     if isinstance(value, str) and value in named:
@@ -103,8 +120,12 @@ def class_label(task: Task, value: Any, names: Sequence[str], where: str) -> str
 
     # Booleans and class names are compared without case: True for "true", "Entailment" for "entailment".
     spelled = {name.casefold(): label for name, label in named.items()}
-    if isinstance(value, bool) and str(value).casefold() in spelled:
-        return spelled[str(value).casefold()]
+    if isinstance(value, bool):
+        # Never a position: for the labels yes and no, True would become "no".
+        spelling = next((pair for pair in (("false", "true"), ("0", "1")) if spelled.keys() >= set(pair)), None)
+        if spelling is None:
+            raise InputError(f"{where}: label {value}, expected one of {', '.join(task.labels)}; write its name")
+        return spelled[spelling[value]]
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int):
@@ -114,7 +135,8 @@ def class_label(task: Task, value: Any, names: Sequence[str], where: str) -> str
         is_known = not (names and task.hub_names)
         if is_known and str(value) in task.labels:
             return str(value)
-        if not names and 0 <= value < len(task.labels):
+        # Where labels are numbers, a position would merge classes: of 0 to 4 for the labels 1 to 5, 0 and 1.
+        if not names and 0 <= value < len(task.labels) and not any(map(INTEGER.fullmatch, task.labels)):
             return (task.hub_labels or task.labels)[value]
     also = f" (the file's own classes: {', '.join(names)})" if names else ""
     raise InputError(f"{where}: label {_shown(value)}, expected one of {', '.join(task.labels)}{also}")

@@ -13,7 +13,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import Reading, TaggedExample
 from bert_pipeline.tasks.glue import class_label
-from bert_pipeline.tasks.tables import id_at, open_table, read_lines, seen_ids, table_format
+from bert_pipeline.tasks.tables import id_at, open_table, read_lines, seen_ids, table_format, unicode_text
 
 DOCUMENT_MARK = "-DOCSTART-"
 COLUMN_SEPARATOR = re.compile(r"[ \t]+")
@@ -24,7 +24,7 @@ WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("ner_tags", "tags", "labels")
 
 
 def read_tagged_examples(task: Task, paths: Sequence[Path], reading: Reading) -> Iterator[TaggedExample]:
-    """Yield the sentences of a split's files with their tags, in the IOB1 or the IOB2 scheme, as IOB2.
+    """Yield the sentences of a split's files with their tags, those of entities in the IOB1 or the IOB2 scheme as IOB2.
 
     In CoNLL files the first column is the word, the last the tag; one column gives words without tags unless labels
     are required. A -DOCSTART- line, or in a table a row of that word, ends one document and starts the next; files
@@ -44,7 +44,7 @@ def read_tagged_examples(task: Task, paths: Sequence[Path], reading: Reading) ->
             example_id = str(len(seen) + reading.rows_set_aside) if example_id is None else example_id
             seen.setdefault(example_id, "")
             document_has_sentences = True
-            tagged = None if tags is None or reading.labeled is False else tuple(to_iob2(tags))
+            tagged = None if tags is None or reading.labeled is False else tuple(to_iob2(tags, task.labels))
             yield TaggedExample(example_id, document, tuple(words), tagged)
 
 
@@ -137,8 +137,9 @@ def _table_sentences(task: Task, path: Path, reading: Reading, seen: dict[str, s
             words = _list_of(row, word_column, where)
             if not all(isinstance(word, str) for word in words):
                 raise InputError(f"{where}: {word_column} is {words!r:.80}, expected a list of texts")
+            words = [unicode_text(word, word_column, where) for word in words]
             # As in CoNLL's files: this row only ends a document.
-            if list(words) == [DOCUMENT_MARK]:
+            if words == [DOCUMENT_MARK]:
                 yield None
                 continue
             # Tags are names, or integers of classes whose names the table's metadata has.
@@ -170,8 +171,13 @@ def _tag(value: Any, task: Task, class_names: Sequence[str], where: str) -> str:
 
 
 def _is_tag(tag: str, labels: Sequence[str]) -> bool:
+    return tag in labels or bool(_entity(tag, labels))
+
+
+def _entity(tag: str, labels: Sequence[str]) -> str:
+    """Return the type of a tag B-<type> or I-<type> if the task has B-<type>; "" for other tags, such as -LRB-."""
     prefix, _, entity = tag.partition("-")
-    return tag in labels or (prefix in ("B", "I") and f"B-{entity}" in labels)
+    return entity if prefix in ("B", "I") and f"B-{entity}" in labels else ""
 
 
 def _check_tag(tag: str, labels: Sequence[str], where: str) -> None:
@@ -179,18 +185,18 @@ def _check_tag(tag: str, labels: Sequence[str], where: str) -> None:
         raise InputError(f"{where}: tag {tag[:60]!r}, expected one of {', '.join(labels)}")
 
 
-def to_iob2(tags: Sequence[str]) -> list[str]:
-    """Convert the tags of one sentence from IOB1 or IOB2 to IOB2: B- on the first word of every entity."""
+def to_iob2(tags: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Convert the tags of one sentence from IOB1 or IOB2 to IOB2: B- on the first word of every entity.
+
+    Tags of types without B-<type> among `labels` stay as they are.
+    """
     result: list[str] = []
-    previous = "O"
+    previous = ""
     for tag in tags:
-        prefix, separator, entity = tag.partition("-")
+        entity = _entity(tag, labels)
         # IOB1 has B- only between adjacent entities of one type; IOB2 has it on every first word.
-        if separator:
-            starts = prefix == "B" or previous.partition("-")[2] != entity
-            tag = f"{'B' if starts else 'I'}-{entity}"
-        result.append(tag)
-        previous = tag
+        result.append(f"B-{entity}" if entity and entity != previous else tag)
+        previous = entity
     return result
 
 

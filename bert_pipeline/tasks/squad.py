@@ -8,7 +8,7 @@ from typing import Any
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import Answer, Reading, SpanExample
-from bert_pipeline.tasks.tables import SUFFIXES, first_record, open_table, read_head
+from bert_pipeline.tasks.tables import SUFFIXES, first_record, open_table, read_head, unicode_text
 
 MOVED = "answers moved from a wrong offset to their only occurrence"
 MISPLACED = "answers that do not stand at their offset"
@@ -24,18 +24,21 @@ def read_span_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
     An answer whose text is not at its offset is counted and, if the text occurs in the context exactly
     once, moved there. Other misplaced answers are counted too; `for_training` they are left out, while for scoring,
     which goes by the text alone, they stay with the start `NO_OFFSET`. Where labels are required, questions that have
-    no answer left (and are not marked impossible) are counted and left out. InputError names the file and the
-    question when a key is missing or has another type, an id repeats, or the file is of the other version.
+    no answer left (and are not marked impossible) are counted and left out. Where labels are read if there are any, a
+    file without a single answer has none. InputError names the file and the question when a key is missing or has
+    another type, an id repeats, or the file is of the other version.
     """
     seen: set[str] = set()
     for path in paths:
         is_table = not is_squad_json(path)
-        questions = _table_questions(path, reading, seen) if is_table else _json_questions(path, task, reading)
+        # Hidden test sets have empty answers throughout, which say nothing of their questions.
+        hidden = reading.labeled is None and not _has_answers(path, task)
+        questions = _questions(path, task, reading, seen)
         impossible = 0
         # Ids are compared over all files of the split.
         for where, question, title, context in questions:
             try:
-                example = _example(where, question, title, context, reading)
+                example = _example(where, question, title, context, reading, hidden)
                 if example.example_id in seen:
                     raise InputError(f"{where[0]}: question id {example.example_id!r} is repeated, expected unique ids")
             except InputError as error:
@@ -44,12 +47,13 @@ def read_span_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
             seen.add(example.example_id)
             impossible += example.is_impossible
             # Counted, not refused: a few such questions do not spoil a file.
-            if reading.labeled and not (example.answers or (task.has_impossible and example.is_impossible)):
+            is_answered = bool(example.answers) or (task.has_impossible and example.is_impossible)
+            if not is_answered and (reading.labeled or example.is_impossible):
                 reading.count(WITHOUT_ANSWER)
                 continue
             yield example
         # A table has no version, so the answers decide once all are read.
-        if is_table and reading.labeled and impossible and not task.has_impossible:
+        if is_table and impossible and not task.has_impossible:
             raise InputError(f"{path}: {impossible} questions have no answer, expected SQuAD 1.1; use squad2")
         if is_table and reading.for_training and not impossible and task.has_impossible:
             raise InputError(f"{path}: every question has an answer, expected SQuAD 2.0; use squad1")
@@ -68,6 +72,16 @@ Question = tuple[tuple[str, str], Any, str, str]
 """(file, place in it), the question with its answers, title, context."""
 
 
+def _questions(path: Path, task: Task, reading: Reading, seen: set[str]) -> Iterator[Question]:
+    return _json_questions(path, task, reading) if is_squad_json(path) else _table_questions(path, reading, seen)
+
+
+def _has_answers(path: Path, task: Task) -> bool:
+    """Return whether any question of a file has an answer."""
+    questions = _questions(path, task, Reading(labeled=None, on_error=lambda _: None), set())
+    return any(isinstance(question, dict) and bool(question.get("answers")) for _, question, _, _ in questions)
+
+
 def _json_questions(path: Path, task: Task, reading: Reading) -> Iterator[Question]:
     document = _load(path)
     found_version = _has_impossible(document)
@@ -83,7 +97,11 @@ def _json_questions(path: Path, task: Task, reading: Reading) -> Iterator[Questi
         title = str(article.get("title", "")) if isinstance(article, dict) else ""
         for paragraph_number, paragraph in enumerate(_list(file, article, "paragraphs", where)):
             where = f"data[{article_number}].paragraphs[{paragraph_number}]"
-            context = _text(file, paragraph, "context", where)
+            try:
+                context = _text(file, paragraph, "context", where)
+            except InputError as error:
+                reading.refuse(error)
+                continue
             for question_number, question in enumerate(_list(file, paragraph, "qas", where)):
                 yield (file, f"{where}.qas[{question_number}]"), question, title, context
 
@@ -142,7 +160,9 @@ def _has_impossible(document: Any) -> bool:
     return '"is_impossible"' in json.dumps(document["data"])
 
 
-def _example(place: tuple[str, str], question: Any, title: str, context: str, reading: Reading) -> SpanExample:
+def _example(
+    place: tuple[str, str], question: Any, title: str, context: str, reading: Reading, hidden: bool
+) -> SpanExample:
     path, where = place
     example_id = _text(path, question, "id", where)
     where = f"question {example_id!r}"
@@ -172,7 +192,7 @@ def _example(place: tuple[str, str], question: Any, title: str, context: str, re
     # Without labels nobody may know that a question has no answer.
     if reading.labeled is False:
         impossible = False
-    elif question.get("answers") == []:
+    elif question.get("answers") == [] and not hidden:
         impossible = True  # the official scorer goes by the answers alone
     return SpanExample(example_id, title, context, _text(path, question, "question", where), tuple(answers), impossible)
 
@@ -188,7 +208,7 @@ def _text(path: str, value: Any, key: str, where: str) -> str:
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, str):
         raise InputError(f"{path}: {where}: {key!r} is {_kind(value, key)}, expected a text")
-    return found
+    return unicode_text(found, repr(key), f"{path}: {where}")
 
 
 def _kind(value: Any, key: str) -> str:

@@ -8,7 +8,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import Columns, Task
 from bert_pipeline.tasks.example import ChoiceExample, Reading
 from bert_pipeline.tasks.glue import UNLABELED
-from bert_pipeline.tasks.tables import id_at, open_table, seen_ids, text_at, value_at
+from bert_pipeline.tasks.tables import id_at, open_table, seen_ids, text_at, unicode_text, value_at
 
 SWAG_COLUMNS = Columns(
     text_a="sent1", label="label", index="", endings=tuple(f"{{sent2}} {{ending{number}}}" for number in range(4))
@@ -59,7 +59,7 @@ def _endings(row: Mapping[str, Any], layout: Columns, where: str) -> tuple[str, 
     endings = row.get("endings")
     if not isinstance(endings, list) or len(endings) < 2 or not all(isinstance(ending, str) for ending in endings):
         raise InputError(f"{where}: endings is {endings!r}, expected a list of two or more texts")
-    return tuple(endings)
+    return tuple(unicode_text(ending, "endings", where) for ending in endings)
 
 
 def _label(value: Any, count: int, where: str, *, required: bool) -> int | None:

@@ -138,16 +138,32 @@ def value_at(row: Mapping[str, Any], name: str) -> Any:
     return value
 
 
+def is_unicode(text: str) -> bool:
+    """Return whether a text can be encoded: lone surrogates, as JSON escapes may spell, cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def unicode_text(text: str, name: str, where: str) -> str:
+    """Return the text; InputError if it has lone surrogates, which can be neither tokenized nor written."""
+    if not is_unicode(text):
+        raise InputError(f"{where}: {name} has half of a surrogate pair, expected Unicode text")
+    return text
+
+
 def text_at(row: Mapping[str, Any], name: str, where: str) -> str:
-    """Return the text of a column or of a filled-in template; InputError if it is no text."""
+    """Return the text of a column or of a filled-in template; InputError if it is no Unicode text."""
     if isinstance(text := row.get(name), str):  # the usual case, for files of millions
-        return text
+        return unicode_text(text, name, where)
 
     def field(column: str) -> str:
         value = value_at(row, column)
         if not isinstance(value, str) and (isinstance(value, bool) or not isinstance(value, int) or name == column):
             raise InputError(f"{where}: {column} is {value!r}, expected a text")
-        return str(value)
+        return unicode_text(str(value), column, where)
 
     return FIELD.sub(lambda match: field(match[1]), name) if FIELD.search(name) else field(name)
 

@@ -1,5 +1,6 @@
 """CoNLL-2003's columns."""
 
+import dataclasses
 import random
 from pathlib import Path
 
@@ -58,14 +59,21 @@ def test_both_schemes_of_the_same_sentences_read_the_same(tmp_path):
 
 def test_iob1_converts_to_iob2():
     iob1 = ["I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-ORG"]
-    assert to_iob2(iob1) == ["B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-ORG"]
+    assert to_iob2(iob1, NER_LABELS) == ["B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-ORG"]
 
 
 def test_iob2_is_unchanged():
     rng = random.Random(7)
     for _ in range(200):
-        tags = to_iob2([rng.choice(NER_LABELS) for _ in range(rng.randrange(12))])
-        assert to_iob2(tags) == tags
+        tags = to_iob2([rng.choice(NER_LABELS) for _ in range(rng.randrange(12))], NER_LABELS)
+        assert to_iob2(tags, NER_LABELS) == tags
+
+
+def test_tags_that_name_no_entity_stay_as_they_are(tmp_path):
+    tags = ("NN", "-LRB-", "-LRB-", "I-J", "B-K", "B-K", "I-K")
+    task = dataclasses.replace(TASKS["ner"], labels=("NN", "-LRB-", "I-J", "B-K", "I-K"))
+    (example,) = read_examples(task, write(tmp_path, "".join(f"word {tag}\n" for tag in tags)))
+    assert example.tags == tags
 
 
 def test_docstart_may_follow_its_document(tmp_path):

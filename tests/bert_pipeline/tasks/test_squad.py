@@ -120,6 +120,18 @@ def test_defective_question_is_named(tmp_path, questions, message):
         read_examples(TASKS["squad1"], write(tmp_path, questions))
 
 
+def test_paragraph_with_a_lone_surrogate_is_named_and_set_aside_alone(tmp_path):
+    file = write(tmp_path, [question("q", ("red", 13))])
+    document = json.loads(file.read_text(encoding="utf-8"))
+    document["data"][0]["paragraphs"].insert(0, {"context": "\ud83d", "qas": [question("other", ("red", 13))]})
+    file.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(InputError, match=r"data\[0\].paragraphs\[0\]: 'context' has half of a surrogate pair"):
+        read_examples(TASKS["squad1"], file)
+    errors: list[InputError] = []
+    examples = read_examples(TASKS["squad1"], file, on_error=errors.append)
+    assert ([example.example_id for example in examples], len(errors)) == (["q"], 1)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

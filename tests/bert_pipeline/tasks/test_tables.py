@@ -14,8 +14,8 @@ import pytest
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.catalogue import NER_LABELS, TASKS, Columns
-from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample
-from bert_pipeline.tasks.task import is_task_file, load_task_data, read_examples, stream_examples
+from bert_pipeline.tasks.example import Answer, ChoiceExample, SpanExample, TaggedExample, TextExample, is_labeled
+from bert_pipeline.tasks.task import get_task, is_task_file, load_task_data, read_examples, stream_examples
 
 Rows = Sequence[Mapping[str, Any]]
 SUFFIXES = ["csv", "tsv", "jsonl", "parquet", "arrow"]
@@ -141,6 +141,30 @@ def test_names_of_numbered_classes_decide_and_others_are_refused(tmp_path):
     assert [example.label for example in read_examples(TASKS["mrpc"], named)] == ["1", "1"]
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
+def test_labels_that_are_numbers_are_never_positions(tmp_path, suffix):
+    stars = dataclasses.replace(TASKS["sst2"], labels=tuple("12345"), hub_names=())
+    rows = [{"sentence": "a", "label": value} for value in range(1, 6)]
+    assert [e.label for e in read_examples(stars, write(tmp_path / f"a.{suffix}", rows))] == list("12345")
+    shifted = write(tmp_path / f"b.{suffix}", [{"sentence": "a", "label": value} for value in range(5)])
+    with pytest.raises(InputError, match=r"b.*: label 0, expected one of 1, 2, 3, 4, 5"):
+        read_examples(stars, shifted)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [(("0", "1"), ["1", "0"]), (("True", "False"), ["True", "False"]), (("yes", "no"), None), (("1", "2"), None)],
+)
+def test_booleans_are_labels_by_name_only(tmp_path, labels, expected):
+    task = dataclasses.replace(TASKS["sst2"], labels=labels, hub_names=())
+    file = write(tmp_path / "a.jsonl", [{"sentence": "a", "label": True}, {"sentence": "a", "label": False}])
+    if expected:
+        assert [example.label for example in read_examples(task, file)] == expected
+        return
+    with pytest.raises(InputError, match=f"a.jsonl:1: label True, expected one of {', '.join(labels)}; write its name"):
+        read_examples(task, file)
+
+
 def test_mnli_of_the_hub_has_both_dev_sets_and_the_diagnostics(tmp_path):
     rows = [{"premise": "a", "hypothesis": "b", "label": 2, "idx": 0}]
     for name in ("train", "validation_matched", "validation_mismatched", "test_matched"):
@@ -240,6 +264,39 @@ def test_squad_of_the_hub_is_read(tmp_path, suffix):
     assert [example.answers for example in read_examples(TASKS["squad1"], file, labeled=False)] == [(), ()]
 
 
+@pytest.mark.parametrize("name", ["squad1", "squad2"])
+@pytest.mark.parametrize("form", ["parquet", "json"])
+def test_hidden_test_set_with_empty_answers_is_unlabeled(tmp_path, name, form):
+    task = dataclasses.replace(TASKS[name], test_files={"test": f"test.{form}"})
+    file = tmp_path / f"test.{form}"
+
+    def labels(*counts: int) -> list[bool]:
+        """Write questions with so many answers each; return whether they are labeled."""
+        answers = {"text": ["red"], "answer_start": [13]}
+        rows = [
+            {**SQUAD, "id": str(number), "answers": {key: value * count for key, value in answers.items()}}
+            for number, count in enumerate(counts)
+        ]
+        if form == "parquet":
+            write(file, rows)
+        else:
+            given = [[{"text": "red", "answer_start": 13}] * count for count in counts]
+            questions = [{"id": row["id"], "question": "?", "answers": a} for row, a in zip(rows, given)]
+            paragraphs = [{"context": SQUAD["context"], "qas": questions}]
+            version = "1.1" if name == "squad1" else "v2.0"
+            file.write_text(json.dumps({"version": version, "data": [{"title": "T", "paragraphs": paragraphs}]}))
+        return [is_labeled(example) for example in stream_examples(task, file, labeled=None)]
+
+    assert labels(0, 0) == [False, False]
+    if name == "squad2":
+        assert labels(0, 1, 0) == [True, True, True]
+    elif form == "json":
+        assert labels(0, 1, 0) == [True]  # the others are counted and left out, as in a dev set
+    else:
+        with pytest.raises(InputError, match="2 questions have no answer, expected SQuAD 1.1"):
+            labels(0, 1, 0)
+
+
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
@@ -259,6 +316,23 @@ def test_answers_without_a_start_are_not_taken_for_no_answer(tmp_path, answers, 
     with pytest.raises(InputError, match=message):
         read_examples(TASKS["squad2"], file)
     assert len(read_examples(TASKS["squad2"], file, labeled=False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "field"),
+    [
+        ("sst2", {"sentence": "\ud83d", "label": 1}, "sentence"),
+        ("wic", {"word": "a", "sentence1": "b \ud83d", "sentence2": "c", "label": True, "idx": 0}, "sentence1"),
+        ("squad1", {**SQUAD, "context": "\ud83d"}, "'context'"),
+        ("squad1", {**SQUAD, "question": "\ud83d"}, "'question'"),
+        ("swag", {"context": "a", "endings": ["b", "\ud83d"], "label": 0}, "endings"),
+        ("ner", {"tokens": ["a", "\ud83d"], "ner_tags": ["O", "O"]}, "tokens"),
+    ],
+)
+def test_lone_surrogate_is_named_with_its_row(tmp_path, task, row, field):
+    file = write(tmp_path / "train.jsonl", [row])
+    with pytest.raises(InputError, match=rf"train.jsonl:1: .*{field} has half of a surrogate pair"):
+        read_examples(get_task(task), file)
 
 
 def test_squad_of_the_hub_loads_from_its_folder(tmp_path):

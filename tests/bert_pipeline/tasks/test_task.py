@@ -250,6 +250,58 @@ def test_pair_without_its_second_column_is_refused(tmp_path, change, message):
         get_task(write_task(tmp_path, **change))
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"kind": "tagging", "reader": "conll", "labels": ["O", "B-PER", "I-PER", "E-PER", "S-PER"]},
+            "labels: found 'E-PER' beside 'B-PER', expected the prefixes B- and I- only; convert the tags to IOB2",
+        ),
+        (
+            {"labels": ["a", "b", "c"], "metrics": ["accuracy", "f1"]},
+            "metrics: found 'f1', the F1 of the last label, with 3 labels.* accuracy, matthews, macro_f1, exact_match",
+        ),
+        (
+            {"kind": "regression", "metrics": ["pearson"], "main_metric": "pearson", "labels": []},
+            r"label_range: found \[0.0, 0.0\], expected the least and the greatest",
+        ),
+    ],
+)
+def test_description_that_would_be_misread_is_refused(tmp_path, change, message):
+    with pytest.raises(ConfigurationError, match=message):
+        get_task(write_task(tmp_path, **change))
+
+
+@pytest.mark.parametrize(
+    ("labels", "value", "expected"),
+    [
+        ("abcd", [0, 0, 1, 0], ("c",)),
+        ("abcd", [0.0, 1.0, 0.0, 1.0], ("b", "d")),
+        ("abcd", [0, 0, 0, 0], ()),
+        ("abcd", [False, True, False, True], ("b", "d")),
+        ("abcd", [0, 1], ("a", "b")),
+        ("abcd", [3, 0, 1, 2], ("a", "b", "c", "d")),
+        ("ab", [1, 1], ("a", "b")),
+        ("ab", [0.0, 1.0], ("b",)),
+        ("ab", [False, True], ("b",)),
+        ("ab", [1], ("b",)),
+    ],
+)
+def test_one_hot_lists_are_told_from_lists_of_numbers(tmp_path, labels, value, expected):
+    task = get_task(write_task(tmp_path, kind="multilabel", labels=list(labels)))
+    file = tmp_path / "train.jsonl"
+    file.write_text(json.dumps({"sentence1": "x", "label": value}), encoding="utf-8")
+    assert [example.label for example in read_examples(task, file)] == [expected]
+
+
+def test_list_that_is_one_hot_or_numbers_is_refused(tmp_path):
+    task = get_task(write_task(tmp_path, kind="multilabel", labels=["a", "b"]))
+    file = tmp_path / "train.jsonl"
+    file.write_text('{"sentence1": "x", "label": [0, 1]}', encoding="utf-8")
+    with pytest.raises(InputError, match=r"train.jsonl:1: label \[0, 1\] is a 0 or 1 for each of a, b, or a list of"):
+        read_examples(task, file)
+
+
 def test_multilabel_is_read_from_lists_and_from_commas(tmp_path):
     task = get_task(write_task(tmp_path, kind="multilabel", labels=["a", "b", "c"], metrics=["accuracy"]))
     (tmp_path / "train.jsonl").write_text(
