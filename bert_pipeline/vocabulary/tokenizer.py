@@ -185,6 +185,13 @@ def read_vocabulary(path: Path | str) -> tuple[str, ...]:
         raise InputError(f"{path}: cannot be read ({reason_of(error)})") from error
 
 
+def model_max_length(path: Path | str) -> int | None:
+    """Return the number of tokens that tokenizer_config.json limits a model's inputs to; None if it has no limit."""
+    length = _read_json(files_of(path) / CONFIGURATION_NAME).get("model_max_length")
+    # transformers writes 1e30 for "no limit".
+    return int(length) if isinstance(length, (int, float)) and 0 < length < 1e9 else None
+
+
 def check_tokens(tokens: Sequence[str], where: str) -> dict[str, int]:
     """Return token -> id. InputError names the line of a repeated token, and missing special tokens."""
     ids: dict[str, int] = {}
