@@ -224,13 +224,16 @@ def maximum_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
         first, end = windows[0]
         return [np.ones(end - first, dtype=bool)]
 
-    # Tokens outside of a window score -1 there; argmax takes the first of equal windows.
+    # Each token's best score so far and its window: a table of all windows and tokens would grow with the square of the
+    # context. Only a better score replaces the first.
     num_tokens = windows[-1][1]
-    scores = np.full((len(windows), num_tokens), -1.0)
-    for row, (first, end) in zip(scores, windows):
+    best, best_score = np.zeros(num_tokens, dtype=np.int64), np.full(num_tokens, -1.0)
+    for number, (first, end) in enumerate(windows):
         position = np.arange(end - first)
-        row[first:end] = np.minimum(position, position[::-1]) + 0.01 * (end - first)
-    best = scores.argmax(axis=0)
+        score = np.minimum(position, position[::-1]) + 0.01 * (end - first)
+        is_better = score > best_score[first:end]
+        best[first:end][is_better] = number
+        best_score[first:end][is_better] = score[is_better]
     return [best[first:end] == number for number, (first, end) in enumerate(windows)]
 
 
