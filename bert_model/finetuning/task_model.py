@@ -187,20 +187,26 @@ def check_model_fit(
     task: Task, tokenizer: Tokenizer, model_config: BertConfig, config: FinetuningConfig, directory: Path
 ) -> None:
     """Raise an error if the model's embeddings are too small for its vocabulary, the rows or the task's segments."""
-    if tokenizer.vocab_size > model_config.vocab_size:
-        raise UsageError(
-            f"{directory}: its vocabulary has {tokenizer.vocab_size} tokens, its embeddings only "
-            f"{model_config.vocab_size}; the vocabulary is not this model's"
-        )
+    reads_pairs = task.pair or task.kind in ("span", "choice")
+    check_embeddings(directory, model_config, tokenizer, pair_task=task.name if reads_pairs else "")
     if config.max_seq_length > model_config.max_position_embeddings:
         raise ConfigurationError(
             f"max_seq_length: found {config.max_seq_length}, expected at most the model's "
             f"{model_config.max_position_embeddings} positions"
         )
-    if model_config.type_vocab_size < 2 and (task.pair or task.kind in ("span", "choice")):
+
+
+def check_embeddings(directory: Path, config: BertConfig, tokenizer: Tokenizer, *, pair_task: str = "") -> None:
+    """Raise UsageError if the embeddings are too small for the vocabulary, or for the two texts of `pair_task`."""
+    if tokenizer.vocab_size > config.vocab_size:
         raise UsageError(
-            f"{directory}: its embeddings have type_vocab_size={model_config.type_vocab_size}, but {task.name} reads "
-            "two texts, which need two segments; give a model with two"
+            f"{directory}: its vocabulary has {tokenizer.vocab_size} tokens, its embeddings only {config.vocab_size}; "
+            "the vocabulary is not this model's"
+        )
+    if pair_task and config.type_vocab_size < 2:
+        raise UsageError(
+            f"{directory}: its embeddings have type_vocab_size={config.type_vocab_size}, but {pair_task} reads two "
+            "texts, which need two segments; give a model with two"
         )
 
 

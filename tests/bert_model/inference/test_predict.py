@@ -788,6 +788,17 @@ def test_model_with_one_segment_is_refused_for_two_texts(task, tmp_path):
     assert answer["prediction"] in ("0", "1")
 
 
+def test_pretrained_model_is_refused_with_one_segment_for_pairs_or_with_another_vocabulary(tmp_path):
+    directory = tiny_tasks.make_model(tmp_path / "model", type_vocab_size=1)
+    with pytest.raises(UsageError, match="type_vocab_size=1, but nsp reads two texts"):
+        load_predictor("nsp", [directory])
+    load_predictor("mlm", [directory])
+    with open(directory / "vocab.txt", "a", encoding="utf-8") as stream:
+        stream.write("extra\n")
+    with pytest.raises(UsageError, match="the vocabulary is not this model's"):
+        load_predictor("mlm", [directory])
+
+
 def test_vocabulary_larger_than_the_embeddings_is_refused(tmp_path):
     directory = untrained(tmp_path / "model", "sst2")
     with open(directory / "vocab.txt", "a", encoding="utf-8") as stream:
