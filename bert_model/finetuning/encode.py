@@ -4,6 +4,7 @@ Texts longer than a row become several windows: with a stride for SQuAD, at word
 tagging.
 """
 
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -145,10 +146,10 @@ def _encode_span(
     # A paragraph has several questions: tokenize it once.
     contexts = list(dict.fromkeys(e.context for e in examples))
     encoded = dict(zip(contexts, tokenizer.encode_batch_with_offsets(contexts)))
-    arrays = {
-        context: (np.asarray(e.ids, dtype=np.int32), np.asarray(e.offsets, dtype=np.int32).reshape(-1, 2))
-        for context, e in encoded.items()
-    }
+    arrays = {}
+    for context, e in encoded.items():
+        characters = np.asarray(e.offsets, dtype=np.int32).reshape(-1, 2)
+        arrays[context] = np.asarray(e.ids, dtype=np.int32), characters, _text_ends(context, characters)
 
     # One row for each window of each question.
     collector = RowCollector()
@@ -156,7 +157,7 @@ def _encode_span(
     ends: list[int] = []
     labeled = all(example.answers or example.is_impossible for example in examples)
     for index, (example, question) in enumerate(zip(examples, questions)):
-        ids, characters = arrays[example.context]
+        ids, characters, text_ends = arrays[example.context]
         head = np.asarray([tokenizer.cls_id, *question[:query_room], tokenizer.sep_id], dtype=np.int32)
         if len(question) > query_room:
             collector.note_truncated(index)
@@ -169,7 +170,7 @@ def _encode_span(
             inside = slice(len(head), len(head) + end - first)
             columns = {name: np.full(len(row), -1, dtype=np.int32) for name in ("character_start", "character_end")}
             columns["character_start"][inside] = characters[first:end, 0]
-            columns["character_end"][inside] = characters[first:end, 1]
+            columns["character_end"][inside] = text_ends[first:end]
             columns["is_max_context"] = np.zeros(len(row), dtype=np.int32)
             columns["is_max_context"][inside] = is_max
             collector.add(row, len(head), index, **columns)
@@ -184,6 +185,26 @@ def _encode_span(
     if labeled:
         positions = {"start_positions": np.asarray(starts), "end_positions": np.asarray(ends)}
     return collector.close("span", len(examples), positions)
+
+
+def _text_ends(context: str, characters: np.ndarray) -> np.ndarray:
+    """Return where the text of each token ends: after combining marks that the tokenizer drops from the word's end.
+
+    A decomposed accent is a mark of its own, which an uncased tokenizer strips, but it is part of an answer's text.
+    Format characters end no text, since the official evaluation keeps them.
+    """
+    ends = characters[:, 1].copy()
+    if context.isascii():
+        return ends
+    limits = np.append(characters[1:, 0], len(context))  # the next token may be a mark itself
+    for index in np.flatnonzero(ends < limits):
+        for position in range(int(ends[index]), int(limits[index])):
+            category = unicodedata.category(context[position])
+            if category == "Mn":
+                ends[index] = position + 1
+            elif category != "Cf":
+                break
+    return ends
 
 
 def _answer_tokens(example: SpanExample, characters: np.ndarray) -> tuple[int, int] | None:
@@ -224,13 +245,16 @@ def maximum_context(windows: Sequence[tuple[int, int]]) -> list[np.ndarray]:
         first, end = windows[0]
         return [np.ones(end - first, dtype=bool)]
 
-    # Tokens outside of a window score -1 there; argmax takes the first of equal windows.
+    # Each token's best score so far and its window: a table of all windows and tokens would grow with the square of the
+    # context. Only a better score replaces the first.
     num_tokens = windows[-1][1]
-    scores = np.full((len(windows), num_tokens), -1.0)
-    for row, (first, end) in zip(scores, windows):
+    best, best_score = np.zeros(num_tokens, dtype=np.int64), np.full(num_tokens, -1.0)
+    for number, (first, end) in enumerate(windows):
         position = np.arange(end - first)
-        row[first:end] = np.minimum(position, position[::-1]) + 0.01 * (end - first)
-    best = scores.argmax(axis=0)
+        score = np.minimum(position, position[::-1]) + 0.01 * (end - first)
+        is_better = score > best_score[first:end]
+        best[first:end][is_better] = number
+        best_score[first:end][is_better] = score[is_better]
     return [best[first:end] == number for number, (first, end) in enumerate(windows)]
 
 

@@ -14,7 +14,13 @@ from bert_model.finetuning.decode import evaluate
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.results import SearchLog, dev_data, results_document
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult, initializations_of, search
-from bert_model.finetuning.task_model import TAGGER_NAME, TaskModel, write_predictions, write_task_model
+from bert_model.finetuning.task_model import (
+    TAGGER_NAME,
+    TaskModel,
+    check_model_fit,
+    write_predictions,
+    write_task_model,
+)
 from bert_model.finetuning.trial import OUTPUT_SUFFIX, TrialJob, read_output
 from bert_model.finetuning.trial_runner import (
     Progress,
@@ -31,7 +37,7 @@ from bert_model.model.weights import WEIGHTS_NAME, weight_files
 from bert_model.training.metrics_log import DataInput
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.errors import ConfigurationError, UsageError
+from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import (
     MANIFEST_NAME,
     Draft,
@@ -317,16 +323,7 @@ def check_fit(
     task: Task, data: TaskData, tokenizer: Tokenizer, model_config: BertConfig, config: FinetuningConfig, model: Path
 ) -> None:
     """Raise an error if model, configuration and data do not fit together."""
-    if tokenizer.vocab_size > model_config.vocab_size:
-        raise UsageError(
-            f"{model}: its vocabulary has {tokenizer.vocab_size} tokens, its embeddings only "
-            f"{model_config.vocab_size}; the vocabulary is not this model's"
-        )
-    if config.max_seq_length > model_config.max_position_embeddings:
-        raise ConfigurationError(
-            f"max_seq_length: found {config.max_seq_length}, expected at most the model's "
-            f"{model_config.max_position_embeddings} positions"
-        )
+    check_model_fit(task, tokenizer, model_config, config, model)
 
     # Data that training would accept, but learn nothing from.
     for name, examples in (("training", data.train), *data.dev.items()):

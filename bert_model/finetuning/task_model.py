@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -11,22 +12,24 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from bert_model.finetuning.config import FinetuningConfig, recorded_configuration
+from bert_model.finetuning.config import FinetuningConfig, recorded_configuration, task_configuration
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.decode import Evaluation, official_n_best
 from bert_model.finetuning.frozen_features import compute_activations
 from bert_model.finetuning.predict_logits import predict_logits
 from bert_model.finetuning.trial import TrialJob
 from bert_model.model.bert import BertModel, new_model
-from bert_model.model.config import BertConfig
+from bert_model.model.config import CONFIG_NAME, BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.heads import HEAD_CLASSES, BertForTask, Tagger, chosen_states
 from bert_model.model.weights import load_model, read_weights, save_model
 from bert_pipeline.configuration import from_mapping, to_mapping
-from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.tasks.catalogue import CLASS_KINDS, TASKS, Task
 from bert_pipeline.tasks.task import get_task
-from bert_pipeline.vocabulary.tokenizer import Tokenizer
+from bert_pipeline.vocabulary.tokenizer import Tokenizer, model_max_length
+
+logger = logging.getLogger(__name__)
 
 TASK_NAME = "task.json"
 TAGGER_NAME = "tagger.safetensors"
@@ -136,13 +139,14 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
     """
     directory = Path(directory)
     facts = read_task_facts(directory)
-    # A model of another author has no task.json: the caller names the task, and the default settings apply.
+    if facts is None and task_name is None:
+        raise UsageError(f"{directory}: no {TASK_NAME}, so it is not a fine-tuned model; name the task, or give one")
+
+    # A model of another author has no task.json: the caller names the task, and the model's size limits the settings.
+    model_config = BertConfig.from_directory(directory)
     if facts is None:
-        if task_name is None:
-            raise UsageError(
-                f"{directory}: no {TASK_NAME}, so it is not a fine-tuned model; name the task, or give one"
-            )
-        task, config, facts = get_task(task_name), FinetuningConfig(), {}
+        task, facts = get_task(str(task_name)), {}
+        config = _configuration_without_facts(task, directory, model_config)
     else:
         # A task of a YAML file is known by its name once a model holds its description.
         expected = facts["task"] if task_name in (None, facts["task"]) else get_task(str(task_name)).name
@@ -157,8 +161,9 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
 
     # A feature-based model is a frozen encoder with a tagger in a file of its own.
     tokenizer = Tokenizer.from_directory(directory)
+    check_model_fit(task, tokenizer, model_config, config, directory)
     if feature_input := facts.get("feature_input"):
-        encoder, _ = load_model(BertModel, directory, log=log)
+        encoder, _ = load_model(BertModel, directory, config=model_config, log=log)
         tensors = load_file(directory / TAGGER_NAME)
         model: nn.Module = _tagger(tensors, feature_input, config, len(task.labels), encoder)
         return TaskModel(
@@ -167,8 +172,8 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
 
     # Everything else is an encoder with a head; a head of random weights would answer at chance, without any error.
     if task.kind in CLASS_KINDS and not facts:
-        task = dataclasses.replace(task, labels=_labels_of_head(directory, task))
-    model, report = load_model(HEAD_CLASSES[task.kind], directory, log=log)
+        task = dataclasses.replace(task, labels=_labels_of_head(directory, task, model_config))
+    model, report = load_model(HEAD_CLASSES[task.kind], directory, config=model_config, log=log)
     head = [name for name in report.created if not name.startswith("bert.pooler")]
     if head:
         raise UsageError(
@@ -178,13 +183,63 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
     return TaskModel(task=task, facts=facts, config=config, model=model.eval(), encoder=None, tokenizer=tokenizer)
 
 
-def _labels_of_head(directory: Path, task: Task) -> tuple[str, ...]:
+def check_model_fit(
+    task: Task, tokenizer: Tokenizer, model_config: BertConfig, config: FinetuningConfig, directory: Path
+) -> None:
+    """Raise an error if the model's embeddings are too small for its vocabulary, the rows or the task's segments."""
+    reads_pairs = task.pair or task.kind in ("span", "choice")
+    check_embeddings(directory, model_config, tokenizer, pair_task=task.name if reads_pairs else "")
+    if config.max_seq_length > model_config.max_position_embeddings:
+        raise ConfigurationError(
+            f"max_seq_length: found {config.max_seq_length}, expected at most the model's "
+            f"{model_config.max_position_embeddings} positions"
+        )
+
+
+def check_embeddings(directory: Path, config: BertConfig, tokenizer: Tokenizer, *, pair_task: str = "") -> None:
+    """Raise UsageError if the embeddings are too small for the vocabulary, or for the two texts of `pair_task`."""
+    if tokenizer.vocab_size > config.vocab_size:
+        raise UsageError(
+            f"{directory}: its vocabulary has {tokenizer.vocab_size} tokens, its embeddings only {config.vocab_size}; "
+            "the vocabulary is not this model's"
+        )
+    if pair_task and config.type_vocab_size < 2:
+        raise UsageError(
+            f"{directory}: its embeddings have type_vocab_size={config.type_vocab_size}, but {pair_task} reads two "
+            "texts, which need two segments; give a model with two"
+        )
+
+
+def _configuration_without_facts(task: Task, directory: Path, model_config: BertConfig) -> FinetuningConfig:
+    """Return the configuration of a model whose training is unknown: the task's, as far as the model reads.
+
+    SQuAD's windows have the paper's length, which its models are trained at; other models read as much as they can.
+    """
+    paper = task_configuration("squad1" if task.kind == "span" else task.name)
+    limits = [model_config.max_position_embeddings, model_max_length(directory)]
+    if task.kind == "span":
+        limits.append(paper.max_seq_length)
+    length = min(limit for limit in limits if limit)
+
+    # A short window keeps half of its tokens for the context, and overlaps the next by half or more.
+    max_query_length = min(paper.max_query_length, length // 2)
+    room = length - max_query_length - 3
+    return task_configuration(
+        task.name,
+        {
+            "max_seq_length": length,
+            "max_query_length": max_query_length,
+            "doc_stride": max(1, min(paper.doc_stride, room // 2)),
+        },
+    )
+
+
+def _labels_of_head(directory: Path, task: Task, config: BertConfig) -> tuple[str, ...]:
     """Return the task's labels in the order of a foreign head's outputs, which other authors order differently.
 
-    If the outputs have no names, or the labels are numbers without names, the task's order is assumed. InputError if
-    the head has another number of outputs, or names that are not the task's.
+    Without names of outputs or labels, the order of the integers of files without class names is assumed, with a
+    warning. InputError if the head has another number of outputs, or names that are not the task's.
     """
-    config = BertConfig.from_directory(directory)
     if read_weights(directory).architecture != HEAD_CLASSES[task.kind].__name__:
         return task.labels  # loading will raise that the head is missing
     if config.num_labels != len(task.labels):
@@ -195,7 +250,14 @@ def _labels_of_head(directory: Path, task: Task) -> tuple[str, ...]:
     # LABEL_0 and so on are the names that transformers gives to outputs without one.
     unnamed = not config.labels or all(name.startswith("LABEL_") for name in config.labels)
     if unnamed or (not task.hub_names and all(label.isdecimal() for label in task.labels)):
-        return task.labels
+        assumed = task.hub_labels or task.labels
+        logger.warning(
+            "%s: does not name the outputs of its head, whose order is assumed to be %s; if it is another, write the "
+            "names into id2label",
+            directory / CONFIG_NAME,
+            ", ".join(assumed),
+        )
+        return assumed
 
     # Names may be the hub's ("equivalent" for 1), and differ in case.
     known = {name.casefold(): label for name, label in zip(task.hub_names, task.labels)}

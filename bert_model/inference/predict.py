@@ -25,7 +25,7 @@ from bert_model.finetuning.decode import (
     span_answers,
 )
 from bert_model.finetuning.encode import encode_examples, encode_texts
-from bert_model.finetuning.task_model import TaskModel, load_task_model, prediction_device
+from bert_model.finetuning.task_model import TaskModel, check_embeddings, load_task_model, prediction_device
 from bert_model.inference.inputs import (
     PredictionInput,
     Row,
@@ -358,6 +358,7 @@ class PretrainingPredictor:
             raise UsageError(
                 f"{directory}: a {report.source_architecture} has no head for {task}; give a pre-trained model"
             )
+        check_embeddings(directory, self.model.config, self.tokenizer, pair_task="nsp" if task == "nsp" else "")
         self.model.to(self.device).eval()
         self.max_seq_length = self.model.config.max_position_embeddings
 

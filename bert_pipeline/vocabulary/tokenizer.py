@@ -83,6 +83,8 @@ class Tokenizer:
                 '{"do_lower_case": true} into it for an uncased vocabulary, false for a cased one'
             )
         _refuse_other_normalization(configuration, do_lower_case, directory / CONFIGURATION_NAME)
+        _refuse_other_fast_settings(fast, do_lower_case, directory / "tokenizer.json")
+        _refuse_added_tokens(configuration, fast, directory)
         return cls(tokens, do_lower_case, where)
 
     @property
@@ -185,6 +187,13 @@ def read_vocabulary(path: Path | str) -> tuple[str, ...]:
         raise InputError(f"{path}: cannot be read ({reason_of(error)})") from error
 
 
+def model_max_length(path: Path | str) -> int | None:
+    """Return the number of tokens that tokenizer_config.json limits a model's inputs to; None if it has no limit."""
+    length = _read_json(files_of(path) / CONFIGURATION_NAME).get("model_max_length")
+    # transformers writes 1e30 for "no limit".
+    return int(length) if isinstance(length, (int, float)) and 0 < length < 1e9 else None
+
+
 def check_tokens(tokens: Sequence[str], where: str) -> dict[str, int]:
     """Return token -> id. InputError names the line of a repeated token, and missing special tokens."""
     ids: dict[str, int] = {}
@@ -254,8 +263,51 @@ def _refuse_other_normalization(configuration: dict[str, Any], do_lower_case: bo
             f"{path}: strip_accents={configuration['strip_accents']} with do_lower_case={do_lower_case}; "
             "BERT's own code strips accents exactly when it lower-cases, and so does this one"
         )
-    if configuration.get("tokenize_chinese_chars") not in (None, True):
-        raise UsageError(f"{path}: tokenize_chinese_chars=false; BERT's own code separates them, and so does this one")
+    for key in ("tokenize_chinese_chars", "handle_chinese_chars"):
+        if configuration.get(key) not in (None, True):
+            raise UsageError(f"{path}: {key}=false; BERT's own code separates Chinese characters, and so does this one")
+
+
+def _refuse_other_fast_settings(fast: dict[str, Any], do_lower_case: bool, path: Path) -> None:
+    """Raise UsageError for steps and settings of a tokenizer.json that tokenize differently from BERT's own code."""
+    if not fast:
+        return
+    for step, expected in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
+        found = fast.get(step)
+        name = found.get("type") if isinstance(found, dict) else found
+        if name != expected:
+            raise UsageError(f"{path}: its {step} is {name}, expected {expected}, which is what BERT's own code does")
+    if fast["normalizer"].get("clean_text") not in (None, True):
+        raise UsageError(f"{path}: clean_text=false; BERT's own code drops control characters, and so does this one")
+    _refuse_other_normalization(fast["normalizer"], do_lower_case, path)
+    for key, value in (("unk_token", UNK), ("continuing_subword_prefix", CONTINUATION_PREFIX)):
+        if fast["model"].get(key, value) != value:
+            raise UsageError(f"{path}: {key} is {fast['model'][key]!r}, expected {value!r}, as in BERT's own code")
+
+
+def _refuse_added_tokens(configuration: dict[str, Any], fast: dict[str, Any], directory: Path) -> None:
+    """Raise UsageError for tokens besides the five special ones that a file adds to the vocabulary.
+
+    Hugging Face's tokenizer cuts them out of the text before it is split into words, which BERT's own code does not.
+    """
+    lists = {
+        "added_tokens.json": _read_json(directory / "added_tokens.json"),
+        CONFIGURATION_NAME: [_content(entry) for entry in (configuration.get("added_tokens_decoder") or {}).values()],
+        "tokenizer.json": [_content(entry) for entry in fast.get("added_tokens") or ()],
+    }
+    for name, tokens in lists.items():
+        added = [token for token in tokens if token not in SPECIAL_TOKENS]
+        if added:
+            shown = ", ".join(map(repr, added[:5])) + (", …" if len(added) > 5 else "")
+            raise UsageError(
+                f"{directory / name}: adds {shown} to the vocabulary, expected none but the special tokens; BERT's own "
+                "code reads no added tokens, so give a model without them"
+            )
+
+
+def _content(entry: Any) -> str:
+    """Return the text of an added token, which is an object or the text itself."""
+    return str(entry.get("content") if isinstance(entry, dict) else entry)
 
 
 _MAX_CACHED = 500_000

@@ -1,6 +1,7 @@
 """Decoding of logits: null threshold, maximum context, collapse."""
 
 import numpy as np
+import pytest
 import tiny_tasks
 
 from bert_model.finetuning.config import FinetuningConfig
@@ -15,6 +16,7 @@ from bert_model.finetuning.decode import (
 from bert_model.finetuning.encode import encode_examples
 from bert_pipeline.tasks.example import Answer, SpanExample
 from bert_pipeline.tasks.task import get_task
+from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 
 def _candidate(text, score):
@@ -59,6 +61,29 @@ def test_span_answers_require_maximum_context_and_maximum_length():
     answer = span_answers([example], encoded, logits, max_answer_length=3)["0"]
     assert answer.best.text == "oslo"
     assert (answer.best.start_logit, answer.best.end_logit) == (9.0, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("context", "answer"),
+    [
+        ("x cafe\u0301 b", "cafe\u0301"),  # decomposed, whose accent an uncased tokenizer strips
+        ("x cafe\u0301\u0302", "cafe\u0301\u0302"),
+        ("x cafe\u200d\u0301 b", "cafe\u200d\u0301"),
+        ("x cafe\u200b b", "cafe"),  # a format character is no part of the text
+        ("x caf\u00e9 b", "caf\u00e9"),
+        ("x cafe b", "cafe"),
+    ],
+)
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_answer_keeps_the_combining_marks_at_its_end(context, answer, do_lower_case):
+    tokenizer = Tokenizer.from_tokens([*SPECIAL_TOKENS, "x", "b", "cafe", "##\u0301", "who"], do_lower_case)
+    example = SpanExample("0", "t", context, "who", (Answer(answer, 2),))
+    encoded = encode_examples(get_task("squad1"), [example], tokenizer, FinetuningConfig())
+    logits = np.zeros((len(encoded.input_ids), 2), dtype=np.float32)
+    logits[encoded.row_columns["start_positions"], 0] = 9.0
+    logits[encoded.row_columns["end_positions"], 1] = 9.0
+    best = span_answers([example], encoded, logits)["0"].best
+    assert (best.text, best.start) == (answer, 2)
 
 
 def test_equal_predictions_count_as_collapsed():

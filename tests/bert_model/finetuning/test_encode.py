@@ -1,6 +1,7 @@
 """Examples are encoded as in google's code and in the paper, and nothing is lost."""
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -156,6 +157,33 @@ def test_every_token_has_its_maximum_context_in_exactly_one_window(num_tokens, r
         assert 0 < end - first <= room
         covered[first:end] += is_max
     assert (covered == 1).all()
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 400), st.integers(1, 60), st.integers(1, 80))
+def test_maximum_context_equals_googles_formula_over_all_windows(num_tokens, room, stride):
+    windows = span_windows(num_tokens, room, stride)
+    found = maximum_context(windows)
+    for token in range(num_tokens):
+        scores = [
+            min(token - first, end - 1 - token) + 0.01 * (end - first) if first <= token < end else -1.0
+            for first, end in windows
+        ]
+        (chosen,) = (
+            number
+            for number, ((first, end), is_max) in enumerate(zip(windows, found))
+            if first <= token < end and is_max[token - first]
+        )
+        assert chosen == scores.index(max(scores))  # the first of equal windows
+
+
+def test_memory_of_maximum_context_grows_with_the_context_alone():
+    windows = span_windows(60_000, 300, 128)
+    tracemalloc.start()
+    maximum_context(windows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e6  # a table of windows and tokens has 225 MB
 
 
 def test_maximum_context_is_in_the_window_farthest_from_an_edge():

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import shutil
 import tracemalloc
@@ -16,13 +17,17 @@ import torch
 
 from bert_model.cli import main
 from bert_model.finetuning.decode import span_answers
-from bert_model.finetuning.encode import encode_examples
+from bert_model.finetuning.encode import encode_examples, span_windows
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.inputs import open_rows
 from bert_model.inference.predict import TaskPredictor, answer_file, answer_inputs, load_predictor, predict
 from bert_model.metrics.score import score, score_files
+from bert_model.model.bert import new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.heads import HEAD_CLASSES
+from bert_model.model.weights import save_model
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.storage import to_path
 from bert_pipeline.tasks.catalogue import Columns
@@ -801,6 +806,81 @@ def test_names_of_numbered_classes_on_the_hub_decide_the_order_of_a_foreign_head
     shutil.rmtree(swapped)
     with pytest.raises(InputError, match="its head answers spam, ham, expected the labels of sst2: negative, positive"):
         load_predictor("sst2", [foreign(models, tmp_path, ("spam", "ham"), "sst2")])
+
+
+def test_foreign_head_without_names_is_read_in_the_order_of_the_hubs_integers(models, tmp_path, caplog):
+    directory = foreign(models, tmp_path, ("LABEL_0", "LABEL_1", "LABEL_2"))
+    assert load_predictor("mnli", [directory]).task.labels == ("entailment", "neutral", "contradiction")
+    assert "order is assumed to be entailment, neutral, contradiction" in caplog.text
+
+
+def untrained(directory, task, **overrides):
+    """An untrained model with the task's head, as other authors publish one."""
+    task = get_task(task)
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": len(tiny_tasks.TOKENS)}
+    config = BertConfig(**shape, intermediate_size=32, labels=task.hub_names or task.labels, **overrides)
+    directory.mkdir()
+    save_model(new_model(HEAD_CLASSES[task.kind], config, seed=0), directory, tiny_tasks.tokenizer())
+    return directory
+
+
+def test_foreign_model_of_squad_reads_windows_of_the_paper_that_overlap(tmp_path):
+    config = load_task_model(untrained(tmp_path / "long", "squad1"), "squad1").config
+    assert (config.max_seq_length, config.doc_stride, config.max_query_length) == (384, 128, 64)
+    for positions in (8, 64, 128):
+        directory = untrained(tmp_path / str(positions), "squad2", max_position_embeddings=positions)
+        config = load_task_model(directory, "squad2").config
+        assert config.max_seq_length == positions
+        windows = span_windows(300, positions - config.max_query_length - 3, config.doc_stride)
+        assert all(
+            second < end or positions == 8  # has room for one token
+            for (_, end), (second, _) in itertools.pairwise(windows)
+        )
+
+
+def test_foreign_classifier_reads_up_to_its_positions_or_the_limit_of_its_tokenizer(tmp_path):
+    directory = untrained(tmp_path / "model", "sst2")
+    path = directory / "tokenizer_config.json"
+    document = json.loads(path.read_text())
+    for limit, expected in ((int(1e30), 512), (None, 512), (200, 200)):
+        path.write_text(json.dumps({**document, "model_max_length": limit}))
+        predictor = load_predictor("sst2", [directory])
+        assert predictor.models[0].config.max_seq_length == expected
+        (answer,) = predictor.answer([{"text": "a " * 300}])
+        assert ("truncated" in answer) == (expected < 302)
+
+
+def test_foreign_model_with_few_positions_cuts_long_texts(tmp_path):
+    predictor = load_predictor("sst2", [untrained(tmp_path / "model", "sst2", max_position_embeddings=64)])
+    (answer,) = predictor.answer([{"text": "a " * 100}])
+    assert answer["truncated"]
+
+
+@pytest.mark.parametrize("task", ["mnli", "squad1", "swag"])
+def test_model_with_one_segment_is_refused_for_two_texts(task, tmp_path):
+    with pytest.raises(UsageError, match=f"type_vocab_size=1, but {task} reads two texts"):
+        load_predictor(task, [untrained(tmp_path / "model", task, type_vocab_size=1)])
+    (answer,) = load_predictor("sst2", [untrained(tmp_path / "one", "sst2", type_vocab_size=1)]).answer([{"text": "a"}])
+    assert answer["prediction"] in ("0", "1")
+
+
+def test_pretrained_model_is_refused_with_one_segment_for_pairs_or_with_another_vocabulary(tmp_path):
+    directory = tiny_tasks.make_model(tmp_path / "model", type_vocab_size=1)
+    with pytest.raises(UsageError, match="type_vocab_size=1, but nsp reads two texts"):
+        load_predictor("nsp", [directory])
+    load_predictor("mlm", [directory])
+    with open(directory / "vocab.txt", "a", encoding="utf-8") as stream:
+        stream.write("extra\n")
+    with pytest.raises(UsageError, match="the vocabulary is not this model's"):
+        load_predictor("mlm", [directory])
+
+
+def test_vocabulary_larger_than_the_embeddings_is_refused(tmp_path):
+    directory = untrained(tmp_path / "model", "sst2")
+    with open(directory / "vocab.txt", "a", encoding="utf-8") as stream:
+        stream.write("extra\n")
+    with pytest.raises(UsageError, match="the vocabulary is not this model's"):
+        load_predictor("sst2", [directory])
 
 
 def test_missing_input_file_is_named(models, tmp_path):

@@ -123,6 +123,68 @@ def test_settings_of_other_tokenization_raise(tokenizer, tmp_path):
         Tokenizer.from_directory(tmp_path)
 
 
+def fast_document():
+    """The tokenizer.json of a directory without vocab.txt, as the tokenizers library writes it."""
+    return {
+        "added_tokens": [{"id": index, "content": token} for index, token in enumerate(SPECIAL_TOKENS)],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {"type": "WordPiece", "vocab": {token: index for index, token in enumerate(TOKENS)}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "changed", "message"),
+    [
+        (None, {}, None),
+        ("normalizer", {"strip_accents": True}, None),
+        ("normalizer", {"strip_accents": False}, "strip_accents=False with do_lower_case=True"),
+        ("normalizer", {"handle_chinese_chars": False}, "handle_chinese_chars=false"),
+        ("normalizer", {"clean_text": False}, "clean_text=false"),
+        ("normalizer", {"type": "Sequence"}, "its normalizer is Sequence, expected BertNormalizer"),
+        ("pre_tokenizer", {"type": "Whitespace"}, "its pre_tokenizer is Whitespace, expected BertPreTokenizer"),
+        ("model", {"continuing_subword_prefix": "@@"}, "continuing_subword_prefix is '@@', expected '##'"),
+        ("model", {"unk_token": "<unk>"}, "unk_token is '<unk>'"),
+    ],
+)
+def test_settings_of_a_fast_tokenizer_that_tokenizes_otherwise_raise(tokenizer, tmp_path, key, changed, message):
+    document = fast_document()
+    if key:
+        document[key] |= changed
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    if message is None:
+        assert Tokenizer.from_directory(tmp_path).sha256 == tokenizer.sha256
+        return
+    with pytest.raises(UsageError, match=message):
+        Tokenizer.from_directory(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "added_tokens.json", "tokenizer_config.json"])
+def test_added_tokens_raise_and_special_ones_do_not(tokenizer, tmp_path, name):
+    for tokens in (list(SPECIAL_TOKENS), [*SPECIAL_TOKENS, "<e1>"]):
+        tokenizer.save(tmp_path)
+        if name == "tokenizer.json":
+            (tmp_path / "vocab.txt").unlink()
+            added = [{"id": index, "content": token} for index, token in enumerate(tokens)]
+            document = {**fast_document(), "added_tokens": added}
+        elif name == "added_tokens.json":
+            document = {token: len(TOKENS) + index for index, token in enumerate(tokens)}
+        else:
+            decoder = {str(index): {"content": token, "special": False} for index, token in enumerate(tokens)}
+            document = {"do_lower_case": True, "added_tokens_decoder": decoder}
+        (tmp_path / name).write_text(json.dumps(document))
+        if "<e1>" not in tokens:
+            assert Tokenizer.from_directory(tmp_path).sha256 == tokenizer.sha256
+    with pytest.raises(UsageError, match=rf"{name}: adds '<e1>' to the vocabulary"):
+        Tokenizer.from_directory(tmp_path)
+
+
 def test_directory_without_vocabulary_raises(tmp_path):
     with pytest.raises(InputError, match=r"no vocab\.txt"):
         Tokenizer.from_directory(tmp_path)
