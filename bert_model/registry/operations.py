@@ -262,7 +262,8 @@ def rollback(name: str) -> RegisteredVersion:
         resolve_version(client, name)
         aliases = aliases_of(client, name)
         champion, previous = aliases.get(CHAMPION), aliases.get(PREVIOUS)
-        if previous is None:
+        # Both aliases are on one version if champion was moved by hand, or restored after it was deleted.
+        if previous is None or previous == champion:
             raise PromotionError(f"{name}: has no previous champion to go back to; nothing was changed")
         # The previous champion may have been damaged since: serving must not switch to it.
         damage = inspect(client, read_version(client, name, previous)).damage

@@ -529,6 +529,11 @@ def test_rollback_that_another_client_overtakes_is_an_error(home, trained, monke
     with pytest.raises(PromotionError, match="the champion changed while version 1 was inspected"):
         operations.rollback(name)
     assert aliases_of(name) == {"candidate": 2, "champion": 1, "previous": 1}
+    # By now champion and previous are one version: there is nothing to go back to.
+    monkeypatch.undo()
+    with pytest.raises(PromotionError, match="no previous champion to go back to; nothing was changed"):
+        operations.rollback(name)
+    assert not operations.get_version(f"models:/{name}@champion").rolled_back
 
 
 def test_locked_database_is_one_sentence(home, monkeypatch, capsys):
