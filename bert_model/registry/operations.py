@@ -17,6 +17,7 @@ from bert_model.registry.artifacts import (
     exam_on_pairs_of,
     fetch,
     inspect,
+    needs_exam,
     read_card,
     reference_logits,
     upload,
@@ -196,7 +197,12 @@ def promote(
         # Both download versions: too long to hold the lock.
         inspection = inspect(client, chosen)
         rival = aliases_of(client, name).get(CHAMPION)
-        exam = exam_on_pairs_of(client, chosen, read_version(client, name, rival)) if rival is not None else {}
+        exam: dict[str, str] = {}
+        if rival is not None and inspection.damage is None:  # a damaged candidate is refused in any case
+            try:
+                exam = exam_on_pairs_of(client, chosen, read_version(client, name, rival))
+            except ArtifactError as error:
+                inspection = dataclasses.replace(inspection, exam=f"the champion cannot be examined: {error}")
         with registry_lock(name):
             # Read again under the lock, as tags and aliases may have changed during the download.
             chosen = resolve_version(client, name, chosen.version)
@@ -204,6 +210,8 @@ def promote(
             champion = read_version(client, name, champion_number) if champion_number is not None else None
             if champion is not None and champion_number == rival:
                 champion = dataclasses.replace(champion, facts=champion.facts | exam)
+            elif champion is not None and needs_exam(chosen, champion):
+                raise _champion_changed(name, chosen.version)
             decision = decide(
                 with_finetuning_scores(client, chosen),
                 with_finetuning_scores(client, champion) if champion else None,
@@ -235,12 +243,16 @@ def _update_card(client: "MlflowClient", version: RegisteredVersion) -> Register
 def _move_champion(client: "MlflowClient", name: str, *, expected: int | None, chosen: int) -> None:
     """Move the alias if the champion is still the expected one, and check that the move prevailed."""
     if aliases_of(client, name).get(CHAMPION) != expected:
-        raise PromotionError(f"{name}: the champion changed while version {chosen} was inspected; try again")
+        raise _champion_changed(name, chosen)
     if expected is not None and expected != chosen:
         client.set_registered_model_alias(name, PREVIOUS, str(expected))
     client.set_registered_model_alias(name, CHAMPION, str(chosen))
     if aliases_of(client, name).get(CHAMPION) != chosen:
         raise PromotionError(f"{name}: another client moved the champion at the same time; look at bert models")
+
+
+def _champion_changed(name: str, chosen: int) -> PromotionError:
+    return PromotionError(f"{name}: the champion changed while version {chosen} was inspected; try again")
 
 
 def _store_decision(client: "MlflowClient", version: RegisteredVersion, decision: Decision) -> None:
