@@ -6,6 +6,7 @@ file against its manifest, and loads nothing but safetensors, JSON and text.
 
 import dataclasses
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,6 +77,8 @@ __all__ = [
 ]
 
 CANDIDATE, CHAMPION, PREVIOUS = "candidate", "champion", "previous"
+MOVE_TAG = "champion_move"
+"""Tag of a registered model: the mark of the client that was last to begin a move of the champion."""
 DECISION_NAME, DECISION_TABLE_NAME = "promotion.json", "promotion.txt"
 
 
@@ -186,8 +189,8 @@ def promote(
 
     The decision is returned either way, and stored with the version as files, its outcome as the tag "promotion";
     `Decision.require` turns a refusal into a PromotionError. With `dry_run` nothing is changed. The former champion
-    becomes `previous`. A lock file serializes promotions on this machine; a change by another machine is detected by
-    reading the alias back, and is a PromotionError.
+    becomes `previous`. A lock file serializes promotions on this machine; of two machines that promote at once, at
+    least one raises PromotionError.
     """
     check_name(name)
     with registry_client() as client:
@@ -241,13 +244,20 @@ def _update_card(client: "MlflowClient", version: RegisteredVersion) -> Register
 
 
 def _move_champion(client: "MlflowClient", name: str, *, expected: int | None, chosen: int) -> None:
-    """Move the alias if the champion is still the expected one, and check that the move prevailed."""
+    """Move the alias if the champion is still the expected one, and check that nobody else moved it meanwhile.
+
+    MLflow cannot compare and set. Every client therefore puts a mark on the name before it reads the champion, and
+    looks for its mark after its move: of two clients that move at once, the one that marked first either finds the
+    other's mark, or moved before the other read the champion, which then is not the expected one.
+    """
+    mark = uuid.uuid4().hex
+    client.set_registered_model_tag(name, MOVE_TAG, mark)
     if aliases_of(client, name).get(CHAMPION) != expected:
         raise _champion_changed(name, chosen)
     if expected is not None and expected != chosen:
         client.set_registered_model_alias(name, PREVIOUS, str(expected))
     client.set_registered_model_alias(name, CHAMPION, str(chosen))
-    if aliases_of(client, name).get(CHAMPION) != chosen:
+    if aliases_of(client, name).get(CHAMPION) != chosen or client.get_registered_model(name).tags.get(MOVE_TAG) != mark:
         raise PromotionError(f"{name}: another client moved the champion at the same time; look at bert models")
 
 

@@ -582,6 +582,25 @@ def test_champion_moved_by_another_client_is_an_error(home, trained, monkeypatch
         operations.promote(name, 2)
 
 
+def test_of_two_machines_that_promote_at_once_one_notices(home, trained, monkeypatch):
+    name = "bert-tiny-simultaneous"
+    for model in ("weak", "strong"):
+        register(trained / model, name)
+    read = operations.aliases_of
+
+    def read_while_another_machine_reads_too_and_moves(client, name):
+        monkeypatch.setattr(operations, "aliases_of", read)
+        aliases = read(client, name)
+        operations._move_champion(client, name, expected=None, chosen=1)
+        return aliases
+
+    with operations.registry_client() as client:
+        monkeypatch.setattr(operations, "aliases_of", read_while_another_machine_reads_too_and_moves)
+        with pytest.raises(PromotionError, match="another client moved the champion at the same time"):
+            operations._move_champion(client, name, expected=None, chosen=2)
+        operations._move_champion(client, name, expected=2, chosen=1)  # without another client it moves
+
+
 def test_rollback_that_another_client_overtakes_is_an_error(home, trained, monkeypatch):
     name = "bert-tiny-overtaken"
     for model in ("weak", "strong"):
