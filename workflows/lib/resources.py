@@ -94,7 +94,9 @@ def checked_tasks(names: Sequence[str], known: Sequence[str] = TASK_NAMES) -> tu
 def checked_task_name(name: str) -> str:
     """Return `name` if it can name a task, and so a directory; UsageError otherwise."""
     if not NAME_PATTERN.fullmatch(name):
-        raise UsageError(f"task {name!r} is not known: expected small letters, digits and underscores")
+        raise UsageError(
+            f"task {name!r} is not known: expected small letters and digits, with single underscores between"
+        )
     return name
 
 
