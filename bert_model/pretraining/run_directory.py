@@ -164,7 +164,7 @@ def open_directory(
     elif (output / "model").is_dir():
         # A damaged model is written again from the last checkpoint.
         with contextlib.suppress(ArtifactError):
-            model = load_manifest(output / "model", kind=MODEL_KIND)
+            model = load_manifest(output / "model", kind=MODEL_KIND, verify="sha256")
             # After a change, the model is that of the former configuration until the run has finished again.
             if not list(_differences(model.configuration, described["configuration"])):
                 return "finished"

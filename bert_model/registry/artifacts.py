@@ -44,7 +44,7 @@ from bert_model.registry.versions import (
 from bert_model.training.metrics_log import DataInput, bert_home, first_line, metric_key, mlflow_run_id
 from bert_model.training.mlflow_store import NOTE_TAG, dataset_input, experiment_id
 from bert_model.zero_shot.exam import take_exam
-from bert_pipeline.errors import ArtifactError, BertError
+from bert_pipeline.errors import ArtifactError, BertError, InputError, UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -206,23 +206,29 @@ def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
     return target
 
 
+def needs_exam(candidate: RegisteredVersion, champion: RegisteredVersion) -> bool:
+    """Return True if the candidate was examined on pairs on which the champion was not."""
+    return candidate.exam_pairs not in ("", champion.exam_pairs)
+
+
 def exam_on_pairs_of(
     client: "MlflowClient", candidate: RegisteredVersion, champion: RegisteredVersion
 ) -> dict[str, str]:
     """Return the facts of an exam of the champion on the pairs that the candidate was examined on.
 
     {} if it has taken that one, or if the pairs are not known or not all of them can be scored: a retraining on another
-    dump makes other pairs, and models of other objectives and lengths read other ones.
+    dump makes other pairs, and models of other objectives and lengths read other ones. ArtifactError if the files of
+    one of them cannot be read.
     """
-    if not candidate.exam_pairs or candidate.exam_pairs == champion.exam_pairs:
+    if not needs_exam(candidate, champion):
         return {}
+    directory = fetch(client, candidate)
+    if not (directory / PAIRS_NAME).is_file():  # trained by an earlier revision
+        return {}
+    pairs, model = read_pairs(directory), fetch(client, champion)
     try:
-        directory = fetch(client, candidate)
-        if not (directory / PAIRS_NAME).is_file():  # trained by an earlier revision
-            return {}
-        pairs = read_pairs(directory)
-        result = take_exam(fetch(client, champion), pairs)
-    except BertError as error:
+        result = take_exam(model, pairs)
+    except (UsageError, InputError) as error:  # it cannot score them; any other error is no reason to compare less
         logger.warning("%s is not examined on the pairs of %s: %s", champion, candidate, error)
         return {}
     if sum(found.score.count for found in result.kinds.values()) < len(pairs):

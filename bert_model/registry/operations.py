@@ -6,6 +6,7 @@ file against its manifest, and loads nothing but safetensors, JSON and text.
 
 import dataclasses
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from bert_model.registry.artifacts import (
     exam_on_pairs_of,
     fetch,
     inspect,
+    needs_exam,
     read_card,
     reference_logits,
     upload,
@@ -75,6 +77,8 @@ __all__ = [
 ]
 
 CANDIDATE, CHAMPION, PREVIOUS = "candidate", "champion", "previous"
+MOVE_TAG = "champion_move"
+"""Tag of a registered model: the mark of the client that was last to begin a move of the champion."""
 DECISION_NAME, DECISION_TABLE_NAME = "promotion.json", "promotion.txt"
 
 
@@ -185,8 +189,8 @@ def promote(
 
     The decision is returned either way, and stored with the version as files, its outcome as the tag "promotion";
     `Decision.require` turns a refusal into a PromotionError. With `dry_run` nothing is changed. The former champion
-    becomes `previous`. A lock file serializes promotions on this machine; a change by another machine is detected by
-    reading the alias back, and is a PromotionError.
+    becomes `previous`. A lock file serializes promotions on this machine; of two machines that promote at once, at
+    least one raises PromotionError.
     """
     check_name(name)
     with registry_client() as client:
@@ -196,7 +200,12 @@ def promote(
         # Both download versions: too long to hold the lock.
         inspection = inspect(client, chosen)
         rival = aliases_of(client, name).get(CHAMPION)
-        exam = exam_on_pairs_of(client, chosen, read_version(client, name, rival)) if rival is not None else {}
+        exam: dict[str, str] = {}
+        if rival is not None and inspection.damage is None:  # a damaged candidate is refused in any case
+            try:
+                exam = exam_on_pairs_of(client, chosen, read_version(client, name, rival))
+            except ArtifactError as error:
+                inspection = dataclasses.replace(inspection, exam=f"the champion cannot be examined: {error}")
         with registry_lock(name):
             # Read again under the lock, as tags and aliases may have changed during the download.
             chosen = resolve_version(client, name, chosen.version)
@@ -204,6 +213,8 @@ def promote(
             champion = read_version(client, name, champion_number) if champion_number is not None else None
             if champion is not None and champion_number == rival:
                 champion = dataclasses.replace(champion, facts=champion.facts | exam)
+            elif champion is not None and needs_exam(chosen, champion):
+                raise _champion_changed(name, chosen.version)
             decision = decide(
                 with_finetuning_scores(client, chosen),
                 with_finetuning_scores(client, champion) if champion else None,
@@ -233,14 +244,25 @@ def _update_card(client: "MlflowClient", version: RegisteredVersion) -> Register
 
 
 def _move_champion(client: "MlflowClient", name: str, *, expected: int | None, chosen: int) -> None:
-    """Move the alias if the champion is still the expected one, and check that the move prevailed."""
+    """Move the alias if the champion is still the expected one, and check that nobody else moved it meanwhile.
+
+    MLflow cannot compare and set. Every client therefore puts a mark on the name before it reads the champion, and
+    looks for its mark after its move: of two clients that move at once, the one that marked first either finds the
+    other's mark, or moved before the other read the champion, which then is not the expected one.
+    """
+    mark = uuid.uuid4().hex
+    client.set_registered_model_tag(name, MOVE_TAG, mark)
     if aliases_of(client, name).get(CHAMPION) != expected:
-        raise PromotionError(f"{name}: the champion changed while version {chosen} was inspected; try again")
+        raise _champion_changed(name, chosen)
     if expected is not None and expected != chosen:
         client.set_registered_model_alias(name, PREVIOUS, str(expected))
     client.set_registered_model_alias(name, CHAMPION, str(chosen))
-    if aliases_of(client, name).get(CHAMPION) != chosen:
+    if aliases_of(client, name).get(CHAMPION) != chosen or client.get_registered_model(name).tags.get(MOVE_TAG) != mark:
         raise PromotionError(f"{name}: another client moved the champion at the same time; look at bert models")
+
+
+def _champion_changed(name: str, chosen: int) -> PromotionError:
+    return PromotionError(f"{name}: the champion changed while version {chosen} was inspected; try again")
 
 
 def _store_decision(client: "MlflowClient", version: RegisteredVersion, decision: Decision) -> None:
@@ -262,7 +284,8 @@ def rollback(name: str) -> RegisteredVersion:
         resolve_version(client, name)
         aliases = aliases_of(client, name)
         champion, previous = aliases.get(CHAMPION), aliases.get(PREVIOUS)
-        if previous is None:
+        # Both aliases are on one version if champion was moved by hand, or restored after it was deleted.
+        if previous is None or previous == champion:
             raise PromotionError(f"{name}: has no previous champion to go back to; nothing was changed")
         # The previous champion may have been damaged since: serving must not switch to it.
         damage = inspect(client, read_version(client, name, previous)).damage

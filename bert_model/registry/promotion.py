@@ -78,6 +78,8 @@ class Inspection:
     """How the outputs differ from those recorded at registration."""
     card: str | None = None
     """What the model card lacks."""
+    exam: str | None = None
+    """Why the champion could not be examined on the version's pairs, though it might be worse on them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -235,7 +237,9 @@ def decide(
         gates.append(Gate(name="new", passed=not same, detail=detail))
         gates += [_comparable(tasks, candidate, config), _covers(tasks, config)]
         gates += [_better(tasks, config), _no_task_worse(tasks, config)]
-        if champion.exam_accuracy is not None:
+        if inspection.exam is not None:
+            gates.append(Gate(name="exam_not_worse", passed=False, detail=inspection.exam))
+        elif champion.exam_accuracy is not None:
             gates.append(_exam_not_worse(candidate, champion, config))
 
     # A waived gate is evaluated nevertheless, so that the decision records what it found.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
 from bert_pipeline.atomic import atomic_write
-from bert_pipeline.errors import BertError, TrainingError
+from bert_pipeline.errors import BertError, TrainingError, UsageError
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.storage import local_directory
 
@@ -184,7 +184,17 @@ def artifact_cache() -> Path:
 
 def tracking_uri() -> str:
     """Return the address of MLflow's store: MLFLOW_TRACKING_URI, or SQLite under BERT_HOME; without credentials."""
-    return credentials_apart(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{bert_home() / 'mlflow.db'}")
+    return credentials_apart(os.environ.get("MLFLOW_TRACKING_URI") or sqlite_uri(bert_home()))
+
+
+def sqlite_uri(home: Path) -> str:
+    """Return the address of MLflow's database in a home; UsageError if it would be that of another file."""
+    if any(character in str(home) for character in "?%"):
+        raise UsageError(
+            f"BERT_HOME: found {home}, expected a path without '?' and '%', which have a meaning in the address of "
+            "MLflow's database; choose another directory, or set MLFLOW_TRACKING_URI"
+        )
+    return f"sqlite:///{home / 'mlflow.db'}"
 
 
 SERVER_WITH_CREDENTIALS = re.compile(

@@ -13,7 +13,8 @@ from bert_pipeline.tasks.example import Kind
 
 Reader = Literal["tsv", "squad", "swag", "conll"]
 
-NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,39}")
+NAME_PATTERN = re.compile(r"(?=.{1,40}\Z)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+"""Name of a task or split. That of a task is part of a registered name, in which underscores are single and inside."""
 READERS = {
     "classification": "tsv",
     "multilabel": "tsv",
@@ -139,7 +140,8 @@ class Task:
         # Names become parts of metric keys, file names and MLflow tags.
         if not NAME_PATTERN.fullmatch(self.name):
             raise ConfigurationError(
-                f"name: found {self.name!r}, expected small letters, digits and underscores, at most 40"
+                f"name: found {self.name!r}, expected small letters and digits, with single underscores between them, "
+                "at most 40 characters"
             )
 
         # Metrics of the kind only: any other would fail after the training, in scoring.
@@ -186,8 +188,8 @@ class Task:
         for split in splits:
             if not NAME_PATTERN.fullmatch(split) or split == "train" or splits.count(split) > 1:
                 raise ConfigurationError(
-                    f"dev_files, test_files: found the split {split!r}, expected different names of small letters, "
-                    'digits and underscores, none of them "train"'
+                    f"dev_files, test_files: found the split {split!r}, expected different names of small letters "
+                    'and digits, with single underscores between them, none of them "train"'
                 )
 
     @property

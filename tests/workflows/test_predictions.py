@@ -14,7 +14,7 @@ from bert_model.registry.promotion import GateConfig
 from bert_pipeline.manifest import file_sha256, load_manifest
 from workflows.backup import relocate
 from workflows.definitions import defs
-from workflows.defs.predictions import input_files
+from workflows.defs.predictions import input_files, recorded_inputs
 from workflows.lib.instance import open_instance
 from workflows.lib.model_checks import predictions_complete
 from workflows.lib.resources import BertHome
@@ -130,6 +130,16 @@ def test_inputs_with_the_same_name_are_refused(tmp_path):
         (tmp_path / folder / "in.txt").write_text("x\n", encoding="utf-8")
     with pytest.raises(Exception, match=r"in\.txt: two inputs have this name"):
         input_files(BertHome(directory=str(tmp_path)), "sst2", [str(tmp_path / f / "in.txt") for f in "ab"])
+
+
+def test_input_file_named_model_is_recorded_beside_the_model(tmp_path):
+    path = tmp_path / "model"
+    path.write_text("x\n", encoding="utf-8")
+    before = recorded_inputs([path], {"uri": CHAMPION})
+    path.write_text("y\n", encoding="utf-8")
+    after = recorded_inputs([path], {"uri": CHAMPION})
+    assert before["model"] == after["model"] == {"uri": CHAMPION}
+    assert before != after  # changed files are answered again
 
 
 def test_incomplete_or_invalid_predictions_are_refused(home, instance, tmp_path):

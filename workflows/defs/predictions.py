@@ -5,7 +5,7 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +89,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
         uri = f"models:/{version.name}/{version.version}"
         context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
         # The same version answers files of the same content once.
-        inputs: dict[str, Any] = {path.name: foreign_input(path) for path in files}
-        inputs["model"] = {"uri": uri, "content_sha256": version.content_sha256}
+        inputs = recorded_inputs(files, {"uri": uri, "content_sha256": version.content_sha256})
         manifest = build_or_reuse(
             home.predictions(task),
             "predictions",
@@ -129,6 +128,13 @@ def input_files(home: BertHome, task: str, named: Sequence[str]) -> list[Path]:
     if twice:
         raise InputError(f"{twice[0]}: two inputs have this name, and so would their answers; rename one")
     return files
+
+
+def recorded_inputs(files: Sequence[Path], model: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the answers depend on: the input files by name, and the version as "model"."""
+    # A file may be named "model" too; no name of a file has a slash.
+    names = {path: "./model" if path.name == "model" else path.name for path in files}
+    return {name: foreign_input(path) for path, name in names.items()} | {"model": dict(model)}
 
 
 def _answer(task: str, model: Path, files: Sequence[Path], inputs: dict[str, Any], directory: Path) -> Manifest:

@@ -15,7 +15,7 @@ from workflows.defs.automation import AFTER_INPUTS, MONTHLY, after_last_of
 from workflows.defs.finetuning import finetuned_model
 from workflows.defs.pretraining import OWNERS, pretrained_model, training_picture
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
-from workflows.lib.lineage import lineage_tags, registered_name, text_license
+from workflows.lib.lineage import check_origin, lineage_tags, registered_name, text_license
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, score_preview, table
 from workflows.lib.report import REPORT_NAME, SCORES_PLOT, TRAINING_PLOT, collect_results, write_report
 from workflows.lib.resources import (
@@ -130,12 +130,14 @@ def _register(
 
     home.apply_environment()
     pretrained = home.current_model(dump)
+    directory = home.finetuning(dump, task) if task else pretrained
+    if task:
+        check_origin(directory, pretrained)
     tags = lineage_tags(home, dump, run_id=context.run.run_id)
     if license := license or text_license(home.dump(dump), dump):
         tags["license"] = license
 
     # The curves are those of the pre-training; the card of a fine-tuned model has the table of its runs.
-    directory = home.finetuning(dump, task) if task else pretrained
     curves = None if task else training_picture(pretrained, dump)
     version = register(directory, registered_name(pretrained, task), tags=tags, curves=curves)
     write_readme(directory, tags)

@@ -106,3 +106,20 @@ def registered_name(pretrained: Path, task: str | None) -> str:
 
     preset = load_manifest(pretrained, kind="pretrained_model").configuration["model"]["preset"]
     return model_name(preset, task)
+
+
+def check_origin(finetuned: Path, pretrained: Path) -> None:
+    """Raise ArtifactError if a fine-tuned model is not of this pre-trained model, which gives it name and lineage.
+
+    The pre-trained model of a dump may have been replaced since the fine-tuning, by one of another size too.
+    """
+    from bert_model.finetuning.task_model import read_task_facts
+
+    load_manifest(finetuned, kind="finetuned_model")
+    found = str((read_task_facts(finetuned) or {}).get("model_sha256") or "unknown")
+    expected = load_manifest(pretrained, kind="pretrained_model").sha256
+    if found != expected:
+        raise ArtifactError(
+            f"{finetuned}: fine-tuned from another pre-trained model ({found[:12]}…), expected {expected[:12]}… of "
+            f"{pretrained}; materialize finetuned_model"
+        )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
-from bert_model.training.metrics_log import credentials_apart
+from bert_model.training.metrics_log import credentials_apart, sqlite_uri
 from bert_pipeline.errors import ArtifactError, BertError, UsageError, suggest
 from bert_pipeline.manifest import MANIFEST_NAME
 from bert_pipeline.storage import absolute, local_directory, store_errors, to_path
@@ -94,7 +94,9 @@ def checked_tasks(names: Sequence[str], known: Sequence[str] = TASK_NAMES) -> tu
 def checked_task_name(name: str) -> str:
     """Return `name` if it can name a task, and so a directory; UsageError otherwise."""
     if not NAME_PATTERN.fullmatch(name):
-        raise UsageError(f"task {name!r} is not known: expected small letters, digits and underscores")
+        raise UsageError(
+            f"task {name!r} is not known: expected small letters and digits, with single underscores between"
+        )
     return name
 
 
@@ -197,7 +199,7 @@ class BertHome(dg.ConfigurableResource[Any]):
     def tracking_uri(self) -> str:
         """MLflow's tracking URI, without user and password; by default SQLite in the directory."""
         uri = self.mlflow_tracking_uri or os.environ.get(TRACKING_VARIABLE)
-        return credentials_apart(uri) if uri else f"sqlite:///{self.path / 'mlflow.db'}"
+        return credentials_apart(uri) if uri else sqlite_uri(self.path)
 
     @property
     def is_served(self) -> bool:

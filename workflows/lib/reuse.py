@@ -156,7 +156,8 @@ def _reusable(directory: Path, kind: str, key_sha256: str) -> Manifest | None:
             stored = json.loads(build_key_path(directory).read_text(encoding="utf-8"))
         if stored["recipe_sha256"] != key_sha256:
             return None
-        manifest = load_manifest(directory, kind=kind)
+        # By hashes, as in the blocking checks, which would refuse damage of unchanged size after every reuse.
+        manifest = load_manifest(directory, kind=kind, verify="sha256")
         return manifest if manifest.sha256 == stored["content_sha256"] else None
     except UnavailableError:  # building again would take hours, and end at the same store
         raise

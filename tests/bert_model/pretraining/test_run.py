@@ -202,6 +202,19 @@ def test_finished_run_is_left_unchanged(
     assert changed <= {".lock"}
 
 
+def test_damaged_model_is_published_again_from_the_last_checkpoint(
+    data: dict[str, str], undisturbed: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "training"
+    shutil.copytree(undisturbed, output)
+    weights = output / "model" / "model.safetensors"
+    flipped = bytearray(weights.read_bytes())  # the size is unchanged
+    flipped[len(flipped) // 2] ^= 1
+    weights.write_bytes(flipped)
+    assert pretrain(single(data), output, resume=True, experiment="", device="cpu").status == "finished"
+    assert load_manifest(output / "model", verify="sha256").sha256 == load_manifest(undisturbed / "model").sha256
+
+
 def test_second_run_in_a_directory_requires_resume(data: dict[str, str], undisturbed: Path) -> None:
     with pytest.raises(UsageError, match="add --resume"):
         pretrain(single(data), undisturbed, experiment="", device="cpu")

@@ -25,7 +25,7 @@ from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
 from bert_model.registry.versions import EXAM_ACCURACY, RegisteredVersion, TaskScore, facts_of
 from bert_model.zero_shot.exam import take_exam
-from bert_pipeline.errors import ArtifactError, PromotionError, UnavailableError, UsageError
+from bert_pipeline.errors import ArtifactError, InputError, PromotionError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import input_of, load_manifest, publishing
 
@@ -367,8 +367,10 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}
 
 
-def test_champion_is_examined_on_the_pairs_of_a_candidate_of_another_dump(home, base, tmp_path):
-    name, pairs, directories = "bert-tiny-exams", {}, {}
+@pytest.fixture(scope="module")
+def two_examined(home, base, tmp_path_factory):
+    """The pairs and directories of two versions of bert-tiny-exams, which were examined on different pairs."""
+    name, tmp_path, pairs, directories = "bert-tiny-exams", tmp_path_factory.mktemp("examined"), {}, {}
     for number, words in ((1, tiny_tasks.GOOD), (2, tiny_tasks.BAD)):
         rows = [(f"the {noun} was {word} .", f"{word} the was {noun} .") for noun in tiny_tasks.NOUNS for word in words]
         pairs[number] = [
@@ -384,12 +386,79 @@ def test_champion_is_examined_on_the_pairs_of_a_candidate_of_another_dump(home, 
             write_pairs(draft.path / PAIRS_NAME, pairs[number])
             draft.counts = {"steps": number, EXAM_ACCURACY: 40.0}
         register(directories[number], name)
+    return pairs, directories
+
+
+@pytest.fixture
+def examined_champion(two_examined):
     with operations.registry_client() as client:
-        client.set_registered_model_alias(name, "champion", "1")
-    decision = operations.promote(name, dry_run=True)
-    expected = take_exam(directories[1], pairs[2]).mean  # not the 40 of its own pairs
+        client.set_registered_model_alias("bert-tiny-exams", "champion", "1")
+    yield "bert-tiny-exams"
+    with operations.registry_client() as client:
+        client.delete_registered_model_alias("bert-tiny-exams", "champion")
+
+
+def exam_gate(decision):
     (gate,) = [gate for gate in decision.gates if gate.name == "exam_not_worse"]
-    assert f"40.00 against the champion's {expected:.2f}" in gate.detail
+    return gate
+
+
+def test_champion_is_examined_on_the_pairs_of_a_candidate_of_another_dump(two_examined, examined_champion):
+    pairs, directories = two_examined
+    decision = operations.promote(examined_champion, dry_run=True)
+    expected = take_exam(directories[1], pairs[2]).mean  # not the 40 of its own pairs
+    assert f"40.00 against the champion's {expected:.2f}" in exam_gate(decision).detail
+
+
+def test_champion_that_cannot_be_examined_refuses_the_candidate(examined_champion, monkeypatch):
+    def fail(error):
+        def fetch(client, version):
+            if version.version == 1:
+                raise error("the connection was lost")
+            return artifact(client, version)
+
+        monkeypatch.setattr(artifacts, "fetch", fetch)
+
+    artifact = artifacts.fetch
+    fail(ArtifactError)
+    gate = exam_gate(operations.promote(examined_champion, dry_run=True))
+    assert not gate.passed
+    assert gate.detail == "the champion cannot be examined: the connection was lost"
+    waiving = GateConfig(waived_gates=("exam_not_worse",))
+    assert exam_gate(operations.promote(examined_champion, dry_run=True, config=waiving)).waived
+    fail(UnavailableError)
+    with pytest.raises(UnavailableError, match="the connection was lost"):
+        operations.promote(examined_champion, dry_run=True)
+
+
+def test_champion_that_cannot_score_the_pairs_is_not_compared(examined_champion, monkeypatch):
+    def refuse(*_):
+        raise InputError("none of the 40 pairs can be scored")
+
+    monkeypatch.setattr(artifacts, "take_exam", refuse)
+    gate = exam_gate(operations.promote(examined_champion, dry_run=True))
+    assert gate.passed
+    assert gate.detail == "not compared: the champion was examined on other pairs"
+
+
+def test_champion_that_appears_during_the_inspection_is_not_left_unexamined(two_examined, monkeypatch):
+    name, inspect = "bert-tiny-exams", operations.inspect
+
+    def inspect_while_another_promotes(client, version):
+        rival = operations.aliases_of
+
+        def before_the_promotion(*names):
+            monkeypatch.setattr(operations, "aliases_of", rival)
+            aliases = rival(*names)
+            client.set_registered_model_alias(name, "champion", "1")
+            return aliases
+
+        monkeypatch.setattr(operations, "aliases_of", before_the_promotion)
+        return inspect(client, version)
+
+    monkeypatch.setattr(operations, "inspect", inspect_while_another_promotes)
+    with pytest.raises(PromotionError, match="the champion changed while version 2 was inspected"):
+        operations.promote(name, 2, dry_run=True)
 
 
 def test_card_is_artifact_and_description_and_names_lineage(home, trained):
@@ -513,6 +582,25 @@ def test_champion_moved_by_another_client_is_an_error(home, trained, monkeypatch
         operations.promote(name, 2)
 
 
+def test_of_two_machines_that_promote_at_once_one_notices(home, trained, monkeypatch):
+    name = "bert-tiny-simultaneous"
+    for model in ("weak", "strong"):
+        register(trained / model, name)
+    read = operations.aliases_of
+
+    def read_while_another_machine_reads_too_and_moves(client, name):
+        monkeypatch.setattr(operations, "aliases_of", read)
+        aliases = read(client, name)
+        operations._move_champion(client, name, expected=None, chosen=1)
+        return aliases
+
+    with operations.registry_client() as client:
+        monkeypatch.setattr(operations, "aliases_of", read_while_another_machine_reads_too_and_moves)
+        with pytest.raises(PromotionError, match="another client moved the champion at the same time"):
+            operations._move_champion(client, name, expected=None, chosen=2)
+        operations._move_champion(client, name, expected=2, chosen=1)  # without another client it moves
+
+
 def test_rollback_that_another_client_overtakes_is_an_error(home, trained, monkeypatch):
     name = "bert-tiny-overtaken"
     for model in ("weak", "strong"):
@@ -529,6 +617,11 @@ def test_rollback_that_another_client_overtakes_is_an_error(home, trained, monke
     with pytest.raises(PromotionError, match="the champion changed while version 1 was inspected"):
         operations.rollback(name)
     assert aliases_of(name) == {"candidate": 2, "champion": 1, "previous": 1}
+    # By now champion and previous are one version: there is nothing to go back to.
+    monkeypatch.undo()
+    with pytest.raises(PromotionError, match="no previous champion to go back to; nothing was changed"):
+        operations.rollback(name)
+    assert not operations.get_version(f"models:/{name}@champion").rolled_back
 
 
 def test_locked_database_is_one_sentence(home, monkeypatch, capsys):

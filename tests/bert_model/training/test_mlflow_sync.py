@@ -15,9 +15,11 @@ from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model, save_model
 from bert_model.training import mlflow_sync
+from bert_model.training.metrics_log import tracking_uri
 from bert_model.training.mlflow_sync import Tracker, open_client
-from bert_pipeline.errors import ArtifactError, BertError
+from bert_pipeline.errors import ArtifactError, BertError, UsageError
 from bert_pipeline.manifest import load_manifest, publishing
+from workflows.lib.resources import BertHome
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -184,6 +186,19 @@ def test_default_experiment_with_runs_is_kept(
     client.create_run("0")
     open_tracker(tmp_path / "run", experiment="pretraining").close()
     assert {experiment.name for experiment in client.search_experiments()} == {"pretraining", "Default"}
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%20b"])
+def test_home_whose_database_would_be_another_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / name))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for address in (tracking_uri, lambda: BertHome().tracking_uri):
+        with pytest.raises(UsageError, match=r"expected a path without '\?' and '%'"):
+            address()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    assert tracking_uri() == BertHome().tracking_uri == "http://127.0.0.1:9"
 
 
 def test_copied_checkpoint_artifact_is_a_model_but_no_checkpoint(store: Any, tmp_path: Path) -> None:

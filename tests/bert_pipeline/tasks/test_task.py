@@ -349,6 +349,9 @@ def test_dev_examples_seen_in_training_are_counted_and_said(tmp_path):
     [
         ({"name": "../x"}, r"name: found '../x'"),
         ({"name": "a\n"}, r"name: found"),
+        ({"name": "my__task"}, r"name: found"),  # no name in the registry
+        ({"name": "task_"}, r"name: found"),
+        ({"name": "a" * 41}, r"name: found"),
         ({"metrics": ("acuracy",)}, r"metrics: 'acuracy' is no metric of classification \(did you mean 'accuracy'"),
         ({"main_metric": "f1"}, r"main_metric: 'f1' is not one of metrics"),
         ({"labels": ("a",)}, r"labels: found \('a',\), expected two or more"),
