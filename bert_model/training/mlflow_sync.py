@@ -45,7 +45,14 @@ from bert_model.training.metrics_log import (
     without_password,
     write_state,
 )
-from bert_model.training.mlflow_store import HTTP_TIMEOUT_SECONDS, NOTE_TAG, dataset_input, experiment_id, open_client
+from bert_model.training.mlflow_store import (
+    HTTP_TIMEOUT_SECONDS,
+    NOTE_TAG,
+    dataset_input,
+    experiment_id,
+    has_run,
+    open_client,
+)
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import MANIFEST_NAME, load_manifest, write_part
 
@@ -198,7 +205,7 @@ class _MlflowSync:
         state.setdefault("key", uuid.uuid4().hex)
         shown_uri = without_password(self._uri)
         if state.get("tracking_uri") != shown_uri:  # another server has nothing of what the former one has
-            state |= {"tracking_uri": shown_uri, "run_id": None, "copied_lines": 0, "models": {}, "status_sent": None}
+            state |= {"tracking_uri": shown_uri, **_nothing_copied()}
 
         # Guards the counters below and the state, which callers and the thread change.
         self._changed = threading.Condition()
@@ -210,6 +217,7 @@ class _MlflowSync:
         self._sent: dict[tuple[str, int], int] = {}  # (key, step) -> time of the first line that has it
         self._client: MlflowClient | None = None
         self._experiment_id = ""
+        self._run_is_known = False  # the store has been asked for the run since the start or the last failure
 
         # The key is on disk before the run is created: a process that dies in between finds the run again.
         self._save()
@@ -240,7 +248,7 @@ class _MlflowSync:
     def wait_for_run(self, timeout_seconds: float) -> str | None:
         with self._changed:
             self._changed.wait_for(
-                lambda: self.state.get("run_id") or self._answered > 0 or self._outcome == "unavailable",
+                lambda: self._run_is_known or self._answered > 0 or self._outcome == "unavailable",
                 timeout_seconds,
             )
             return self.state.get("run_id")
@@ -307,6 +315,7 @@ class _MlflowSync:
                     self.directory / METRICS_NAME,
                 )
             self._restore_sent()
+            self._experiment_id, self._run_is_known = "", False  # either may have been deleted
             return "failed", first_line(error)
         return "copied", ""
 
@@ -351,8 +360,21 @@ class _MlflowSync:
         if not self._experiment_id:
             self._experiment_id = experiment_id(client, self.state["experiment"])
 
-        # The answer to an earlier creation may have been lost, so the run is looked up by its key first.
+        # A run that was deleted, or that a new database lacks, is replaced by another one with all lines.
         run_id = self.state.get("run_id")
+        if run_id and not self._run_is_known and not has_run(client, run_id):
+            logger.warning(
+                "MLflow at %s has no run %s any more; the whole log of %s is copied to a new run",
+                self.state["tracking_uri"],
+                run_id,
+                self.directory,
+            )
+            run_id = None
+            with self._changed:
+                self.state |= _nothing_copied()
+            self._restore_sent()
+
+        # The answer to an earlier creation may have been lost, so the run is looked up by its key first.
         if not run_id:
             condition = f"tags.`{KEY_TAG}` = '{self.state['key']}'"
             found = client.search_runs([self._experiment_id], filter_string=condition, max_results=1)
@@ -363,11 +385,12 @@ class _MlflowSync:
                 self._experiment_id, run_name=self.state["run_name"], tags=tags
             )
             run_id = str(run.info.run_id)
-            # Wake `wait_for_run`; a new run has neither params nor tags yet.
             with self._changed:
-                self.state |= {"run_id": run_id, "described": False}
-                self._changed.notify_all()
+                self.state |= {"run_id": run_id, "described": False}  # it has neither params nor tags yet
             self._save()
+        with self._changed:  # wake `wait_for_run`
+            self._run_is_known = True
+            self._changed.notify_all()
 
         if self.state.get("status_sent") and not closing:  # the run had ended and is resumed
             client.update_run(run_id, status="RUNNING")
@@ -458,6 +481,11 @@ class _MlflowSync:
     def _save(self) -> None:
         with self._changed:
             write_state(self.directory / STATE_NAME, self.state)
+
+
+def _nothing_copied() -> SyncState:
+    """Return the part of the state that tells what MLflow has, for a store that has nothing."""
+    return {"run_id": None, "copied_lines": 0, "models": {}, "status_sent": None}
 
 
 def _copy_artifact(client: "MlflowClient", run_id: str, line: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,80 @@ def test_resume_continues_the_run_without_repeated_steps(store: Any, tmp_path: P
     found = store.get_run(first.run_id)
     assert found.data.params == {"seed": "1", "more": "2"}
     assert found.info.status == "FINISHED"
+
+
+def stop_after(directory: Path, num_steps: int = 3) -> str:
+    """Leave the log of a training that was killed; return its MLflow run."""
+    run = open_tracker(directory, params={"seed": 1}, tags={"kind": "test"})
+    for step in range(1, num_steps + 1):
+        run.record("train", step, {"train/loss": float(step)})
+    run.close("KILLED")
+    return str(run.run_id)
+
+
+def check_resumed_in_new_run(client: Any, directory: Path, former: str) -> None:
+    """Resume a log whose run is gone: another run gets all of it."""
+    with open_tracker(directory, params={"seed": 1}) as run:
+        assert run.run_id != former
+        run.record("train", 4, {"train/loss": 4.0})
+    found = client.get_run(run.run_id)
+    assert history(client, run.run_id, "train/loss") == [(step, float(step)) for step in (1, 2, 3, 4)]
+    assert (found.data.params, found.data.tags["kind"], found.info.status) == ({"seed": "1"}, "test", "FINISHED")
+
+
+def test_deleted_run_is_replaced_by_one_with_all_lines(
+    store: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    former = stop_after(tmp_path / "run")
+    store.delete_run(former)
+    check_resumed_in_new_run(store, tmp_path / "run", former)
+    assert f"has no run {former} any more" in caplog.text
+
+
+def test_run_deleted_while_it_is_followed_is_replaced(store: Any, tmp_path: Path) -> None:
+    run = open_tracker(tmp_path / "run")
+    run.record("train", 1, {"train/loss": 1.0})
+    assert run.flush(20)
+    store.delete_run(run.run_id)
+    run.record("train", 2, {"train/loss": 2.0})
+    run.flush(20)  # fails, and is repeated
+    run.record("train", 3, {"train/loss": 3.0})
+    assert run.flush(20)
+    run.close()
+    assert history(store, run.run_id, "train/loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+def test_replaced_database_gets_the_whole_log(
+    empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = tmp_path / "other.db"
+    shutil.copy(empty_store, database)
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    former = stop_after(tmp_path / "run")
+    client = open_client()
+    with sqlite3.connect(empty_store) as source, sqlite3.connect(database) as target:
+        source.backup(target)  # in place: MLflow keeps the file open
+    check_resumed_in_new_run(client, tmp_path / "run", former)
+
+
+def test_deleted_experiment_is_one_sentence_and_restoring_it_continues_the_run(
+    store: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "deleted"
+    with open_tracker(tmp_path / "run", experiment=name) as first:
+        first.record("train", 1, {"train/loss": 1.0})
+    experiment = store.get_experiment_by_name(name).experiment_id
+    store.delete_experiment(experiment)
+    second = open_tracker(tmp_path / "run", experiment=name)
+    second.record("train", 2, {"train/loss": 2.0})
+    assert not second.flush(20)
+    assert f"mlflow experiments restore --experiment-id {experiment}" in caplog.text
+    store.restore_experiment(experiment)
+    assert second.flush(20) or second.flush(20)
+    second.close()
+    assert second.run_id == first.run_id
+    assert history(store, first.run_id, "train/loss") == [(1, 1.0), (2, 2.0)]
 
 
 def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store: Any, tmp_path: Path) -> None:
