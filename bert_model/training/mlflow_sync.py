@@ -88,12 +88,13 @@ class Tracker:
         note: str = "",
         parent_run_id: str | None = None,
         upload_checkpoints: bool = True,
+        follow: bool = True,
     ) -> None:
         """Open the log in `directory`; an existing one is continued, with the same MLflow run.
 
         With an empty `experiment` only the file is written. `params` may be nested; they are logged once, with dotted
         keys. `inputs` are the data sets that the run reads, `note` is its description. Without `upload_checkpoints`
-        MLflow gets a checkpoint's path and hash in place of its files.
+        MLflow gets a checkpoint's path and hash in place of its files, and without `follow` nothing before `replay`.
         """
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -114,7 +115,7 @@ class Tracker:
             "described": False,
         }
         self._sync = _MlflowSync(self.directory, state)
-        if experiment:
+        if experiment and follow:
             self._sync.start()
 
     def record(self, event: str, step: int, metrics: Mapping[str, float] | None = None, **fields: Any) -> None:
@@ -166,11 +167,18 @@ class Tracker:
         self.close("FINISHED" if kind is None else "FAILED")
 
     @staticmethod
-    def replay(directory: Path | str, *, timeout_seconds: float = CLOSE_TIMEOUT_SECONDS) -> bool:
-        """Copy to MLflow what it lacks of a closed log; True if it then has everything."""
+    def replay(
+        directory: Path | str, *, parent_run_id: str | None = None, timeout_seconds: float = CLOSE_TIMEOUT_SECONDS
+    ) -> bool:
+        """Copy to MLflow what it lacks of a closed log; True if it then has everything.
+
+        `parent_run_id` is of a parent that had no run yet when the log was written.
+        """
         state = read_state(Path(directory) / STATE_NAME)
         if not state.get("experiment"):
             return True
+        if parent_run_id:
+            state["parent_run_id"] = parent_run_id
         sync = _MlflowSync(Path(directory), state)
         if sync.is_complete:
             return True
@@ -267,7 +275,7 @@ class _MlflowSync:
             self._closing = True
             self.request()
 
-        # Without an experiment the thread was never started; with one, training does not wait longer than the timeout.
+        # A log that is not followed has no running thread; training does not wait longer than the timeout.
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
         self._save()
@@ -275,7 +283,7 @@ class _MlflowSync:
         if in_time and self._outcome != "failed":
             return self._outcome == "copied"
         logger.warning(
-            "MLflow at %s does not have everything of %s yet (%s); it is copied when the training is resumed",
+            "MLflow at %s does not have everything of %s yet (%s); it is copied when the command or asset runs again",
             self.state["tracking_uri"],
             self.directory,
             self._failure if in_time else f"it did not answer within {timeout_seconds:.0f} s",
