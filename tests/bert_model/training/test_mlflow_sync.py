@@ -1,6 +1,8 @@
 """MLflow follows the metrics file: it catches up after failures and gets nothing twice."""
 
 import json
+import os
+import re
 import shutil
 import sqlite3
 import sys
@@ -16,6 +18,13 @@ from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model, save_model
 from bert_model.training import mlflow_sync
+from bert_model.training.metrics_log import (
+    MAX_PARAM_LENGTH,
+    credentials_apart,
+    first_line,
+    flat_params,
+    without_password,
+)
 from bert_model.training.mlflow_sync import Tracker, open_client
 from bert_pipeline.errors import ArtifactError, BertError
 from bert_pipeline.manifest import load_manifest, publishing
@@ -471,3 +480,42 @@ def test_damaged_state_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "tracking.json").write_text("{")
     with pytest.raises(BertError, match=r"tracking\.json: not a tracking record"):
         open_tracker(tmp_path)
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:hunter2@host/x", "https://(redacted)@host/x"),
+        ("https://me:hunter/2@host:5000/x", "https://(redacted)@host:5000/x"),
+        ("https://me:hunt@er2@host", "https://(redacted)@host"),
+        ("https://me:hunt@er/2@host", "https://(redacted)@host"),
+        ("at https://token@host/x and https://me:p@b", "at https://(redacted)@host/x and https://(redacted)@b"),
+        ("http://host:5000/x", "http://host:5000/x"),
+        ("s3://bucket/a@b, models:/bert@champion", "s3://bucket/a@b, models:/bert@champion"),
+    ],
+)
+def test_passwords_of_urls_are_redacted_whole(text: str, shown: str) -> None:
+    assert without_password(text) == without_password(shown) == shown
+
+
+@pytest.mark.parametrize("length", range(250, 300, 7))
+def test_error_is_redacted_before_it_is_cut(length: int) -> None:
+    text = first_line(OSError(f"{'x' * length} https://me:hunter2@example.org/path"))
+    assert len(text) <= 300
+    assert not re.search("hunter2|me:h", text)
+    value = "x" * (MAX_PARAM_LENGTH - 300 + length) + " https://me:hunter2@example.org/path"
+    assert not re.search("hunter2|me:h", flat_params({"key": value})["key"])
+
+
+@pytest.mark.parametrize("password", ["hunter2", "hunt@er2", "hunt/er2"])
+def test_empty_variables_do_not_hide_the_credentials_of_an_address(
+    password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+    for name in names:
+        monkeypatch.setenv(name, "")
+    assert credentials_apart(f"https://alice:{password}@host:5000/base") == "https://host:5000/base"
+    assert [os.environ[name] for name in names] == ["alice", password]
+    assert credentials_apart("https://bob:other@host") == "https://host"
+    assert [os.environ[name] for name in names] == ["alice", password]  # values that the user has set are kept
+    assert credentials_apart("http://host:5000/a@b") == "http://host:5000/a@b"
+
+
