@@ -222,7 +222,8 @@ class _MlflowSync:
         self._outcome: Literal["", "copied", "failed", "unavailable"] = "" if state["experiment"] else "unavailable"
         self._failure = ""
         self._closing = False
-        self._sent: dict[tuple[str, int], int] = {}  # (key, step) -> time of the first line that has it
+        self._sent: dict[tuple[str, int], tuple[int, float]] = {}  # (key, step) -> time and value of the first line
+        self._superseded: set[tuple[str, int]] = set()  # those of `_sent` that a resumed training computes again
         self._client: MlflowClient | None = None
         self._experiment_id = ""
         self._run_is_known = False  # the store has been asked for the run since the start or the last failure
@@ -437,14 +438,27 @@ class _MlflowSync:
         self._save()
 
     def _values(self, line: Mapping[str, Any], *, repeat: bool = False) -> list[_Value]:
-        """Return a line's finite metrics; without `repeat` only those whose key and step no earlier line has."""
+        """Return a line's finite metrics; without `repeat` only those whose key and step no earlier line has.
+
+        Where a resumed training computes another value than before, that counts as the first: MLflow then has both at
+        the step, and takes the later for the run's last value.
+        """
         step, milliseconds = int(line.get("step", 0)), int(line.get("time", 0) * 1000)
+        if line.get("event") == "resume":
+            self._superseded |= {sent for sent in self._sent if sent[1] > step}
         values = []
         for key, value in line.get("metrics", {}).items():
-            if not isinstance(value, (int, float)) or ((key, step) in self._sent and not repeat):
+            if not isinstance(value, (int, float)):
+                continue
+            place = (key, step)
+            if place in self._superseded:
+                self._superseded.remove(place)
+                if self._sent[place][1] != value:
+                    del self._sent[place]
+            if place in self._sent and not repeat:
                 continue
             # The time of the first line is sent every time, so that MLflow recognizes a repeated metric.
-            first = self._sent.setdefault((key, step), milliseconds)
+            first, _ = self._sent.setdefault(place, (milliseconds, value))
             if math.isfinite(value):
                 values.append(_Value(metric_key(key), float(value), first, step))
         return values

@@ -197,6 +197,43 @@ def test_deleted_experiment_is_one_sentence_and_restoring_it_continues_the_run(
     assert history(store, first.run_id, "train/loss") == [(1, 1.0), (2, 2.0)]
 
 
+def test_values_of_the_resumed_course_reach_mlflow_once(store: Any, tmp_path: Path) -> None:
+    def follow(values: dict[int, float], resumed_from: int = 0) -> Tracker:
+        with open_tracker(tmp_path / "run") as run:
+            run.record("resume" if resumed_from else "start", resumed_from)
+            for step, value in values.items():
+                run.record("train", step, {"train/loss": value})
+            run.log_checkpoint(tmp_path / "pruned", max(values), {"train/loss": values[max(values)]})
+            run.flush(20)
+        return run
+
+    follow({10: 3.0, 20: 2.0, 30: 1.0})
+    run = follow({20: 2.5, 30: 1.5}, resumed_from=10)  # other hardware: not bit for bit
+    run = follow({20: 2.5, 30: 1.5, 40: 0.5}, resumed_from=10)  # the same again
+    expected = [(10, 3.0), (20, 2.0), (20, 2.5), (30, 1.0), (30, 1.5), (40, 0.5)]
+    assert sorted(history(store, run.run_id, "train/loss")) == expected
+    times = {
+        metric.value: metric.timestamp
+        for metric in store.get_metric_history(run.run_id, "train/loss")
+        if metric.value in (1.0, 1.5)
+    }
+    assert times[1.0] < times[1.5]
+
+    # A copy to another database sends the same.
+    state = sync_state(tmp_path / "run") | {"copied_lines": 0}
+    (tmp_path / "run" / "tracking.json").write_text(json.dumps(state))
+    assert Tracker.replay(tmp_path / "run")
+    assert sorted(history(store, run.run_id, "train/loss")) == expected
+
+
+def test_last_value_of_a_run_is_that_of_the_resumed_course(store: Any, tmp_path: Path) -> None:
+    for event, value in (("start", 2.0), ("resume", 2.5)):
+        with open_tracker(tmp_path / "run") as run:
+            run.record(event, 10)
+            run.record("train", 20, {"train/loss": value})
+    assert store.get_run(run.run_id).data.metrics == {"train/loss": 2.5}
+
+
 def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store: Any, tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path, 5)
     metrics = {"held_out/mlm_loss": 2.5}
