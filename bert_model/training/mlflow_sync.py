@@ -466,6 +466,7 @@ class _MlflowSync:
     def _restore_sent(self) -> None:
         """Recompute `_sent` from the copied lines, without what a failed request did not bring."""
         self._sent.clear()
+        self._superseded.clear()
         for line in read_lines(self.directory, stop=self.state["copied_lines"]):
             self._values(line)
 
@@ -478,7 +479,11 @@ class _MlflowSync:
         name = f"step-{step:08d}"
         condition = f"source_run_id = '{run_id}' AND name = '{name}'"
         found = client.search_logged_models([self._experiment_id], filter_string=condition)
-        model = next(iter(found), None) or client.create_logged_model(
+        model = next(iter(found), None)
+        if model is not None and model.status == "READY":  # finalized by an attempt that could not note it
+            models[str(step)] = model.model_id
+            return
+        model = model or client.create_logged_model(
             self._experiment_id,
             name=name,
             source_run_id=run_id,
@@ -487,8 +492,12 @@ class _MlflowSync:
             model_type="checkpoint",
         )
 
-        # Pruning may have removed the directory meanwhile; step and metrics are logged nevertheless.
-        if self.state["upload_checkpoints"] and directory.is_dir():
+        # Pruning may have removed the directory meanwhile: step and metrics are logged nevertheless, but nobody should
+        # try to load the model.
+        is_lost = self.state["upload_checkpoints"] and not directory.is_dir()
+        if is_lost:
+            client.set_logged_model_tags(model.model_id, {"files": "removed before the upload"})
+        elif self.state["upload_checkpoints"]:
             with _weights_only(directory) as folder:
                 client.log_model_artifacts(model.model_id, str(folder))
         # The model repeats metrics of the run's evaluation; with the same time MLflow stores them once.
@@ -496,7 +505,7 @@ class _MlflowSync:
         source = (data.name, data.digest) if data else (None, None)
         values = [_Value(*value[:4], model.model_id, *source) for value in self._values(line, repeat=True)]
         self._send(client, run_id, values, self.state["copied_lines"])
-        client.finalize_logged_model(model.model_id, "READY")
+        client.finalize_logged_model(model.model_id, "FAILED" if is_lost else "READY")
         # Noted last, so that an interrupted attempt is repeated.
         models[str(step)] = model.model_id
 

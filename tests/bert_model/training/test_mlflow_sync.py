@@ -331,6 +331,23 @@ def test_checkpoint_without_upload_has_path_and_hash(store: Any, tmp_path: Path)
     assert store.list_logged_model_artifacts(model.model_id) == []
 
 
+def test_checkpoint_that_was_pruned_before_its_upload_is_no_ready_model(store: Any, tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path, 5)
+    with open_tracker(tmp_path / "run") as run:
+        run.log_checkpoint(tmp_path / "pruned", 4, {"held_out/mlm_loss": 2.5})
+        run.log_checkpoint(checkpoint, 5, {"held_out/mlm_loss": 2.0})
+    models = {step: store.get_logged_model(id) for step, id in sync_state(tmp_path / "run")["models"].items()}
+    assert {step: str(model.status) for step, model in models.items()} == {"4": "FAILED", "5": "READY"}
+    assert models["4"].tags["files"] == "removed before the upload"
+    assert [metric.value for metric in models["4"].metrics] == [2.5]
+    # A model that was uploaded stays ready when the log is copied again after its checkpoint was pruned.
+    shutil.rmtree(checkpoint)
+    state = sync_state(tmp_path / "run") | {"copied_lines": 0, "models": {}}
+    (tmp_path / "run" / "tracking.json").write_text(json.dumps(state))
+    assert Tracker.replay(tmp_path / "run")
+    assert str(store.get_logged_model(models["5"].model_id).status) == "READY"
+
+
 def test_copy_interrupted_anywhere_continues_without_duplicates(
     store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -513,10 +530,6 @@ def test_secrets_are_redacted(store: Any, tmp_path: Path) -> None:
     assert "hunter2" not in (tmp_path / "run" / "tracking.json").read_text()
 
 
-def test_damaged_state_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "tracking.json").write_text("{")
-    with pytest.raises(BertError, match=r"tracking\.json: not a tracking record"):
-        open_tracker(tmp_path)
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -556,3 +569,7 @@ def test_empty_variables_do_not_hide_the_credentials_of_an_address(
     assert credentials_apart("http://host:5000/a@b") == "http://host:5000/a@b"
 
 
+def test_damaged_state_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "tracking.json").write_text("{")
+    with pytest.raises(BertError, match=r"tracking\.json: not a tracking record"):
+        open_tracker(tmp_path)
