@@ -12,7 +12,7 @@ from bert_model.finetuning.analysis import analyze, decisions, errors_page, erro
 from bert_model.finetuning.config import GRID_KEYS, FinetuningConfig, recorded_configuration, task_configuration
 from bert_model.finetuning.decode import evaluate
 from bert_model.finetuning.encode import encode_examples
-from bert_model.finetuning.results import SearchLog, dev_data, results_document
+from bert_model.finetuning.results import SearchLog, dev_data, results_document, search_identity
 from bert_model.finetuning.search import SearchResult, Trial, TrialResult, initializations_of, search
 from bert_model.finetuning.task_model import (
     TAGGER_NAME,
@@ -150,7 +150,7 @@ def finetune(
                 output,
                 experiment=experiment,
                 task=task.name,
-                identity=content_sha256({"configuration": configuration, "inputs": inputs}),
+                identity=search_identity(configuration, inputs),
                 # The last value of either form of identity is its hash.
                 tags={"input.model": next(reversed(identity.values())), "own_split": str(data.own_split).lower()},
                 params=configuration,

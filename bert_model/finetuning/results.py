@@ -13,6 +13,7 @@ from bert_model.finetuning.trial import TrialProgress
 from bert_model.metrics.score import BASELINES, trivial_baseline
 from bert_model.training.metrics_log import STATE_NAME, DataInput, RunStatus, read_lines, read_state
 from bert_model.training.mlflow_sync import CLOSE_TIMEOUT_SECONDS, Tracker
+from bert_pipeline.manifest import Manifest, content_sha256
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
 
@@ -168,6 +169,25 @@ def summarize(values: Sequence[float]) -> dict[str, Any]:
     }
 
 
+def search_identity(configuration: Any, inputs: Mapping[str, Any]) -> str:
+    """Return the hash that names the log of a search, from what the manifest of its model records."""
+    return content_sha256({"configuration": configuration, "inputs": inputs})
+
+
+def replay_search(output: Path, manifest: Manifest) -> bool:
+    """Copy to MLflow what an outage kept from it of the search that made a model; True if it then has everything."""
+    directory = _log_directory(output, search_identity(manifest.configuration, manifest.inputs))
+    if not Tracker.replay(directory):
+        return False
+    # The children come last: their runs name the parent's.
+    parent = read_state(directory / STATE_NAME).get("run_id")
+    return all(Tracker.replay(path.parent, parent_run_id=parent) for path in sorted(directory.glob(f"*/{STATE_NAME}")))
+
+
+def _log_directory(output: Path, identity: str) -> Path:
+    return output.parent / LOGS / f"{output.name}-{identity[:16]}"
+
+
 class SearchLog:
     """Log of one search: a parent run, and a child run for each trial from pre-trained weights.
 
@@ -192,7 +212,7 @@ class SearchLog:
 
         `inputs` are the data sets of the search and of each trial, `note` describes the search.
         """
-        self.directory = output.parent / LOGS / f"{output.name}-{identity[:16]}"
+        self.directory = _log_directory(output, identity)
         if not resumed or read_state(self.directory / STATE_NAME).get("status") == "FINISHED":
             shutil.rmtree(self.directory, ignore_errors=True)
         self.task, self.inputs = task, inputs
@@ -270,9 +290,8 @@ class SearchLog:
         self.tracker.set_tags({"output": str(output), "degenerate": str(results["degenerate"]).lower()})
         for path in (output / "results.json", output / "results.md", *pages):
             self.tracker.log_artifact(path)
-        if self.run_id is not None:
-            for result in searches[0].trials:
-                self._add_child(result, is_winner=result is searches[0].best)
+        for result in searches[0].trials:
+            self._add_child(result, is_winner=result is searches[0].best)
         self.tracker.close("FINISHED")
 
     def fail(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -287,12 +306,16 @@ class SearchLog:
                 tracker.close(status, max(0.0, deadline - time.monotonic()))
 
     def _child(self, trial: Trial, tags: Mapping[str, str] | None = None) -> Tracker:
-        """Open the log of a trial, as a child run if there is a parent; that of an interrupted trial is continued."""
+        """Open the log of a trial, a child run; that of an interrupted trial is continued.
+
+        MLflow follows it if the parent has a run by now; otherwise `replay_search` makes both.
+        """
         setting, parent = trial.setting, self.run_id
         prefix = f"{setting.feature_input}, " if setting.feature_input else ""
         return Tracker(
             self.directory / trial.key,
-            experiment=self.tracker.experiment if parent is not None else "",
+            experiment=self.tracker.experiment,
+            follow=parent is not None,
             run_name=f"{prefix}lr {setting.learning_rate:g}, batch {setting.batch_size}, seed {trial.seed}",
             tags={"kind": "trial", **(tags or {})},
             params={**setting.describe(), "seed": trial.seed},

@@ -198,7 +198,7 @@ def sqlite_uri(home: Path) -> str:
 
 
 SERVER_WITH_CREDENTIALS = re.compile(
-    r"(?P<scheme>https?://)(?P<user>[^/@:]*)(?::(?P<password>[^/@]*))?@(?P<rest>.*)", re.DOTALL
+    r"(?P<scheme>https?://)(?P<user>[^/@:]*)(?::(?P<password>[^/]*|(?!\d+/).*))?@(?P<rest>.*)", re.DOTALL
 )
 
 
@@ -210,8 +210,10 @@ def credentials_apart(uri: str) -> str:
     match = SERVER_WITH_CREDENTIALS.fullmatch(uri)
     if match is None:
         return uri
-    os.environ.setdefault("MLFLOW_TRACKING_USERNAME", urllib.parse.unquote(match["user"]))
-    os.environ.setdefault("MLFLOW_TRACKING_PASSWORD", urllib.parse.unquote(match["password"] or ""))
+    credentials = {"MLFLOW_TRACKING_USERNAME": match["user"], "MLFLOW_TRACKING_PASSWORD": match["password"] or ""}
+    for name, value in credentials.items():
+        if not os.environ.get(name):  # env files often set an empty one
+            os.environ[name] = urllib.parse.unquote(value)
     return match["scheme"] + match["rest"]
 
 
@@ -220,7 +222,7 @@ SECRET_NAMES = re.compile(r"password|passwd|secret|token$|api_?key|credential", 
 
 def flat_params(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Flatten nested values into MLflow params: dotted keys, text values, secrets redacted."""
-    flat: dict[str, str] = {}
+    flat: dict[str, str] = {}  # redacted before it is cut: a URL that is cut may have lost its "@"
     for key, value in values.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
@@ -229,8 +231,8 @@ def flat_params(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         elif isinstance(value, (list, tuple)) and any(isinstance(item, (Mapping, list, tuple)) for item in value):
             flat |= flat_params({str(index): item for index, item in enumerate(value)}, f"{name}.")
         else:
-            flat[name] = str(value)[:MAX_PARAM_LENGTH]
-    return redacted(flat)
+            flat[name] = redacted({name: value})[name][:MAX_PARAM_LENGTH]
+    return flat
 
 
 def redacted(values: Mapping[str, Any]) -> dict[str, str]:
@@ -241,14 +243,17 @@ def redacted(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def without_password(text: str) -> str:
-    """Redact user and password of a URL."""
-    return re.sub(r"(\w+://)[^/@\s]*@", r"\1(redacted)@", text)
+    """Redact user and password of the URLs in a text.
+
+    A password may hold "/" and "@", so a URL with a colon loses all up to its last "@", rather too much than a part.
+    """
+    return re.sub(r"(\w+://)(?:[^/:@\s]*:\S*|[^/\s]*)@", r"\1(redacted)@", text)
 
 
 def first_line(error: Exception) -> str:
     """Return type and first line of an error, redacted."""
     lines = str(error).splitlines()
-    return without_password(f"{type(error).__name__}: {lines[0] if lines else ''}"[:300])
+    return without_password(f"{type(error).__name__}: {lines[0] if lines else ''}")[:300]
 
 
 def metric_key(key: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bert_model.training.metrics_log import DataInput, bert_home, tracking_uri
+from bert_pipeline.errors import ArtifactError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -47,7 +48,7 @@ def open_client(uri: str = "") -> "MlflowClient":
 
 
 def experiment_id(client: "MlflowClient", name: str) -> str:
-    """Return the id of an experiment, created with its description if missing.
+    """Return the id of an experiment, created with its description if missing; ArtifactError if it was deleted.
 
     With SQLite its artifacts are stored under BERT_HOME.
     """
@@ -64,10 +65,28 @@ def experiment_id(client: "MlflowClient", name: str) -> str:
         else:
             _delete_empty_default(client)
             return created
+    if found.lifecycle_stage != "active":  # its name stays taken, so that another one cannot replace it
+        raise ArtifactError(
+            f"the experiment {name} was deleted, so nothing can be logged there; restore it with `mlflow experiments "
+            f"restore --experiment-id {found.experiment_id}`"
+        )
     if note and NOTE_TAG not in found.tags:  # of an earlier revision; an edited description is kept
         client.set_experiment_tag(found.experiment_id, NOTE_TAG, note)
         _delete_empty_default(client)
     return found.experiment_id
+
+
+def has_run(client: "MlflowClient", run_id: str) -> bool:
+    """Return False if a run was deleted, or never was in this store."""
+    from mlflow import MlflowException
+
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return False
+        raise
+    return bool(run.info.lifecycle_stage == "active")
 
 
 def _delete_empty_default(client: "MlflowClient") -> None:

@@ -45,7 +45,14 @@ from bert_model.training.metrics_log import (
     without_password,
     write_state,
 )
-from bert_model.training.mlflow_store import HTTP_TIMEOUT_SECONDS, NOTE_TAG, dataset_input, experiment_id, open_client
+from bert_model.training.mlflow_store import (
+    HTTP_TIMEOUT_SECONDS,
+    NOTE_TAG,
+    dataset_input,
+    experiment_id,
+    has_run,
+    open_client,
+)
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import MANIFEST_NAME, load_manifest, write_part
 
@@ -81,12 +88,13 @@ class Tracker:
         note: str = "",
         parent_run_id: str | None = None,
         upload_checkpoints: bool = True,
+        follow: bool = True,
     ) -> None:
         """Open the log in `directory`; an existing one is continued, with the same MLflow run.
 
         With an empty `experiment` only the file is written. `params` may be nested; they are logged once, with dotted
         keys. `inputs` are the data sets that the run reads, `note` is its description. Without `upload_checkpoints`
-        MLflow gets a checkpoint's path and hash in place of its files.
+        MLflow gets a checkpoint's path and hash in place of its files, and without `follow` nothing before `replay`.
         """
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -107,7 +115,7 @@ class Tracker:
             "described": False,
         }
         self._sync = _MlflowSync(self.directory, state)
-        if experiment:
+        if experiment and follow:
             self._sync.start()
 
     def record(self, event: str, step: int, metrics: Mapping[str, float] | None = None, **fields: Any) -> None:
@@ -159,11 +167,18 @@ class Tracker:
         self.close("FINISHED" if kind is None else "FAILED")
 
     @staticmethod
-    def replay(directory: Path | str, *, timeout_seconds: float = CLOSE_TIMEOUT_SECONDS) -> bool:
-        """Copy to MLflow what it lacks of a closed log; True if it then has everything."""
+    def replay(
+        directory: Path | str, *, parent_run_id: str | None = None, timeout_seconds: float = CLOSE_TIMEOUT_SECONDS
+    ) -> bool:
+        """Copy to MLflow what it lacks of a closed log; True if it then has everything.
+
+        `parent_run_id` is of a parent that had no run yet when the log was written.
+        """
         state = read_state(Path(directory) / STATE_NAME)
         if not state.get("experiment"):
             return True
+        if parent_run_id:
+            state["parent_run_id"] = parent_run_id
         sync = _MlflowSync(Path(directory), state)
         if sync.is_complete:
             return True
@@ -198,7 +213,7 @@ class _MlflowSync:
         state.setdefault("key", uuid.uuid4().hex)
         shown_uri = without_password(self._uri)
         if state.get("tracking_uri") != shown_uri:  # another server has nothing of what the former one has
-            state |= {"tracking_uri": shown_uri, "run_id": None, "copied_lines": 0, "models": {}, "status_sent": None}
+            state |= {"tracking_uri": shown_uri, **_nothing_copied()}
 
         # Guards the counters below and the state, which callers and the thread change.
         self._changed = threading.Condition()
@@ -207,9 +222,11 @@ class _MlflowSync:
         self._outcome: Literal["", "copied", "failed", "unavailable"] = "" if state["experiment"] else "unavailable"
         self._failure = ""
         self._closing = False
-        self._sent: dict[tuple[str, int], int] = {}  # (key, step) -> time of the first line that has it
+        self._sent: dict[tuple[str, int], tuple[int, float]] = {}  # (key, step) -> time and value of the first line
+        self._superseded: set[tuple[str, int]] = set()  # those of `_sent` that a resumed training computes again
         self._client: MlflowClient | None = None
         self._experiment_id = ""
+        self._run_is_known = False  # the store has been asked for the run since the start or the last failure
 
         # The key is on disk before the run is created: a process that dies in between finds the run again.
         self._save()
@@ -240,7 +257,7 @@ class _MlflowSync:
     def wait_for_run(self, timeout_seconds: float) -> str | None:
         with self._changed:
             self._changed.wait_for(
-                lambda: self.state.get("run_id") or self._answered > 0 or self._outcome == "unavailable",
+                lambda: self._run_is_known or self._answered > 0 or self._outcome == "unavailable",
                 timeout_seconds,
             )
             return self.state.get("run_id")
@@ -259,7 +276,7 @@ class _MlflowSync:
             self._closing = True
             self.request()
 
-        # Without an experiment the thread was never started; with one, training does not wait longer than the timeout.
+        # A log that is not followed has no running thread; training does not wait longer than the timeout.
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
         self._save()
@@ -267,7 +284,7 @@ class _MlflowSync:
         if in_time and self._outcome != "failed":
             return self._outcome == "copied"
         logger.warning(
-            "MLflow at %s does not have everything of %s yet (%s); it is copied when the training is resumed",
+            "MLflow at %s does not have everything of %s yet (%s); it is copied when the command or asset runs again",
             self.state["tracking_uri"],
             self.directory,
             self._failure if in_time else f"it did not answer within {timeout_seconds:.0f} s",
@@ -307,6 +324,7 @@ class _MlflowSync:
                     self.directory / METRICS_NAME,
                 )
             self._restore_sent()
+            self._experiment_id, self._run_is_known = "", False  # either may have been deleted
             return "failed", first_line(error)
         return "copied", ""
 
@@ -351,8 +369,21 @@ class _MlflowSync:
         if not self._experiment_id:
             self._experiment_id = experiment_id(client, self.state["experiment"])
 
-        # The answer to an earlier creation may have been lost, so the run is looked up by its key first.
+        # A run that was deleted, or that a new database lacks, is replaced by another one with all lines.
         run_id = self.state.get("run_id")
+        if run_id and not self._run_is_known and not has_run(client, run_id):
+            logger.warning(
+                "MLflow at %s has no run %s any more; the whole log of %s is copied to a new run",
+                self.state["tracking_uri"],
+                run_id,
+                self.directory,
+            )
+            run_id = None
+            with self._changed:
+                self.state |= _nothing_copied()
+            self._restore_sent()
+
+        # The answer to an earlier creation may have been lost, so the run is looked up by its key first.
         if not run_id:
             condition = f"tags.`{KEY_TAG}` = '{self.state['key']}'"
             found = client.search_runs([self._experiment_id], filter_string=condition, max_results=1)
@@ -363,11 +394,12 @@ class _MlflowSync:
                 self._experiment_id, run_name=self.state["run_name"], tags=tags
             )
             run_id = str(run.info.run_id)
-            # Wake `wait_for_run`; a new run has neither params nor tags yet.
             with self._changed:
-                self.state |= {"run_id": run_id, "described": False}
-                self._changed.notify_all()
+                self.state |= {"run_id": run_id, "described": False}  # it has neither params nor tags yet
             self._save()
+        with self._changed:  # wake `wait_for_run`
+            self._run_is_known = True
+            self._changed.notify_all()
 
         if self.state.get("status_sent") and not closing:  # the run had ended and is resumed
             client.update_run(run_id, status="RUNNING")
@@ -406,14 +438,27 @@ class _MlflowSync:
         self._save()
 
     def _values(self, line: Mapping[str, Any], *, repeat: bool = False) -> list[_Value]:
-        """Return a line's finite metrics; without `repeat` only those whose key and step no earlier line has."""
+        """Return a line's finite metrics; without `repeat` only those whose key and step no earlier line has.
+
+        Where a resumed training computes another value than before, that counts as the first: MLflow then has both at
+        the step, and takes the later for the run's last value.
+        """
         step, milliseconds = int(line.get("step", 0)), int(line.get("time", 0) * 1000)
+        if line.get("event") == "resume":
+            self._superseded |= {sent for sent in self._sent if sent[1] > step}
         values = []
         for key, value in line.get("metrics", {}).items():
-            if not isinstance(value, (int, float)) or ((key, step) in self._sent and not repeat):
+            if not isinstance(value, (int, float)):
+                continue
+            place = (key, step)
+            if place in self._superseded:
+                self._superseded.remove(place)
+                if self._sent[place][1] != value:
+                    del self._sent[place]
+            if place in self._sent and not repeat:
                 continue
             # The time of the first line is sent every time, so that MLflow recognizes a repeated metric.
-            first = self._sent.setdefault((key, step), milliseconds)
+            first, _ = self._sent.setdefault(place, (milliseconds, value))
             if math.isfinite(value):
                 values.append(_Value(metric_key(key), float(value), first, step))
         return values
@@ -421,6 +466,7 @@ class _MlflowSync:
     def _restore_sent(self) -> None:
         """Recompute `_sent` from the copied lines, without what a failed request did not bring."""
         self._sent.clear()
+        self._superseded.clear()
         for line in read_lines(self.directory, stop=self.state["copied_lines"]):
             self._values(line)
 
@@ -433,7 +479,11 @@ class _MlflowSync:
         name = f"step-{step:08d}"
         condition = f"source_run_id = '{run_id}' AND name = '{name}'"
         found = client.search_logged_models([self._experiment_id], filter_string=condition)
-        model = next(iter(found), None) or client.create_logged_model(
+        model = next(iter(found), None)
+        if model is not None and model.status == "READY":  # finalized by an attempt that could not note it
+            models[str(step)] = model.model_id
+            return
+        model = model or client.create_logged_model(
             self._experiment_id,
             name=name,
             source_run_id=run_id,
@@ -442,8 +492,12 @@ class _MlflowSync:
             model_type="checkpoint",
         )
 
-        # Pruning may have removed the directory meanwhile; step and metrics are logged nevertheless.
-        if self.state["upload_checkpoints"] and directory.is_dir():
+        # Pruning may have removed the directory meanwhile: step and metrics are logged nevertheless, but nobody should
+        # try to load the model.
+        is_lost = self.state["upload_checkpoints"] and not directory.is_dir()
+        if is_lost:
+            client.set_logged_model_tags(model.model_id, {"files": "removed before the upload"})
+        elif self.state["upload_checkpoints"]:
             with _weights_only(directory) as folder:
                 client.log_model_artifacts(model.model_id, str(folder))
         # The model repeats metrics of the run's evaluation; with the same time MLflow stores them once.
@@ -451,13 +505,18 @@ class _MlflowSync:
         source = (data.name, data.digest) if data else (None, None)
         values = [_Value(*value[:4], model.model_id, *source) for value in self._values(line, repeat=True)]
         self._send(client, run_id, values, self.state["copied_lines"])
-        client.finalize_logged_model(model.model_id, "READY")
+        client.finalize_logged_model(model.model_id, "FAILED" if is_lost else "READY")
         # Noted last, so that an interrupted attempt is repeated.
         models[str(step)] = model.model_id
 
     def _save(self) -> None:
         with self._changed:
             write_state(self.directory / STATE_NAME, self.state)
+
+
+def _nothing_copied() -> SyncState:
+    """Return the part of the state that tells what MLflow has, for a store that has nothing."""
+    return {"run_id": None, "copied_lines": 0, "models": {}, "status_sent": None}
 
 
 def _copy_artifact(client: "MlflowClient", run_id: str, line: Mapping[str, Any]) -> None:

@@ -297,10 +297,17 @@ def test_finished_training_is_not_repeated_when_materialized_again(
 ):
     directory = finished_home.current_training(miniature.DUMP)
     before = json.loads(directory.read_text(encoding="utf-8"))
+    # The training has ended while MLflow was down.
+    tracking = finished_home.pretraining(miniature.DUMP, before["training"]) / "tracking.json"
+    complete = json.loads(tracking.read_text(encoding="utf-8"))
+    tracking.write_text(json.dumps(complete | {"copied_lines": 0, "status_sent": None}), encoding="utf-8")
     monkeypatch.setenv("BERT_HOME", str(finished_home.path))
     words = ["--phase", "pretraining"]
     code = main(["--preset", str(finished_base / "miniature.yaml"), "--dump", miniature.DUMP, *words])
     said = capfd.readouterr()
     assert code == 0, said.err
     assert "is finished already" in said.out + said.err
+    replayed = json.loads(tracking.read_text(encoding="utf-8"))
+    for key in ("run_id", "copied_lines", "status_sent"):
+        assert replayed[key] == complete[key] is not None
     assert json.loads(directory.read_text(encoding="utf-8")) == before

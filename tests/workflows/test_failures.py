@@ -1,6 +1,7 @@
 """A failed run is reported with its cause and without secrets."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,9 +9,11 @@ import dagster as dg
 import pytest
 from loopback import Handler, serving
 
+from bert_model.training import mlflow_store
 from bert_pipeline.errors import TrainingError, UnavailableError
 from workflows.defs import automation
 from workflows.lib.metadata import as_dagster_failures
+from workflows.lib.resources import BertHome
 
 
 @dg.op
@@ -81,3 +84,24 @@ def test_only_unavailable_server_allows_retries(error, retried):
     with pytest.raises(dg.Failure) as failure, as_dagster_failures():
         raise error
     assert failure.value.allow_retries is retried
+
+
+def test_retried_report_leaves_no_run_that_seems_to_be_running(empty_store, tmp_path, clean_environment, monkeypatch):
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    client = mlflow_store.open_client()
+    report = {"run_name": "report-x", "note": "", "tags": {}, "metrics": {"sst2/accuracy": 90.0}}
+
+    def refuse(*arguments: Any) -> None:
+        raise ConnectionError("connection refused")
+
+    home, directory = BertHome(directory=str(tmp_path)), tmp_path / "report"
+    directory.mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(type(client), "log_artifacts", refuse)
+        with pytest.raises(ConnectionError):
+            home.log_report(**report, directory=directory)
+    run_id = home.log_report(**report, directory=directory)
+    runs = client.search_runs([client.get_run(run_id).info.experiment_id])
+    assert sorted(run.info.status for run in runs) == ["FAILED", "FINISHED"]

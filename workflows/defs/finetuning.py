@@ -1,5 +1,6 @@
 """Assets of the tasks: `task_data` and `finetuned_model`, with the baselines of its score."""
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from bert_model.presets import TaskRunsConfig
 from bert_model.training.metrics_log import mlflow_run_id
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.errors import UsageError
+from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.automation import AFTER_CANDIDATE, AFTER_INPUTS
@@ -213,6 +214,7 @@ def finetuned_model(
     from bert_model.finetuning.analysis import errors_path
     from bert_model.finetuning.display import LINE_INTERVAL_SECONDS, RateLimit, describe
     from bert_model.finetuning.finetune import finetune
+    from bert_model.finetuning.results import replay_search
     from bert_model.finetuning.worker_pool import shared_pool
 
     name, task_name = dump_and_task(context.partition_key)
@@ -228,6 +230,10 @@ def finetuned_model(
         settings = from_launchpad(TaskRunsConfig, config).for_task(task_name)
         data = load_published_task(home, name, task_name)
         model = home.current_model(name)
+
+        # The search that is here may have ended while MLflow was down.
+        with contextlib.suppress(BertError):
+            replay_search(directory, load_manifest(directory, kind="finetuned_model"))
 
         # A search of hours is repeated only if the weights, the examples, the settings or the code differ.
         manifest = build_or_reuse(

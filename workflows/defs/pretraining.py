@@ -118,6 +118,10 @@ def pretrained_model(
             manifest = load_manifest(output / "model", kind="pretrained_model")
         else:
             context.log.info(f"training {output.name} is finished already; nothing to do")
+            # It may have ended while MLflow was down.
+            from bert_model.training.mlflow_sync import Tracker
+
+            Tracker.replay(output)
         # Assets downstream find the current training by this pointer.
         write_text_durably(
             home.current_training(name), json.dumps({"training": output.name, "sha256": manifest.sha256}) + "\n"

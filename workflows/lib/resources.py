@@ -345,10 +345,15 @@ class BertHome(dg.ConfigurableResource[Any]):
         client = open_client(self.tracking_uri)
         run = client.create_run(experiment_id(client, EXPERIMENT), run_name=run_name, tags={NOTE_TAG: note, **tags})
         run_id: str = run.info.run_id
-        for key, value in metrics.items():
-            client.log_metric(run_id, key, value)
-        client.log_artifacts(run_id, str(directory))
-        client.set_terminated(run_id)
+        try:
+            for key, value in metrics.items():
+                client.log_metric(run_id, key, value)
+            client.log_artifacts(run_id, str(directory))
+            client.set_terminated(run_id)
+        except BaseException:  # a retry logs to another run
+            with contextlib.suppress(Exception):  # the first error is the cause
+                client.set_terminated(run_id, status="FAILED")
+            raise
         return run_id
 
 

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 import tiny_tasks
 import torch
+from processes import free_port
 from safetensors.torch import load_file
 
 from bert_model.finetuning import display, results, trial
 from bert_model.finetuning.dataset import num_training_steps
 from bert_model.finetuning.display import TrialDisplay
 from bert_model.finetuning.finetune import finetune
-from bert_model.finetuning.results import SearchLog
+from bert_model.finetuning.results import SearchLog, replay_search
 from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.trial import TrialOutput, TrialProgress
@@ -223,6 +224,33 @@ def test_losses_are_in_the_log_and_in_mlflow_while_a_trial_runs(model, tmp_path,
     assert [metric.step for metric in scores] == [6, 12, 18]
     artifacts = {artifact.path for artifact in client.list_artifacts(parent)}
     assert artifacts == {"results.json", "results.md", "out.errors.html"}
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_search_that_ended_during_an_outage_is_copied_with_its_trials(
+    is_watched, model, tmp_path, monkeypatch, empty_store, eager
+):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setattr("bert_model.finetuning.results.LOG_INTERVAL_SECONDS", 0.0 if is_watched else 1e9)
+    manifest = tune("sst2", model, tmp_path / "out", experiment="live", seeds=[1, 2]).manifest
+    assert "mlflow_run_id" not in manifest.provenance or manifest.provenance["mlflow_run_id"] is None
+    assert not replay_search(tmp_path / "out", manifest)
+
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    for _ in range(2):
+        assert replay_search(tmp_path / "out", load_manifest(tmp_path / "out"))
+    client = open_client()
+    runs = client.search_runs([client.get_experiment_by_name("live").experiment_id])
+    (parent,) = (run for run in runs if run.data.tags["kind"] == "finetuning")
+    trials = [run for run in runs if run.data.tags["kind"] == "trial"]
+    assert {run.data.tags["mlflow.parentRunId"] for run in trials} == {parent.info.run_id}
+    assert sorted(run.data.params["seed"] for run in trials) == ["1", "2"]
+    assert sorted(run.data.tags["winner"] for run in trials) == ["false", "true"]
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    assert all("sst2/dev/accuracy" in run.data.metrics and "train/loss" in run.data.metrics for run in trials)
+    assert {artifact.path for artifact in client.list_artifacts(parent.info.run_id)} >= {"results.json", "results.md"}
 
 
 REPORT = TrialProgress(

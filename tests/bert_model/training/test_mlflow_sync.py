@@ -1,7 +1,10 @@
 """MLflow follows the metrics file: it catches up after failures and gets nothing twice."""
 
 import json
+import os
+import re
 import shutil
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,14 @@ from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model, save_model
 from bert_model.training import mlflow_sync
-from bert_model.training.metrics_log import tracking_uri
+from bert_model.training.metrics_log import (
+    MAX_PARAM_LENGTH,
+    credentials_apart,
+    first_line,
+    flat_params,
+    tracking_uri,
+    without_password,
+)
 from bert_model.training.mlflow_sync import Tracker, open_client
 from bert_pipeline.errors import ArtifactError, BertError, UsageError
 from bert_pipeline.manifest import load_manifest, publishing
@@ -113,6 +123,117 @@ def test_resume_continues_the_run_without_repeated_steps(store: Any, tmp_path: P
     found = store.get_run(first.run_id)
     assert found.data.params == {"seed": "1", "more": "2"}
     assert found.info.status == "FINISHED"
+
+
+def stop_after(directory: Path, num_steps: int = 3) -> str:
+    """Leave the log of a training that was killed; return its MLflow run."""
+    run = open_tracker(directory, params={"seed": 1}, tags={"kind": "test"})
+    for step in range(1, num_steps + 1):
+        run.record("train", step, {"train/loss": float(step)})
+    run.close("KILLED")
+    return str(run.run_id)
+
+
+def check_resumed_in_new_run(client: Any, directory: Path, former: str) -> None:
+    """Resume a log whose run is gone: another run gets all of it."""
+    with open_tracker(directory, params={"seed": 1}) as run:
+        assert run.run_id != former
+        run.record("train", 4, {"train/loss": 4.0})
+    found = client.get_run(run.run_id)
+    assert history(client, run.run_id, "train/loss") == [(step, float(step)) for step in (1, 2, 3, 4)]
+    assert (found.data.params, found.data.tags["kind"], found.info.status) == ({"seed": "1"}, "test", "FINISHED")
+
+
+def test_deleted_run_is_replaced_by_one_with_all_lines(
+    store: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    former = stop_after(tmp_path / "run")
+    store.delete_run(former)
+    check_resumed_in_new_run(store, tmp_path / "run", former)
+    assert f"has no run {former} any more" in caplog.text
+
+
+def test_run_deleted_while_it_is_followed_is_replaced(store: Any, tmp_path: Path) -> None:
+    run = open_tracker(tmp_path / "run")
+    run.record("train", 1, {"train/loss": 1.0})
+    assert run.flush(20)
+    store.delete_run(run.run_id)
+    run.record("train", 2, {"train/loss": 2.0})
+    run.flush(20)  # fails, and is repeated
+    run.record("train", 3, {"train/loss": 3.0})
+    assert run.flush(20)
+    run.close()
+    assert history(store, run.run_id, "train/loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+def test_replaced_database_gets_the_whole_log(
+    empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = tmp_path / "other.db"
+    shutil.copy(empty_store, database)
+    monkeypatch.setenv("BERT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    former = stop_after(tmp_path / "run")
+    client = open_client()
+    with sqlite3.connect(empty_store) as source, sqlite3.connect(database) as target:
+        source.backup(target)  # in place: MLflow keeps the file open
+    check_resumed_in_new_run(client, tmp_path / "run", former)
+
+
+def test_deleted_experiment_is_one_sentence_and_restoring_it_continues_the_run(
+    store: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "deleted"
+    with open_tracker(tmp_path / "run", experiment=name) as first:
+        first.record("train", 1, {"train/loss": 1.0})
+    experiment = store.get_experiment_by_name(name).experiment_id
+    store.delete_experiment(experiment)
+    second = open_tracker(tmp_path / "run", experiment=name)
+    second.record("train", 2, {"train/loss": 2.0})
+    assert not second.flush(20)
+    assert f"mlflow experiments restore --experiment-id {experiment}" in caplog.text
+    store.restore_experiment(experiment)
+    assert second.flush(20) or second.flush(20)
+    second.close()
+    assert second.run_id == first.run_id
+    assert history(store, first.run_id, "train/loss") == [(1, 1.0), (2, 2.0)]
+
+
+def test_values_of_the_resumed_course_reach_mlflow_once(store: Any, tmp_path: Path) -> None:
+    def follow(values: dict[int, float], resumed_from: int = 0) -> Tracker:
+        with open_tracker(tmp_path / "run") as run:
+            run.record("resume" if resumed_from else "start", resumed_from)
+            for step, value in values.items():
+                run.record("train", step, {"train/loss": value})
+            run.log_checkpoint(tmp_path / "pruned", max(values), {"train/loss": values[max(values)]})
+            run.flush(20)
+        return run
+
+    follow({10: 3.0, 20: 2.0, 30: 1.0})
+    run = follow({20: 2.5, 30: 1.5}, resumed_from=10)  # other hardware: not bit for bit
+    run = follow({20: 2.5, 30: 1.5, 40: 0.5}, resumed_from=10)  # the same again
+    expected = [(10, 3.0), (20, 2.0), (20, 2.5), (30, 1.0), (30, 1.5), (40, 0.5)]
+    assert sorted(history(store, run.run_id, "train/loss")) == expected
+    times = {
+        metric.value: metric.timestamp
+        for metric in store.get_metric_history(run.run_id, "train/loss")
+        if metric.value in (1.0, 1.5)
+    }
+    assert times[1.0] < times[1.5]
+
+    # A copy to another database sends the same.
+    state = sync_state(tmp_path / "run") | {"copied_lines": 0}
+    (tmp_path / "run" / "tracking.json").write_text(json.dumps(state))
+    assert Tracker.replay(tmp_path / "run")
+    assert sorted(history(store, run.run_id, "train/loss")) == expected
+
+
+def test_last_value_of_a_run_is_that_of_the_resumed_course(store: Any, tmp_path: Path) -> None:
+    for event, value in (("start", 2.0), ("resume", 2.5)):
+        with open_tracker(tmp_path / "run") as run:
+            run.record(event, 10)
+            run.record("train", 20, {"train/loss": value})
+    assert store.get_run(run.run_id).data.metrics == {"train/loss": 2.5}
 
 
 def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store: Any, tmp_path: Path) -> None:
@@ -223,6 +344,23 @@ def test_checkpoint_without_upload_has_path_and_hash(store: Any, tmp_path: Path)
     assert model.tags["path"] == str(checkpoint)
     assert len(model.tags["sha256"]) == 64
     assert store.list_logged_model_artifacts(model.model_id) == []
+
+
+def test_checkpoint_that_was_pruned_before_its_upload_is_no_ready_model(store: Any, tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path, 5)
+    with open_tracker(tmp_path / "run") as run:
+        run.log_checkpoint(tmp_path / "pruned", 4, {"held_out/mlm_loss": 2.5})
+        run.log_checkpoint(checkpoint, 5, {"held_out/mlm_loss": 2.0})
+    models = {step: store.get_logged_model(id) for step, id in sync_state(tmp_path / "run")["models"].items()}
+    assert {step: str(model.status) for step, model in models.items()} == {"4": "FAILED", "5": "READY"}
+    assert models["4"].tags["files"] == "removed before the upload"
+    assert [metric.value for metric in models["4"].metrics] == [2.5]
+    # A model that was uploaded stays ready when the log is copied again after its checkpoint was pruned.
+    shutil.rmtree(checkpoint)
+    state = sync_state(tmp_path / "run") | {"copied_lines": 0, "models": {}}
+    (tmp_path / "run" / "tracking.json").write_text(json.dumps(state))
+    assert Tracker.replay(tmp_path / "run")
+    assert str(store.get_logged_model(models["5"].model_id).status) == "READY"
 
 
 def test_copy_interrupted_anywhere_continues_without_duplicates(
@@ -405,6 +543,45 @@ def test_secrets_are_redacted(store: Any, tmp_path: Path) -> None:
     found = store.get_run(run.run_id).data.params
     assert found == {"hub.api_key": "(redacted)", "source": "https://(redacted)@example.org/x"}
     assert "hunter2" not in (tmp_path / "run" / "tracking.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:hunter2@host/x", "https://(redacted)@host/x"),
+        ("https://me:hunter/2@host:5000/x", "https://(redacted)@host:5000/x"),
+        ("https://me:hunt@er2@host", "https://(redacted)@host"),
+        ("https://me:hunt@er/2@host", "https://(redacted)@host"),
+        ("at https://token@host/x and https://me:p@b", "at https://(redacted)@host/x and https://(redacted)@b"),
+        ("http://host:5000/x", "http://host:5000/x"),
+        ("s3://bucket/a@b, models:/bert@champion", "s3://bucket/a@b, models:/bert@champion"),
+    ],
+)
+def test_passwords_of_urls_are_redacted_whole(text: str, shown: str) -> None:
+    assert without_password(text) == without_password(shown) == shown
+
+
+@pytest.mark.parametrize("length", range(250, 300, 7))
+def test_error_is_redacted_before_it_is_cut(length: int) -> None:
+    text = first_line(OSError(f"{'x' * length} https://me:hunter2@example.org/path"))
+    assert len(text) <= 300
+    assert not re.search("hunter2|me:h", text)
+    value = "x" * (MAX_PARAM_LENGTH - 300 + length) + " https://me:hunter2@example.org/path"
+    assert not re.search("hunter2|me:h", flat_params({"key": value})["key"])
+
+
+@pytest.mark.parametrize("password", ["hunter2", "hunt@er2", "hunt/er2"])
+def test_empty_variables_do_not_hide_the_credentials_of_an_address(
+    password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+    for name in names:
+        monkeypatch.setenv(name, "")
+    assert credentials_apart(f"https://alice:{password}@host:5000/base") == "https://host:5000/base"
+    assert [os.environ[name] for name in names] == ["alice", password]
+    assert credentials_apart("https://bob:other@host") == "https://host"
+    assert [os.environ[name] for name in names] == ["alice", password]  # values that the user has set are kept
+    assert credentials_apart("http://host:5000/a@b") == "http://host:5000/a@b"
 
 
 def test_damaged_state_is_one_sentence(tmp_path: Path) -> None:
