@@ -5,6 +5,7 @@ configures retraining: which wiki, from which sites, from which weights.
 """
 
 import datetime
+import http.client
 import json
 import os
 import re
@@ -371,5 +372,5 @@ def post(webhook: str, message: str) -> str:
         request = urllib.request.Request(webhook, data=body, headers={"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS):
             return ""
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return type(error).__name__
