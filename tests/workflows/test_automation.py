@@ -6,6 +6,8 @@ The dump site is our own, on loopback; the clock is an argument.
 import datetime
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,6 +119,18 @@ def test_monthly_schedule_waits_for_the_dump_and_requests_one_run(repository, in
     later = evaluate_schedule(repository, instance, home, day=10)
     assert not later.run_requests
     assert "was started" in later.skip_message
+
+
+@pytest.mark.parametrize("cron", ["every day", "0 3 5-32 * *", "0 3"])
+def test_cron_expression_that_is_none_is_refused_in_one_sentence(clean_environment, cron):
+    command = [sys.executable, "-m", "workflows.run", "--phase", "data"]
+    environment = os.environ | {automation.CRON_VARIABLE: cron}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == (
+        f"workflows.run: BERT_RETRAIN_CRON: found '{cron}', expected a cron expression such as '0 3 5-28 * *'"
+    )
+    assert "Traceback" not in ended.stderr
 
 
 def test_unreachable_site_skips_the_tick(repository, instance, home, site, monkeypatch):

@@ -135,6 +135,18 @@ def wiki_name() -> str:
     return wiki
 
 
+def retraining_cron() -> str:
+    """Return when the schedule looks for a dump: BERT_RETRAIN_CRON; ConfigurationError if it is no cron expression."""
+    expression = os.environ.get(CRON_VARIABLE) or DEFAULT_CRON
+    try:
+        dg.ScheduleDefinition(cron_schedule=expression, job=retrain)
+    except dg.DagsterInvalidDefinitionError:
+        raise ConfigurationError(
+            f"{CRON_VARIABLE}: found {expression!r}, expected a cron expression such as {DEFAULT_CRON!r}"
+        ) from None
+    return expression
+
+
 def starting_model(home: BertHome) -> str:
     """Return the model that a retraining continues from, pinned to its version; "" for random weights.
 
@@ -198,7 +210,7 @@ def request_runs(home: BertHome, dumps: dict[str, list[str]]) -> dg.SensorResult
 
 @dg.schedule(
     name=RETRAINING_SCHEDULE,
-    cron_schedule=os.environ.get(CRON_VARIABLE) or DEFAULT_CRON,
+    cron_schedule=retraining_cron(),
     execution_timezone="UTC",
     job=retrain,
     default_status=dg.DefaultScheduleStatus.STOPPED,
