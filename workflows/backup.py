@@ -6,6 +6,7 @@ what is written last is copied first; a copy may hold new artifacts without a ro
 
 import argparse
 import contextlib
+import re
 import shutil
 import sqlite3
 import sys
@@ -140,18 +141,22 @@ def copy_file(source: Path, target: Path) -> None:
 
 def relocate(database: Path, old: Path, new: Path) -> None:
     """Replace the path `old` by `new` in all text columns of an MLflow database."""
+    # With a slash at the end, /srv/bert does not match /srv/bert2; nor does it match below another directory.
+    places = {f"{old.as_uri()}/": f"{new.as_uri()}/", f"{old}/": f"{new}/"}
+    pattern = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, places))})")
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        # In one pass: the new path may contain the old one.
+        connection.create_function("relocated", 1, lambda text: pattern.sub(lambda match: places[match[0]], text))
         tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
         for table in tables:
             for _, column, kind, *_ in connection.execute(f'pragma table_info("{table}")').fetchall():
                 if "CHAR" not in kind.upper() and "TEXT" not in kind.upper():
                     continue
-                # With a slash at the end, /srv/bert does not match /srv/bert2.
-                for before, after in ((old.as_uri(), new.as_uri()), (str(old), str(new))):
-                    connection.execute(
-                        f'update "{table}" set "{column}" = replace("{column}", ?, ?) where instr("{column}", ?) > 0',
-                        (f"{before}/", f"{after}/", f"{before}/"),
-                    )
+                connection.execute(
+                    f'update "{table}" set "{column}" = relocated("{column}") where typeof("{column}") = \'text\' '
+                    f'and (instr("{column}", ?) > 0 or instr("{column}", ?) > 0)',
+                    tuple(places),
+                )
 
 
 if __name__ == "__main__":

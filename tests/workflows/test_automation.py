@@ -6,6 +6,10 @@ The dump site is our own, on loopback; the clock is an argument.
 import datetime
 import json
 import os
+import subprocess
+import sys
+import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,9 +81,9 @@ def place(folder: Path, name: str, *, modified: float = 1000.0) -> Path:
     return path
 
 
-def evaluate_schedule(repository, instance, home, day: int):
+def evaluate_schedule(repository, instance, home, day: int, month: int = 11):
     schedule = repository.get_schedule_def(automation.RETRAINING_SCHEDULE)
-    moment = datetime.datetime(2026, 11, day, 3, 0, tzinfo=datetime.UTC)
+    moment = datetime.datetime(2026, month, day, 3, 0, tzinfo=datetime.UTC)
     with dg.build_schedule_context(
         instance=instance, scheduled_execution_time=moment, repository_def=repository, resources={"home": home}
     ) as context:
@@ -112,11 +116,71 @@ def test_monthly_schedule_waits_for_the_dump_and_requests_one_run(repository, in
     assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
     # The daemon was killed after it had added the partition: the month is not lost.
     (repeated,) = evaluate_schedule(repository, instance, home, day=10).run_requests
-    assert repeated.run_key == request.run_key  # for which Dagster starts one run
+    assert repeated.run_key == request.run_key
     add_run(instance, "enwiki-20261101")
     later = evaluate_schedule(repository, instance, home, day=10)
     assert not later.run_requests
-    assert "was started" in later.skip_message
+    assert "has a run already" in later.skip_message
+
+
+def test_schedule_finds_the_dump_that_was_finished_after_its_last_tick(repository, instance, home, site):
+    site["/enwiki/20261101/dumpstatus.json"] = status("done")  # on the thirtieth
+    (request,) = evaluate_schedule(repository, instance, home, day=5, month=12).run_requests
+    assert request.partition_key == "enwiki-20261101"
+    add_run(instance, "enwiki-20261101")
+    later = evaluate_schedule(repository, instance, home, day=6, month=12)
+    assert not later.run_requests
+    assert "20261201" in later.skip_message
+    assert "enwiki-20261101 has a run already" in later.skip_message
+    # Last month's dump is not looked for once this month's is trained on.
+    instance.delete_dynamic_partition(str(dump_partitions.name), "enwiki-20261101")
+    add_run(instance, "enwiki-20261201")
+    assert not evaluate_schedule(repository, instance, home, day=7, month=12).run_requests
+
+
+def test_failed_retraining_is_tried_three_times(repository, instance, home, site, monkeypatch):
+    dump, failure = "enwiki-20261101", dg.DagsterRunStatus.FAILURE
+    site["/enwiki/20261101/dumpstatus.json"] = status("done")
+    keys = []
+    for attempt in range(3):
+        (request,) = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR).run_requests
+        keys.append(request.run_key)
+        run = add_run(instance, dump, dg.DagsterRunStatus.CANCELED if attempt == 1 else failure)
+        # Dagster's own repetition after a killed process is part of the attempt.
+        run = add_run(instance, dump, failure, root=run)
+        end = instance.get_run_record_by_id(run).end_time
+        monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda end=end: end + 6 * 3600 - 1))
+        tick = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR)
+        assert tick.run_requests == []
+        assert f"its run {run} failed" in tick.skip_message
+        assert run in evaluate_schedule(repository, instance, home, day=9).skip_message
+        if attempt < 2:
+            assert "is tried again after 6 hours" in tick.skip_message
+            monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda end=end: end + 6 * 3600 + 1))
+    assert len(set(keys)) == 3  # a sensor starts one run for a key
+    assert "was tried 3 times" in tick.skip_message
+
+
+@pytest.mark.parametrize(
+    ("assets", "known"), [({"dump"}, False), ({"report"}, False), ({"pretrained_model", "candidate_model"}, True)]
+)
+def test_runs_started_by_hand_count_if_they_train(repository, instance, home, site, assets, known):
+    site["/enwiki/20261101/dumpstatus.json"] = status("done")
+    add_run(instance, "enwiki-20261101", job="__ASSET_JOB", assets={dg.AssetKey(asset) for asset in assets})
+    requests = evaluate_sensor(repository, instance, home, automation.SITE_SENSOR).run_requests
+    assert [request.partition_key for request in requests] == ([] if known else ["enwiki-20261101"])
+
+
+@pytest.mark.parametrize("cron", ["every day", "0 3 5-32 * *", "0 3"])
+def test_cron_expression_that_is_none_is_refused_in_one_sentence(clean_environment, cron):
+    command = [sys.executable, "-m", "workflows.run", "--phase", "data"]
+    environment = os.environ | {automation.CRON_VARIABLE: cron}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == (
+        f"workflows.run: BERT_RETRAIN_CRON: found '{cron}', expected a cron expression such as '0 3 5-28 * *'"
+    )
+    assert "Traceback" not in ended.stderr
 
 
 def test_unreachable_site_skips_the_tick(repository, instance, home, site, monkeypatch):
@@ -185,9 +249,61 @@ def test_folder_sensor_waits_for_all_files_of_a_dump(repository, instance, home,
     early = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
     assert early.run_requests == []
     assert "enwiki-20261101 changed within the last" in early.skip_message
-    monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2021.0))
+    monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2500.0))  # more parts may follow
+    assert "within the last 600" in evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).skip_message
+    monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2591.0))
     (request,) = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests
     assert len(request.run_config["ops"]["dump"]["config"]["sources"]) == 2
+
+
+@pytest.mark.parametrize("modified", [1990.0, 2005.0])  # the second by a clock that is ahead
+def test_folder_sensor_waits_for_a_file_that_changed_just_now(repository, instance, home, monkeypatch, modified):
+    place(home.dumps, "enwiki-20261101-pages-articles.xml.bz2", modified=modified)
+    monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2000.0))
+    assert evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests == []
+    monkeypatch.setattr(automation, "time", SimpleNamespace(time=lambda: 2036.0))
+    assert evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests
+
+
+def test_entries_that_cannot_be_read_do_not_keep_a_dump_from_its_training(repository, instance, home):
+    eight_hours = 8 * 3600
+    place(home.dumps, "dewiki-20261101-pages-articles.xml.bz2", modified=time.time() + eight_hours)
+    (home.dumps / "enwiki-20261101-pages-articles.xml.bz2").symlink_to(home.dumps / "absent")
+    (home.dumps / "frwiki-20261101-pages-articles.xml").mkdir()
+    (request,) = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests
+    assert request.partition_key == "dewiki-20261101"
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        (["articles1.xml-p1p41242.bz2"], "found a single part"),
+        (
+            ["articles2.xml-p41243p151573.bz2", "articles3.xml-p151574p311329.bz2"],
+            "found a part from page 41243, expected one from page 1 before it",
+        ),
+        (
+            ["articles1.xml-p1p9.bz2", "articles1.xml-p10p19.bz2", "articles2.xml-p30p39.bz2"],
+            "found a part from page 30, expected one from page 20 before it",
+        ),
+        (["articles1.xml.bz2", "articles3.xml.bz2"], "part 2 is missing"),
+    ],
+)
+def test_folder_sensor_tells_which_part_is_missing(repository, instance, home, files, reason):
+    for file in files:
+        place(home.dumps, f"enwiki-20261101-pages-{file}")
+    tick = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
+    assert tick.run_requests == []
+    assert f"enwiki-20261101 is not complete: {reason}" in tick.skip_message
+
+
+def test_complete_edition_is_used_where_another_lacks_parts(repository, instance, home):
+    parts = ["multistream2.xml-p1000p2000.bz2", "multistream10.xml-p2001p3000.bz2", "multistream1.xml-p1p999.bz2"]
+    paths = [str(place(home.dumps, f"test2wiki-20261101-pages-articles-{part}")) for part in parts]
+    place(home.dumps, "test2wiki-20261101-pages-articles1.xml-p1p999.bz2")
+    (request,) = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).run_requests
+    assert request.partition_key == "test2wiki-20261101"
+    assert request.run_config["ops"]["dump"]["config"]["sources"] == [paths[2], paths[0], paths[1]]
 
 
 def test_folder_sensor_ignores_dumps_with_runs(repository, instance, home):
@@ -203,6 +319,7 @@ def test_folder_sensor_ignores_dumps_with_runs(repository, instance, home):
         (["-pages-articles-multistream.xml.bz2", "-pages-articles-multistream-index.txt.bz2"], 1),
         (["-pages-articles.xml.bz2", "-pages-articles1.xml-p1p9.bz2", "-pages-articles2.xml-p10p19.bz2"], 1),
         (["-pages-articles-multistream1.xml-p1p9.bz2", "-pages-articles-multistream2.xml-p10p19.bz2"], 2),
+        (["-pages-articles.xml.bz2", "-pages-articles.xml", "-pages-articles (1).xml.bz2"], 1),
     ],
 )
 def test_editions_of_one_dump_are_read_once(repository, instance, home, files, used):
@@ -211,14 +328,33 @@ def test_editions_of_one_dump_are_read_once(repository, instance, home, files, u
     assert request.run_config["ops"]["dump"]["config"]["sources"] == paths[:used]
 
 
-def add_run(instance: dg.DagsterInstance, dump: str) -> None:
-    """Add a partition with a run, as an executed request does."""
-
-    @dg.job
-    def nothing() -> None: ...
-
+def add_run(
+    instance: dg.DagsterInstance,
+    dump: str,
+    status: dg.DagsterRunStatus = dg.DagsterRunStatus.SUCCESS,
+    *,
+    job: str = automation.PRETRAINING_JOB,
+    assets: set[dg.AssetKey] | None = None,
+    root: str | None = None,
+) -> str:
+    """Add a partition with a run, as an executed request does; return the run's id."""
     instance.add_dynamic_partitions(str(dump_partitions.name), [dump])
-    instance.create_run_for_job(nothing, tags={"dagster/partition": dump})
+    run = dg.DagsterRun(
+        job_name=job,
+        run_id=str(uuid.uuid4()),
+        tags={"dagster/partition": dump},
+        asset_selection=frozenset(assets) if assets else None,
+        parent_run_id=root,
+        root_run_id=root,
+    )
+    instance.add_run(run)
+    if status is dg.DagsterRunStatus.SUCCESS:
+        instance.report_dagster_event(dg.DagsterEvent("PIPELINE_SUCCESS", job), run.run_id)
+    elif status is dg.DagsterRunStatus.CANCELED:
+        instance.report_run_canceled(run)
+    else:
+        instance.report_run_failed(run)
+    return run.run_id
 
 
 def test_retraining_is_configured_by_the_preset():

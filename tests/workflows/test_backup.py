@@ -130,6 +130,24 @@ def small_home(directory: Path) -> BertHome:
     return home
 
 
+def artifact_uris(home: BertHome) -> list[str]:
+    with contextlib.closing(sqlite3.connect(home.path / "mlflow.db")) as connection:
+        return [uri for (uri,) in connection.execute("select artifact_uri from runs")]
+
+
+@pytest.mark.parametrize(("old", "new"), [("data", "data/bert"), ("data/bert", "data"), ("a b", "a b/c d")])
+def test_home_restored_below_or_above_the_old_path_has_its_artifacts(clean_environment, tmp_path, old, new):
+    first = small_home(tmp_path / old)
+    elsewhere = f"/mnt{first.artifacts}/1"
+    with contextlib.closing(sqlite3.connect(first.path / "mlflow.db")) as connection, connection:
+        connection.executemany("insert into runs values (?)", [(str(first.artifacts / "1"),), (elsewhere,), (None,)])
+    create_backup(first, tmp_path / "backup")
+    shutil.rmtree(first.path)
+    second = BertHome(directory=str(tmp_path / new))
+    restore_backup(tmp_path / "backup", second)
+    assert artifact_uris(second) == [second.artifacts.as_uri(), str(second.artifacts / "1"), elsewhere, None]
+
+
 def test_damaged_backup_is_refused_and_leaves_no_home(clean_environment, tmp_path):
     create_backup(small_home(tmp_path / "first"), tmp_path / "backup")
     flip_byte(tmp_path / "backup" / "artifacts" / "a.txt")

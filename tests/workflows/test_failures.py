@@ -79,6 +79,28 @@ def test_unreachable_webhook_is_a_warning_without_its_address(failed, monkeypatc
     assert "s3cret" not in said
 
 
+def test_address_that_is_none_is_a_warning_without_it(failed, monkeypatch, capfd):
+    monkeypatch.setenv(automation.WEBHOOK_VARIABLE, "http://127.0.0.1:9/services/s3cret and more")
+    automation.failed_runs(failed)
+    said = capfd.readouterr().err
+    assert "was not reached (InvalidURL)" in said
+    assert "s3cret" not in said
+
+
+def test_webhook_that_answers_no_http_is_a_warning(failed, monkeypatch, capfd):
+    class Other(Handler):
+        def do_POST(self) -> None:
+            self.wfile.write(b"220 mail.example.org ESMTP\r\n")
+            self.close_connection = True
+
+    with serving(Other) as address:
+        monkeypatch.setenv(automation.WEBHOOK_VARIABLE, f"{address}/services/s3cret")
+        automation.failed_runs(failed)
+    said = capfd.readouterr().err
+    assert "was not reached (BadStatusLine)" in said
+    assert "s3cret" not in said
+
+
 @pytest.mark.parametrize(("error", "retried"), [(UnavailableError("no answer"), True), (TrainingError("nan"), False)])
 def test_only_unavailable_server_allows_retries(error, retried):
     with pytest.raises(dg.Failure) as failure, as_dagster_failures():

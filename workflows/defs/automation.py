@@ -5,12 +5,16 @@ configures retraining: which wiki, from which sites, from which weights.
 """
 
 import datetime
+import http.client
 import json
 import os
 import re
+import stat
 import time
 import urllib.request
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import dagster as dg
 from dagster import AutomationCondition
@@ -108,7 +112,7 @@ WIKI = re.compile(r"[a-z][a-z0-9_]{0,89}")
 """Names whose dumps, such as enwiki-20261101, the asset `dump` accepts."""
 CRON_VARIABLE = "BERT_RETRAIN_CRON"
 DEFAULT_CRON = "0 3 5-28 * *"
-"""Daily from the fifth, in UTC."""
+"""Daily from the fifth, in UTC. A dump that is finished after the 28th is found in the next month."""
 START_VARIABLE = "BERT_RETRAIN_FROM"
 STARTS = ("scratch", "champion")
 
@@ -119,11 +123,16 @@ TASK_SENSOR = "new_task_in_folder"
 AUTOMATION_SENSOR = "tasks_after_pretraining"
 
 DUMP_FILE = re.compile(
-    r"(?P<wiki>[a-z][a-z_]*)-(?P<date>\d{8}|latest)-pages-articles(?P<multistream>-multistream)?(?P<parts>\d*).*"
-    r"\.xml(-p\d+p\d+)?(\.bz2|\.gz)?"
+    r"(?P<wiki>[a-z][a-z0-9_]*)-(?P<date>\d{8}|latest)-pages-articles(?P<multistream>-multistream)?(?P<number>\d*)"
+    r"\.xml(-p(?P<first>\d+)p(?P<last>\d+))?(\.bz2|\.gz)?"
 )
 SETTLING_SECONDS = 30.0
 """A file that was modified more recently may still be being copied."""
+PARTS_SETTLING_SECONDS = 600.0
+"""The same for a dump in parts, whose last part cannot be told by its name: another one may follow."""
+MAX_ATTEMPTS = 3
+RETRY_SECONDS = 6 * SECONDS_PER_HOUR
+"""From the end of a failed retraining to the next attempt."""
 
 
 def wiki_name() -> str:
@@ -132,6 +141,18 @@ def wiki_name() -> str:
     if not WIKI.fullmatch(wiki):
         raise ConfigurationError(f"{WIKI_VARIABLE}: found {wiki!r}, expected a name such as enwiki or zh_yuewiki")
     return wiki
+
+
+def retraining_cron() -> str:
+    """Return when the schedule looks for a dump: BERT_RETRAIN_CRON; ConfigurationError if it is no cron expression."""
+    expression = os.environ.get(CRON_VARIABLE) or DEFAULT_CRON
+    try:
+        dg.ScheduleDefinition(cron_schedule=expression, job=retrain)
+    except dg.DagsterInvalidDefinitionError:
+        raise ConfigurationError(
+            f"{CRON_VARIABLE}: found {expression!r}, expected a cron expression such as {DEFAULT_CRON!r}"
+        ) from None
+    return expression
 
 
 def starting_model(home: BertHome) -> str:
@@ -154,27 +175,48 @@ def starting_model(home: BertHome) -> str:
     return f"models:/{name}/{champion.version}" if champion else ""
 
 
-def retraining_run(dump: str, sources: list[str] | None = None, *, start: str = "") -> dg.RunRequest:
+def retraining_run(dump: str, sources: list[str] | None = None, *, start: str = "", failed: int = 0) -> dg.RunRequest:
     """Return the request for one run from a new dump (its files, or the dump site) to a registered model.
 
-    With `start` the run keeps that model's vocabulary and continues from its weights.
+    With `start` the run keeps that model's vocabulary and continues from its weights. `failed` counts earlier attempts.
     """
     configs = asset_configs(launchpad_preset(), sources=sources or [])
     if start:
         configs["vocabulary"] |= {"from_model": start}
         configs["pretrained_model"] |= {"initial_model": start}
 
-    # Dagster starts one run for a key, so a dump that is requested twice is trained on once.
+    # A sensor starts one run for a key, so each attempt has its own. A schedule starts one for a key and a tick: there
+    # only why_not_requested keeps a dump from being trained on twice.
     return dg.RunRequest(
-        run_key=f"retrain:{dump}",
+        run_key=f"retrain:{dump}:{failed + 1}" if failed else f"retrain:{dump}",
         partition_key=dump,
         run_config={"ops": {name: {"config": configs[name]} for name in DUMP_ASSETS if name in configs}},
         tags={"bert/preset": launchpad_preset().name, "bert/start": start or "scratch"},
     )
 
 
+def retraining_records(instance: dg.DagsterInstance, dump: str) -> list[dg.RunRecord]:
+    """Return the runs of a dump that lead to a registered model, however started; the newest first.
+
+    A run that repeats another one, as Dagster starts after a killed process, is listed too.
+    """
+    goal = dg.AssetKey(DUMP_ASSETS[-1])
+    return [
+        record
+        for record in instance.get_run_records(dg.RunsFilter(tags={PARTITION_TAG: dump}))
+        if goal in (record.dagster_run.asset_selection or ())
+        or (record.dagster_run.asset_selection is None and record.dagster_run.job_name == PRETRAINING_JOB)
+    ]
+
+
+def failed_attempts(instance: dg.DagsterInstance, dump: str) -> int:
+    """Return how many retrainings of a dump ended without success; runs that repeat one do not count again."""
+    runs = [record.dagster_run for record in retraining_records(instance, dump)]
+    return len({run.root_run_id or run.run_id for run in runs if run.is_finished and not run.is_success})
+
+
 def why_not_requested(instance: dg.DagsterInstance, home: BertHome, dump: str) -> str:
-    """Return why the training of a dump needs no request: it was archived, or is a partition with a run; else "".
+    """Return why the training of a dump needs no request: archived, trained, underway, or failed for now; else "".
 
     A partition alone does not count: the daemon may have ended between adding it and starting its run.
     """
@@ -183,42 +225,64 @@ def why_not_requested(instance: dg.DagsterInstance, home: BertHome, dump: str) -
         return f"was archived ({record})"
     if not instance.has_dynamic_partition(str(dump_partitions.name), dump):
         return ""
-    return "has a run already" if instance.get_run_ids(dg.RunsFilter(tags={PARTITION_TAG: dump}), limit=1) else ""
+    records = retraining_records(instance, dump)
+    for found in records:
+        run = found.dagster_run
+        if run.is_success or not run.is_finished:
+            return f"has a run already ({run.run_id}, {run.status.value.lower()})"
+    if not records:
+        return ""
+    last, attempts = records[0].dagster_run, failed_attempts(instance, dump)
+    ended = f"its run {last.run_id} {'was canceled' if last.status is dg.DagsterRunStatus.CANCELED else 'failed'}"
+    if attempts >= MAX_ATTEMPTS:
+        return f"was tried {attempts} times, {ended}: start `{PRETRAINING_JOB}` by hand once its cause is removed"
+    if time.time() < (records[0].end_time or 0.0) + RETRY_SECONDS:
+        return f"is tried again after {RETRY_SECONDS // SECONDS_PER_HOUR} hours: {ended}"
+    return ""
 
 
-def request_runs(home: BertHome, dumps: dict[str, list[str]]) -> dg.SensorResult:
+def request_runs(instance: dg.DagsterInstance, home: BertHome, dumps: dict[str, list[str]]) -> dg.SensorResult:
     """Add each dump (name -> files) as a partition and request its training."""
     start = starting_model(home)
     return dg.SensorResult(
-        run_requests=[retraining_run(name, files, start=start) for name, files in dumps.items()],
+        run_requests=[
+            retraining_run(name, files, start=start, failed=failed_attempts(instance, name))
+            for name, files in dumps.items()
+        ],
         dynamic_partitions_requests=[dump_partitions.build_add_request(list(dumps))],
     )
 
 
 @dg.schedule(
     name=RETRAINING_SCHEDULE,
-    cron_schedule=os.environ.get(CRON_VARIABLE) or DEFAULT_CRON,
+    cron_schedule=retraining_cron(),
     execution_timezone="UTC",
     job=retrain,
     default_status=dg.DefaultScheduleStatus.STOPPED,
     description="Once a month: looks each day from the fifth on (or when BERT_RETRAIN_CRON says) whether the dump of "
-    "the first of that month (of the wiki in BERT_WIKI) is finished; then it becomes a partition and is trained on.",
+    "the first of that month (of the wiki in BERT_WIKI) is finished, or else last month's, if that was not trained on; "
+    "then it becomes a partition and is trained on.",
 )
 def monthly_retraining(context: dg.ScheduleEvaluationContext, home: BertHome) -> dg.RunRequest | dg.SkipReason:
     from bert_pipeline.download import why_unfinished
 
-    wiki, date = wiki_name(), f"{context.scheduled_execution_time:%Y%m}01"
-    name = f"{wiki}-{date}"
-    known = why_not_requested(context.instance, home, name)
-    if known:
-        return dg.SkipReason(f"{name} {known}: this month's retraining was started")
-    reason = why_unfinished(wiki, date, sites=dump_sites())
-    if reason:
-        return dg.SkipReason(reason)
-
-    request = retraining_run(name, start=starting_model(home))
-    context.instance.add_dynamic_partitions(str(dump_partitions.name), [name])
-    return request
+    wiki, month = wiki_name(), context.scheduled_execution_time.replace(day=1)
+    reasons = []
+    # A dump may be finished, or its training fail, after the last tick of its month.
+    for first in (month, (month - datetime.timedelta(days=1)).replace(day=1)):
+        date = f"{first:%Y%m%d}"
+        name = f"{wiki}-{date}"
+        known = why_not_requested(context.instance, home, name)
+        reason = f"{name} {known}" if known else why_unfinished(wiki, date, sites=dump_sites())
+        if not reason:
+            failed = failed_attempts(context.instance, name)
+            request = retraining_run(name, start=starting_model(home), failed=failed)
+            context.instance.add_dynamic_partitions(str(dump_partitions.name), [name])
+            return request
+        reasons.append(reason)
+        if known:
+            break
+    return dg.SkipReason("; ".join(reasons))
 
 
 @dg.sensor(
@@ -240,7 +304,33 @@ def new_dump_on_site(context: dg.SensorEvaluationContext, home: BertHome) -> dg.
     known = why_not_requested(context.instance, home, name)
     if known:
         return dg.SkipReason(f"{name}, the newest finished dump, {known}")
-    return request_runs(home, {name: []})
+    return request_runs(context.instance, home, {name: []})
+
+
+class DumpPart(NamedTuple):
+    """What the name of a file tells about its part of a dump; zeros for what it does not."""
+
+    number: int
+    first: int
+    last: int
+    """Ids of the first and the last page."""
+
+
+def why_incomplete(parts: Sequence[DumpPart]) -> str:
+    """Return which part the files of one edition of a dump lack, as far as names show it; "" for none."""
+    if not any(parts[0]):
+        return ""
+    if len(parts) == 1:
+        return "found a single part"
+    if all(part.last for part in parts):
+        page = 1
+        for part in sorted(parts, key=lambda part: part.first):
+            if part.first != page:
+                return f"found a part from page {part.first}, expected one from page {page} before it"
+            page = part.last + 1
+        return ""
+    missing = {*range(1, max(part.number for part in parts) + 1)} - {part.number for part in parts}
+    return f"part {min(missing)} is missing" if missing else ""
 
 
 @dg.sensor(
@@ -248,36 +338,51 @@ def new_dump_on_site(context: dg.SensorEvaluationContext, home: BertHome) -> dg.
     job=retrain,
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Watches the folder `dumps` of BERT_HOME: each file named as Wikimedia names its dumps "
-    "(enwiki-20261101-pages-articles.xml.bz2) becomes a partition and is trained on.",
+    description="Watches the folder `dumps` of BERT_HOME: a file named as Wikimedia names its dumps "
+    "(enwiki-20261101-pages-articles.xml.bz2), or all parts of one, become a partition and are trained on.",
 )
 def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> dg.SensorResult | dg.SkipReason:
     folder = home.dumps
-    # Files are grouped by dump and edition: a large dump is split into many, and starts when all have arrived.
-    found: dict[str, dict[tuple[bool, bool], list[str]]] = {}
-    arriving: set[str] = set()
+    # Each edition of a dump has all pages: one file or many, as one stream or as several.
+    found: dict[str, dict[tuple[bool, bool], dict[DumpPart, Path]]] = {}
+    ages: dict[str, float] = {}
     for path in sorted(folder.glob("*")) if folder.is_dir() else []:
         match = DUMP_FILE.fullmatch(path.name)
         if match is None:
             continue
         try:
             name = checked_dump_name(f"{match['wiki']}-{match['date']}")
-        except UsageError as error:
+            status = path.stat()
+        except (UsageError, OSError) as error:  # a link to nothing, or a file that was just renamed
             context.log.warning(f"{path}: {error}")
             continue
-        edition = (bool(match["parts"]), bool(match["multistream"]))
-        found.setdefault(name, {}).setdefault(edition, []).append(str(path))
+        if not stat.S_ISREG(status.st_mode):
+            continue
+        part = DumpPart(*(int(match[group] or 0) for group in ("number", "first", "last")))
+        edition = (any(part), bool(match["multistream"]))
+        # The compressed file, which comes later in the order, has a checksum that its unpacked copy lacks.
+        found.setdefault(name, {}).setdefault(edition, {})[part] = path
+        # Absolute: the clock of a file server may be ahead, by seconds as well as by hours.
+        ages[name] = min(ages.get(name, PARTS_SETTLING_SECONDS), abs(time.time() - status.st_mtime))
+
+    new: dict[str, list[str]] = {}
+    notes = []
+    for name, editions in found.items():
+        if why_not_requested(context.instance, home, name):
+            continue
+        gaps = {edition: why_incomplete(list(parts)) for edition, parts in editions.items()}
+        edition = min(editions, key=lambda edition: (bool(gaps[edition]), edition))
         # One file that is still being copied holds back the whole dump.
-        if path.stat().st_mtime > time.time() - SETTLING_SECONDS:
-            arriving.add(name)
-    unknown = {name for name in found if not why_not_requested(context.instance, home, name)}
-    # Each edition holds all pages: one file or many, as one stream or as several.
-    new = {name: editions[min(editions)] for name, editions in found.items() if name in unknown - arriving}
+        settling = PARTS_SETTLING_SECONDS if edition[0] else SETTLING_SECONDS
+        if ages[name] < settling:
+            notes.append(f"files of {name} changed within the last {settling:.0f} seconds")
+        elif gaps[edition]:
+            notes.append(f"{name} is not complete: {gaps[edition]}")
+        else:
+            new[name] = [str(path) for _, path in sorted(editions[edition].items())]
     if not new:
-        waiting = ", ".join(sorted(arriving & unknown))
-        note = f"; files of {waiting} changed within the last {SETTLING_SECONDS:.0f} seconds" if waiting else ""
-        return dg.SkipReason(f"no new dump in {folder}{note}")
-    return request_runs(home, new)
+        return dg.SkipReason("; ".join([f"no new dump in {folder}", *notes]))
+    return request_runs(context.instance, home, new)
 
 
 @dg.sensor(
@@ -371,5 +476,5 @@ def post(webhook: str, message: str) -> str:
         request = urllib.request.Request(webhook, data=body, headers={"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS):
             return ""
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return type(error).__name__
