@@ -92,6 +92,7 @@ def test_registered_version_passes_the_gates(data, capsys):
 def test_registered_version_is_rolled_back(data):
     with operations.registry_client() as client:
         client.set_registered_model_alias("bert-tiny-sst2", "previous", "1")
+        client.delete_registered_model_alias("bert-tiny-sst2", "champion")
     champion = operations.rollback("bert-tiny-sst2")
     assert (champion.version, champion.aliases) == (1, ("candidate", "champion", "previous"))
     assert champion.facts == champion.tags  # an earlier revision has no facts.json

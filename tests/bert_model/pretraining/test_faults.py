@@ -58,7 +58,8 @@ def test_non_finite_loss_on_one_rank_stops_all_before_the_update(data: dict[str,
     for report in reports:
         assert "step 5: loss nan (MLM), nan (NSP)" in report["error"]
         assert "so the update is not saved; the batch is samples 80 to 95 of" in report["error"]
-        assert "step-00000004" in report["error"]
+    # Rank 0 finishes its checkpoint first; the other rank may report before that.
+    assert "step-00000004" in reports[0]["error"]
     split = InstanceSplit(data["short"], "train")
     rows = InstanceReader(split, seed=12345, groups_per_window=2).take(80, 16).sample_indices
     assert f": rows {', '.join(map(str, sorted(rows.tolist())))};" in reports[0]["error"]
