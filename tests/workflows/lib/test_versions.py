@@ -151,11 +151,12 @@ def build_key_of_finetuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raise Asked
 
     monkeypatch.setitem(sys.modules, "bert_model.finetuning.finetune", types.SimpleNamespace(finetune=None))
+    replay = types.SimpleNamespace(replay_search=lambda *_: True)
+    monkeypatch.setitem(sys.modules, "bert_model.finetuning.results", replay)
     monkeypatch.setitem(sys.modules, "bert_model.finetuning.worker_pool", types.SimpleNamespace(shared_pool=None))
     monkeypatch.setattr(finetuning, "load_published_task", lambda *_: None)
     monkeypatch.setattr(BertHome, "current_model", lambda *_: tmp_path)
     monkeypatch.setattr(finetuning, "load_manifest", lambda *_, **__: types.SimpleNamespace(sha256="0" * 64))
-    monkeypatch.setattr(finetuning, "replay_search", lambda *_: True)
     monkeypatch.setattr(finetuning, "build_or_reuse", ask)
     context = dg.build_asset_context(partition_key=dump_task_key("samplewiki-1", "sst2"))
     with pytest.raises(Asked):
