@@ -19,8 +19,8 @@ from bert_pipeline.atomic import atomic_write
 from bert_pipeline.corpus.documents import Document, content_digest, id_hash
 from bert_pipeline.corpus.near_duplicates import SignedTexts, sign_documents, write_signed_texts
 from bert_pipeline.corpus.parquet import DOCUMENT_SCHEMA, DOCUMENTS_PER_ROW_GROUP, document_table
-from bert_pipeline.corpus.quality import QUALITY_COUNTS, SUSPECT, count_broken_text, count_markup
-from bert_pipeline.parquet_io import numbers_of
+from bert_pipeline.corpus.quality import QUALITY_COUNTS, SUSPECT
+from bert_pipeline.parquet_io import list_offsets, numbers_of
 from bert_pipeline.storage import local_copy, open_binary
 
 COUNTED = ("passages", "sentences", "words", "characters", *QUALITY_COUNTS)
@@ -189,10 +189,9 @@ def _fill_in(statistics: np.ndarray, documents: list[Document], revisions: list[
     statistics["passages"] = [len(document.passage_starts) for document in documents]
     statistics["sentences"] = [len(document.sentences) for document in documents]
     lists = table.column("sentences").combine_chunks()
-    sentences, document_of = lists.flatten(), numbers_of(pc.list_parent_indices(lists))  # (S,)
-    np.add.at(statistics["characters"], document_of, numbers_of(pc.utf8_length(sentences)))
-    for name, counts in count_flaws(sentences).items():
-        np.add.at(statistics[name], document_of, counts)
+    sentences, first = lists.flatten(), list_offsets(lists)[:-1]  # (S,), (N,)
+    for name, counts in {"characters": numbers_of(pc.utf8_length(sentences)), **count_flaws(sentences)}.items():
+        statistics[name] = np.add.reduceat(counts, first)
 
 
 def count_flaws(sentences: pa.StringArray) -> dict[str, np.ndarray]:
@@ -200,8 +199,9 @@ def count_flaws(sentences: pa.StringArray) -> dict[str, np.ndarray]:
     counts = {name: np.zeros(len(sentences), dtype=np.int64) for name in QUALITY_COUNTS}
     # RE2 finds the few sentences that may have a flaw; Python's expressions count the flaws in those.
     is_suspect = pc.match_substring_regex(sentences, SUSPECT)
-    suspects = zip(pc.indices_nonzero(is_suspect).to_pylist(), sentences.filter(is_suspect).to_pylist())
-    for index, sentence in suspects:
-        counts["residue"][index] = count_markup(sentence)
-        counts["scars"][index] = count_broken_text(sentence)
+    rows, suspects = pc.indices_nonzero(is_suspect), sentences.filter(is_suspect)
+    for name, (count, pattern) in QUALITY_COUNTS.items():
+        may_have_it = pc.match_substring_regex(suspects, pattern)
+        for row, sentence in zip(rows.filter(may_have_it).to_pylist(), suspects.filter(may_have_it).to_pylist()):
+            counts[name][row] = count(sentence)
     return counts

@@ -62,7 +62,6 @@ _MAX_TEXTS = 1 << 31
 """Two numbers of texts and a bit are packed into 64 bits."""
 
 _MULTIPLIERS = (combine(0, np.arange(NUM_VALUES)) >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
-_OFFSETS = (combine(1, np.arange(NUM_VALUES)) >> np.uint64(32)).astype(np.uint32)
 _UNSPACED = re.compile(f"[{UNSPACED_LETTERS}]")
 
 
@@ -90,32 +89,38 @@ def find_words(text: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _find_words(text: str) -> tuple[np.ndarray, np.ndarray]:
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.intp)  # (C,)
-    kind = _KINDS[codes]
-    if not kind.all():
-        for code in np.unique(codes[kind == _UNKNOWN]).tolist():
-            _LOWER[code], _KINDS[code] = _describe(code)
-        kind = _KINDS[codes]
-    is_start = kind > _OTHER
-    is_start[1:] &= (kind[:-1] != _LETTER) | (kind[1:] != _LETTER)
+    values = np.take(_VALUES, codes)
+    greatest = values.max(initial=0)
+    if greatest == _UNKNOWN:
+        for code in np.unique(codes[values == _UNKNOWN]).tolist():
+            _VALUES[code] = _describe(code)
+        values = np.take(_VALUES, codes)
+        greatest = values.max()
+    # A word begins behind a character that is none of a word, and on each side of one that is a word of its own.
+    is_start = values > 0
+    begins = ~is_start[:-1]
+    if greatest >= _WORD:
+        is_word = values >= _WORD
+        begins |= is_word[:-1] | is_word[1:]
+    is_start[1:] &= begins
     positions = np.flatnonzero(is_start)  # (W,)
     # Up to the next word, characters that are none of a word add nothing.
-    hashes = _polynomials(_LOWER[codes], positions, np.append(positions[1:], len(codes)), _CHARACTER_BASE)
+    hashes = _polynomials(values.astype(np.uint64), positions, np.append(positions[1:], len(codes)), _CHARACTER_BASE)
     return positions, combine(hashes)
 
 
-_UNKNOWN, _OTHER, _LETTER, _WORD = range(4)
-"""What a character is: not looked up yet, no part of a word, a part of one, or a word of its own."""
-_KINDS = np.zeros(0x110000, dtype=np.uint8)
-_LOWER = np.zeros(0x110000, dtype=np.uint64)
-"""Lower case of the characters of words, otherwise 0. Memory is used for those that occur."""
+_WORD, _UNKNOWN = 1 << 30, (1 << 32) - 1
+_VALUES = np.full(0x110000, _UNKNOWN, dtype=np.uint32)
+"""Character -> 0 if it is no part of a word, otherwise its lower case, more than `_WORD` if it is a word of its own;
+`_UNKNOWN` until it is looked up."""
 
 
-def _describe(code: int) -> tuple[int, int]:
+def _describe(code: int) -> int:
     character = chr(code)
     if unicodedata.category(character)[0] not in "LNM":
-        return 0, _OTHER
+        return 0
     lower = character.lower()
-    return ord(lower) if len(lower) == 1 else code, _WORD if _UNSPACED.match(character) else _LETTER
+    return (ord(lower) if len(lower) == 1 else code) + (_WORD if _UNSPACED.match(character) else 0)
 
 
 _CHARACTER_BASE, _WORD_BASE = 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
@@ -182,12 +187,13 @@ def compute_signatures(
         num_words[here] += lengths
         shingles, starts = _shingles(hashes, first, lengths)
         permuted = np.empty_like(shingles)
-        for multiplier, offset, least in zip(_MULTIPLIERS, _OFFSETS, values):
-            # Each multiplication with an odd number is a permutation of the 32-bit numbers.
+        least = np.empty((NUM_VALUES, len(here)), dtype=np.uint32)
+        for multiplier, row in zip(_MULTIPLIERS, least):
+            # Each multiplication with an odd number is a permutation of the 32-bit numbers from 1.
             np.multiply(shingles, multiplier, out=permuted)
-            np.add(permuted, offset, out=permuted)
-            # A long passage may have been cut into several chunks.
-            least[here] = np.minimum(least[here], np.minimum.reduceat(permuted, starts))
+            np.minimum.reduceat(permuted, starts, out=row)
+        # A long passage may have been cut into several chunks.
+        values[:, here] = np.minimum(values[:, here], least)
     return values, num_words
 
 
@@ -202,7 +208,7 @@ def _shingles(hashes: np.ndarray, first: np.ndarray, lengths: np.ndarray) -> tup
     left = np.arange(starts[-1] + counts[-1]) + np.repeat(first - starts, counts)
     right = np.minimum(left + SHINGLE_WORDS, np.repeat(first + lengths, counts))
     shingles = combine(_polynomials(hashes, left, right, _WORD_BASE)) >> np.uint64(32)
-    return shingles.astype(np.uint32), starts
+    return np.maximum(shingles, 1).astype(np.uint32), starts
 
 
 @dataclasses.dataclass(frozen=True)

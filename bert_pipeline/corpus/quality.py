@@ -20,9 +20,6 @@ from bert_pipeline.wikipedia.punctuation import (
     one_of,
 )
 
-QUALITY_COUNTS = ("residue", "scars")
-"""Keys of leftover markup and broken text in manifests."""
-
 # Outside of lookarounds, the patterns below use only what RE2 reads in the same way: no \w, \s, \b or \d. Lookarounds
 # contain no groups.
 
@@ -66,8 +63,6 @@ def _for_re2(pattern: str) -> str:
 
 _LEFTOVER_MARKUP = re.compile(_MARKUP, re.MULTILINE)
 _BROKEN_TEXT = re.compile(_broken_text(), re.MULTILINE)
-SUSPECT = _for_re2(f"{_MARKUP}|{_broken_text()}")
-"""Both patterns for RE2: a fast prefilter without false negatives."""
 
 
 def count_markup(text: str) -> int:
@@ -79,6 +74,15 @@ def count_broken_text(text: str) -> int:
     """Count the matches of text that lost a part, in any script: "( )", " ,", "（、", "the.", a lone "$"."""
     return sum(1 for _ in _BROKEN_TEXT.finditer(text))
 
+
+QUALITY_COUNTS = {
+    "residue": (count_markup, _for_re2(_MARKUP)),
+    "scars": (count_broken_text, _for_re2(_broken_text())),
+}
+"""Keys of leftover markup and broken text in manifests -> how they are counted, and a pattern for RE2 that finds every
+text with some: a fast prefilter."""
+SUSPECT = "|".join(pattern for _, pattern in QUALITY_COUNTS.values())
+"""The pattern of all of them."""
 
 SAMPLE_PASSAGES = 10
 _SAMPLE_CHARACTERS = 400

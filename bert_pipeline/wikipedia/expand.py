@@ -133,8 +133,8 @@ class _Expansion:
         return ["".join(argument) for argument in arguments]
 
 
-# Runs of two or more braces, and pairs of brackets
-_BRACKETS = re.compile(r"\{\{+|\}\}+|\[\[|\]\]")
+# {{a template}} or [[link]] without brackets inside, which are most of them; runs of braces, and pairs of brackets
+_BRACKETS = re.compile(r"\{\{(?:[^{}\[\]]++\}\}(?!\})|\{*+)|\}\}+|\[\[(?:[^{}\[\]]++\]\])?+|\]\]")
 
 
 def match_brackets(text: str) -> list[tuple[int, int, int]]:
@@ -146,18 +146,21 @@ def match_brackets(text: str) -> list[tuple[int, int, int]]:
     stack: list[list[int]] = []  # [position after the opening run, braces left in the run (0 for a link)]
     num_open_braces = 0
     for match in _BRACKETS.finditer(text):
-        bracket = match[0]
-        if bracket == "[[":
-            stack.append([match.end(), 0])
-        elif bracket == "]]":
+        start, end = match.span()
+        sign = text[start]
+        if sign in "{[" and text[end - 1] in "}]":  # a whole template or link
+            spans.append((start, end, 2))
+        elif sign == "[":
+            stack.append([end, 0])
+        elif sign == "]":
             if stack and not stack[-1][1]:
-                spans.append((stack.pop()[0] - 2, match.end(), 2))
-        elif bracket[0] == "{":
-            stack.append([match.end(), len(bracket)])
+                spans.append((stack.pop()[0] - 2, end, 2))
+        elif sign == "{":
+            stack.append([end, end - start])
             num_open_braces += 1
         else:
             # One run may close several: "}}}}" ends two templates, "}}}}}" a parameter in a template.
-            left, position = len(bracket), match.start()
+            left, position = end - start, start
             while left >= 2 and num_open_braces:
                 while not stack[-1][1]:  # a link that is not closed inside a template
                     stack.pop()

@@ -3,19 +3,21 @@
 import functools
 import json
 from pathlib import Path
+from typing import Any
 
-MEDIAWIKI = Path(__file__).parent / "data" / "mediawiki.json"
-"""Names of namespaces and magic words by language, made by `benchmarks/mediawiki_names.py`."""
+_MEDIAWIKI = Path(__file__).parent / "data" / "mediawiki.json"
 
 
 @functools.lru_cache(maxsize=256)
 def current_code(language: str) -> str:
     """Return the lower-case code that is in use for a wiki's language: "nb" for "no", "en" for "simple"."""
     language = language.lower()
-    return _renamed().get(language, language)
+    code: str = mediawiki_names()["renamed"].get(language, language)
+    return code
 
 
 @functools.lru_cache(maxsize=1)
-def _renamed() -> dict[str, str]:
-    renamed: dict[str, str] = json.loads(MEDIAWIKI.read_text(encoding="utf-8"))["renamed"]
-    return renamed
+def mediawiki_names() -> dict[str, Any]:
+    """Return names of namespaces and magic words by language, as `benchmarks/mediawiki_names.py` wrote them."""
+    names: dict[str, Any] = json.loads(_MEDIAWIKI.read_text(encoding="utf-8"))
+    return names

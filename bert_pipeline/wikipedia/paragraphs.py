@@ -193,8 +193,8 @@ def _is_bibliography_entry(paragraph: str) -> bool:
 
 # Paragraph to passage
 
-_INVISIBLE = dict.fromkeys([0xAD, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2060, 0x2065), 0xFEFF])
-"""Soft hyphens, direction marks and the like. Joiners (U+200C, U+200D) stay: they spell words in several scripts."""
+# Soft hyphens, direction marks and the like. Joiners (U+200C, U+200D) stay: they spell words in several scripts
+_INVISIBLE = re.compile("[\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 # White space other than " ", invisible characters, and all placeholders but DROPPED: one search instead of three
 _SPECIAL = re.compile(
     "[\t-\r\x1c-\x1f\x85\xa0\xad\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ue001-\ue02f\ufeff]"
@@ -215,7 +215,10 @@ def _finish_passage(text: str, dropped: Counter[str]) -> str:
     text = repair_punctuation(text).strip()
 
     if has_special:
-        text = " ".join(unprotect(text).translate(_INVISIBLE).split())
+        text = _INVISIBLE.sub("", unprotect(text))
+        if "  " in text:
+            text = " ".join(text.split())
+        text = text.strip()
     return remove_loose_spaces(text)
 
 

@@ -21,10 +21,7 @@ PARAGRAPH_BREAK = f"\n\n{DROPPED}"
 
 _MARKUP = "[]{}|<>'=*#:;&_-!~ \n"
 _PROTECT = str.maketrans({char: chr(0xE010 + index) for index, char in enumerate(_MARKUP)})
-_UNPROTECT = str.maketrans(
-    {chr(0xE010 + index): char.replace("\n", " ") for index, char in enumerate(_MARKUP)}
-    | {PIPE: "|", BOUNDARY: "", UNKNOWN_VALUE: "", FORMULA: ""}
-)
+_RESTORED = {chr(0xE010 + index): char.replace("\n", " ") for index, char in enumerate(_MARKUP)} | {PIPE: "|"}
 _PRIVATE_USE = re.compile("[\ue000-\ue02f]")
 _UNPROTECTABLE = re.compile("[\ue001-\ue02f]")  # all but DROPPED, which repair_punctuation removes
 
@@ -42,4 +39,4 @@ def protect(text: str) -> str:
 
 def unprotect(text: str) -> str:
     """Restore protected characters and remove the placeholders that need no repair."""
-    return text.translate(_UNPROTECT) if _UNPROTECTABLE.search(text) else text
+    return _UNPROTECTABLE.sub(lambda placeholder: _RESTORED.get(placeholder[0], ""), text)

@@ -8,13 +8,12 @@ fallback languages (`data/mediawiki.json`, made by `benchmarks/mediawiki_names.p
 import dataclasses
 import functools
 import html
-import json
 import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.wikipedia.languages import MEDIAWIKI, current_code
+from bert_pipeline.wikipedia.languages import current_code, mediawiki_names
 from bert_pipeline.wikipedia.templates import normalize_name
 
 MEDIA_NAMESPACE = -2
@@ -106,7 +105,7 @@ def read_site(header: str) -> Site:
 @functools.lru_cache(maxsize=32)
 def _read_names(language: str) -> dict[str, Any]:
     """Return the fields of `Site` that follow from a language; with "", file and category names of all languages."""
-    languages = json.loads(MEDIAWIKI.read_text(encoding="utf-8"))["languages"]
+    languages = mediawiki_names()["languages"]
     code = current_code(language)
     code = code if code in languages else code.partition("-")[0]
     codes = dict.fromkeys((code, *languages.get(code, {}).get("fallback", ()), "en"))

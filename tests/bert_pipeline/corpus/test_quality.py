@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_pipeline.corpus.quality import SUSPECT, count_broken_text, count_markup
+from bert_pipeline.corpus.quality import QUALITY_COUNTS, SUSPECT, count_broken_text, count_markup
 
 MARKUP = [
     "a [[b", "a ]] b", "{{", "}}", "{| x", "|}", "a || b", "''a''", "'''a'''", "</b>", "<br />", "a <ref name=x",
@@ -73,8 +73,8 @@ PIECES = [
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join))
 def test_prefilter_has_no_false_negatives(text: str) -> None:
-    is_suspect = pc.match_substring_regex(pa.array([text]), SUSPECT)[0].as_py()
-    assert is_suspect or not count_markup(text) + count_broken_text(text)
+    for count, pattern in [*QUALITY_COUNTS.values(), (count_markup, SUSPECT), (count_broken_text, SUSPECT)]:
+        assert pc.match_substring_regex(pa.array([text]), pattern)[0].as_py() or not count(text)
 
 
 def test_every_match_is_counted() -> None:

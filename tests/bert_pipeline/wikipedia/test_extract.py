@@ -1,7 +1,9 @@
 """Wikitext becomes passages of prose, and nothing else: cases by construct, in tests/data/wikitext/passages."""
 
+import re
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from bert_pipeline.corpus.quality import count_broken_text, count_markup
 from bert_pipeline.errors import InputError
+from bert_pipeline.wikipedia import expand
 from bert_pipeline.wikipedia.dump import Page, open_dump, read_pages
 from bert_pipeline.wikipedia.extract import drop_reason, extract, extract_article
 from bert_pipeline.wikipedia.repair import repair_punctuation
@@ -215,3 +218,12 @@ def test_articles_have_little_residue_and_few_scars(
     assert num_empty <= 2
     assert count_markup(text) <= max(2, len(text) * 20e-6)
     assert count_broken_text(text) <= max_scars
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.sampled_from([*"{}[]a|\n", "{{", "}}", "[[", "]]", "{{a}}", "[[b]]"]), max_size=14).map("".join))
+def test_whole_templates_and_links_are_matched_like_their_brackets(text: str) -> None:
+    one_by_one = re.compile(r"\{\{+|\}\}+|\[\[|\]\]")
+    with mock.patch.object(expand, "_BRACKETS", one_by_one):
+        expected = expand.match_brackets(text)
+    assert expand.match_brackets(text) == expected
