@@ -2,13 +2,16 @@
 
 import bz2
 import gzip
+import io
 import random
+import types
 from pathlib import Path
 
 import pytest
 from small_exports import FOOTER, HEADER, make_export, make_page
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.wikipedia import bzip2
 from bert_pipeline.wikipedia import dump as dump_module
 from bert_pipeline.wikipedia.bzip2 import DamagedError, ends_cleanly, read_blocks
 from bert_pipeline.wikipedia.dump import Page, ReadReport, is_truncated_bzip2, open_dump, read_pages
@@ -19,6 +22,20 @@ def export() -> str:
     rng = random.Random(5)
     words = ["alpha", "beta", "&lt;ref&gt;", "&amp;nbsp;", "гама", "delta"]
     return make_export(*(make_page(n, " ".join(rng.choices(words, k=rng.randint(1, 400)))) for n in range(1, 120)))
+
+
+@pytest.fixture(params=["indexed_bzip2", "bz2", "refused"])
+def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decode .bz2 with the faster library, without it, and with one that refuses every block."""
+
+    def refuse(stream: io.BytesIO, **options: int) -> None:
+        raise TypeError("an option of another version")
+
+    if request.param == "indexed_bzip2":
+        pytest.importorskip("indexed_bzip2", reason="there is none for this version of Python")
+    else:
+        other = None if request.param == "bz2" else types.SimpleNamespace(open=refuse)
+        monkeypatch.setattr(bzip2, "indexed_bzip2", other)
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -82,6 +99,7 @@ def test_ranges_of_a_bz2_file_partition_its_pages(tmp_path: Path, export: str, s
     assert parts == read_all(write(tmp_path / "d.xml", data))
 
 
+@pytest.mark.usefixtures("decoder")
 def test_bz2_blocks_at_any_bit_are_found(tmp_path: Path) -> None:
     rng = random.Random(1)
     data = bytes(rng.choices(b"abcdefgh ", k=450_000))
@@ -90,6 +108,14 @@ def test_bz2_blocks_at_any_bit_are_found(tmp_path: Path) -> None:
     assert len(blocks) >= 4
     assert b"".join(block for block, _ in blocks) == data
     assert ends_cleanly(path)
+
+
+@pytest.mark.usefixtures("decoder")
+def test_bz2_block_of_one_byte_repeated_is_read_whole(tmp_path: Path) -> None:
+    data = b"a" * 20_000_000  # run lengths are encoded before a block is filled
+    assert [len(block) for block, _ in read_blocks(write(tmp_path / "d.bz2", bz2.compress(data)), 0, None)] == [
+        len(data)
+    ]
 
 
 def test_page_longer_than_a_chunk_is_read(tmp_path: Path) -> None:
@@ -156,6 +182,7 @@ def test_page_that_is_cut_off_is_reported_by_title(tmp_path: Path) -> None:
     assert report.unfinished_page == "Page 2"
 
 
+@pytest.mark.usefixtures("decoder")
 def test_bz2_cut_in_a_block_yields_the_pages_before(tmp_path: Path) -> None:
     rng = random.Random(2)
     pages = [make_page(n, "".join(rng.choices("abcdef ", k=3000))) for n in range(1, 100)]
@@ -191,6 +218,7 @@ def test_gzip_cut_off_yields_the_pages_before(
     assert report.is_truncated
 
 
+@pytest.mark.usefixtures("decoder")
 def test_corrupt_bz2_error_names_byte_and_page(tmp_path: Path) -> None:
     rng = random.Random(4)
     pages = [make_page(n, "".join(rng.choices("abcdef ", k=3000))) for n in range(1, 100)]
@@ -203,6 +231,7 @@ def test_corrupt_bz2_error_names_byte_and_page(tmp_path: Path) -> None:
         read_all(path)
 
 
+@pytest.mark.usefixtures("decoder")
 def test_corrupt_bz2_block_is_not_reported_as_truncated(tmp_path: Path) -> None:
     packed = bytearray(bz2.compress(b"some text " * 1000))
     packed[40] ^= 1
