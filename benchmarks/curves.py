@@ -21,6 +21,8 @@ from bert_pipeline.errors import UsageError
 LOSS, HELD_OUT_LOSS, EXAM = "train/mlm_loss", "held_out/mlm_loss", "exam/accuracy"
 TOKENS = "train/tokens_seen"
 METRICS_NAME = "metrics.jsonl"
+MEASURED = ("train", "evaluation", "exam")
+"""Events with values of their own step; a checkpoint repeats those of the last evaluation."""
 
 
 def read_series(directory: Path) -> dict[str, np.ndarray]:
@@ -31,8 +33,10 @@ def read_series(directory: Path) -> dict[str, np.ndarray]:
     found: dict[str, dict[int, float]] = {}
     with open(path, encoding="utf-8") as lines:
         for event in map(json.loads, lines):
+            if event["event"] not in MEASURED:
+                continue
             # Steps that a resumed training repeats have the same values again.
-            for name, value in (event.get("metrics") or {}).items():
+            for name, value in event["metrics"].items():
                 found.setdefault(name, {})[event["step"]] = value
     tokens = found.get(TOKENS)
     if not tokens:

@@ -26,6 +26,7 @@ EVENTS = [
     {"event": "evaluation", "step": 15, "metrics": {HELD_OUT_LOSS: 6.5}},
     train(20, 3e6, 6.0),
     {"event": "exam", "step": 20, "metrics": {EXAM: 55.0}},
+    {"event": "checkpoint", "step": 20, "metrics": {HELD_OUT_LOSS: 6.5}},
     # Resumed from step 10
     train(20, 3e6, 6.0),
 ]
