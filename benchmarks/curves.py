@@ -1,6 +1,6 @@
 """Draw pre-trainings beside each other: losses, and exams of their checkpoints, over the tokens that they have seen.
 
-    python -m benchmarks.curves "with next sentences=DIR" "without=DIR" --unigram 7.06 --floor 71.5 --output curves.png
+    python -m benchmarks.curves "with next sentences=DIR" "without=DIR" --unigram 7 --floor 70 --output curves.png
 
 Thin lines are training losses, dots evaluations on held-out text and exams on made pairs.
 """

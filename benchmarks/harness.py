@@ -228,9 +228,11 @@ def run_timed(command: Sequence[str], *, one_core: bool) -> Timing:
     With `one_core` the process and its children share one core, so that helpers of a "single process" count too.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    # Modules are compiled once, on both sides: pip has compiled the peers'.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         started = time.perf_counter()
-        process = subprocess.Popen(command, stdout=output, stderr=errors, env=_ENVIRONMENT)
+        process = subprocess.Popen(command, stdout=output, stderr=errors, env=environment)
         if one_core and cores:
             os.sched_setaffinity(process.pid, {cores[-1]})  # at once: an interpreter takes longer to start
         # wait4 reports the processor time of this command only; RUSAGE_CHILDREN has that of earlier ones too.
@@ -247,10 +249,6 @@ def run_timed(command: Sequence[str], *, one_core: bool) -> Timing:
             cpu_seconds=usage.ru_utime + usage.ru_stime,
             output=output.read(),
         )
-
-
-_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""Modules are compiled once, on both sides: pip has compiled the peers'."""
 
 
 class PeerEnvironment:

@@ -1,6 +1,8 @@
 """The harness alternates contestants, formats rows, judges targets and reports missing peers."""
 
-from benchmarks.harness import PeerEnvironment, Row, medians, render
+import sys
+
+from benchmarks.harness import PeerEnvironment, Row, medians, render, run_timed
 
 
 def test_medians_alternate_the_contestants():
@@ -44,3 +46,9 @@ def test_failed_installation_reports_the_last_line_of_pip(tmp_path):
     environment = PeerEnvironment(tmp_path, ["some-package"])
     assert environment.problem == "ERROR: No matching distribution found"
     assert environment.versions == {}
+
+
+def test_timed_commands_keep_their_compiled_modules(monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    command = [sys.executable, "-c", "import sys; print(sys.dont_write_bytecode)"]
+    assert run_timed(command, one_core=False).output.strip() == "False"

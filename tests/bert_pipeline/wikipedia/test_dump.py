@@ -110,6 +110,27 @@ def test_bz2_blocks_at_any_bit_are_found(tmp_path: Path) -> None:
     assert ends_cleanly(path)
 
 
+def test_bz2_is_decoded_by_the_faster_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("indexed_bzip2", reason="there is none for this version of Python")
+    path = write(tmp_path / "d.bz2", bz2.compress(b"some text"))
+    monkeypatch.delattr(bzip2, "bz2")
+    assert [block for block, _ in read_blocks(path, 0, None)] == [b"some text"]
+
+
+@pytest.mark.usefixtures("decoder")
+def test_bz2_with_a_flipped_bit_is_never_read_as_other_data(tmp_path: Path) -> None:
+    data = b"some text, and some more of it"
+    packed = bz2.compress(data)
+    for bit in range(32, 8 * len(packed)):  # behind the header
+        flipped = bytearray(packed)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            blocks = [block for block, _ in read_blocks(write(tmp_path / "d.bz2", bytes(flipped)), 0, None)]
+        except DamagedError:
+            continue
+        assert blocks == [data]  # the checksum of the stream is not read
+
+
 @pytest.mark.usefixtures("decoder")
 def test_bz2_block_of_one_byte_repeated_is_read_whole(tmp_path: Path) -> None:
     data = b"a" * 20_000_000  # run lengths are encoded before a block is filled
