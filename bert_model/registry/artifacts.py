@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from filelock import FileLock
 
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.results import dev_data
@@ -190,7 +191,10 @@ def fetch(client: "MlflowClient", version: RegisteredVersion) -> Path:
     with contextlib.suppress(ArtifactError):  # a damaged cache entry is downloaded again
         return load_manifest(target, verify="sha256").path
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as scratch:
+    lock = FileLock(target.with_name(f".{expected}.lock"))
+    with lock, tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as scratch:
+        with contextlib.suppress(ArtifactError):  # another process has fetched it meanwhile, and may be reading it
+            return load_manifest(target, verify="sha256").path
         manifest = _download(client, version, Path(scratch))
         if manifest.sha256 != expected:
             raise ArtifactError(

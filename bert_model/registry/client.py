@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import filelock
 
-from bert_model.registry.versions import FACTS_NAME, PRETRAINED, RegisteredVersion, TaskScore
+from bert_model.registry.versions import FACTS_NAME, PRETRAINED, REGISTERED_TAG, RegisteredVersion, TaskScore
 from bert_model.training.metrics_log import bert_home, first_line, tracking_uri, without_password
 from bert_model.training.mlflow_store import open_client
 from bert_pipeline.atomic import atomic_write
@@ -198,12 +198,13 @@ def resolve_version(
 
 
 def with_finetuning_scores(client: "MlflowClient", version: RegisteredVersion) -> RegisteredVersion:
-    """Add to a pre-trained version the score of its newest registered fine-tuning for each task."""
+    """Add to a pre-trained version the score of its last registered fine-tuning for each task."""
     if version.kind != PRETRAINED:
         return version
     scores: dict[str, TaskScore] = {}
-    # Oldest first: of several registrations for a task, the newest is kept.
-    for item in _search_versions(client, f"tags.pretrained_model_sha256 = '{version.content_sha256}'"):
+    # Of several registrations for a task the last is kept, which may be that of an old version with the same content.
+    found = _search_versions(client, f"tags.pretrained_model_sha256 = '{version.content_sha256}'")
+    for item in sorted(found, key=lambda item: float(item.tags.get(REGISTERED_TAG, 0.0))):
         score = TaskScore.from_facts(int(item.version), _facts(client, item))
         if score is not None and item.name == f"{version.name}-{score.task}":
             scores[score.task] = score

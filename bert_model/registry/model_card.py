@@ -325,7 +325,12 @@ def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, 
             runs.append([*map(_cell, setting), "diverged" if score is None else f"{score:.1f}"])
         parts.append(_table(runs))
         return "\n\n".join(parts)
-    evaluations = [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]
+    evaluations: list[dict[str, Any]] = []
+    for event in events:
+        if event.get("event") == "resume":  # later ones are of a course that was left
+            evaluations = [earlier for earlier in evaluations if earlier["step"] <= event["step"]]
+        elif event.get("event") == "evaluation" and event.get("metrics"):
+            evaluations.append(dict(event))
     if evaluations:
         stride = -(-len(evaluations) // MAX_EVALUATIONS)
         shown = evaluations[::-1][::stride][::-1]  # counted from the end, so that the last one is shown

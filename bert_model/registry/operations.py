@@ -6,6 +6,7 @@ file against its manifest, and loads nothing but safetensors, JSON and text.
 
 import dataclasses
 import json
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,7 @@ from bert_model.registry.versions import (
     FINETUNED,
     KINDS,
     PRETRAINED,
+    REGISTERED_TAG,
     RegisteredVersion,
     facts_of,
     refuse_unsafe_files,
@@ -107,9 +109,8 @@ def register(
 
     The files are checked and uploaded with a model card, which shows `curves`, a PNG, if given, and with a file of
     facts: score, data, lineage and reference outputs, the searched ones of which are tags too. `tags` adds to them
-    ("license" is required for promotion). Content that is already
-    registered under the name keeps its version, and gets a license if it had none. ArtifactError if the directory is
-    not a model or is damaged.
+    ("license" is required for promotion). Content that is already registered under the name keeps its version, unless
+    that is damaged, and gets a license if it had none. ArtifactError if the directory is not a model or is damaged.
     """
     check_name(name)
     manifest = load_manifest(directory, verify="sha256")
@@ -117,17 +118,19 @@ def register(
         raise ArtifactError(f"{directory}: is a {manifest.kind}, expected a {' or a '.join(KINDS)}; give another path")
     refuse_unsafe_files(manifest)
 
-    # Content is registered once. A version without reference outputs is of an earlier revision and gets a successor.
+    # Content is registered once. A version that can no longer be promoted gets a successor: one that is damaged, or of
+    # an earlier revision, without reference outputs.
     with registry_lock(name), registry_client() as client:
         create_name(client, name, _description(facts_of(manifest)))
         versions = find_versions(client, name)
         _refuse_other_task(versions, manifest, name)
-        version = next((v for v in versions if v.content_sha256 == manifest.sha256), None)
-        if version is None or "reference_logits" not in version.facts:
+        version = next((v for v in reversed(versions) if v.content_sha256 == manifest.sha256), None)
+        if version is None or "reference_logits" not in version.facts or inspect(client, version).damage is not None:
             version = _create_version(client, manifest, name, {**facts_of(manifest), **(tags or {})}, curves)
         elif not version.license and (tags or {}).get("license"):
             _add_license(client, version, (tags or {})["license"])
         client.set_registered_model_alias(name, CANDIDATE, str(version.version))
+        client.set_model_version_tag(name, str(version.version), REGISTERED_TAG, f"{time.time():.3f}")
         return read_version(client, name, version.version)
 
 

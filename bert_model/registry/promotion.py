@@ -31,7 +31,8 @@ GATES = (
     "no_task_worse",
     "exam_not_worse",
 )
-"""Every gate, in the order of the decision table. `new` and those after `not_rolled_back` need a champion."""
+"""Every gate, in the order of the decision table. `new` and those after `not_rolled_back` need a champion; those after
+it, one that is not of the generated sample if the candidate is not and has no score on the same data."""
 
 NEVER_WAIVED = ("scored", "intact", "new")
 
@@ -230,11 +231,14 @@ def decide(
         ),
     ]
 
-    # Whether it improves on the champion.
+    # Whether it improves on the champion. A demo's is none to improve on: it must not block the first real model.
     if champion is not None:
         same = candidate.version == champion.version
+        is_demo = champion.is_of_sample and not candidate.is_of_sample and not any(task.counts for task in tasks)
         detail = f"version {champion.version} is champion{' already' if same else ''}"
+        detail += ", of the generated sample" if is_demo else ""
         gates.append(Gate(name="new", passed=not same, detail=detail))
+    if champion is not None and not is_demo:
         gates += [_comparable(tasks, candidate, config), _covers(tasks, config)]
         gates += [_better(tasks, config), _no_task_worse(tasks, config)]
         if inspection.exam is not None:

@@ -35,6 +35,8 @@ FILTER_TAGS = (
     "pretrained_model_sha256",
 )
 """Facts that are tags too: those by which versions are searched. Versions of earlier revisions have all as tags."""
+REGISTERED_TAG = "registered_at"
+"""Tag with the time, in seconds since 1970, at which the content of a version was last registered."""
 SAFE_SUFFIXES = frozenset({".json", ".jsonl", ".safetensors", ".txt", ".md", ".png"})
 """File types that enter and leave the registry. None of them can carry code, as a pickle can."""
 
@@ -199,6 +201,11 @@ class RegisteredVersion:
     def rolled_back(self) -> bool:
         """True if the version was champion and lost the alias to a rollback."""
         return self.tags.get("rolled_back") == "true"
+
+    @property
+    def is_of_sample(self) -> bool:
+        """True if the version was made of the generated encyclopedia, as in a demo."""
+        return self.facts.get("generated_sample") == "true"
 
     @property
     def exam_accuracy(self) -> float | None:

@@ -8,6 +8,8 @@ import os
 import pickle
 import shutil
 import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -233,6 +235,24 @@ def test_downloaded_model_is_the_registered_one_bit_for_bit(home, trained):
     assert load_manifest(operations.download(f"models:/{name}/1"), verify="sha256")  # downloaded again
 
 
+def test_version_that_several_want_is_fetched_once(home, trained, monkeypatch):
+    name = "bert-tiny-wanted"
+    register(trained / "weak", name)
+    shutil.rmtree(home / "cache" / "models", ignore_errors=True)
+    fetched, download = [], artifacts._download
+
+    def download_slowly(client, version, scratch):
+        fetched.append(version.version)
+        time.sleep(0.5)
+        return download(client, version, scratch)
+
+    monkeypatch.setattr(artifacts, "_download", download_slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(operations.download, [f"models:/{name}/1"] * 2)
+    assert first == second
+    assert fetched == [1]
+
+
 def _stored(home, version):
     model_id = version.source.removeprefix("models:/")
     (directory,) = home.glob(f"artifacts/models/{model_id}/artifacts/artifacts/*")
@@ -250,6 +270,10 @@ def test_damaged_version_is_neither_promoted_nor_downloaded(home, trained):
     shutil.rmtree(home / "cache", ignore_errors=True)
     with pytest.raises(ArtifactError, match="was changed or damaged"):
         operations.download(f"models:/{name}/1")
+    # The same content, registered again, gets a version that is whole.
+    assert register(trained / "strong", name).version == 2
+    assert operations.promote(name).promoted
+    assert register(trained / "strong", name).version == 2
 
 
 class Planted:
@@ -365,6 +389,19 @@ def test_pretrained_model_is_judged_by_its_fine_tunings(two_pretrained):
     assert aliases_of(name)["champion"] == 1
     assert operations.promote(name).require().promoted
     assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}
+
+
+def test_pretrained_model_is_judged_by_the_last_registration_of_a_task(two_pretrained, tmp_path):
+    name, data = operations.model_name("small"), tiny_tasks.task_data("stsb")
+    version = register(two_pretrained / "model-1", name)
+    with WorkerPool(num_workers=0) as pool:
+        configuration = tiny_tasks.configuration(epochs=[2.0])
+        finetune(data, two_pretrained / "model-1", tmp_path / "stsb", configuration, pool=pool, experiment="")
+    for directory in (two_pretrained / "stsb-1", tmp_path / "stsb", two_pretrained / "stsb-1"):
+        score = register(directory, f"{name}-stsb").scores[0]
+        with operations.registry_client() as client:
+            assert operations.with_finetuning_scores(client, version).scores == (score,)
+    assert score.version == 1  # its content was registered before the second version, and again after it
 
 
 @pytest.fixture(scope="module")
@@ -488,10 +525,10 @@ def test_tags_are_those_that_are_searched_and_the_facts_are_a_file(home, trained
     version = register(trained / "strong", "bert-tiny-facts", **lineage)
     assert set(version.tags) == {
         *("kind", "task", "metric", "score", "dump", "license", "degenerate", "own_split"),
-        *("content_sha256", "pretrained_model_sha256"),
+        *("content_sha256", "pretrained_model_sha256", "registered_at"),
     }
     stored = json.loads(stored_beside(home, version, "facts.json").read_text())
-    assert stored == version.facts
+    assert stored | {"registered_at": version.tags["registered_at"]} == version.facts
     assert stored["corpus_sha256"] == "c" * 64
     assert json.loads(stored["reference_logits"])
     found = operations.get_version("models:/bert-tiny-facts@candidate")

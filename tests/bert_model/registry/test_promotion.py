@@ -1,5 +1,6 @@
 """Every gate refuses with its name, and the table shows the reason."""
 
+import dataclasses
 import json
 
 import pytest
@@ -59,6 +60,18 @@ def _pair(new, old):
         judged_version(*(task_score(task, mean) for task, mean in new.items()), kind=PRETRAINED),
         judged_version(*(task_score(task, mean) for task, mean in old.items()), kind=PRETRAINED, version=1),
     )
+
+
+def test_model_of_the_generated_sample_does_not_block_the_first_real_one():
+    demo = judged_version(task_score(mean=99.0, dev_sha256="e" * 64), version=1, facts={"generated_sample": "true"})
+    real = judged_version(task_score())
+    decision = decide(real, demo)
+    assert decision.passed
+    assert "version 1 is champion, of the generated sample" in decision.table()
+    # Nor does a demo replace a real champion, or go unjudged where both have a score on the same data.
+    assert "comparable" in decide(demo, dataclasses.replace(real, version=3)).refused_by
+    rival = judged_version(task_score(mean=99.0), version=1, facts={"generated_sample": "true"})
+    assert "better" in decide(real, rival).refused_by
 
 
 def test_average_of_shared_tasks_decides_within_the_tolerance():
