@@ -46,6 +46,7 @@ from bert_model.model.weights import load_model
 from bert_model.presets import RunPreset, load_preset, with_phases_in
 from bert_model.pretraining.checkpoint import read_state
 from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.fast_exam import input_of_pairs
 from bert_model.training.distributed import rank_environments, resolve_precision
 from bert_model.training.metrics_log import bert_home
 from bert_model.zero_shot.exam import take_exam
@@ -363,15 +364,19 @@ def score_side(side: Side, test: Path, exams: Mapping[str, tuple[Path, str, Path
     """Add what is missing to a side's scores in a JSON file: loss, and exams by name: pairs, part, n-gram model."""
     scores = json.loads(path.read_text()) if path.is_file() else {}
 
-    def add(name: str, value: Callable[[], Any]) -> None:
-        if name not in scores:
-            print(f"{side.name}: {name}", file=sys.stderr, flush=True)
-            scores[name] = value()
-            write_text_durably(path, json.dumps(scores) + "\n")
+    def add(name: str, value: Any) -> None:
+        scores[name] = value
+        write_text_durably(path, json.dumps(scores) + "\n")
+        print(f"{side.name}: {name} scored", file=sys.stderr, flush=True)
 
-    add("losses", lambda: [column.tolist() for column in held_out_losses(side.model, test)])
-    for name, (pairs, part, floor) in exams.items():
-        add(name, lambda: take_exam(side.model, read_pairs_of(pairs, part), floor=floor).to_json())  # noqa: B023
+    if "losses" not in scores:
+        add("losses", [column.tolist() for column in held_out_losses(side.model, test)])
+    for name, (source, part, floor) in exams.items():
+        pairs = read_pairs_of(source, part)
+        # Other pairs under the same name are another exam, and so is one with a floor that was not there.
+        exam = {"pairs": input_of_pairs(pairs)["sha256"], "has_floor": floor is not None}
+        if any(scores.get(name, {}).get(key) != value for key, value in exam.items()):
+            add(name, take_exam(side.model, pairs, floor=floor).to_json() | exam)
 
 
 def difference_of_losses(ours: np.ndarray, peer: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
@@ -504,14 +509,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory = working_directory(args.name)
     preset = load_preset(args.preset)
     corpus = find_corpus(args.corpus, directory)
-    # What was made of a corpus is kept, so a later start must name the same: the held-out text of another may be in it.
+    # The held-out text of another corpus may be in what was made of this one, which is kept for a later start.
+    for path in args.instances:
+        if load_manifest(path, kind="instances").inputs["corpus"]["content_sha256"] != corpus.sha256:
+            raise UsageError(f"--instances {path}: not made of the corpus {corpus.path}, so they may have its test")
     given = sorted(load_manifest(path).sha256 for path in args.instances)
     check_settings({"corpus": corpus.sha256, "instances": given}, directory / "inputs.json")
     instances = prepare(preset, args.corpus, args.instances, directory)
 
-    # Ours: the preset without next sentences; both sides' losses are measured after the training.
+    # Ours: the preset without next sentences. Both sides' losses are measured after the training; during it, as little
+    # as there has to be at each checkpoint.
     ours = to_mapping(with_phases_in(preset.pretraining, {length: found.path for length, found in instances.items()}))
     ours |= {"objective": "mlm", "budget": args.budget, "evaluation_interval_steps": 0}
+    ours |= {"evaluation_max_instances": 1}
     config = from_mapping(PretrainingConfig, override(ours, args.assignments), where=args.preset)
     if not config.budget_seconds:
         raise UsageError(f"--budget: found {args.budget!r}, expected a time such as 1h or 90m")

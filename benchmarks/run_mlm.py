@@ -153,14 +153,15 @@ class _Clock(transformers.TrainerCallback, ExportableState):
         if self.case.compile and not self._measured:  # each process compiles in its first step, which is not counted
             self._began = time.monotonic() - self.agreed
         is_main = args.process_index == 0
+        self._measured.append(time.monotonic())
+        is_measured = bool(self.case.measure) and self._seconds_measured() >= self.case.measure
         # Rank 0 tells the time; any rank may have been told to stop.
-        numbers = torch.tensor([(time.monotonic() - self._began) * is_main, float(self._is_stopped)])
+        stops = self._is_stopped or (is_main and is_measured)
+        numbers = torch.tensor([(time.monotonic() - self._began) * is_main, float(stops)])
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(numbers)
         self.agreed, num_stopped = numbers.tolist()
-        self._measured.append(time.monotonic())
-        is_over = self._seconds_measured() >= self.case.measure if self.case.measure else self.share >= 1
-        if num_stopped or is_over:
+        if num_stopped or (not self.case.measure and self.share >= 1):
             control.should_training_stop = True
             control.should_save = not self.case.measure
 

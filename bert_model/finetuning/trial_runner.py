@@ -34,7 +34,7 @@ from bert_model.model.cpu_kernels import Shape
 from bert_model.model.heads import HEAD_CLASSES, states_of
 from bert_model.model.weights import fill_model, read_weights
 from bert_pipeline.atomic import atomic_write, creating
-from bert_pipeline.errors import ArtifactError, BertError, UsageError
+from bert_pipeline.errors import ArtifactError, TrainingError, UsageError
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, load_manifest, refuse_foreign_directory
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.tasks.task import TaskData
@@ -88,8 +88,8 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
         try:
             yield directory
         except BaseException as error:
-            # An error of this project comes again with the same trials; anything else, a crash say, may not.
-            if isinstance(error, BertError) and not isinstance(error, WorkerDiedError):
+            # A search that diverged does so again with the same trials; anything else, a crash say, may not.
+            if isinstance(error, TrainingError) and not isinstance(error, WorkerDiedError):
                 _remove_all_but(directory, earlier)
             elif not _finished_trials(directory) and not any(directory.glob(f"*{CHECKPOINT_SUFFIX}")):
                 shutil.rmtree(directory, ignore_errors=True)

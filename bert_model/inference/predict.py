@@ -218,8 +218,13 @@ class TaskPredictor:
 
         # Means over models need the same outputs, for spans also the same rows of tokens.
         for model in models[1:]:
-            if model.task != first.task:
+            if (model.task.name, model.task.kind) != (first.task.name, first.task.kind):
                 raise UsageError(f"an ensemble of {first.task.name} and {model.task.name}: give models of one task")
+            if model.task.labels != first.task.labels:
+                raise UsageError(
+                    f"{self.task.name}: an ensemble averages outputs, so its models must have their labels in the same "
+                    f"order; found {', '.join(first.task.labels)} and {', '.join(model.task.labels)}"
+                )
             if kind == "span" and _rows_key(model) != _rows_key(first):
                 raise UsageError(
                     f"{self.task.name}: an ensemble averages start and end logits, so its models must share "

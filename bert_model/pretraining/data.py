@@ -11,6 +11,7 @@ Shapes: N instances.
 """
 
 import functools
+import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,6 +35,8 @@ from bert_pipeline.instances.directory import (
 )
 from bert_pipeline.manifest import local_artifact
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 Integers = npt.NDArray[np.int64]
 TokenIds = npt.NDArray[np.int32]
@@ -132,13 +135,21 @@ class InstanceSplit:
             self.read(group)
 
     def check_fits(self, *, max_seq_length: int, where: str) -> None:
-        """Raise ConfigurationError if the instances are longer than a phase allows, ArtifactError if there are none."""
+        """Raise ConfigurationError if the instances are longer than a phase allows, ArtifactError if there are none.
+
+        Shorter ones are warned of.
+        """
         made_for = self.manifest.configuration.get("max_seq_length", max_seq_length)
         if made_for > max_seq_length:
             raise ConfigurationError(
                 f"{where}: the instances in {self.manifest.path} were made for max_seq_length={made_for}, "
                 f"the phase has {max_seq_length}"
             )
+        if made_for < max_seq_length:
+            logger.warning(
+                "%s: %s was made for max_seq_length=%d, the phase has %d: positions from %d on are not trained by it",
+                where, self.manifest.path, made_for, max_seq_length, made_for,
+            )  # fmt: skip
         if not self.num_instances:
             raise ArtifactError(f"{self.manifest.path}: holds no instances in {self.split}/; make it from more text")
 

@@ -49,7 +49,7 @@ from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
 from bert_model.zero_shot.exam import exam_table
 from bert_pipeline.atomic import write_text_durably
-from bert_pipeline.errors import BertError, ConfigurationError, TrainingError
+from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, TrainingError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
 from bert_pipeline.storage import is_remote, to_path
@@ -235,16 +235,23 @@ def _newest_checkpoint(
     """Return the newest valid checkpoint and its hash, after removing incomplete ones of a killed process.
 
     With a larger budget than before it is the one before the decay. Those of the decay are removed, and its metrics
-    are in another file: another decay follows.
+    are in another file: another decay follows. ArtifactError if there are checkpoints and none is intact.
     """
     checkpoints.path.mkdir(exist_ok=True)
     checkpoints.clean()
     manifest = checkpoints.newest()
+    if manifest is None and (steps := checkpoints.steps()):
+        raise ArtifactError(
+            f"{checkpoints.path}: none of its {len(steps)} checkpoints is intact; restore one, or give a new directory"
+        )
     if manifest is not None and (trunk := trunk_step(config, read_state(manifest.path).get("budget", {}))) is not None:
         logger.info("the budget is larger than before: continuing from step %d, before the decay", trunk)
         manifest = load_manifest(checkpoints.path_of(trunk), kind=CHECKPOINT_KIND, verify="sha256")
         cut_log(output, trunk)
         checkpoints.remove_after(trunk)
+    elif manifest is not None:
+        # Damaged ones of later steps would count among the last `keep_last`, instead of those that are saved now.
+        checkpoints.remove_after(read_state(manifest.path)["step"])
     if store is not None:  # it can be written, and has this checkpoint for the other hosts
         store.push(checkpoints)
     return (manifest.path, manifest.sha256) if manifest is not None else None
@@ -301,6 +308,7 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: C
     """Restore counters from a checkpoint; warn if precision, processor or world size changed."""
     trainer.tokens_seen = int(state.get("tokens_seen", 0))
     trainer.metrics = dict(state.get("metrics", {}))
+    trainer.metrics_step = int(state.get("metrics_step", -1))
     trainer.kept = dict(state.get("kept", {}))
     # A best by another criterion, or one whose checkpoint was damaged and removed, is no longer the best.
     best = dict(state.get("best", {}))
@@ -316,8 +324,16 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: C
     # These changes are accepted, but the run is no longer the same bit for bit.
     if state.get("precision", trainer.precision) != trainer.precision:
         logger.warning("so far this run computed in %s, now it computes in %s", state["precision"], trainer.precision)
-    if state and state["phase"] < len(trainer.phases):
-        position = trainer.phases[state["phase"]].position_at(state["step"])
+    phase = trainer.phases[state["phase"]] if state and state["phase"] < len(trainer.phases) else None
+    if phase is not None and phase.first_step > state["step"]:
+        logger.warning(
+            "so far this run was in phase %d at step %d, now that step is in an earlier phase, whose samples are read "
+            "from the place where that step is in it",
+            state["phase"],
+            state["step"],
+        )
+    elif phase is not None:
+        position = phase.position_at(state["step"])
         if position != state["position"]:
             logger.warning(
                 "so far this run read the samples before %d, now its batch sizes place step %d at sample %d: those "

@@ -168,6 +168,8 @@ def open_directory(
             # After a change, the model is that of the former configuration until the run has finished again.
             if not list(_differences(model.configuration, described["configuration"])):
                 return "finished"
+    if not differences:  # paths, and what is logged and evaluated, may have changed nevertheless
+        _write_configuration(path, config, described)
     return "unfinished"
 
 

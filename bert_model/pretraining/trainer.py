@@ -113,6 +113,7 @@ class Trainer:
         self.gradients = build_gradient_sum(self.data_parallel, model, group, num_numbers=2, compile=config.compile)
         self.watchdog = Watchdog(group, config.timeout_seconds)
         self.metrics: dict[str, float] = {}  # the latest held-out metrics
+        self.metrics_step = -1  # of the weights that they are of
         self._updates: list[_Update] = []  # at most two, in order
         self.tokens_seen = 0
         self._seconds = 0.0  # of training so far, if there is a budget
@@ -134,7 +135,7 @@ class Trainer:
                     if num_stop_requests:
                         self._read_updates(newest=True)
                         self._save_checkpoint(step, phase)
-                        return PretrainingResult(status="preempted", step=step, metrics=self.metrics)
+                        return PretrainingResult(status="preempted", step=step, metrics=self._metrics_at(step))
                     phase = self._decide(step, phase)
                     self._train_step(step, phase, batches, counts)
                     step += 1
@@ -375,6 +376,7 @@ class Trainer:
             self.metrics = evaluate(
                 self.model, phase, self.config, self.vocabulary, self.group, after_batch=self.watchdog.touch
             )
+        self.metrics_step = step
         # The rate that utilization refers to is measured again: another program may have lowered it the first time.
         if self._progress.peak_flops and started - self._measured_peak >= PEAK_INTERVAL_SECONDS:
             self._measured_peak = started
@@ -416,6 +418,10 @@ class Trainer:
         pairs = input_of_pairs(self.exam.pairs)["sha256"] if self.exam is not None else ""
         return [self.config.choose, str(len(self.phases)), pairs if self.config.choose == "exam" else ""]
 
+    def _metrics_at(self, step: int) -> dict[str, float]:
+        """Return the held-out metrics of the weights after `step` updates; {} if they have not been measured."""
+        return self.metrics if self.metrics_step == step else {}
+
     def _save_checkpoint(self, step: int, phase: Phase) -> None:
         """Copy the training state to host memory, on rank 0; a thread writes it while training continues."""
         if self.saver is None:
@@ -438,11 +444,12 @@ class Trainer:
                 "processor": processor(),
                 "onednn": onednn_shapes(),
                 "metrics": self.metrics,
+                "metrics_step": self.metrics_step,
                 "best": self.best,
                 "kept": dict(self.kept),
                 **({"budget": self.budget.state(self.budget.seconds)} if self.budget is not None else {}),
             },
-            metrics=self.metrics,
+            metrics=self._metrics_at(step),
         )
 
         # Logged from the saver's thread, when the files are complete.

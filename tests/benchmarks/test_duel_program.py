@@ -50,8 +50,11 @@ PRESET = {
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("duel")
-    documents = small_corpus.make_documents(60, held_out=range(0, 60, 6))
+    return make_inputs(tmp_path_factory.mktemp("duel"), held_out=range(0, 60, 6))
+
+
+def make_inputs(folder, held_out):
+    documents = small_corpus.make_documents(60, held_out=held_out)
     corpus = small_corpus.make_corpus(folder / "corpus", [documents])
     small_corpus.make_vocabulary(folder / "vocabulary")
     for length in (16, 32):
@@ -106,16 +109,31 @@ def test_both_sides_train_for_the_budget_in_slices(inputs, tmp_path, monkeypatch
     assert again.out.partition("| what")[2] == printed.partition("| what")[2]
     assert duel.main(arguments(inputs, "--budget", "5s")) == UsageError.exit_code
 
+    # Other pairs under the same name are scored anew.
+    scores = directory / "ours-scores.json"
+    stored = json.loads(scores.read_text())
+    scores.write_text(json.dumps(stored | {"made pairs": stored["made pairs"] | {"pairs": "of another file"}}))
+    assert duel.main(arguments(inputs, *budget)) == 0
+    assert "ours: made pairs scored" in capsys.readouterr().err
+    assert json.loads(scores.read_text()) == stored
+
+
+def test_instances_of_another_corpus_are_refused(inputs, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    other = small_corpus.make_corpus(tmp_path / "corpus", [small_corpus.make_documents(60, held_out=[1])])
+    assert duel.main([*arguments(inputs), "--corpus", str(other)]) == UsageError.exit_code
+    assert f"not made of the corpus {other}" in capsys.readouterr().err
+    assert not (tmp_path / "benchmarks" / "duel" / "inputs.json").exists()
+
 
 def test_another_corpus_is_refused_after_an_interrupted_start(inputs, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("BERT_HOME", str(tmp_path))
     monkeypatch.setattr(duel, "write_rows", mock.Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         duel.main(arguments(inputs))
-    # The same directory, made again with other held-out documents.
-    other = small_corpus.make_corpus(tmp_path / "other", [small_corpus.make_documents(60, held_out=range(1, 60, 6))])
-    more = [str(other) if word == str(inputs / "corpus") else word for word in arguments(inputs)]
-    assert duel.main(more) == UsageError.exit_code
+    (tmp_path / "other").mkdir()
+    others = make_inputs(tmp_path / "other", held_out=range(1, 60, 6))
+    assert duel.main(arguments(others)) == UsageError.exit_code
     assert "give another --name" in capsys.readouterr().err
 
 

@@ -28,6 +28,7 @@ from bert_model.finetuning.trial import TrialOutput, TrialProgress
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
 from bert_model.training.mlflow_store import open_client
+from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import load_manifest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -466,6 +467,23 @@ def test_error_of_an_extension_leaves_the_earlier_trials(model, tmp_path):
     pool = Counted()
     tune("sst2", model, tmp_path / "out", pool, **still)
     assert pool.trained == []
+
+
+def test_refused_publication_leaves_the_new_trials(model, tmp_path):
+    tune("sst2", model, tmp_path / "out", epochs=[1.0])
+    answers = tmp_path / "out" / "answers.jsonl"
+
+    class WrittenTo(Counted):
+        def run(self, jobs, on_report=None):
+            answers.touch()
+            yield from super().run(jobs, on_report)
+
+    with pytest.raises(ArtifactError, match="another run has published or written here"):
+        tune("sst2", model, tmp_path / "out", WrittenTo(), epochs=[1.0], seeds=[1, 2])
+    answers.unlink()
+    pool = Counted()
+    tune("sst2", model, tmp_path / "out", pool, epochs=[1.0], seeds=[1, 2])
+    assert len(pool.trained) <= 1  # the weights to be published, if they are of the earlier trial
 
 
 # --- keep=all ---

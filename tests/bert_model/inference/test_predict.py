@@ -169,6 +169,15 @@ def test_squad_ensemble_averages_logits_and_thresholds(models, tmp_path):
         assert answer["answer"] == (mean.best.text if mean.null_odds <= np.mean(thresholds) else "")
 
 
+def test_ensemble_of_other_orders_of_labels_is_refused(models):
+    model = load_task_model(models["sst2"], "sst2")
+    again = dataclasses.replace(model, task=dataclasses.replace(model.task, title="Another title"))
+    assert TaskPredictor([model, again]).models == [model, again]
+    other = dataclasses.replace(model, task=dataclasses.replace(model.task, labels=model.task.labels[::-1]))
+    with pytest.raises(UsageError, match="sst2: .* labels in the same order; found 0, 1 and 1, 0"):
+        TaskPredictor([model, other])
+
+
 def test_squad_ensemble_of_different_windows_is_refused(models):
     model = load_task_model(models["squad2"], "squad2")
     other = dataclasses.replace(model, config=dataclasses.replace(model.config, doc_stride=8))

@@ -352,6 +352,14 @@ def test_instances_for_longer_sequences_are_refused(directory: Path) -> None:
         InstanceSplit(directory, "train").check_fits(max_seq_length=16, where="phases.0")
 
 
+def test_instances_for_shorter_sequences_are_warned_of(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    InstanceSplit(directory, "train").check_fits(max_seq_length=24, where="phases.0")
+    assert not caplog.text
+    InstanceSplit(directory, "train").check_fits(max_seq_length=32, where="phases.1")
+    assert "phases.1: " in caplog.text
+    assert "max_seq_length=24, the phase has 32: positions from 24 on are not trained by it" in caplog.text
+
+
 def test_compiler_hint_is_optional(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = batch_of(reader(directory).take(0, 12))
     assert batch.token_indices is not None

@@ -22,6 +22,7 @@ from bert_model.model.bert import BertForPreTraining
 from bert_model.presets import load_configuration
 from bert_model.pretraining.__main__ import EXIT_PREEMPTED, main
 from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.evaluation import measure_held_out
 from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.run_directory import run_lock, training_id
 from bert_model.training import distributed
@@ -86,6 +87,59 @@ def test_damaged_newest_checkpoints_are_skipped_on_resume(
     assert "checkpoint of step 12 is skipped" in warnings
     assert [event["step"] for event in read_events(output) if event["event"] == "resume"] == [9]
     assert load_manifest(output / "model").sha256 == load_manifest(undisturbed / "model").sha256
+
+
+def damage(checkpoint: Path) -> None:
+    (checkpoint / "model.safetensors").write_bytes(b"")
+
+
+def test_what_is_saved_after_a_damaged_checkpoint_stays(data: dict[str, str], tmp_path: Path) -> None:
+    output, config = tmp_path / "training", single(data, keep_last=1)
+    pretrain(config, output, experiment="", device="cpu", after_step=stop_after(9))
+    folder = output / "checkpoints"
+    assert [path.name for path in folder.glob("step-*")] == ["step-00000009"]
+    shutil.copytree(folder / "step-00000009", folder / "step-00000013")
+    damage(folder / "step-00000013")
+    pretrain(config, output, resume=True, experiment="", device="cpu", after_step=stop_after(11))
+    assert [path.name for path in folder.glob("step-*")] == ["step-00000011"]
+
+
+def test_run_without_an_intact_checkpoint_does_not_begin_anew(data: dict[str, str], tmp_path: Path) -> None:
+    output = tmp_path / "training"
+    pretrain(single(data), output, experiment="", device="cpu", after_step=stop_after(4))
+    for checkpoint in (output / "checkpoints").glob("step-*"):
+        damage(checkpoint)
+    with pytest.raises(ArtifactError, match="none of its 2 checkpoints is intact"):
+        pretrain(single(data), output, resume=True, experiment="", device="cpu")
+
+
+def test_checkpoint_has_the_metrics_of_its_own_weights(data: dict[str, str], tmp_path: Path) -> None:
+    output = tmp_path / "training"
+    result = pretrain(single(data), output, experiment="", device="cpu", after_step=stop_after(4))
+    assert result.metrics == {}  # those of step 3 are of other weights
+    counts = {step: load_manifest(output / "checkpoints" / f"step-0000000{step}").counts for step in (3, 4)}
+    assert {step: "held_out/mlm_loss" in found for step, found in counts.items()} == {3: True, 4: False}
+
+
+def test_resume_with_another_evaluation_is_described_by_its_directory(data: dict[str, str], tmp_path: Path) -> None:
+    output = tmp_path / "training"
+    pretrain(single(data, evaluation_max_instances=10), output, experiment="", device="cpu", after_step=stop_after(4))
+    pretrain(single(data, evaluation_max_instances=5), output, resume=True, experiment="", device="cpu")
+    recorded = load_manifest(output / "model").counts["held_out/mlm_loss"]
+    assert measure_held_out(output / "model")["held_out/mlm_loss"] == pytest.approx(recorded, abs=1e-4)
+
+
+def test_resume_with_a_longer_first_phase_says_that_phases_have_moved(
+    data: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    output, changed = tmp_path / "training", configuration(data)
+    changed["phases"][1]["warmup_steps"] = 0
+    options: dict[str, Any] = {"experiment": "", "device": "cpu"}
+    pretrain(from_mapping(PretrainingConfig, changed), output, after_step=stop_after(10), **options)
+    changed["phases"][0]["steps"] = 12
+    result = pretrain(from_mapping(PretrainingConfig, changed), output, resume=True, allow_changes=True, **options)
+    assert (result.status, result.step) == ("finished", 18)
+    assert "was in phase 1 at step 10, now that step is in an earlier phase" in caplog.text
 
 
 def test_resume_with_another_world_size_continues_at_the_same_sample(
