@@ -156,8 +156,10 @@ def creating(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # The nearest name that exists decides: a file, a link to nowhere, or a directory that may not be written.
-        place = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
+        # The nearest name that exists decides: a file, a link to nowhere, or a directory that may not be written. What
+        # replaces a directory is first written beside it.
+        places = directory.parents if directory.is_dir() else (directory, *directory.parents)
+        place = next(path for path in places if os.path.lexists(path))
         reason = error.strerror or str(error) if place.is_dir() else describe_obstacle(place)
         raise ArtifactError(
             f"{directory}: cannot be written: {place}: {reason}; give a path in a directory that can be written"

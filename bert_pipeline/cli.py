@@ -113,7 +113,11 @@ def _add_corpus(subparsers: Subparsers) -> None:
         help="language of sources that do not say it (default: en), or of the source NAME, the first part of document "
         "ids, such as dewiki=de; may be repeated",
     )
-    parser.add_argument("--name", help="first part of document ids (default: the dump's database name)")
+    parser.add_argument(
+        "--name",
+        help="first part of the document ids of sources that have no name (default: the file's); a dump has that of "
+        "its database",
+    )
     parser.add_argument(
         "--held-out-per-mille",
         type=int,

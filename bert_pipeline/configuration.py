@@ -95,7 +95,7 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
             document = yaml.load(stream, _Loader)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror}); give a YAML file") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # the latter: not UTF-8
         raise ConfigurationError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
     # An empty file is None, a lone word a string: both are valid YAML.
     if not isinstance(document, dict):
@@ -119,7 +119,11 @@ def override(mapping: Mapping[str, Any], assignments: Sequence[str]) -> dict[str
         target = result
         for part in parents:
             target = _child(target, part, key)
-        value = yaml.load(text, _Loader) if text else ""  # to YAML it is null, which one can write
+        try:
+            value = yaml.load(text, _Loader) if text else ""  # to YAML it is null, which one can write
+        except yaml.YAMLError as error:
+            reason = " ".join(str(error).split())
+            raise ConfigurationError(f"{assignment!r}: not valid YAML ({reason}); quote the value") from error
         if isinstance(target, list):
             target[_list_index(target, last, key)] = value
         else:
@@ -128,8 +132,13 @@ def override(mapping: Mapping[str, Any], assignments: Sequence[str]) -> dict[str
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader that reads 1e-4 as a number, as YAML 1.2 does; 1.1 wants a dot in the mantissa."""
+    """YAML's safe loader that reads 1e-4 as a number and 2026-11-01 as a text, as YAML 1.2 does."""
 
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+"), list("-+0123456789")

@@ -389,7 +389,7 @@ def _manifest_text(content: Mapping[str, Any], provenance: Mapping[str, Any]) ->
 
 
 def refuse_foreign_directory(directory: Path) -> None:
-    """Raise ArtifactError if `directory` holds files but no manifest: it is never overwritten."""
+    """Raise ArtifactError if `directory` holds files but no manifest, which stay, or cannot be replaced."""
     if is_remote(directory):
         names = {name.partition("/")[0] for name in storage.sizes_below(directory)}
         if MANIFEST_NAME not in names and any(not name.startswith(f"{ATTEMPT}-") for name in names):
@@ -405,6 +405,10 @@ def refuse_foreign_directory(directory: Path) -> None:
         )
     if os.path.lexists(directory) and not directory.is_dir():
         raise ArtifactError(f"{directory}: {describe_obstacle(directory)}; give another path")
+    # The finished directory takes its name by a rename, at the very end.
+    if directory.is_dir() and (os.path.ismount(directory) or os.path.samefile(directory, os.curdir)):
+        what = "a mount point" if os.path.ismount(directory) else "the working directory"
+        raise ArtifactError(f"{directory}: is {what}, which cannot be replaced; give a path in it")
 
 
 def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:

@@ -14,9 +14,9 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from apache_beam import DoFn
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 _pool: ProcessPoolExecutor | None = None
 """The pool of the running job; None where Beam's workers compute themselves."""
+_has_failed = False
+"""Whether a step of the running job has yielded a `Failure`."""
 _progress = 0
 """Progress of the steps that run in this process."""
 _COUNTER = "progress"
@@ -74,19 +76,27 @@ def _metric(pipeline: Any) -> int:
 
 @contextlib.contextmanager
 def _worker_pool(options: PipelineOptions, preload: str) -> Iterator[None]:
-    """Run the pool of the `ParallelFlatMap` steps. BertError if a worker is killed."""
-    global _pool
+    """Run the pool of the `ParallelFlatMap` steps. BertError if a worker is killed.
+
+    Where the block raises or a step has failed, the work that still runs is ended.
+    """
+    global _pool, _has_failed
     executor = None
     if num_processes(options) > 1:
         # The fork server has no threads; a fork of this process could inherit a lock that a thread of Beam holds.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([preload])
-        executor = ProcessPoolExecutor(num_processes(options), mp_context=context, initializer=_start_worker)
+        running, end = context.Pipe(duplex=False)
+        executor = ProcessPoolExecutor(
+            num_processes(options), mp_context=context, initializer=_start_worker, initargs=(running,)
+        )
 
     # Module state, because Beam pickles its steps and a pool cannot be pickled.
-    _pool = executor
+    _pool, _has_failed = executor, False
+    is_finished = False
     try:
         yield
+        is_finished = not _has_failed
     except Exception as error:
         # Beam turns an exception of a step into another one, with the step's name in its message.
         causes = {type(cause) for cause in _causes(error)}
@@ -101,7 +111,11 @@ def _worker_pool(options: PipelineOptions, preload: str) -> Iterator[None]:
     finally:
         _pool = None
         if executor is not None:
+            if not is_finished:
+                end.close()
             executor.shutdown(cancel_futures=True)
+            end.close()
+            running.close()
 
 
 @contextlib.contextmanager
@@ -114,6 +128,10 @@ def _runner_errors(options: PipelineOptions) -> Iterator[None]:
         if isinstance(error, BertError):
             raise type(error)(re.sub(_STEP, "", text)) from error
         if num_workers(options) is not None:
+            # Such as a full disk: Beam makes a RuntimeError of it.
+            for cause in _causes(error):
+                if isinstance(cause, OSError) and cause.strerror:
+                    raise OSError(cause.errno, cause.strerror, cause.filename) from error
             raise
         logger.info("%s", text)
         if ours := _OUR_ERROR.search(text):
@@ -155,17 +173,19 @@ class ParallelFlatMap(DoFn):
                 yield self._counted(result)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for future in self._futures:
-            if self._has_failed:
-                future.cancel()
-                continue
+        # As they end: an element may take hours, and the failure of another one is told at once.
+        for future in as_completed(self._futures):
             for result in future.result():
                 yield GlobalWindows.windowed_value(self._counted(result))
+            if self._has_failed:
+                for waiting in self._futures:
+                    waiting.cancel()
+                return
 
     def _counted(self, result: Any) -> Any:
-        global _progress
+        global _has_failed, _progress
         if isinstance(result, Failure):
-            self._has_failed = True
+            self._has_failed = _has_failed = True
         elif self._progress is not None:
             _progress += (number := self._progress(result))
             self._counter.inc(number)
@@ -194,16 +214,19 @@ def _call(function: Callable[[Any], Iterable[Any]], element: Any) -> list[Any]:
     return list(guarded(function, element))
 
 
-def _start_worker() -> None:
-    """Make the worker exit without a traceback on Ctrl-C, and with the process that started it, however that ends."""
+def _start_worker(running: Connection) -> None:
+    """Make the worker exit without a traceback on Ctrl-C, and when the other end of `running` is closed or gone.
+
+    So it does with the process that started it, however that ends.
+    """
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     parent = multiprocessing.parent_process()
     assert parent is not None
-    threading.Thread(target=_exit_after, args=(parent.sentinel,), daemon=True).start()
+    threading.Thread(target=_exit_after, args=([parent.sentinel, running],), daemon=True).start()
 
 
-def _exit_after(sentinel: int) -> None:
-    wait([sentinel])
+def _exit_after(ends: list[Any]) -> None:
+    wait(ends)
     os._exit(1)
 
 

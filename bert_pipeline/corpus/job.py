@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.beam import PipelineOptions, beam
 from bert_pipeline.beam.options import num_workers, pipeline_options
 from bert_pipeline.beam.results import Result, WriteResults, check_results, check_total, load_results, read_results
@@ -28,7 +29,7 @@ from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, shard_name, write_shard
 from bert_pipeline.corpus.splits import CorpusConfig, Split, plan_splits, read_batches
 from bert_pipeline.errors import InputError
-from bert_pipeline.manifest import Manifest, foreign_input, load_manifest, publishing
+from bert_pipeline.manifest import Manifest, file_sha256, foreign_input, load_manifest, publishing
 from bert_pipeline.storage import absolute, make_directory, remove_tree, to_path, without_secrets
 from bert_pipeline.wikipedia.templates import load_wiki
 
@@ -79,7 +80,14 @@ def build_corpus(
         make_directory(scratch)
         # Workers may run in another directory.
         splits = [dataclasses.replace(split, path=absolute(split.path)) for split in splits]
-        job = dataclasses.replace(config, templates=absolute(config.templates) if config.templates else "")
+        job = config
+        if config.templates:
+            # A copy that every worker reaches, and that nobody edits meanwhile.
+            frozen = scratch / "templates.toml"
+            with atomic_write(frozen) as temporary:
+                temporary.write_bytes(to_path(config.templates).read_bytes())
+            inputs["templates"] = {**foreign_input(config.templates), "sha256": file_sha256(frozen)}
+            job = dataclasses.replace(config, templates=absolute(str(frozen)))
         _run(splits, job, draft.path.absolute(), scratch.absolute(), options, progress)
 
         # Collect the workers' results: what was read, and the shards that were planned from it.
@@ -109,8 +117,6 @@ def build_corpus(
             draft.rows[shard["name"]] = shard["rows"]
             draft.known_sha256[shard["name"]] = shard["sha256"]
         inputs |= {f"source-{i}": file for i, file in enumerate(hashed.result())}
-        if config.templates:
-            inputs["templates"] = foreign_input(config.templates)
         published = [(draft.path / shard["name"], shard["rows"], shard["sha256"]) for shard in shards]
         counts["texts"] = sum_texts(text for shard in shards for text in shard["texts"])
         draft.counts = {**counts, "passages_sample": sample_passages(published)}

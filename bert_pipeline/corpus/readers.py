@@ -200,7 +200,8 @@ def read_pair_documents(
             if fields == [""]:
                 continue
             if len(fields) != 2 or not all(fields):
-                raise InputError(f"{path}:{number}: {len(fields)} columns, expected 2 sentences separated by a tab")
+                found = f"{len(fields)} columns" if len(fields) != 2 else "an empty sentence"
+                raise InputError(f"{path}:{number}: {found}, expected 2 sentences separated by a tab")
             # One passage of two sentences, so that B follows A in the text.
             yield document_of_sentences(
                 document_id=f"{name}:{stem}-{number}", title=f"{stem} {number}", language=language, sentences=fields

@@ -50,6 +50,8 @@ from bert_pipeline.vocabulary.tokenizer import StringEncoder
 
 log = logging.getLogger(__name__)
 
+EXAM_VERSION = 1
+"""Raise it when other code makes other pairs or another n-gram model of the same corpus: none is reused then."""
 _WORDS_NAME = "words.parquet"
 
 
@@ -90,7 +92,8 @@ def build_exam(
         chosen = _of_both_parts(itertools.chain.from_iterable(map(read_pairs, files)), config)
         if not chosen:
             raise InputError(
-                f"{source.path}: no pairs can be made from its held-out documents; make it with a larger held_out"
+                f"{source.path}: no pairs can be made from its held-out documents; make it with a larger "
+                "held_out_per_mille"
             )
         windows = merge_windows([_read_windows(scratch / result["windows_file"]) for result in found])
         check_total("windows of words", int(windows.counts.sum()), sum(result["windows"] for result in found))
@@ -126,7 +129,7 @@ def prepared_exam(path: Path | str, directory: Path | str) -> Path:
     source = load_manifest(path)
     if source.kind == "exam":
         return source.path
-    output = Path(directory) / load_manifest(path, kind="corpus").sha256[:16]
+    output = Path(directory) / f"{load_manifest(path, kind='corpus').sha256[:16]}-{EXAM_VERSION}"
     with creating(output):
         output.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(output.with_name(f".{output.name}.lock")):  # another process may be making the same

@@ -33,6 +33,7 @@ from bert_pipeline.errors import InputError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of
 from bert_pipeline.instances.directory import (
     check_vocabulary,
+    is_tfrecord,
     load_instances,
     open_shard,
     open_writers,
@@ -50,7 +51,7 @@ from bert_pipeline.instances.parquet import INSTANCES_PER_ROW_GROUP
 from bert_pipeline.manifest import Manifest, checked_copy, file_sha256, input_of, load_manifest, publishing
 from bert_pipeline.parquet_io import footer_sha256
 from bert_pipeline.randomness import key_of_text
-from bert_pipeline.storage import make_directory, remove_tree, to_path
+from bert_pipeline.storage import local_copy, make_directory, remove_tree, to_path
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, SentenceEncoder, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -342,7 +343,9 @@ def show_instances(directory: Path | str, count: int) -> Iterator[str]:
     left = count
     for path in shard_paths(manifest, "train"):
         verify_shard(manifest, path)
-        with open_shard(path) as shard:
+        # TFRecord has no index, so a file in a store is read whole.
+        copying = local_copy(path) if is_tfrecord(path.name) else contextlib.nullcontext(path)
+        with copying as place, open_shard(place) as shard:
             for group in range(shard.num_row_groups):
                 columns = shard.read_row_group(group)
                 check_vocabulary(columns, tokenizer, path)

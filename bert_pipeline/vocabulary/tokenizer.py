@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import io
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ CONFIGURATION_NAME = "tokenizer_config.json"
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
 MAX_INPUT_CHARS_PER_WORD = 200  # google-research/bert, tokenization.py
+_BLOCK_BYTES = 8 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -238,7 +240,9 @@ def _read_json(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({reason_of(error)}); check its permissions") from error
+    except ValueError as error:
         raise InputError(f"{path}: not valid JSON ({error})") from error
     if not isinstance(document, dict):
         raise InputError(f"{path}: found {type(document).__name__}, expected a JSON object")
@@ -327,6 +331,16 @@ class StringEncoder:
 
     def encode(self, sentences: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
         """Tokenize S sentences; returns all their ids (T,) int32, and the number of ids of each sentence (S,) int64."""
+        # Some text at a time, because the ids of the strings take ten times its size: a row group may hold books.
+        ends = np.cumsum(pc.binary_length(sentences).to_numpy(zero_copy_only=False).astype(np.int64))
+        cuts = [0, *(np.flatnonzero(np.diff(ends // _BLOCK_BYTES)) + 1).tolist(), len(sentences)]
+        if len(cuts) == 2:
+            return self._encode_block(sentences)
+        blocks = [self._encode_block(sentences.slice(start, stop - start)) for start, stop in itertools.pairwise(cuts)]
+        ids, counts = map(np.concatenate, zip(*blocks))
+        return ids, counts
+
+    def _encode_block(self, sentences: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
         # Tokenize each distinct string between spaces once: BERT's normalization never looks across a space.
         words = pc.split_pattern(sentences, " ")
         coded = words.flatten().dictionary_encode()

@@ -20,7 +20,7 @@ from bert_pipeline.wikipedia.markup import (
     separate_emphasis,
 )
 from bert_pipeline.wikipedia.paragraphs import OPEN_ENDS, PassageReader
-from bert_pipeline.wikipedia.placeholders import DROPPED, protect, remove_private_use
+from bert_pipeline.wikipedia.placeholders import DROPPED, protect, remove_private_use, unescape
 from bert_pipeline.wikipedia.site import Site
 from bert_pipeline.wikipedia.templates import load_wiki
 
@@ -98,7 +98,7 @@ def extract(
     if "_" in text and "__" in text:
         text = site.switches.sub(DROPPED, text)
     if "&" in text:
-        text = html.unescape(_MARKUP_ENTITY.sub(lambda match: protect(html.unescape(match[0])), text))
+        text = unescape(_MARKUP_ENTITY.sub(lambda match: protect(html.unescape(match[0])), text))
 
     # Lines to paragraphs; those that are prose lose their emphasis and placeholders there
     keeps_indented = load_wiki(site.language, templates).keeps_indented_prose

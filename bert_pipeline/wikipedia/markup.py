@@ -1,11 +1,10 @@
 """Tags, tables and emphasis of wikitext: dropped, or rendered as text."""
 
-import html
 import re
 from collections import Counter
 from collections.abc import Iterable
 
-from bert_pipeline.wikipedia.placeholders import BOUNDARY, DROPPED, FORMULA, PARAGRAPH_BREAK, PIPE, protect
+from bert_pipeline.wikipedia.placeholders import BOUNDARY, DROPPED, FORMULA, PARAGRAPH_BREAK, PIPE, protect, unescape
 
 # Opaque tags: comments and extensions
 
@@ -109,7 +108,7 @@ def _render_opaque_tag(name: str, attributes: str, content: str, kind: str, drop
     if name in ("ce", "chem") and (compound := _COMPOUND.fullmatch(content)):
         return compound[1] + (compound[2] or "").translate(_SUPERSCRIPTS)
     if not kind:  # <nowiki>; an empty one separates apostrophes: ''a''<nowiki/>'s
-        return protect(html.unescape(content)) or BOUNDARY
+        return protect(unescape(content)) or BOUNDARY
     dropped[kind] += 1
     if kind == "formula" and "block" in attributes:  # a displayed formula ends its line
         return f"{FORMULA} "

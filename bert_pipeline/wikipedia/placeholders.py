@@ -4,6 +4,7 @@
 `repair_punctuation` and `unprotect` remove them from the finished passage.
 """
 
+import html
 import re
 
 DROPPED = "\ue000"
@@ -23,6 +24,9 @@ _MARKUP = "[]{}|<>'=*#:;&_-!~ \n"
 _PROTECT = str.maketrans({char: chr(0xE010 + index) for index, char in enumerate(_MARKUP)})
 _RESTORED = {chr(0xE010 + index): char.replace("\n", " ") for index, char in enumerate(_MARKUP)} | {PIPE: "|"}
 _PRIVATE_USE = re.compile("[\ue000-\ue02f]")
+_PRIVATE_USE_ENTITY = re.compile(
+    r"&#(?:0*+573(?:4[4-9]|[5-8][0-9]|9[01])(?![0-9])|[xX]0*+[eE]0[0-2][0-9a-fA-F](?![0-9a-fA-F]));?"
+)
 _UNPROTECTABLE = re.compile("[\ue001-\ue02f]")  # all but DROPPED, which repair_punctuation removes
 
 
@@ -30,6 +34,11 @@ def remove_private_use(text: str) -> str:
     """Remove the characters that this package uses as placeholders, in case a page contains them."""
     may_contain = b"\xee" in text.encode("utf-8", "surrogatepass")  # their first byte: a quarter of a search's time
     return _PRIVATE_USE.sub("", text) if may_contain else text
+
+
+def unescape(text: str) -> str:
+    """Replace the entities of HTML by their characters; those of characters that are placeholders are removed."""
+    return html.unescape(_PRIVATE_USE_ENTITY.sub("", text) if "&#" in text else text)
 
 
 def protect(text: str) -> str:

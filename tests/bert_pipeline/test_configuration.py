@@ -77,6 +77,27 @@ def test_assignments_reach_into_lists_and_leave_the_original_alone():
     assert mapping == {"phases": [{"steps": 3}]}
 
 
+def test_a_date_is_a_text(tmp_path):
+    assert override({}, ["corpus.name=2026-11-01", "a=2026-13-01"]) == {
+        "corpus": {"name": "2026-11-01"},
+        "a": "2026-13-01",
+    }
+    (tmp_path / "c.yaml").write_text("name: 2026-11-01\nrate: 1e-4\n")
+    assert read_yaml(tmp_path / "c.yaml") == {"name": "2026-11-01", "rate": 1e-4}
+
+
+@pytest.mark.parametrize("text", ["[a", "@x", "{"])
+def test_assignment_that_is_not_yaml_is_one_sentence(text):
+    with pytest.raises(ConfigurationError, match="'name=.*': not valid YAML .*; quote the value"):
+        override({}, [f"name={text}"])
+
+
+def test_file_in_another_encoding_is_named(tmp_path):
+    (tmp_path / "c.yaml").write_bytes("name: Bücher".encode("latin-1"))
+    with pytest.raises(ConfigurationError, match=r"c\.yaml: not valid YAML \('utf-8' codec"):
+        read_yaml(tmp_path / "c.yaml")
+
+
 @pytest.mark.parametrize("assignment", ["phases.1.steps=5", "phases", "phases.x=1", "=3", "precision.x=1"])
 def test_assignment_to_unknown_key_raises(assignment):
     with pytest.raises(ConfigurationError):

@@ -15,7 +15,7 @@ from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import document_table
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import InputError
-from bert_pipeline.instances.job import build_instances
+from bert_pipeline.instances.job import build_instances, show_instances
 from bert_pipeline.instances.pairs import InstancesConfig
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.storage import sizes_below, to_path, upload
@@ -67,6 +67,16 @@ def test_jobs_write_the_same_to_a_store_as_to_a_disk(store, dump, tmp_path):
     for kind in ("corpus", "vocabulary", "instances"):
         load_manifest(f"{store}/{kind}", verify="sha256")
         assert leftovers(f"{store}/{kind}", f"{store}/{kind}") == []
+
+
+@pytest.mark.parametrize("shape", ["parquet", "tfrecord"])
+def test_instances_in_a_store_are_shown(shape, store, dump):
+    build_corpus([str(dump)], f"{store}/corpus", CorpusConfig(), ONE)
+    config = VocabularyConfig(vocab_size=250, pad_with_unused=True)
+    build_vocabulary(f"{store}/corpus", f"{store}/vocabulary", config, ONE)
+    static = InstancesConfig(format=shape, masking="static", dupe_factor=1)
+    build_instances(f"{store}/corpus", f"{store}/vocabulary", f"{store}/instances", static, ONE)
+    assert len(list(show_instances(f"{store}/instances", 2))) == 2
 
 
 def write_gzip_dump(path: Path) -> None:

@@ -3,6 +3,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from unittest import mock
 
 import fsspec
 import pytest
@@ -143,6 +144,31 @@ def test_read_only_place_is_named(tmp_path, monkeypatch):
     with (
         pytest.raises(ArtifactError, match=f"{tmp_path}/a/b: cannot be written: {tmp_path}: Read-only file system; "),
         publishing(tmp_path / "a/b", kind="corpus", configuration={}, inputs={}),
+    ):
+        pytest.fail("the work began")
+
+
+def test_place_of_an_empty_directory_is_the_one_above(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setattr(Path, "mkdir", mock.Mock(side_effect=PermissionError(errno.EACCES, os.strerror(errno.EACCES))))
+    with (
+        pytest.raises(ArtifactError, match=f"{tmp_path}/mine: cannot be written: {tmp_path}: Permission denied; "),
+        publishing(tmp_path / "mine", kind="corpus", configuration={}, inputs={}),
+    ):
+        pytest.fail("the work began")
+
+
+@pytest.mark.parametrize("name", [".", "absolute", "mounted"])
+def test_directory_that_cannot_be_replaced_is_refused_before_the_work(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    what = "the working directory"
+    if name == "mounted":
+        (tmp_path / name).mkdir()
+        monkeypatch.setattr(os.path, "ismount", lambda path: Path(path).name == "mounted")
+        what = "a mount point"
+    with (
+        pytest.raises(ArtifactError, match=f"is {what}, which cannot be replaced; give a path in it"),
+        publishing(tmp_path if name == "absolute" else name, kind="corpus", configuration={}, inputs={}),
     ):
         pytest.fail("the work began")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_pipeline.errors import InputError
+from bert_pipeline.storage import to_path
 from bert_pipeline.wikipedia.languages import current_code
 from bert_pipeline.wikipedia.placeholders import FORMULA, PARAGRAPH_BREAK, PIPE, UNKNOWN_VALUE, protect
 from bert_pipeline.wikipedia.templates.registry import (
@@ -50,7 +51,7 @@ def load_wiki(language: str, file: str = "") -> Wiki:
     if not wiki.is_english and language.isalnum() and own.is_file():
         _add_file(wiki, own)
     if file:
-        _add_file(wiki, Path(file))
+        _add_file(wiki, to_path(file))
     return wiki
 
 

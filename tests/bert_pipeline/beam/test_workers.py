@@ -1,5 +1,6 @@
 """Local worker processes: calm logs, work as it comes, errors that keep their type, and deaths that are reported."""
 
+import errno
 import functools
 import logging
 import os
@@ -71,6 +72,21 @@ def exit_at_once(number):
     os._exit(9)
 
 
+def fill_the_disk(number):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"/data/{number}")
+
+
+def fail_beside_a_long_element(number, directory):
+    began = Path(directory, "began")
+    if number == 0:
+        began.touch()
+        time.sleep(20)
+        Path(directory, "ended").touch()
+    while not began.exists():
+        time.sleep(0.05)
+    raise ArtifactError(f"shard {number} is damaged")
+
+
 @pytest.mark.slow
 def test_workers_print_warnings_and_errors_only():
     # In a process of its own: the server that workers are forked from keeps the standard error it was started with.
@@ -108,6 +124,23 @@ def test_failed_shard_is_raised_with_its_type_and_ends_the_work(tmp_path, worker
     with pytest.raises(ArtifactError, match=r"^shard 1 is damaged$"):
         load_results(tmp_path / "results.json")
     assert len(list(started.iterdir())) < 200
+
+
+@pytest.mark.slow
+def test_failure_ends_the_work_of_the_other_workers(tmp_path):
+    function = functools.partial(fail_beside_a_long_element, directory=str(tmp_path))
+    run(function, range(2), results=tmp_path / "results.json")
+    with pytest.raises(ArtifactError, match=r"^shard 1 is damaged$"):
+        load_results(tmp_path / "results.json")
+    assert not (tmp_path / "ended").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_error_of_the_system_keeps_its_reason_and_file(workers):
+    with pytest.raises(OSError, match="No space left on device: '/data/1'") as raised:
+        run(fill_the_disk, [1], ["--workers", workers])
+    assert raised.value.errno == errno.ENOSPC
 
 
 @pytest.mark.slow

@@ -215,9 +215,10 @@ def test_pairs_are_documents_of_two_sentences(tmp_path: Path) -> None:
 
 
 def test_pair_with_wrong_columns_raises_with_file_and_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "p.tsv", "a\tb\nonly one\n")
-    with pytest.raises(InputError, match=r"p\.tsv:2: 1 columns, expected 2"):
-        list(read_pair_documents(path, "own", "en"))
+    for line, found in (("only one", "1 columns"), ("first\t", "an empty sentence")):
+        path = write(tmp_path / "p.tsv", f"a\tb\n{line}\n")
+        with pytest.raises(InputError, match=rf"p\.tsv:2: {found}, expected 2 sentences separated by a tab"):
+            list(read_pair_documents(path, "own", "en"))
 
 
 # Parquet

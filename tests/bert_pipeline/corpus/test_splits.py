@@ -635,6 +635,24 @@ def test_template_file_is_applied_and_recorded(output: Path, tmp_path: Path) -> 
     assert "templates" not in manifest.configuration  # its path is no part of the identity
 
 
+def test_template_file_that_is_edited_meanwhile_is_used_and_recorded_as_it_was(
+    output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('[templates]\n"people" = "some {1} people"\n')
+    before, run = file_sha256(own), job._run
+
+    def edit_then_run(*arguments: Any) -> None:
+        own.write_text('[templates]\n"people" = "nobody"\n')
+        run(*arguments)
+
+    monkeypatch.setattr(job, "_run", edit_then_run)
+    text = "In the town of Foo live {{people|12345}} today. " + "It is as it is. " * 20
+    manifest = build(output, make_page(1, text), templates=str(own))
+    assert documents_of(output)[0].sentences[0] == "In the town of Foo live some 12345 people today."
+    assert manifest.inputs["templates"] == {"name": "own.toml", "sha256": before}
+
+
 def test_bad_template_file_leaves_nothing_behind(output: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text('[templates]\n"people" = "{1"\n')

@@ -4,8 +4,9 @@ import pytest
 from small_corpus import make_corpus, make_documents
 
 from bert_pipeline.errors import InputError, UsageError
+from bert_pipeline.exam import job
 from bert_pipeline.exam.floor import FLOOR_NAME
-from bert_pipeline.exam.job import ExamConfig, build_exam
+from bert_pipeline.exam.job import ExamConfig, build_exam, prepared_exam
 from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs
 
 DOCUMENTS = make_documents(120, held_out=range(0, 120, 4))
@@ -78,3 +79,20 @@ def test_corpus_without_a_side_is_refused_and_leaves_nothing(tmp_path, held_out,
     with pytest.raises(InputError, match=message):
         build_exam(corpus, tmp_path / "exam", CONFIG)
     assert not (tmp_path / "exam").exists()
+
+
+def test_prepared_exam_is_reused_until_its_code_changes(built, tmp_path, monkeypatch):
+    made = []
+
+    def build(corpus, output):
+        made.append(output)
+        return build_exam(corpus, output, CONFIG)
+
+    monkeypatch.setattr(job, "build_exam", build)
+    monkeypatch.setattr(job, "ExamConfig", lambda: CONFIG)
+    first = prepared_exam(built / "corpus", tmp_path)
+    assert prepared_exam(built / "corpus", tmp_path) == first
+    monkeypatch.setattr(job, "EXAM_VERSION", 2)
+    second = prepared_exam(built / "corpus", tmp_path)
+    assert made == [first, second]
+    assert first != second

@@ -36,6 +36,22 @@ def test_encoder_equals_tokenizer_for_any_sentences(sentences, tokenizer):
     assert_same(tokenizer, sentences)
 
 
+@pytest.mark.parametrize("number", [1, 7, 40])
+def test_encoder_equals_tokenizer_in_blocks(monkeypatch, number):
+    monkeypatch.setattr("bert_pipeline.vocabulary.tokenizer._BLOCK_BYTES", number)
+    sentences = pa.array(["left out", "", "eas is", "a" * 90, "", "i e a s", "中日 É", ""])
+    encoder = SentenceEncoder(TOKENIZERS[0])
+    blocks = []
+    encode = encoder._encode_block
+    monkeypatch.setattr(encoder, "_encode_block", lambda some: blocks.append(len(some)) or encode(some))
+    tokens, lengths = encoder.encode(sentences[1:])
+    assert sum(blocks) == 7
+    assert len(blocks) > 1
+    expected = TOKENIZERS[0].encode_batch(sentences[1:].to_pylist())
+    assert tokens.tolist() == [index for ids in expected for index in ids]
+    assert lengths.tolist() == [len(ids) for ids in expected]
+
+
 def test_encoder_equals_tokenizer_with_full_cache(monkeypatch):
     monkeypatch.setattr("bert_pipeline.vocabulary.tokenizer._MAX_CACHED", 3)
     encoder = SentenceEncoder(TOKENIZERS[0])

@@ -227,3 +227,11 @@ def test_whole_templates_and_links_are_matched_like_their_brackets(text: str) ->
     with mock.patch.object(expand, "_BRACKETS", one_by_one):
         expected = expand.match_brackets(text)
     assert expand.match_brackets(text) == expected
+
+
+@pytest.mark.parametrize("reference", ["&#xE003;", "&#57348;", "&#xe010", "&#0057391;"])
+def test_reference_to_a_placeholder_is_none(reference: str) -> None:
+    wikitext = f"The letter {reference} of this script is seldom written, <nowiki>{reference}</nowiki>as all know."
+    assert extract(wikitext, SITE).passages == ["The letter of this script is seldom written, as all know."]
+    longer = extract("Above it is &#xE0030; in all lists of letters.", SITE)
+    assert longer.passages == ["Above it is \U000e0030 in all lists of letters."]
