@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+import shlex
 import signal
 import sys
 import time
@@ -16,11 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_model.presets import RunPreset, load_preset
+from bert_model.presets import RunPreset, load_preset, preset_names
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.errors import BertError, InputError, UsageError
 from bert_pipeline.storage import is_remote
-from workflows.lib.launchpad import asset_configs
+from workflows.lib.launchpad import DEFAULT_PRESET, PRESET_VARIABLE, asset_configs
 from workflows.lib.resources import (
     DEFAULT_DUMP,
     STAGE_ASSETS,
@@ -76,7 +77,9 @@ def term_as_interrupt() -> Iterator[None]:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m workflows.run", description=(__doc__ or "").partition("\n\n")[2])
-    parser.add_argument("--preset", default="demo", metavar="NAME|FILE", help="what to run (default: %(default)s)")
+    parser.add_argument(
+        "--preset", default=DEFAULT_PRESET, metavar="NAME|FILE", help="what to run (default: %(default)s)"
+    )
     parser.add_argument("--dump", default=DEFAULT_DUMP, metavar="NAME", help="the partition (default: %(default)s)")
     parser.add_argument(
         "--dump-file", action="append", default=[], metavar="[NAME=][KIND:]PATH", help="files as for `bert corpus`"
@@ -100,6 +103,8 @@ class Plan:
     """A preset and the files it is run on."""
 
     preset: RunPreset
+    preset_reference: str
+    """Its name, or the absolute path of its file."""
     dump: str
     sources: tuple[str, ...]
     suites: dict[str, str]
@@ -137,6 +142,9 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         raise UsageError(f"--dev-fraction {dev_fraction}: expected a number from 0 to below 1")
     return Plan(
         preset=preset,
+        preset_reference=arguments.preset
+        if arguments.preset in preset_names()
+        else str(Path(arguments.preset).resolve()),
         dump=dump,
         sources=tuple(sources),
         suites=suites,
@@ -245,7 +253,10 @@ def print_outcome(plan: Plan, seconds: Mapping[str, float]) -> None:
     print(f"report: {directory / 'report.md'}")
     parts = ", ".join(f"{stage} {spent:.0f} s" for stage, spent in seconds.items())
     print(f"{sum(seconds.values()) / 60:.1f} minutes ({parts}); data, runs and registry are in {BertHome().path}")
-    print("make ui    opens Dagster on http://127.0.0.1:3000 and MLflow on http://127.0.0.1:5000")
+    # The launchpad and automatic runs have the values of the preset that the UI was started with.
+    reference = plan.preset_reference
+    command = "make ui" if reference == DEFAULT_PRESET else f"{PRESET_VARIABLE}={shlex.quote(reference)} make ui"
+    print(f"{command}    opens Dagster on http://127.0.0.1:3000 and MLflow on http://127.0.0.1:5000")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import pytest
 from loopback import Handler, serving
 
 from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.manifest import load_manifest, publishing
 from workflows.definitions import defs
 from workflows.defs import automation, data
 from workflows.lib.launchpad import asset_configs, launchpad_preset
@@ -207,10 +208,40 @@ def test_site_sensor_requests_the_newest_finished_dump_once(repository, instance
     assert "has a run already" in again.skip_message
 
 
+def test_latest_dump_is_looked_for_at_each_materialization(clean_environment, monkeypatch):
+    dates, downloaded = ["20261001", "20261001", "20261101"], []
+
+    def download(wiki, date, output, **_):
+        downloaded.append(date)
+        with publishing(output, kind="dump", configuration={"date": date}, inputs={}) as draft:
+            (draft.path / "simplewiki-pages-articles.xml").write_text("<mediawiki/>")
+        return load_manifest(output)
+
+    monkeypatch.setattr("bert_pipeline.download.download_wikipedia", download)
+    monkeypatch.setattr("bert_pipeline.download.newest_finished_dump", lambda wiki, **_: dates.pop(0))
+    home = BertHome()
+    for _ in range(3):
+        context = dg.build_asset_context(partition_key="simplewiki-latest")
+        data.dump(context, data.DumpLaunchpad(), home)
+    assert downloaded == ["20261001", "20261101"]
+
+
 def test_folder_sensor_without_new_files_gives_a_reason(repository, instance, home):
     result = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
     assert result.run_requests == []
     assert "no new dump" in result.skip_message
+
+
+def test_folder_sensor_names_failed_retrainings_and_dumps_without_a_date(repository, instance, home):
+    for date in ("20261001", "20261101", "latest"):
+        place(home.dumps, f"enwiki-{date}-pages-articles.xml.bz2")
+    add_run(instance, "enwiki-20261001")
+    failed = add_run(instance, "enwiki-20261101", dg.DagsterRunStatus.FAILURE)
+    add_run(instance, "enwiki-latest")
+    message = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR).skip_message
+    assert f"enwiki-20261101 is tried again after 6 hours: its run {failed} failed" in message
+    assert "a newer dump needs its date" in message
+    assert "enwiki-20261001" not in message
 
 
 def test_folder_sensor_requests_partition_and_run_for_a_new_dump(repository, instance, home):

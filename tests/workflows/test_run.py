@@ -1,6 +1,7 @@
 """The command line of a run: invalid arguments are refused before anything runs."""
 
 import contextlib
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -9,9 +10,12 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from bert_model.presets import preset_path
 from bert_pipeline.errors import UnavailableError, UsageError
+from workflows.defs.finetuning import TaskDataLaunchpad, _find_task
+from workflows.lib.lineage import TASK_SOURCE_NAME
 from workflows.lib.resources import BertHome, checked_dump_name, dump_and_task, dump_task_key, sample_seed
-from workflows.run import build_parser, main, plan_of, run_config
+from workflows.run import build_parser, main, plan_of, print_outcome, run_config
 
 
 @pytest.mark.parametrize(
@@ -51,9 +55,50 @@ def test_dump_files_and_task_folders_reach_the_assets(tmp_path, name):
 
 def test_make_real_takes_several_sources():
     root = Path(__file__).resolve().parents[2]
-    words = ["make", "--dry-run", "real", "DUMP=wikipedia=parquet:articles books=text:novels", "VENV=none"]
-    commands = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True).stdout
-    assert "--dump-file wikipedia=parquet:articles --dump-file books=text:novels" in commands
+    words = ["make", "--dry-run", "real", "VENV=none"]
+    for dump, command in (
+        ("wikipedia=parquet:articles books=text:novels", "--dump articles-1 --dump-file 'wikipedia=parquet:articles' "),
+        ("dumps/enwiki-20261101*.bz2", "--dump enwiki-1 --dump-file 'dumps/enwiki-20261101*.bz2' "),
+        ("dumps/", "--dump dumps-1 --dump-file 'dumps/' "),
+    ):
+        commands = subprocess.run([*words, f"DUMP={dump}"], cwd=root, capture_output=True, text=True, check=True).stdout
+        assert command in commands
+
+
+@pytest.mark.parametrize(
+    ("preset", "command"), [("demo", "make ui "), ("laptop", "BERT_PRESET=laptop make ui "), ("own", "BERT_PRESET=")]
+)
+def test_outcome_says_how_to_open_the_ui_with_the_same_preset(
+    clean_environment, tmp_path, monkeypatch, capsys, preset, command
+):
+    monkeypatch.chdir(tmp_path)
+    if preset == "own":
+        preset = shutil.copy(preset_path("laptop"), "own.yaml")
+        command += f"{tmp_path / preset} make ui "
+    plan = plan_of(build_parser().parse_args(["--preset", preset, "--dump", "enwiki-1"]))
+    report = BertHome().report("enwiki-1")
+    report.mkdir(parents=True)
+    (report / "results.txt").write_text("scores")
+    print_outcome(plan, {"report": 1.0})
+    assert capsys.readouterr().out.splitlines()[-1].startswith(command)
+
+
+def test_task_keeps_its_files_where_no_folder_is_given(clean_environment, tmp_path):
+    home, name = BertHome(), "enwiki-1"
+
+    def find(folder=""):
+        task, path, dev_fraction, reason = _find_task(
+            TaskDataLaunchpad(glue=str(folder), dev_fraction=0.0), home, name, "rte"
+        )
+        assert task.name == "rte"
+        return path, dev_fraction, reason
+
+    assert find()[2] == "no folder is given for RTE, and BERT_TASKS is not set"
+    before = {"path": str(tmp_path / "before"), "dev_fraction": 0.25}
+    home.task_data(name, "rte").mkdir(parents=True)
+    (home.task_data(name, "rte") / TASK_SOURCE_NAME).write_text(json.dumps(before))
+    assert find()[:2] == (tmp_path / "before", 0.25)
+    assert find(tmp_path / "now")[:2] == (tmp_path / "now", 0.0)
 
 
 def test_dump_file_in_a_store_keeps_its_url():

@@ -72,6 +72,8 @@ MAX_RUNTIME_TAG = "dagster/max_runtime"
 MAX_RETRIES_TAG = "dagster/max_retries"
 SECONDS_PER_HOUR = 3600
 SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR
+MAX_QUEUED_SECONDS = 14 * SECONDS_PER_DAY
+"""Of runs that train: Dagster counts from the start of a run, and a fine-tuning may wait for a whole pre-training."""
 
 
 def define_job(name: str, description: str, *, max_seconds: int, retries: bool = True) -> Any:
@@ -84,13 +86,11 @@ def define_job(name: str, description: str, *, max_seconds: int, retries: bool =
     )
 
 
-retrain = define_job(
-    PRETRAINING_JOB, "From a dump to a registered pre-trained model.", max_seconds=14 * SECONDS_PER_DAY
-)
+retrain = define_job(PRETRAINING_JOB, "From a dump to a registered pre-trained model.", max_seconds=MAX_QUEUED_SECONDS)
 evaluate_tasks = define_job(
     FINETUNING_JOB,
     "Fine-tune one task on one dump's model, register it, and promote it if the gates let it pass.",
-    max_seconds=2 * SECONDS_PER_DAY,
+    max_seconds=MAX_QUEUED_SECONDS,
 )
 write_report = define_job(
     REPORT_JOB,
@@ -368,7 +368,13 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
     new: dict[str, list[str]] = {}
     notes = []
     for name, editions in found.items():
-        if why_not_requested(context.instance, home, name):
+        known = why_not_requested(context.instance, home, name)
+        if known:
+            # Dumps that were trained on stay in the folder; a tick names those that need somebody.
+            if name.endswith("-latest"):
+                notes.append(f"{name} {known}: a newer dump needs its date in the names of its files")
+            elif failed_attempts(context.instance, name):
+                notes.append(f"{name} {known}")
             continue
         gaps = {edition: why_incomplete(list(parts)) for edition, parts in editions.items()}
         edition = min(editions, key=lambda edition: (bool(gaps[edition]), edition))
@@ -410,7 +416,7 @@ tasks_after_pretraining = dg.AutomationConditionSensorDefinition(
     name=AUTOMATION_SENSOR,
     target=dg.AssetSelection.assets(*JOBS[FINETUNING_JOB], *JOBS[REPORT_JOB]),
     default_status=dg.DefaultSensorStatus.STOPPED,
-    run_tags={MAX_RUNTIME_TAG: str(2 * SECONDS_PER_DAY), MAX_RETRIES_TAG: "2"},
+    run_tags={MAX_RUNTIME_TAG: str(MAX_QUEUED_SECONDS), MAX_RETRIES_TAG: "2"},
     description="A new pre-trained model leads to its fine-tunings, their registration, the report, and the decision "
     "on its promotion.",
 )

@@ -140,8 +140,10 @@ def published_dump(name: str) -> tuple[str, str]:
 
 
 def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionContext) -> Manifest:
-    from bert_pipeline.download import download_wikipedia
+    from bert_pipeline.download import download_wikipedia, newest_finished_dump
 
+    if date == "latest":  # another one next month
+        date = newest_finished_dump(wiki, sites=dump_sites())
     reported = time.monotonic()
 
     def progress(size: int) -> None:

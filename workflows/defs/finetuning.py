@@ -16,6 +16,7 @@ from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
+from bert_pipeline.storage import is_file
 from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.automation import AFTER_CANDIDATE, AFTER_INPUTS
 from workflows.defs.data import OWNERS as DATA_OWNERS
@@ -64,7 +65,8 @@ class TaskDataLaunchpad(dg.Config):
     ner: str = Field(default="", description="Folder with the CoNLL-2003 files (eng.train, …).")
     dev_fraction: float = Field(
         default=launchpad_preset().finetuning.dev_fraction,
-        description="Where a task has one file only: the share of it that becomes the dev set; 0 skips the task.",
+        description="Where a task has one file only: the share of it that becomes the dev set; 0 skips the task. "
+        "Without a folder, it is that of the last time, as the files are.",
     )
 
 
@@ -82,16 +84,16 @@ class TaskDataLaunchpad(dg.Config):
 def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home: BertHome) -> Any:
     """A task's training and dev examples, read from its official files and identified by their hashes.
 
-    The files of a generated sample are part of the sample; others are in the configured folders. An own task is
-    described by a YAML file in BERT_TASKS, with its files in the same folder. A task without files is skipped by name:
-    nothing downstream of it runs, and the report says why.
+    The files of a generated sample are part of the sample; others are in the configured folders, or without one where
+    they were the last time. An own task is described by a YAML file in BERT_TASKS, with its files in the same folder.
+    A task without files is skipped by name: nothing downstream of it runs, and the report says why.
     """
     from bert_pipeline.tasks.task import load_task_data
 
     name, task_name = dump_and_task(context.partition_key)
     directory = home.task_data(name, task_name)
     with as_dagster_failures():
-        task, path, reason = _find_task(config, home, name, task_name)
+        task, path, dev_fraction, reason = _find_task(config, home, name, task_name)
         # Published as skipped, for the report to name; nothing is materialized, so nothing downstream runs.
         if reason or task is None or path is None:
             with publishing(directory, kind="skipped_task", configuration={"task": task_name}, inputs={}) as draft:
@@ -105,8 +107,8 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
             return
 
         # The examples stay in their files, which the artifact names by path and hash.
-        data = load_task_data(task, path, config.dev_fraction)
-        manifest = _publish_task_data(directory, path, config.dev_fraction, data)
+        data = load_task_data(task, path, dev_fraction)
+        manifest = _publish_task_data(directory, path, dev_fraction, data)
     sizes = ", ".join(f"{len(examples):,} {split}" for split, examples in {"train": data.train, **data.dev}.items())
     context.log.info(f"{task.title}: {sizes}{' (own split)' if data.own_split else ''}")
     for note in data.notes():
@@ -121,22 +123,28 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
     yield materialization(manifest.sha256, metadata)
 
 
-def _find_task(config: TaskDataLaunchpad, home: BertHome, dump: str, name: str) -> tuple[Task | None, Path | None, str]:
-    """Return a task, the folder of its files, and why it is skipped; "" if both are there."""
+def _find_task(
+    config: TaskDataLaunchpad, home: BertHome, dump: str, name: str
+) -> tuple[Task | None, Path | None, float, str]:
+    """Return a task, the folder of its files, the share that becomes the dev set, and why the task is skipped or ""."""
     from bert_pipeline.tasks.task import missing_task_data
 
     try:
         task = home.task(name)
     except UsageError as error:
-        return None, None, str(error)
+        return None, None, 0.0, str(error)
     # An own task's files are below the folder of its YAML file, whatever folder the launchpad names for the suites.
     folder = (getattr(config, SUITES.get(task.reader, "glue")) if name in TASK_NAMES else "") or home.tasks
-    path = Path(folder) if folder else None
+    path, dev_fraction = Path(folder) if folder else None, config.dev_fraction
     if path is None and sample_seed(dump) is not None:
         path = home.dump(dump)
+    # Materialized again without a folder, a task keeps its files and its dev set.
+    if path is None and is_file(former := home.task_data(dump, name) / TASK_SOURCE_NAME):
+        source = json.loads(former.read_text(encoding="utf-8"))
+        path, dev_fraction = Path(source["path"]), source["dev_fraction"]
     if path is None:
-        return task, None, f"no folder is given for {task.title}, and BERT_TASKS is not set"
-    return task, path, missing_task_data(task, path, config.dev_fraction)
+        return task, None, 0.0, f"no folder is given for {task.title}, and BERT_TASKS is not set"
+    return task, path, dev_fraction, missing_task_data(task, path, dev_fraction)
 
 
 def _publish_task_data(directory: Path, path: Path, dev_fraction: float, data: Any) -> Manifest:
