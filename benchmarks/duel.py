@@ -511,14 +511,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     corpus = find_corpus(args.corpus, directory)
     # The held-out text of another corpus may be in what was made of this one, which is kept for a later start.
     for path in args.instances:
-        if load_manifest(path, kind="instances").inputs["corpus"]["content_sha256"] != corpus.sha256:
-            raise UsageError(f"--instances {path}: not made of the corpus {corpus.path}, so they may have its test")
+        made_of = load_manifest(path, kind="instances").inputs.get("corpus", {})
+        if made_of.get("content_sha256") != corpus.sha256:
+            raise UsageError(f"--instances {path}: not made of the corpus {corpus.path}, whose test may be in them")
     given = sorted(load_manifest(path).sha256 for path in args.instances)
     check_settings({"corpus": corpus.sha256, "instances": given}, directory / "inputs.json")
     instances = prepare(preset, args.corpus, args.instances, directory)
 
-    # Ours: the preset without next sentences. Both sides' losses are measured after the training; during it, as little
-    # as there has to be at each checkpoint.
+    # Ours: the preset without next sentences. Checkpoints are evaluated on one instance, the minimum, because both
+    # sides' losses are measured after the training.
     ours = to_mapping(with_phases_in(preset.pretraining, {length: found.path for length, found in instances.items()}))
     ours |= {"objective": "mlm", "budget": args.budget, "evaluation_interval_steps": 0}
     ours |= {"evaluation_max_instances": 1}

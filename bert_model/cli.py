@@ -481,13 +481,12 @@ def run_exam(arguments: argparse.Namespace) -> int:
         floor = exam / FLOOR_NAME
         pairs = read_pairs_of(exam, part) if is_made else pairs
     from bert_model.zero_shot.exam import exam_table, take_exam
-    from bert_pipeline.atomic import atomic_write
+    from bert_pipeline.atomic import replace_text
 
     result = take_exam(directory, pairs, floor=floor, whole_words=arguments.whole_words)
     if arguments.output is not None:
         document = {"model": arguments.model, "pairs": arguments.pairs, "part": part, **result.to_json()}
-        with atomic_write(arguments.output) as temporary:
-            temporary.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        replace_text(arguments.output, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     print(exam_table(result))
     return 0
 

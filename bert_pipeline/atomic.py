@@ -134,6 +134,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Replace a small text file, whole or not at all."""
+    with atomic_write(path) as temporary:
+        write_text_durably(temporary, text)
+
+
 def write_text_durably(path: Path, text: str) -> None:
     """Write a small text file and flush it to disk."""
     with open(path, "w", encoding="utf-8") as stream:
@@ -157,9 +163,10 @@ def creating(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         # The nearest name that exists decides: a file, a link to nowhere, or a directory that may not be written. What
-        # replaces a directory is first written beside it.
-        places = directory.parents if directory.is_dir() else (directory, *directory.parents)
-        place = next(path for path in places if os.path.lexists(path))
+        # replaces a directory that may be written is first written beside it.
+        is_beside = directory.is_dir() and os.access(directory, os.W_OK)
+        places = directory.absolute().parents if is_beside else (directory, *directory.absolute().parents)
+        place = next((path for path in places if os.path.lexists(path)), directory)
         reason = error.strerror or str(error) if place.is_dir() else describe_obstacle(place)
         raise ArtifactError(
             f"{directory}: cannot be written: {place}: {reason}; give a path in a directory that can be written"

@@ -115,8 +115,8 @@ def _add_corpus(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--name",
-        help="first part of the document ids of sources that have no name (default: the file's); a dump has that of "
-        "its database",
+        help="prefix of the document ids of sources without a name (default: the file's name; for dumps, always the "
+        "database's)",
     )
     parser.add_argument(
         "--held-out-per-mille",

@@ -121,7 +121,7 @@ def override(mapping: Mapping[str, Any], assignments: Sequence[str]) -> dict[str
             target = _child(target, part, key)
         try:
             value = yaml.load(text, _Loader) if text else ""  # to YAML it is null, which one can write
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise ConfigurationError(f"{assignment!r}: not valid YAML ({reason}); quote the value") from error
         if isinstance(target, list):

@@ -389,7 +389,7 @@ def _manifest_text(content: Mapping[str, Any], provenance: Mapping[str, Any]) ->
 
 
 def refuse_foreign_directory(directory: Path) -> None:
-    """Raise ArtifactError if `directory` holds files but no manifest, which stay, or cannot be replaced."""
+    """Raise ArtifactError if `directory` holds files without a manifest, or is a place that cannot be renamed."""
     if is_remote(directory):
         names = {name.partition("/")[0] for name in storage.sizes_below(directory)}
         if MANIFEST_NAME not in names and any(not name.startswith(f"{ATTEMPT}-") for name in names):

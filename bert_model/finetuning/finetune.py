@@ -35,7 +35,7 @@ from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import onednn_choice, processor
 from bert_model.model.weights import WEIGHTS_NAME, weight_files
 from bert_model.training.metrics_log import DataInput
-from bert_pipeline.atomic import atomic_write
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import (
@@ -67,8 +67,6 @@ class FinetuningResult:
     manifest: Manifest
     results: dict[str, Any]
     """Content of results.json."""
-    seconds: float
-    """Wall time of the whole fine-tuning."""
 
     @property
     def main_key(self) -> str:
@@ -194,13 +192,10 @@ def finetune(
         # Only now, as the weights and the page belong to this manifest and a failure above must leave neither.
         manifest = load_manifest(output, kind=KIND)
         runner.record_weights(manifest, files)
-        with atomic_write(errors_path(output)) as temporary:
-            temporary.write_text(page, encoding="utf-8")
+        replace_text(errors_path(output), page)
         if log is not None:
             log.finish(searches, results, manifest.path, [errors_path(output)])
-    return FinetuningResult(
-        path=output, manifest=manifest, results=results, seconds=float(manifest.provenance["seconds"])
-    )
+    return FinetuningResult(path=output, manifest=manifest, results=results)
 
 
 def _data_inputs(data: TaskData, tokenizer: Tokenizer, hashes: Mapping[str, str], model: Path) -> list[DataInput]:

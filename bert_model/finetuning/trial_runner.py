@@ -33,7 +33,7 @@ from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import Shape
 from bert_model.model.heads import HEAD_CLASSES, states_of
 from bert_model.model.weights import fill_model, read_weights
-from bert_pipeline.atomic import atomic_write, creating
+from bert_pipeline.atomic import creating, replace_text
 from bert_pipeline.errors import ArtifactError, TrainingError, UsageError
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, load_manifest, refuse_foreign_directory
 from bert_pipeline.tasks.catalogue import Task
@@ -62,8 +62,8 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
     """Create and lock the directory of a model's trials, next to `output`; yield its path.
 
     On success the outputs of trials stay, so that a search with further seeds or rates trains only what is new;
-    weights and encoded examples are removed. After a kill or a worker crash everything stays that a resumed search can
-    use, after a deterministic error what an earlier search left. `identity` is a hash of all that decides a trial's
+    weights and encoded examples are removed. After a divergence, which is deterministic, what earlier searches left
+    stays; after any other error, all that a resumed search can use. `identity` is a hash of all that decides a trial's
     output; unlocked directories of other identities are removed. UsageError if another process has the lock.
     """
     prefix = f".trials-{output.name}-"
@@ -88,7 +88,7 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
         try:
             yield directory
         except BaseException as error:
-            # A search that diverged does so again with the same trials; anything else, a crash say, may not.
+            # A search that diverged does so again; what any other error ended, a crash say, may go on.
             if isinstance(error, TrainingError) and not isinstance(error, WorkerDiedError):
                 _remove_all_but(directory, earlier)
             elif not _finished_trials(directory) and not any(directory.glob(f"*{CHECKPOINT_SUFFIX}")):
@@ -270,8 +270,7 @@ class TrialRunner:
     def record_weights(self, manifest: Manifest, files: Mapping[Trial, str]) -> None:
         """Record which weights the published directory has, for `take_weights` of a later search."""
         weights = {trial.name: file for trial, file in files.items()}
-        with atomic_write(self.scratch / PUBLISHED_NAME) as temporary:
-            temporary.write_text(json.dumps({"sha256": manifest.sha256, "weights": weights}), encoding="utf-8")
+        replace_text(self.scratch / PUBLISHED_NAME, json.dumps({"sha256": manifest.sha256, "weights": weights}))
 
     def _show(self, report: TrialProgress) -> None:
         """Pass on the report of a running trial, with the scores of an epoch."""

@@ -9,6 +9,7 @@ job.
 import collections
 import concurrent.futures
 import contextlib
+import functools
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.util
@@ -144,17 +145,13 @@ class WorkerPool:
         self.close()
 
 
-_shared: dict[tuple[int | None, int], WorkerPool] = {}
-
-
-def shared_pool(*, num_workers: int | None = None, threads_per_worker: int = 1) -> WorkerPool:
+@functools.cache
+def shared_pool(*, num_workers: int | None = None) -> WorkerPool:
     """Return this process's pool of that size, which lives until the process ends."""
-    key = (num_workers, threads_per_worker)
-    if key not in _shared:
-        _shared[key] = WorkerPool(num_workers=num_workers, threads_per_worker=threads_per_worker)
-        # Not by atexit: a process that multiprocessing started, like a step of Dagster, waits for its children first.
-        multiprocessing.util.Finalize(None, _shared[key].close, exitpriority=100)  # before its queues
-    return _shared[key]
+    pool = WorkerPool(num_workers=num_workers)
+    # Not by atexit: a process that multiprocessing started, like a step of Dagster, waits for its children first.
+    multiprocessing.util.Finalize(None, pool.close, exitpriority=100)  # before its queues
+    return pool
 
 
 _worker: dict[str, Any] = {}

@@ -218,11 +218,14 @@ class TaskPredictor:
 
         # Means over models need the same outputs, for spans also the same rows of tokens.
         for model in models[1:]:
-            if (model.task.name, model.task.kind) != (first.task.name, first.task.kind):
+            if any(
+                getattr(model.task, key) != getattr(first.task, key)
+                for key in ("name", "kind", "pair", "has_impossible")
+            ):
                 raise UsageError(f"an ensemble of {first.task.name} and {model.task.name}: give models of one task")
             if model.task.labels != first.task.labels:
                 raise UsageError(
-                    f"{self.task.name}: an ensemble averages outputs, so its models must have their labels in the same "
+                    f"{self.task.name}: an ensemble averages outputs, so the labels of its models must have the same "
                     f"order; found {', '.join(first.task.labels)} and {', '.join(model.task.labels)}"
                 )
             if kind == "span" and _rows_key(model) != _rows_key(first):

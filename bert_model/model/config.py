@@ -160,11 +160,8 @@ def read_document(path: Path) -> dict[str, Any]:
     return document
 
 
-def _refuse_other_models(document: Any, path: Path) -> None:
+def _refuse_other_models(document: Mapping[str, Any], path: Path) -> None:
     """Raise InputError if a setting changes what a model computes and is not supported here."""
-    if not isinstance(document, dict):
-        raise InputError(f"{path}: found {type(document).__name__}, expected a JSON object")
-
     # Files of this project name `attention`, and `is_decoder` must agree with it; in other files `is_decoder` decides.
     expected = {
         "model_type": BILSTM_MODEL_TYPE if document.get("model_type") == BILSTM_MODEL_TYPE else "bert",

@@ -136,7 +136,7 @@ class PretrainingConfig:
     log_interval_steps: PositiveInt = 10
     """Steps between two records of training metrics."""
     evaluation_interval_steps: NonNegativeInt = 1000
-    """Steps between two held-out evaluations; checkpoints are evaluated in any case, with 0 only they."""
+    """Steps between two held-out evaluations; every checkpoint is evaluated too, with 0 no other step."""
     evaluation_max_instances: NonNegativeInt = 0
     """Maximum held-out instances evaluated, evenly spaced; 0 takes all."""
     checkpoint_interval_steps: NonNegativeInt = 1000

@@ -137,7 +137,7 @@ class InstanceSplit:
     def check_fits(self, *, max_seq_length: int, where: str) -> None:
         """Raise ConfigurationError if the instances are longer than a phase allows, ArtifactError if there are none.
 
-        Shorter ones are warned of.
+        Log a warning if they are shorter.
         """
         made_for = self.manifest.configuration.get("max_seq_length", max_seq_length)
         if made_for > max_seq_length:

@@ -48,7 +48,7 @@ from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log, read
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
 from bert_model.zero_shot.exam import exam_table
-from bert_pipeline.atomic import write_text_durably
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, TrainingError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
@@ -238,9 +238,10 @@ def _newest_checkpoint(
     are in another file: another decay follows. ArtifactError if there are checkpoints and none is intact.
     """
     checkpoints.path.mkdir(exist_ok=True)
+    steps = checkpoints.steps()
     checkpoints.clean()
     manifest = checkpoints.newest()
-    if manifest is None and (steps := checkpoints.steps()):
+    if manifest is None and steps:
         raise ArtifactError(
             f"{checkpoints.path}: none of its {len(steps)} checkpoints is intact; restore one, or give a new directory"
         )
@@ -250,7 +251,7 @@ def _newest_checkpoint(
         cut_log(output, trunk)
         checkpoints.remove_after(trunk)
     elif manifest is not None:
-        # Damaged ones of later steps would count among the last `keep_last`, instead of those that are saved now.
+        # Remove damaged later ones: `keep_last` would keep them and prune those that are saved now.
         checkpoints.remove_after(read_state(manifest.path)["step"])
     if store is not None:  # it can be written, and has this checkpoint for the other hosts
         store.push(checkpoints)
@@ -325,12 +326,12 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: C
     if state.get("precision", trainer.precision) != trainer.precision:
         logger.warning("so far this run computed in %s, now it computes in %s", state["precision"], trainer.precision)
     phase = trainer.phases[state["phase"]] if state and state["phase"] < len(trainer.phases) else None
-    if phase is not None and phase.first_step > state["step"]:
+    if phase is not None and not phase.first_step <= state["step"] <= phase.end_step:
         logger.warning(
-            "so far this run was in phase %d at step %d, now that step is in an earlier phase, whose samples are read "
-            "from the place where that step is in it",
-            state["phase"],
+            "step %d was in phase %d and is in another one now, because the phases have changed; that phase continues "
+            "at the sample of this step",
             state["step"],
+            state["phase"],
         )
     elif phase is not None:
         position = phase.position_at(state["step"])
@@ -476,7 +477,7 @@ def _report_exam(trainer: Trainer, step: int, run: _Run, output: Path) -> None:
         if (step, metrics) not in [(line["step"], line["metrics"]) for line in lines]:
             trainer.tracker.record("exam_report", step, metrics)
         document = {"pairs": path, "part": "reporting", **result.to_json()}
-        write_text_durably(output / EXAM_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        replace_text(output / EXAM_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         logger.info("exam of the model, pairs for reporting:\n%s", exam_table(result))
 
 

@@ -24,7 +24,7 @@ from bert_model.pretraining.phases import describe_vocabularies
 from bert_model.training.distributed import Group
 from bert_model.training.gradients import resolve_data_parallel, shard_parameters
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
-from bert_pipeline.atomic import creating, write_text_durably
+from bert_pipeline.atomic import creating, replace_text
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, input_of, load_manifest
@@ -168,16 +168,14 @@ def open_directory(
             # After a change, the model is that of the former configuration until the run has finished again.
             if not list(_differences(model.configuration, described["configuration"])):
                 return "finished"
-    if not differences:  # paths, and what is logged and evaluated, may have changed nevertheless
+    if not differences:  # paths, logging and evaluation are not part of the identity and may have changed
         _write_configuration(path, config, described)
     return "unfinished"
 
 
 def _write_configuration(path: Path, config: PretrainingConfig, described: dict[str, Any]) -> None:
     document = {"configuration": to_mapping(config), "identity": described}
-    temporary = path.with_suffix(".partial")
-    write_text_durably(temporary, json.dumps(document, indent=1, sort_keys=True) + "\n")
-    os.replace(temporary, path)
+    replace_text(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 
 def _differences(stored: Any, current: Any, key: str = "") -> Iterator[str]:

@@ -26,7 +26,7 @@ from bert_model.pretraining.checkpoint import CheckpointDirectory, directory_nam
 from bert_model.pretraining.run_directory import CONFIGURATION_NAME, LOCK_NAME
 from bert_model.training.metrics_log import artifact_cache, bert_home
 from bert_pipeline import storage
-from bert_pipeline.atomic import write_text_durably
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import ArtifactError, BertError, TrainingError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, content_sha256, load_manifest, local_artifact
 
@@ -70,10 +70,7 @@ class RunStore:
 
         self._owner = self._read(OWNER_NAME)
         own = self.directory / CHECKPOINTS
-        newest, own_newest = (
-            max(steps, default=0),
-            max(step_numbers(os.listdir(own)) if own.is_dir() else [], default=0),
-        )
+        newest, own_newest = max(steps, default=0), _newest_intact(own)
         mark = self.directory / OWNER_NAME
         was_written_here = mark.is_file()
         if self._owner and was_written_here and mark.read_bytes() == self._owner and own_newest >= newest:
@@ -154,7 +151,7 @@ class RunStore:
         if not storage.replace_object(self.url / OWNER_NAME, text.encode(), old=self._owner):
             raise TrainingError(f"{self.url}: {self._describe_owner()} has started at this moment; wait for it")
         self._owner = text.encode()
-        write_text_durably(self.directory / OWNER_NAME, text)
+        replace_text(self.directory / OWNER_NAME, text)
 
     def push(self, checkpoints: CheckpointDirectory) -> None:
         """Copy what the store lacks, then remove old checkpoints there; TrainingError if another run has taken over."""
@@ -282,6 +279,15 @@ class RunStore:
             owner: dict[str, Any] = json.loads(self._read(OWNER_NAME) or b"")
             return f"another run (process {owner['process']} on {owner['host']} since {owner['since']})"
         return "another run"
+
+
+def _newest_intact(checkpoints: Path) -> int:
+    """Return the step of the newest checkpoint whose files are whole; 0 if there is none."""
+    for step in reversed(step_numbers(os.listdir(checkpoints)) if checkpoints.is_dir() else []):
+        with contextlib.suppress(ArtifactError):
+            load_manifest(checkpoints / directory_name(step), verify="sha256")
+            return step
+    return 0
 
 
 def _complete_steps(sizes: Mapping[str, int]) -> list[int]:

@@ -113,7 +113,7 @@ class Trainer:
         self.gradients = build_gradient_sum(self.data_parallel, model, group, num_numbers=2, compile=config.compile)
         self.watchdog = Watchdog(group, config.timeout_seconds)
         self.metrics: dict[str, float] = {}  # the latest held-out metrics
-        self.metrics_step = -1  # of the weights that they are of
+        self.metrics_step = -1  # the step after which they were measured; -1 if it is not known
         self._updates: list[_Update] = []  # at most two, in order
         self.tokens_seen = 0
         self._seconds = 0.0  # of training so far, if there is a budget

@@ -29,7 +29,7 @@ from bert_model.inference.inputs import check_input, to_examples
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import limited_threads
 from bert_model.model.weights import load_model
-from bert_model.registry.client import read_facts, read_stored_file, silence_mlflow
+from bert_model.registry.client import is_missing, read_facts, read_stored_file, silence_mlflow
 from bert_model.registry.model_card import CARD_NAME, card_problem
 from bert_model.registry.promotion import Inspection
 from bert_model.registry.versions import (
@@ -45,7 +45,7 @@ from bert_model.registry.versions import (
 from bert_model.training.metrics_log import DataInput, bert_home, first_line, metric_key, mlflow_run_id
 from bert_model.training.mlflow_store import NOTE_TAG, dataset_input, experiment_id
 from bert_model.zero_shot.exam import take_exam
-from bert_pipeline.errors import ArtifactError, BertError, InputError, UsageError
+from bert_pipeline.errors import ArtifactError, BertError, InputError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -257,6 +257,8 @@ def inspect(client: "MlflowClient", version: RegisteredVersion) -> Inspection:
     with tempfile.TemporaryDirectory() as scratch:
         try:
             manifest = _download(client, version, Path(scratch))
+        except UnavailableError:
+            raise
         except BertError as error:
             # The temporary path is gone when the message is read.
             damage = str(error).replace(scratch, "")
@@ -326,14 +328,20 @@ def _pretrained_logits(directory: Path) -> npt.NDArray[np.float64]:
 
 
 def _download(client: "MlflowClient", version: RegisteredVersion, scratch: Path) -> Manifest:
-    """Download a version's model below `scratch` and check every file; ArtifactError if one is damaged or unsafe."""
+    """Download a version's model below `scratch` and check every file; ArtifactError if one is damaged or unsafe.
+
+    UnavailableError if the store cannot be read: that is no damage.
+    """
     import mlflow
 
+    uri = client.get_model_version_download_uri(version.name, str(version.version))
     try:
-        uri = client.get_model_version_download_uri(version.name, str(version.version))
         fetched = Path(mlflow.artifacts.download_artifacts(artifact_uri=f"{uri}/artifacts", dst_path=str(scratch)))
     except (mlflow.MlflowException, OSError) as error:
-        raise ArtifactError(f"{version}: its artifacts cannot be read ({first_line(error)})") from error
+        problem = f"{version}: its artifacts cannot be read ({first_line(error)})"
+        if is_missing(uri, "artifacts"):
+            raise ArtifactError(problem) from error
+        raise UnavailableError(f"{problem}; try again") from error
 
     # The model directory is a folder below `artifacts/`, whatever its name was at registration.
     inside = [path.parent for path in fetched.glob(f"*/{MANIFEST_NAME}")]

@@ -17,7 +17,7 @@ import filelock
 from bert_model.registry.versions import FACTS_NAME, PRETRAINED, REGISTERED_TAG, RegisteredVersion, TaskScore
 from bert_model.training.metrics_log import bert_home, first_line, tracking_uri, without_password
 from bert_model.training.mlflow_store import open_client
-from bert_pipeline.atomic import atomic_write
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import PromotionError, UnavailableError, UsageError
 from bert_pipeline.manifest import content_sha256
 
@@ -204,7 +204,7 @@ def with_finetuning_scores(client: "MlflowClient", version: RegisteredVersion) -
     scores: dict[str, TaskScore] = {}
     # Of several registrations for a task the last is kept, which may be that of an old version with the same content.
     found = _search_versions(client, f"tags.pretrained_model_sha256 = '{version.content_sha256}'")
-    for item in sorted(found, key=lambda item: float(item.tags.get(REGISTERED_TAG, 0.0))):
+    for item in sorted(found, key=lambda item: item.tags.get(REGISTERED_TAG, "")):
         score = TaskScore.from_facts(int(item.version), _facts(client, item))
         if score is not None and item.name == f"{version.name}-{score.task}":
             scores[score.task] = score
@@ -238,7 +238,7 @@ def read_stored_file(client: "MlflowClient", name: str, version: int, file: str)
         try:
             path = mlflow.artifacts.download_artifacts(artifact_uri=f"{uri}/{file}", dst_path=scratch)
         except Exception as error:  # of MLflow, or of a library with which it reads a store
-            if _is_missing(uri, file):
+            if is_missing(uri, file):
                 return None
             cause = (str(error).splitlines() or [type(error).__name__])[-1]  # MLflow lists the files first
             raise UnavailableError(
@@ -251,7 +251,7 @@ def read_stored_file(client: "MlflowClient", name: str, version: int, file: str)
             return None
 
 
-def _is_missing(uri: str, file: str) -> bool:
+def is_missing(uri: str, file: str) -> bool:
     """Return True if a store can be listed and does not have the file, or no longer has the model.
 
     A failed download does not tell: for a missing file, stores raise errors of different types.
@@ -277,8 +277,7 @@ def _facts(client: "MlflowClient", version: "ModelVersion") -> dict[str, str]:
     facts = read_facts(client, version.name, int(version.version), identity)
     if facts:
         cached.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(cached) as temporary:
-            temporary.write_text(json.dumps(facts), encoding="utf-8")
+        replace_text(cached, json.dumps(facts))
     return {**facts, **tags}
 
 

@@ -13,8 +13,8 @@ import yaml
 
 from bert_model.model.config import CONFIG_NAME
 from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FLOOR, EXAM_REPORT, FINETUNED, TaskScore, facts_of
-from bert_model.training.metrics_log import METRICS_NAME, read_lines
-from bert_pipeline.atomic import atomic_write
+from bert_model.training.metrics_log import read_course
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.manifest import Manifest, load_manifest
 from bert_pipeline.tasks.catalogue import TASKS
 
@@ -96,7 +96,7 @@ def write_readme(directory: Path, tags: Mapping[str, str] | None = None) -> None
     """
     manifest = load_manifest(directory)
     facts = {**facts_of(manifest), **(tags or {})}
-    events = list(read_lines(directory.parent)) if (directory.parent / METRICS_NAME).is_file() else []
+    events = read_course(directory.parent)
 
     # The model card with a section on its use after the title, below the hub's header.
     title, _, sections = model_card(directory.name, manifest, facts, events=events, curves=False).partition("\n\n")
@@ -109,8 +109,7 @@ def write_readme(directory: Path, tags: Mapping[str, str] | None = None) -> None
         use = f"```python\n{code}\n```\n\n{use}"
     front = yaml.safe_dump(header, sort_keys=False, allow_unicode=True)
     text = f"---\n{front}---\n\n{title}\n\n## Use\n\n{use}\n\n{sections}"
-    with atomic_write(directory / README_NAME) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    replace_text(directory / README_NAME, text)
 
 
 def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
@@ -325,12 +324,7 @@ def _curves(events: Sequence[Mapping[str, Any]], results: Mapping[str, Any], *, 
             runs.append([*map(_cell, setting), "diverged" if score is None else f"{score:.1f}"])
         parts.append(_table(runs))
         return "\n\n".join(parts)
-    evaluations: list[dict[str, Any]] = []
-    for event in events:
-        if event.get("event") == "resume":  # later ones are of a course that was left
-            evaluations = [earlier for earlier in evaluations if earlier["step"] <= event["step"]]
-        elif event.get("event") == "evaluation" and event.get("metrics"):
-            evaluations.append(dict(event))
+    evaluations = [event for event in events if event.get("event") == "evaluation" and event.get("metrics")]
     if evaluations:
         stride = -(-len(evaluations) // MAX_EVALUATIONS)
         shown = evaluations[::-1][::stride][::-1]  # counted from the end, so that the last one is shown

@@ -58,7 +58,7 @@ from bert_model.registry.versions import (
     refuse_unsafe_files,
     tags_of,
 )
-from bert_model.training.metrics_log import METRICS_NAME, read_lines
+from bert_model.training.metrics_log import read_course
 from bert_pipeline.errors import ArtifactError, PromotionError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest
 
@@ -120,18 +120,27 @@ def register(
 
     # Content is registered once. A version that can no longer be promoted gets a successor: one that is damaged, or of
     # an earlier revision, without reference outputs.
-    with registry_lock(name), registry_client() as client:
-        create_name(client, name, _description(facts_of(manifest)))
-        versions = find_versions(client, name)
-        _refuse_other_task(versions, manifest, name)
-        version = next((v for v in reversed(versions) if v.content_sha256 == manifest.sha256), None)
-        if version is None or "reference_logits" not in version.facts or inspect(client, version).damage is not None:
-            version = _create_version(client, manifest, name, {**facts_of(manifest), **(tags or {})}, curves)
-        elif not version.license and (tags or {}).get("license"):
-            _add_license(client, version, (tags or {})["license"])
-        client.set_registered_model_alias(name, CANDIDATE, str(version.version))
-        client.set_model_version_tag(name, str(version.version), REGISTERED_TAG, f"{time.time():.3f}")
-        return read_version(client, name, version.version)
+    with registry_client() as client:
+        known = _newest_with(manifest, find_versions(client, name))
+        # It is downloaded: too long to hold the lock.
+        damaged = known.version if known is not None and inspect(client, known).damage is not None else 0
+        with registry_lock(name):
+            create_name(client, name, _description(facts_of(manifest)))
+            versions = find_versions(client, name)
+            _refuse_other_task(versions, manifest, name)
+            version = _newest_with(manifest, versions)
+            if version is None or "reference_logits" not in version.facts or version.version == damaged:
+                version = _create_version(client, manifest, name, {**facts_of(manifest), **(tags or {})}, curves)
+            elif not version.license and (tags or {}).get("license"):
+                _add_license(client, version, (tags or {})["license"])
+            client.set_registered_model_alias(name, CANDIDATE, str(version.version))
+            client.set_model_version_tag(name, str(version.version), REGISTERED_TAG, _now())
+            return read_version(client, name, version.version)
+
+
+def _newest_with(manifest: Manifest, versions: Sequence[RegisteredVersion]) -> RegisteredVersion | None:
+    """Return the newest of some versions that has the content of a model directory."""
+    return next((version for version in reversed(versions) if version.content_sha256 == manifest.sha256), None)
 
 
 def _description(facts: Mapping[str, str]) -> str:
@@ -163,13 +172,17 @@ def _add_license(client: "MlflowClient", version: RegisteredVersion, license: st
         client.update_model_version(version.name, str(version.version), description=description_of(card))
 
 
+def _now() -> str:
+    return f"{time.time():.3f}"
+
+
 def _create_version(
     client: "MlflowClient", manifest: Manifest, name: str, facts: dict[str, str], curves: bytes | None
 ) -> RegisteredVersion:
     if facts.get("generated_sample") == "true":
         facts.pop("paper", None)  # models of earlier revisions have it
     # The metrics log of a training is in the directory above its model.
-    events = list(read_lines(manifest.path.parent)) if (manifest.path.parent / METRICS_NAME).is_file() else []
+    events = read_course(manifest.path.parent)
     card = model_card(name, manifest, facts, events=events, curves=curves is not None)
     stored = {**facts, "reference_logits": json.dumps(reference_logits(manifest.path))}
     attachments = {CARD_NAME: card.encode(), FACTS_NAME: json.dumps(stored, indent=1).encode()}
@@ -179,7 +192,7 @@ def _create_version(
         source=f"models:/{model.model_id}",
         model_id=model.model_id,  # required by a server, though not by MLflow's SQL store
         run_id=model.source_run_id,
-        tags=tags_of(facts),
+        tags=tags_of(facts) | {REGISTERED_TAG: _now()},
         description=description_of(card),
     )
     return read_version(client, name, int(created.version))

@@ -31,8 +31,8 @@ GATES = (
     "no_task_worse",
     "exam_not_worse",
 )
-"""Every gate, in the order of the decision table. `new` and those after `not_rolled_back` need a champion; those after
-it, one that is not of the generated sample if the candidate is not and has no score on the same data."""
+"""Every gate, in the order of the decision table. `new` and those after `not_rolled_back` need a champion; the latter
+are left out if it has the same content, or if it alone is a demo's and no task has scores of both on the same data."""
 
 NEVER_WAIVED = ("scored", "intact", "new")
 
@@ -231,14 +231,15 @@ def decide(
         ),
     ]
 
-    # Whether it improves on the champion. A demo's is none to improve on: it must not block the first real model.
+    # Whether it improves on the champion. A demo's champion must not block the first real model, nor one whose files
+    # are damaged the same model, registered again.
     if champion is not None:
         same = candidate.version == champion.version
         is_demo = champion.is_of_sample and not candidate.is_of_sample and not any(task.counts for task in tasks)
         detail = f"version {champion.version} is champion{' already' if same else ''}"
         detail += ", of the generated sample" if is_demo else ""
         gates.append(Gate(name="new", passed=not same, detail=detail))
-    if champion is not None and not is_demo:
+    if champion is not None and not is_demo and not _is_copy(candidate, champion):
         gates += [_comparable(tasks, candidate, config), _covers(tasks, config)]
         gates += [_better(tasks, config), _no_task_worse(tasks, config)]
         if inspection.exam is not None:
@@ -256,6 +257,11 @@ def decide(
         gates=tuple(sorted(waived, key=lambda gate: GATES.index(gate.name))),
         config=config,
     )
+
+
+def _is_copy(candidate: RegisteredVersion, champion: RegisteredVersion) -> bool:
+    """Return True if a version has the content of the champion under another number."""
+    return candidate.version != champion.version and candidate.content_sha256 == champion.content_sha256 != ""
 
 
 def text_table(rows: Sequence[Mapping[str, str]]) -> str:

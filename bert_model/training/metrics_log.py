@@ -96,6 +96,16 @@ def read_lines(directory: Path, start: int = 0, stop: int | None = None) -> Iter
                 yield {}
 
 
+def read_course(directory: Path) -> list[dict[str, Any]]:
+    """Return the events of `metrics.jsonl`, oldest first, without those that a later resume supersedes."""
+    events: list[dict[str, Any]] = []
+    for event in filter(None, read_lines(directory)):
+        if event.get("event") == "resume":
+            events = [earlier for earlier in events if int(earlier.get("step", 0)) <= int(event.get("step", 0))]
+        events.append(event)
+    return events
+
+
 def cut_log(directory: Path, last_step: int) -> None:
     """Keep the lines of `metrics.jsonl` up to a step, from which a training takes another course.
 

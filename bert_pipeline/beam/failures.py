@@ -28,7 +28,7 @@ def guarded(function: Callable[..., Iterable[Any]], element: Any, *side_inputs: 
     raises counts as a `BertError`. If `element` or a side input is a `Failure` or a list with some, they are yielded
     in place of results.
     """
-    if failures := [failure for value in (element, *side_inputs) for failure in _failures_in(value)]:
+    if failures := [failure for value in (element, *side_inputs) for failure in failures_in(value)]:
         yield from failures
         return
     try:
@@ -43,7 +43,8 @@ def guarded(function: Callable[..., Iterable[Any]], element: Any, *side_inputs: 
         yield Failure(str(error), type(error).__name__)
 
 
-def _failures_in(value: Any) -> Sequence[Failure]:
+def failures_in(value: Any) -> Sequence[Failure]:
+    """Return the failures that an element, or a list that is one, consists of."""
     values = value if isinstance(value, list) else [value]
     return [item for item in values if isinstance(item, Failure)]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.atomic import atomic_write
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.beam import beam
 from bert_pipeline.beam.failures import Failure, raise_first
 from bert_pipeline.errors import ArtifactError
@@ -38,8 +38,7 @@ def _write(results: list[Result | Failure], path: str) -> None:
         "results": [result for result in results if not isinstance(result, Failure)],
         "failures": [dataclasses.asdict(result) for result in results if isinstance(result, Failure)],
     }
-    with atomic_write(to_path(path)) as temporary:
-        temporary.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+    replace_text(to_path(path), json.dumps(document, ensure_ascii=False))
 
 
 def read_results(path: Path, plan: Mapping[str, int | None]) -> list[Result]:

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import re
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -26,7 +27,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from bert_pipeline import errors
 from bert_pipeline.beam import beam
-from bert_pipeline.beam.failures import Failure, guarded
+from bert_pipeline.beam.failures import Failure, failures_in, guarded
 from bert_pipeline.beam.options import num_processes, num_workers
 from bert_pipeline.beam.progress import call_periodically
 from bert_pipeline.errors import BertError, UnavailableError
@@ -78,7 +79,7 @@ def _metric(pipeline: Any) -> int:
 def _worker_pool(options: PipelineOptions, preload: str) -> Iterator[None]:
     """Run the pool of the `ParallelFlatMap` steps. BertError if a worker is killed.
 
-    Where the block raises or a step has failed, the work that still runs is ended.
+    Workers are stopped at once if the block raises or a step fails.
     """
     global _pool, _has_failed
     executor = None
@@ -87,8 +88,10 @@ def _worker_pool(options: PipelineOptions, preload: str) -> Iterator[None]:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([preload])
         running, end = context.Pipe(duplex=False)
+        # Workers that are stopped do not remove their copies of files in stores.
+        scratch = tempfile.TemporaryDirectory(prefix="bert-workers-", ignore_cleanup_errors=True)
         executor = ProcessPoolExecutor(
-            num_processes(options), mp_context=context, initializer=_start_worker, initargs=(running,)
+            num_processes(options), mp_context=context, initializer=_start_worker, initargs=(running, scratch.name)
         )
 
     # Module state, because Beam pickles its steps and a pool cannot be pickled.
@@ -116,6 +119,7 @@ def _worker_pool(options: PipelineOptions, preload: str) -> Iterator[None]:
             executor.shutdown(cancel_futures=True)
             end.close()
             running.close()
+            scratch.cleanup()
 
 
 @contextlib.contextmanager
@@ -129,7 +133,7 @@ def _runner_errors(options: PipelineOptions) -> Iterator[None]:
             raise type(error)(re.sub(_STEP, "", text)) from error
         if num_workers(options) is not None:
             # Such as a full disk: Beam makes a RuntimeError of it.
-            for cause in _causes(error):
+            for cause in (error, error.__context__):
                 if isinstance(cause, OSError) and cause.strerror:
                     raise OSError(cause.errno, cause.strerror, cause.filename) from error
             raise
@@ -165,21 +169,20 @@ class ParallelFlatMap(DoFn):
         self._futures: list[Future[list[Any]]] = []
 
     def process(self, element: Any) -> Iterator[Any]:
-        if _pool is not None:
+        if _pool is None or failures_in(element):  # failures do not wait for the workers
+            if not self._has_failed:
+                for result in guarded(self._function, element):
+                    yield self._counted(result)
+        elif not _has_failed:
             # Results are yielded in `finish_bundle`: waiting here would leave all workers but one idle.
             self._futures.append(_pool.submit(_call, self._function, element))
-        elif not self._has_failed:
-            for result in guarded(self._function, element):
-                yield self._counted(result)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        # As they end: an element may take hours, and the failure of another one is told at once.
+        # In order of completion, so that a failure is handed on before longer elements end; the pool is ended then.
         for future in as_completed(self._futures):
             for result in future.result():
                 yield GlobalWindows.windowed_value(self._counted(result))
             if self._has_failed:
-                for waiting in self._futures:
-                    waiting.cancel()
                 return
 
     def _counted(self, result: Any) -> Any:
@@ -214,11 +217,12 @@ def _call(function: Callable[[Any], Iterable[Any]], element: Any) -> list[Any]:
     return list(guarded(function, element))
 
 
-def _start_worker(running: Connection) -> None:
-    """Make the worker exit without a traceback on Ctrl-C, and when the other end of `running` is closed or gone.
+def _start_worker(running: Connection, scratch: str) -> None:
+    """Make the worker exit without a traceback on Ctrl-C, and when the other end of `running` is closed.
 
-    So it does with the process that started it, however that ends.
+    The worker also exits when its parent process ends. Its temporary files are in `scratch`.
     """
+    tempfile.tempdir = scratch
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -44,7 +44,7 @@ _TOTALS = "totals.json"
 _WRITTEN = "written.json"
 
 
-def recorded_settings(config: CorpusConfig) -> dict[str, Any]:
+def corpus_settings(config: CorpusConfig) -> dict[str, Any]:
     """Return the settings that identify a corpus: without the path of the template file, whose hash is an input.
 
     Languages by source are left out where there are none.
@@ -72,7 +72,7 @@ def build_corpus(
     splits = plan_splits(sources, config)
     inputs: dict[str, dict[str, str]] = {}
     with publishing(
-        output, kind="corpus", configuration=recorded_settings(config), inputs=inputs, by_workers=True
+        output, kind="corpus", configuration=corpus_settings(config), inputs=inputs, by_workers=True
     ) as draft:
         paths = list(dict.fromkeys(split.path for split in splits))
         hashed = _in_background(lambda: [foreign_input(path) for path in paths])  # while the workers start
@@ -86,7 +86,8 @@ def build_corpus(
             frozen = scratch / "templates.toml"
             with atomic_write(frozen) as temporary:
                 temporary.write_bytes(to_path(config.templates).read_bytes())
-            inputs["templates"] = {**foreign_input(config.templates), "sha256": file_sha256(frozen)}
+            name = to_path(without_secrets(config.templates)).name
+            inputs["templates"] = {"name": name, "sha256": file_sha256(frozen)}
             job = dataclasses.replace(config, templates=absolute(str(frozen)))
         _run(splits, job, draft.path.absolute(), scratch.absolute(), options, progress)
 

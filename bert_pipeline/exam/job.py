@@ -51,7 +51,7 @@ from bert_pipeline.vocabulary.tokenizer import StringEncoder
 log = logging.getLogger(__name__)
 
 EXAM_VERSION = 1
-"""Raise it when other code makes other pairs or another n-gram model of the same corpus: none is reused then."""
+"""Increase it when the code makes other pairs or another n-gram model of a corpus: stored exams are made anew then."""
 _WORDS_NAME = "words.parquet"
 
 

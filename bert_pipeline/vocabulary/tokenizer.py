@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from bert_pipeline.atomic import atomic_write
+from bert_pipeline.atomic import atomic_write, replace_text
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import files_of
 from bert_pipeline.storage import open_binary, reason_of, store_errors, to_path
@@ -171,8 +171,7 @@ class Tokenizer:
             **({"model_max_length": model_max_length} if model_max_length else {}),
         }
         text = json.dumps(configuration, indent=1) + "\n"
-        with atomic_write(directory / CONFIGURATION_NAME) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        replace_text(directory / CONFIGURATION_NAME, text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.tokens, self.do_lower_case)

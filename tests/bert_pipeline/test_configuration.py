@@ -86,7 +86,7 @@ def test_a_date_is_a_text(tmp_path):
     assert read_yaml(tmp_path / "c.yaml") == {"name": "2026-11-01", "rate": 1e-4}
 
 
-@pytest.mark.parametrize("text", ["[a", "@x", "{"])
+@pytest.mark.parametrize("text", ["[a", "@x", "{", "0x_"])
 def test_assignment_that_is_not_yaml_is_one_sentence(text):
     with pytest.raises(ConfigurationError, match="'name=.*': not valid YAML .*; quote the value"):
         override({}, [f"name={text}"])

@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import dagster as dg
 import pytest
 from loopback import Handler, serving
 
-from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.definitions import defs
 from workflows.defs import automation, data
@@ -225,6 +226,13 @@ def test_latest_dump_is_looked_for_at_each_materialization(clean_environment, mo
         data.dump(context, data.DumpLaunchpad(), home)
     assert downloaded == ["20261001", "20261101"]
 
+    # Without the site, the one that is there is kept.
+    monkeypatch.setattr("bert_pipeline.download.newest_finished_dump", mock.Mock(side_effect=InputError("no answer")))
+    data.dump(dg.build_asset_context(partition_key="simplewiki-latest"), data.DumpLaunchpad(), home)
+    assert downloaded == ["20261001", "20261101"]
+    with pytest.raises(dg.Failure, match="no answer"):
+        data.dump(dg.build_asset_context(partition_key="dewiki-latest"), data.DumpLaunchpad(), home)
+
 
 def test_folder_sensor_without_new_files_gives_a_reason(repository, instance, home):
     result = evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR)
@@ -235,6 +243,7 @@ def test_folder_sensor_without_new_files_gives_a_reason(repository, instance, ho
 def test_folder_sensor_names_failed_retrainings_and_dumps_without_a_date(repository, instance, home):
     for date in ("20261001", "20261101", "latest"):
         place(home.dumps, f"enwiki-{date}-pages-articles.xml.bz2")
+    add_run(instance, "enwiki-20261001", dg.DagsterRunStatus.FAILURE)
     add_run(instance, "enwiki-20261001")
     failed = add_run(instance, "enwiki-20261101", dg.DagsterRunStatus.FAILURE)
     add_run(instance, "enwiki-latest")

@@ -12,12 +12,12 @@ import dagster as dg
 import miniature
 import pytest
 
+from bert_model.training.metrics_log import read_course
 from bert_pipeline.manifest import load_manifest
 from workflows.defs import promotion
 from workflows.lib.instance import open_instance
 from workflows.lib.processes import process_of
 from workflows.lib.resources import ASSETS, ON_REQUEST, TASK_ASSETS, TASK_NAMES, BertHome, dump_task_key
-from workflows.lib.torchrun import read_metrics
 from workflows.run import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the miniature run is in the first test's time
@@ -87,7 +87,7 @@ def test_build_keys_have_the_code_version_of_the_asset(finished_home):
         build_key = json.loads(build_key_path(directory).read_text(encoding="utf-8"))["recipe"]
         assert build_key["code_version"] == versions[name], name
     (training,) = (finished_home.of_dump(miniature.DUMP) / "pretraining").iterdir()
-    starts = [event for event in read_metrics(training / "metrics.jsonl") if event["event"] == "start"]
+    starts = [event for event in read_course(training) if event["event"] == "start"]
     assert [event["code_version"] for event in starts] == [versions["pretrained_model"]]
 
 

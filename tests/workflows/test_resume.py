@@ -13,9 +13,9 @@ import pytest
 import yaml
 from training_processes import ranks_of, training_processes, wait_until
 
+from bert_model.training.metrics_log import read_course
 from workflows.lib.instance import open_instance
 from workflows.lib.resources import BertHome
-from workflows.lib.torchrun import read_metrics
 
 pytestmark = [
     pytest.mark.slow,
@@ -70,7 +70,7 @@ def test_killed_training_resumes_when_materialized_again(home, preset, tmp_path)
     assert result.returncode == 0, result.stdout
     assert f"resuming from step {again_at} of {STEPS}" in details(home)
     assert [path.name for path in directory.parent.iterdir()] == [directory.name]
-    steps = [event["step"] for event in read_metrics(directory / "metrics.jsonl") if event["event"] == "train"]
+    steps = [event["step"] for event in read_course(directory) if event["event"] == "train"]
     assert steps == sorted(set(steps))
     assert steps[-1] == STEPS
 
@@ -88,7 +88,7 @@ def test_interrupted_run_saves_its_training_and_is_canceled(home, preset, tmp_pa
     step.send_signal(signal.SIGTERM)
     assert step.wait(timeout=300) == 130
     assert not training_processes(home)
-    (end,) = [event for event in read_metrics(directory / "metrics.jsonl") if event["event"] == "end"]
+    (end,) = [event for event in read_course(directory) if event["event"] == "end"]
     assert end["status"] == "preempted"
     assert last_checkpoint(directory) == end["step"]
 

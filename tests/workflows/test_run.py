@@ -11,10 +11,17 @@ import fsspec
 import pytest
 
 from bert_model.presets import preset_path
-from bert_pipeline.errors import UnavailableError, UsageError
+from bert_pipeline.errors import InputError, UnavailableError, UsageError
 from workflows.defs.finetuning import TaskDataLaunchpad, _find_task
 from workflows.lib.lineage import TASK_SOURCE_NAME
-from workflows.lib.resources import BertHome, checked_dump_name, dump_and_task, dump_task_key, sample_seed
+from workflows.lib.resources import (
+    TASKS_VARIABLE,
+    BertHome,
+    checked_dump_name,
+    dump_and_task,
+    dump_task_key,
+    sample_seed,
+)
 from workflows.run import build_parser, main, plan_of, print_outcome, run_config
 
 
@@ -57,12 +64,16 @@ def test_make_real_takes_several_sources():
     root = Path(__file__).resolve().parents[2]
     words = ["make", "--dry-run", "real", "VENV=none"]
     for dump, command in (
-        ("wikipedia=parquet:articles books=text:novels", "--dump articles-1 --dump-file 'wikipedia=parquet:articles' "),
-        ("dumps/enwiki-20261101*.bz2", "--dump enwiki-1 --dump-file 'dumps/enwiki-20261101*.bz2' "),
-        ("dumps/", "--dump dumps-1 --dump-file 'dumps/' "),
+        (
+            "wikipedia=parquet:articles books=text:novels",
+            "--dump articles-1 --dump-file wikipedia=parquet:articles --dump-file books=text:novels",
+        ),
+        ("dumps/enwiki-20261101*.bz2", "--dump enwiki-1 --dump-file dumps/enwiki-20261101*.bz2"),
+        ("dumps/", "--dump dumps-1 --dump-file dumps/"),
     ):
         commands = subprocess.run([*words, f"DUMP={dump}"], cwd=root, capture_output=True, text=True, check=True).stdout
         assert command in commands
+        assert "set -f; none/bin/python -m workflows.run " in commands  # patterns are not for the shell
 
 
 @pytest.mark.parametrize(
@@ -83,22 +94,31 @@ def test_outcome_says_how_to_open_the_ui_with_the_same_preset(
     assert capsys.readouterr().out.splitlines()[-1].startswith(command)
 
 
-def test_task_keeps_its_files_where_no_folder_is_given(clean_environment, tmp_path):
-    home, name = BertHome(), "enwiki-1"
+def test_task_keeps_its_files_where_no_folder_is_given(clean_environment, tmp_path, monkeypatch):
+    name = "enwiki-1"
+    home = BertHome()
 
     def find(folder=""):
         task, path, dev_fraction, reason = _find_task(
-            TaskDataLaunchpad(glue=str(folder), dev_fraction=0.0), home, name, "rte"
+            TaskDataLaunchpad(glue=str(folder), dev_fraction=0.0), BertHome(), name, "rte"
         )
         assert task.name == "rte"
         return path, dev_fraction, reason
 
     assert find()[2] == "no folder is given for RTE, and BERT_TASKS is not set"
     before = {"path": str(tmp_path / "before"), "dev_fraction": 0.25}
+    for folder in ("before", "tasks"):
+        (tmp_path / folder).mkdir()
     home.task_data(name, "rte").mkdir(parents=True)
     (home.task_data(name, "rte") / TASK_SOURCE_NAME).write_text(json.dumps(before))
     assert find()[:2] == (tmp_path / "before", 0.25)
     assert find(tmp_path / "now")[:2] == (tmp_path / "now", 0.0)
+    # A folder of tasks that lacks this one changes nothing.
+    monkeypatch.setenv(TASKS_VARIABLE, str(tmp_path / "tasks"))
+    assert find()[:2] == (tmp_path / "before", 0.25)
+    (tmp_path / "before").rmdir()
+    with pytest.raises(InputError, match="before: the files of the last time are not there"):
+        find()
 
 
 def test_dump_file_in_a_store_keeps_its_url():

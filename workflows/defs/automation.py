@@ -73,7 +73,7 @@ MAX_RETRIES_TAG = "dagster/max_retries"
 SECONDS_PER_HOUR = 3600
 SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR
 MAX_QUEUED_SECONDS = 14 * SECONDS_PER_DAY
-"""Of runs that train: Dagster counts from the start of a run, and a fine-tuning may wait for a whole pre-training."""
+"""Limit of runs that wait for the training pool: Dagster counts the wait, which may be a whole pre-training."""
 
 
 def define_job(name: str, description: str, *, max_seconds: int, retries: bool = True) -> Any:
@@ -371,10 +371,11 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
         known = why_not_requested(context.instance, home, name)
         if known:
             # Dumps that were trained on stay in the folder; a tick names those that need somebody.
-            if name.endswith("-latest"):
-                notes.append(f"{name} {known}: a newer dump needs its date in the names of its files")
-            elif failed_attempts(context.instance, name):
+            runs = [record.dagster_run for record in retraining_records(context.instance, name)]
+            if runs and runs[0].is_finished and not runs[0].is_success:
                 notes.append(f"{name} {known}")
+            elif name.endswith("-latest"):
+                notes.append(f"{name} {known}: a newer dump needs its date in the names of its files")
             continue
         gaps = {edition: why_incomplete(list(parts)) for edition, parts in editions.items()}
         edition = min(editions, key=lambda edition: (bool(gaps[edition]), edition))

@@ -19,10 +19,18 @@ from bert_pipeline.configuration import to_mapping
 from bert_pipeline.corpus.mixture import recorded_settings
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.corpus.splits import CorpusConfig
-from bert_pipeline.errors import UsageError
+from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.exam.pairs import ExamConfig, Pair, read_pairs, sample_pairs
 from bert_pipeline.instances.pairs import InstancesConfig
-from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, foreign_input, load_manifest, publishing
+from bert_pipeline.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    content_sha256,
+    file_sha256,
+    foreign_input,
+    load_manifest,
+    publishing,
+)
 from bert_pipeline.storage import is_remote, local_copy, remove_tree, size_of, without_secrets
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
@@ -142,8 +150,15 @@ def published_dump(name: str) -> tuple[str, str]:
 def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionContext) -> Manifest:
     from bert_pipeline.download import download_wikipedia, newest_finished_dump
 
-    if date == "latest":  # another one next month
-        date = newest_finished_dump(wiki, sites=dump_sites())
+    # Resolved now, so that the artifact is that of a date, and next month's another one.
+    if date == "latest":
+        try:
+            date = newest_finished_dump(wiki, sites=dump_sites())
+        except InputError as error:
+            if not (directory / MANIFEST_NAME).is_file():
+                raise
+            date = load_manifest(directory, kind="dump").configuration["date"]
+            context.log.warning(f"{error}; the dump of {date} is kept")
     reported = time.monotonic()
 
     def progress(size: int) -> None:
@@ -191,7 +206,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
     Lists, tables, headings, references and boxes are left out, as in the paper; documents keep their order of
     sentences. Duplicates are dropped, and a share of the documents, chosen by hash, is held out.
     """
-    from bert_pipeline.corpus.job import build_corpus, recorded_settings
+    from bert_pipeline.corpus.job import build_corpus, corpus_settings
 
     name = context.partition_key
     settings = from_launchpad(CorpusConfig, config)
@@ -200,7 +215,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
         # Document ids begin with the wiki where the dump does not name it.
         if not settings.name and source.kind != "sample":
             settings = dataclasses.replace(settings, name=name.partition("-")[0])
-        templates = {"templates": file_sha256(Path(settings.templates))} if settings.templates else {}
+        templates = {"templates": file_sha256(settings.templates)} if settings.templates else {}
         sources = dump_sources(home.dump(name))
         context.log.info(f"reading {', '.join(map(without_secrets, sources))}")
         manifest = build_or_reuse(
@@ -208,7 +223,7 @@ def corpus(context: dg.AssetExecutionContext, config: CorpusLaunchpad, home: Ber
             "corpus",
             lambda: build_corpus(sources, home.corpus(name), settings, tuple(config.beam_options)),
             code_version=CORPUS_CODE,
-            settings=recorded_settings(settings),
+            settings=corpus_settings(settings),
             inputs={"dump": source.sha256} | templates,
             log=context.log.info,
         )

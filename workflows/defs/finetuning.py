@@ -14,7 +14,7 @@ from bert_model.presets import TaskRunsConfig
 from bert_model.training.metrics_log import mlflow_run_id
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.configuration import to_mapping
-from bert_pipeline.errors import BertError, UsageError
+from bert_pipeline.errors import BertError, InputError, UsageError
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from bert_pipeline.storage import is_file
 from bert_pipeline.tasks.catalogue import Task
@@ -66,7 +66,7 @@ class TaskDataLaunchpad(dg.Config):
     dev_fraction: float = Field(
         default=launchpad_preset().finetuning.dev_fraction,
         description="Where a task has one file only: the share of it that becomes the dev set; 0 skips the task. "
-        "Without a folder, it is that of the last time, as the files are.",
+        "Not used if no folder is given and the files and the share of the last time are.",
     )
 
 
@@ -84,9 +84,9 @@ class TaskDataLaunchpad(dg.Config):
 def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home: BertHome) -> Any:
     """A task's training and dev examples, read from its official files and identified by their hashes.
 
-    The files of a generated sample are part of the sample; others are in the configured folders, or without one where
-    they were the last time. An own task is described by a YAML file in BERT_TASKS, with its files in the same folder.
-    A task without files is skipped by name: nothing downstream of it runs, and the report says why.
+    The files are in the configured folder; without one in BERT_TASKS, else where they were the last time, else in the
+    generated sample. An own task is described by a YAML file in BERT_TASKS, with its files in the same folder. A task
+    without files is skipped by name: nothing downstream of it runs, and the report says why.
     """
     from bert_pipeline.tasks.task import load_task_data
 
@@ -134,14 +134,20 @@ def _find_task(
     except UsageError as error:
         return None, None, 0.0, str(error)
     # An own task's files are below the folder of its YAML file, whatever folder the launchpad names for the suites.
-    folder = (getattr(config, SUITES.get(task.reader, "glue")) if name in TASK_NAMES else "") or home.tasks
+    folder = getattr(config, SUITES.get(task.reader, "glue")) if name in TASK_NAMES else ""
     path, dev_fraction = Path(folder) if folder else None, config.dev_fraction
-    if path is None and sample_seed(dump) is not None:
-        path = home.dump(dump)
+    if path is None and home.tasks and not missing_task_data(task, home.tasks, dev_fraction):
+        path = Path(home.tasks)
     # Materialized again without a folder, a task keeps its files and its dev set.
     if path is None and is_file(former := home.task_data(dump, name) / TASK_SOURCE_NAME):
         source = json.loads(former.read_text(encoding="utf-8"))
         path, dev_fraction = Path(source["path"]), source["dev_fraction"]
+        if not path.exists():
+            raise InputError(f"{path}: the files of the last time are not there; restore them, or give another folder")
+    if path is None and sample_seed(dump) is not None:
+        path = home.dump(dump)
+    if path is None and home.tasks:
+        path = Path(home.tasks)
     if path is None:
         return task, None, 0.0, f"no folder is given for {task.title}, and BERT_TASKS is not set"
     return task, path, dev_fraction, missing_task_data(task, path, dev_fraction)

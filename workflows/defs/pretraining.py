@@ -12,8 +12,8 @@ from pydantic import Field
 
 from bert_model.presets import LaunchConfig, with_phases_in
 from bert_model.pretraining.config import PretrainingConfig
-from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, mlflow_run_id
-from bert_pipeline.atomic import write_text_durably
+from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, METRICS_NAME, mlflow_run_id, read_course
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import BertError
 from bert_pipeline.exam.pairs import read_pairs
@@ -33,7 +33,7 @@ from workflows.lib.metadata import (
 )
 from workflows.lib.resources import BertHome, dump_label, dump_partitions, job_tags, mlflow_link
 from workflows.lib.reuse import code_version
-from workflows.lib.torchrun import Launch, read_metrics, run_training
+from workflows.lib.torchrun import Launch, run_training
 
 OWNERS = ["team:modelling"]
 TRAINING_POOL = "training"
@@ -113,7 +113,7 @@ def pretrained_model(
         manifest = _finished(output)
         if manifest is None:
             _train(context, home, name, settings, launch, output)
-            for event in _evaluations(read_metrics(output / "metrics.jsonl"))[-1:]:
+            for event in _evaluations(read_course(output))[-1:]:
                 context.log.info(describe_event(event, settings))
             manifest = load_manifest(output / "model", kind="pretrained_model")
         else:
@@ -123,12 +123,11 @@ def pretrained_model(
 
             Tracker.replay(output)
         # Assets downstream find the current training by this pointer.
-        write_text_durably(
-            home.current_training(name), json.dumps({"training": output.name, "sha256": manifest.sha256}) + "\n"
-        )
+        current = {"training": output.name, "sha256": manifest.sha256}
+        replace_text(home.current_training(name), json.dumps(current) + "\n")
 
     # The whole history is read again, so that a resumed or reused training has full curves.
-    events = read_metrics(output / "metrics.jsonl")
+    events = read_course(output)
     curves = training_curves(events, training_title(settings.model.preset, name))
     facts = manifest_metadata(manifest)
     metadata = {key: value for key, value in facts.items() if not key.endswith(EXPORT_TIMES)} | {
@@ -200,7 +199,7 @@ def _train(
     logs = home.pretraining_logs(dump, output.name) / started
     logs.mkdir(parents=True)
     configuration = logs / "configuration.yaml"
-    write_text_durably(configuration, yaml.safe_dump(to_mapping(settings), sort_keys=False))
+    replace_text(configuration, yaml.safe_dump(to_mapping(settings), sort_keys=False))
     # The manifest is written last: a checkpoint that has one is complete.
     resume = any((output / "checkpoints").glob("step-*/manifest.json"))
     if resume:
@@ -222,7 +221,7 @@ def _train(
         Launch(
             module="bert_model.pretraining",
             arguments=("--config", str(configuration), "--output", str(output), *(["--resume"] if resume else [])),
-            metrics_path=output / "metrics.jsonl",
+            metrics_path=output / METRICS_NAME,
             log_directory=logs,
             processes_per_node=launch.processes_per_node or max(1, torch.cuda.device_count()),
             nodes=launch.nodes,
@@ -255,7 +254,7 @@ def describe_event(event: dict[str, Any], settings: PretrainingConfig) -> str:
 
 def training_picture(model: Path, dump: str) -> bytes | None:
     """Return the curves of the training of a model as PNG; None without its metrics."""
-    events = read_metrics(model.parent / "metrics.jsonl")
+    events = read_course(model.parent)
     preset = load_manifest(model, kind="pretrained_model").configuration["model"]["preset"]
     return training_curves(events, training_title(preset, dump)) if events else None
 

@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from bert_model.registry.promotion import Decision, GateConfig
+from bert_model.training.metrics_log import read_course
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import content_sha256, load_manifest
 from workflows.defs.automation import AFTER_INPUTS, MONTHLY, after_last_of
@@ -28,7 +29,6 @@ from workflows.lib.resources import (
     mlflow_link,
 )
 from workflows.lib.reuse import code_version
-from workflows.lib.torchrun import read_metrics
 
 # --- registration ---
 
@@ -195,7 +195,7 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
         directory = home.current_model(name)
         model = load_manifest(directory, kind="pretrained_model")
         results = collect_results(home, name, model.sha256)
-        events = read_metrics(directory.parent / "metrics.jsonl")
+        events = read_course(directory.parent)
         manifest = write_report(results, events, model, home.report(name))
 
     # The report is an MLflow run of its own: there the scores of several dumps compare.

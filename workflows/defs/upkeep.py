@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import dagster as dg
 from pydantic import Field
 
-from bert_pipeline.atomic import write_text_durably
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import BertError, UnavailableError, UsageError
 from bert_pipeline.manifest import MANIFEST_NAME, load_manifest
 from bert_pipeline.storage import is_file, without_secrets
@@ -144,7 +144,7 @@ def archive(instance: dg.DagsterInstance, home: BertHome, dump: str) -> None:
     if artifacts or instance.get_run_ids(dg.RunsFilter(tags={PARTITION_TAG: dump}), limit=1):
         path = home.archive_record(dump)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text_durably(path, json.dumps(record, indent=1) + "\n")
+        replace_text(path, json.dumps(record, indent=1) + "\n")
     instance.delete_dynamic_partition(str(dump_partitions.name), dump)
 
 

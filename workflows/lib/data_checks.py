@@ -7,7 +7,6 @@ partition and returns a `Verdict`; its name and docstring are the check's name a
 import collections
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias
@@ -15,6 +14,7 @@ from typing import Any, ParamSpec, TypeAlias
 import numpy as np
 
 from bert_model.training.metrics_log import artifact_cache
+from bert_pipeline.corpus.documents import content_digest
 from bert_pipeline.corpus.quality import count_markup
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest, local_artifact
@@ -157,8 +157,7 @@ def corpus_split_disjoint(home: BertHome, dump: str) -> Verdict:
     duplicates: list[str] = []
     for document in _documents(home.corpus(dump)):
         # Digests instead of texts, so that the documents of a whole Wikipedia fit into memory.
-        text = "\n".join(document.sentences)
-        digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+        digest = content_digest(document)
         if document.document_id in seen_ids:
             duplicates.append(f"{document.document_id} occurs twice")
         elif digest in seen_text:

@@ -5,11 +5,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+from bert_model.training.metrics_log import read_course
 from bert_pipeline.manifest import load_manifest
 from workflows.lib.data_checks import Verdict, failed, fails_if_unreadable
 from workflows.lib.lineage import load_published_task, registered_name
 from workflows.lib.resources import BertHome, dump_and_task
-from workflows.lib.torchrun import read_metrics
 
 HELD_OUT_LOSS = "held_out/mlm_loss"
 TRAINING_LOSS = "train/mlm_loss"
@@ -49,7 +49,7 @@ def pretraining_loss_falls(home: BertHome, dump: str) -> Verdict:
     measured: list[tuple[int, float]] = []
     held_out: list[tuple[int, float]] = []
     # Every loss must be finite; the masked-LM losses are compared, and the last must be a held-out one.
-    for event in read_metrics(directory.parent / "metrics.jsonl"):
+    for event in read_course(directory.parent):
         metrics = event.get("metrics") or {}
         logged += [float(v) for key, v in metrics.items() if key.endswith("loss") and isinstance(v, (int, float))]
         measured += [(int(event["step"]), float(metrics[k])) for k in (TRAINING_LOSS, HELD_OUT_LOSS) if k in metrics]

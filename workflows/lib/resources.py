@@ -14,28 +14,13 @@ from bert_model.training.metrics_log import credentials_apart, sqlite_uri
 from bert_pipeline.errors import ArtifactError, BertError, UsageError, suggest
 from bert_pipeline.manifest import MANIFEST_NAME
 from bert_pipeline.storage import absolute, local_directory, store_errors, to_path
-from bert_pipeline.tasks.catalogue import NAME_PATTERN, Task
+from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASKS, Task
 from bert_pipeline.tasks.task import get_task
 from workflows.lib.processes import mark_run
 
 # --- partitions ---
 
-TASK_NAMES = (
-    "cola",
-    "sst2",
-    "mrpc",
-    "stsb",
-    "qqp",
-    "mnli",
-    "qnli",
-    "rte",
-    "wnli",
-    "squad1",
-    "squad2",
-    "swag",
-    "ner",
-    "ner_features",
-)
+TASK_NAMES = tuple(TASKS)
 """Every task of the paper, in the order of its tables. Tasks of YAML files in BERT_TASKS follow them by name."""
 
 DEFAULT_DUMP = "samplewiki-1"

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bert_pipeline.atomic import atomic_write, write_text_durably
+from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import BertError, UnavailableError
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest
 from bert_pipeline.storage import store_errors
@@ -140,8 +140,7 @@ def build_or_reuse(
     # The key is written after the artifact: an interrupted build is not reused.
     manifest = build()
     document = {"recipe_sha256": key_sha256, "content_sha256": manifest.sha256, "recipe": build_key}
-    with atomic_write(build_key_path(directory)) as path:
-        write_text_durably(path, json.dumps(document, indent=1) + "\n")
+    replace_text(build_key_path(directory), json.dumps(document, indent=1) + "\n")
     return manifest
 
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_model.training.metrics_log import read_course
 from bert_pipeline.errors import TrainingError
 
 LAUNCH_VARIABLE = "BERT_LAUNCH_ID"
@@ -101,9 +102,9 @@ class Launch:
 class MetricsFollower:
     """Reader of the complete lines appended to a `metrics.jsonl` since the last call."""
 
-    def __init__(self, path: Path, *, from_start: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._offset = path.stat().st_size if path.is_file() and not from_start else 0
+        self._offset = path.stat().st_size if path.is_file() else 0
 
     def new_events(self) -> list[dict[str, Any]]:
         """Return the events appended since the last call, oldest first."""
@@ -123,17 +124,6 @@ class MetricsFollower:
                 if isinstance(event, dict):
                     events.append(event)
         return events
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the events of a `metrics.jsonl`, oldest first, without those superseded by a later resume."""
-    events: list[dict[str, Any]] = []
-    for event in MetricsFollower(path, from_start=True).new_events():
-        if event.get("event") == "resume":
-            step = int(event.get("step", 0))
-            events = [earlier for earlier in events if int(earlier.get("step", 0)) <= step]
-        events.append(event)
-    return events
 
 
 def run_training(
@@ -210,7 +200,7 @@ def describe_failure(launch: Launch, exit_code: int) -> str:
         rank, ending, words = "torchrun", _ending(exit_code), _last_line(torchrun_log)
 
     # What is intact, and where to read on.
-    step = max((event.get("step", 0) for event in read_metrics(launch.metrics_path)), default=0)
+    step = max((event.get("step", 0) for event in read_course(launch.metrics_path.parent)), default=0)
     checkpoints = launch.metrics_path.parent.glob("checkpoints/step-*/manifest.json")
     last = max((path.parent.name for path in checkpoints), default="")
     intact = f"{last} is intact; materialize again to resume from it" if last else "no checkpoint yet"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_pipeline.errors import InputError
-from bert_pipeline.storage import to_path
+from bert_pipeline.storage import reason_of, to_path
 from bert_pipeline.wikipedia.languages import current_code
 from bert_pipeline.wikipedia.placeholders import FORMULA, PARAGRAPH_BREAK, PIPE, UNKNOWN_VALUE, protect
 from bert_pipeline.wikipedia.templates.registry import (
@@ -103,7 +103,9 @@ class _File:
             self.text = path.read_text(encoding="utf-8-sig")
             self.content: dict[str, Any] = tomllib.loads(self.text)
         except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from None
+            raise InputError(
+                f"{path}: cannot be read ({reason_of(error)}); check the path and its permissions"
+            ) from None
         except UnicodeDecodeError:
             raise InputError(f"{path}: not UTF-8 text; expected a template file (docs/templates.md)") from None
         except tomllib.TOMLDecodeError as error:

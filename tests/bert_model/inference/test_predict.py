@@ -174,7 +174,7 @@ def test_ensemble_of_other_orders_of_labels_is_refused(models):
     again = dataclasses.replace(model, task=dataclasses.replace(model.task, title="Another title"))
     assert TaskPredictor([model, again]).models == [model, again]
     other = dataclasses.replace(model, task=dataclasses.replace(model.task, labels=model.task.labels[::-1]))
-    with pytest.raises(UsageError, match="sst2: .* labels in the same order; found 0, 1 and 1, 0"):
+    with pytest.raises(UsageError, match="sst2: .* labels of its models must have the same order; found 0, 1 and 1, 0"):
         TaskPredictor([model, other])
 
 

@@ -276,6 +276,30 @@ def test_damaged_version_is_neither_promoted_nor_downloaded(home, trained):
     assert register(trained / "strong", name).version == 2
 
 
+def test_damaged_champion_is_replaced_by_its_copy(home, trained):
+    name = "bert-tiny-copied"
+    version = register(trained / "strong", name)
+    assert operations.promote(name).promoted
+    (_stored(home, version) / "model.safetensors").unlink()
+    assert register(trained / "strong", name).version == 2
+    assert operations.promote(name).require().promoted
+    assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}
+
+
+def test_connection_that_is_lost_is_no_damage(home, trained, monkeypatch):
+    name = "bert-tiny-lost"
+    register(trained / "weak", name)
+
+    def lose(*_arguments, **_settings):
+        raise ConnectionError("Connection reset by peer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalArtifactRepository, "download_artifacts", lose)
+        with pytest.raises(UnavailableError, match="Connection reset by peer"):
+            register(trained / "weak", name)
+    assert register(trained / "weak", name).version == 1
+
+
 class Planted:
     def __reduce__(self):
         return (Path.touch, (Path(os.environ["BERT_HOME"]) / "planted-code-ran",))

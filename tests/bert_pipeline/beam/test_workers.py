@@ -1,5 +1,6 @@
 """Local worker processes: calm logs, work as it comes, errors that keep their type, and deaths that are reported."""
 
+import contextlib
 import errno
 import functools
 import logging
@@ -20,10 +21,12 @@ from bert_pipeline.errors import ArtifactError, BertError, UnavailableError
 TWO = ["--workers", "2"]
 
 
-def run(function, elements, beam_options=TWO, *, results=None, progress=None):
+def run(function, elements, beam_options=TWO, *, then=None, results=None, progress=None):
     options = pipeline_options(beam_options)
     with run_pipeline(options, preload="bert_pipeline.beam", progress=progress) as pipeline:
         found = pipeline | beam.Create(elements) | beam.Reshuffle() | beam.ParDo(ParallelFlatMap(function, one))
+        if then is not None:
+            found = found | beam.combiners.ToList() | "Then" >> beam.ParDo(ParallelFlatMap(then))
         if results is not None:
             _ = found | WriteResults(results)
 
@@ -76,15 +79,22 @@ def fill_the_disk(number):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"/data/{number}")
 
 
-def fail_beside_a_long_element(number, directory):
-    began = Path(directory, "began")
-    if number == 0:
-        began.touch()
-        time.sleep(20)
-        Path(directory, "ended").touch()
-    while not began.exists():
-        time.sleep(0.05)
-    raise ArtifactError(f"shard {number} is damaged")
+def fail_beside_long_elements(number, directory):
+    """Fail as the second one that begins; all others take long."""
+    for name in ("first", "second"):
+        with contextlib.suppress(FileExistsError):
+            Path(directory, name).touch(exist_ok=False)
+            break
+    else:
+        name = "later"
+    if name == "second":
+        raise ArtifactError("a shard is damaged")
+    time.sleep(20)
+    Path(directory, "ended").touch()
+
+
+def plan(results):
+    raise AssertionError("there is nothing to plan")
 
 
 @pytest.mark.slow
@@ -128,9 +138,9 @@ def test_failed_shard_is_raised_with_its_type_and_ends_the_work(tmp_path, worker
 
 @pytest.mark.slow
 def test_failure_ends_the_work_of_the_other_workers(tmp_path):
-    function = functools.partial(fail_beside_a_long_element, directory=str(tmp_path))
-    run(function, range(2), results=tmp_path / "results.json")
-    with pytest.raises(ArtifactError, match=r"^shard 1 is damaged$"):
+    function = functools.partial(fail_beside_long_elements, directory=str(tmp_path))
+    run(function, range(8), then=plan, results=tmp_path / "results.json")
+    with pytest.raises(ArtifactError, match=r"^a shard is damaged$"):
         load_results(tmp_path / "results.json")
     assert not (tmp_path / "ended").exists()
 
