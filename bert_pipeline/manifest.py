@@ -298,7 +298,7 @@ def _replacing(directory: Path) -> Iterator[_Attempt]:
 @contextlib.contextmanager
 def _attempt(directory: Path, by_workers: bool) -> Iterator[_Attempt]:
     """Yield an attempt at a `directory` of a store; its files are removed unless its manifest is written."""
-    old = _read_object(directory / MANIFEST_NAME)
+    old = storage.read_object(directory / MANIFEST_NAME)
     name = f"{ATTEMPT}-{uuid.uuid4().hex}"
     target = directory / name
     try:
@@ -340,15 +340,6 @@ def _try_to_remove(attempt: Path) -> None:
         storage.remove_tree(attempt)
     except (BertError, OSError) as error:
         logger.warning("%s: not removed: %s", attempt, error)
-
-
-def _read_object(path: Path) -> bytes | None:
-    """Return the bytes of a small file in a store, None if there is none."""
-    try:
-        with storage.store_errors(path):
-            return path.read_bytes()
-    except FileNotFoundError:
-        return None
 
 
 def _remove_abandoned_attempts(directory: Path, current: str) -> None:

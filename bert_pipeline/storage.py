@@ -314,6 +314,15 @@ def uploading(name: Path | str) -> Iterator[Path]:
         upload(local, path)
 
 
+def read_object(path: Path) -> bytes | None:
+    """Return the bytes of a small file in a store, None if there is none."""
+    try:
+        with store_errors(path):
+            return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
 def replace_object(name: Path | str, data: bytes, *, old: bytes | None) -> bool:
     """Write a small object if the store still holds `old` there, None for nothing; return False if it does not.
 

@@ -29,7 +29,7 @@ class EncodedSet:
     """
 
     kind: str
-    """classification, regression, span, choice or tagging, or mlm and nsp."""
+    """The task's: it decides what an example and its rows are."""
     num_examples: int
     rows_per_example: int
     """C for multiple choice, whose rows are read together; 1 for every other kind."""

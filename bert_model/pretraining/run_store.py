@@ -68,7 +68,7 @@ class RunStore:
         if not resume and (steps or {OWNER_NAME, f"{MODEL}/{MANIFEST_NAME}"} & set(sizes)):
             raise UsageError(f"{self.url}: holds a run already; add --resume to continue it, or give another URL")
 
-        self._owner = self._read(OWNER_NAME)
+        self._owner = storage.read_object(self.url / OWNER_NAME)
         own = self.directory / CHECKPOINTS
         newest, own_newest = max(steps, default=0), _newest_intact(own)
         mark = self.directory / OWNER_NAME
@@ -155,7 +155,7 @@ class RunStore:
 
     def push(self, checkpoints: CheckpointDirectory) -> None:
         """Copy what the store lacks, then remove old checkpoints there; TrainingError if another run has taken over."""
-        if self._read(OWNER_NAME) != self._owner:
+        if storage.read_object(self.url / OWNER_NAME) != self._owner:
             raise TrainingError(
                 f"{self.url}: {self._describe_owner()} has taken over this output, so this run ends; its files are in "
                 f"{self.directory}"
@@ -185,7 +185,7 @@ class RunStore:
         try:
             manifest = (local / MANIFEST_NAME).read_bytes()
             if f"{name}/{MANIFEST_NAME}" in sizes:
-                if self._read(f"{name}/{MANIFEST_NAME}") == manifest:
+                if storage.read_object(self.url / f"{name}/{MANIFEST_NAME}") == manifest:
                     return
                 storage.remove_tree(remote / MANIFEST_NAME)
             files = sorted(path.relative_to(local).as_posix() for path in local.rglob("*") if path.is_file())
@@ -266,17 +266,10 @@ class RunStore:
             raise TrainingError(f"{self.url}: {path.name} is not the one that rank 0 resumes from; start again")
         return found
 
-    def _read(self, name: str) -> bytes | None:
-        try:
-            with storage.store_errors(self.url / name):
-                return (self.url / name).read_bytes()
-        except FileNotFoundError:
-            return None
-
     def _describe_owner(self) -> str:
         """Return a phrase for the run that writes to the store now."""
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            owner: dict[str, Any] = json.loads(self._read(OWNER_NAME) or b"")
+            owner: dict[str, Any] = json.loads(storage.read_object(self.url / OWNER_NAME) or b"")
             return f"another run (process {owner['process']} on {owner['host']} since {owner['since']})"
         return "another run"
 

@@ -32,7 +32,7 @@ def dump_sources(directory: Path) -> list[str]:
     manifest = load_manifest(directory)
     if SOURCES_NAME in manifest.files:
         entries = json.loads((directory / SOURCES_NAME).read_text(encoding="utf-8"))
-        # Directories of earlier revisions have no names.
+        # A source may have no name.
         return [f"{entry.get('name', '')}={entry['format']}:{entry['path']}".removeprefix("=") for entry in entries]
     return [f"wikipedia:{directory / name}" for name in manifest.files if EXPORT_FILE.search(name)]
 

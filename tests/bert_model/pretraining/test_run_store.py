@@ -283,6 +283,19 @@ def test_damaged_checkpoint_of_the_store_is_skipped(
         train(data)
 
 
+def test_damaged_checkpoint_of_this_host_is_fetched_again(
+    store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path
+) -> None:
+    assert train(data, after_step=at(7, stop_soon)).status == "preempted"
+    (checkpoints,) = (tmp_path / "host-1").glob("trainings/*/checkpoints")
+    for checkpoint in checkpoints.glob("step-*"):
+        (checkpoint / "model.safetensors").write_bytes(b"")
+    resumed: list[int] = []
+    assert train(data, after_step=resumed.append).status == "finished"
+    assert resumed[0] == 8
+    assert_same(copy_out(tmp_path / "copy"), alone)
+
+
 def test_store_that_refuses_reading_is_no_new_training(
     store: dict[str, Any], data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
