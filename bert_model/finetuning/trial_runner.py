@@ -88,7 +88,7 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
         try:
             yield directory
         except BaseException as error:
-            # A search that diverged does so again; what any other error ended, a crash say, may go on.
+            # A diverged search would diverge again. After any other error, such as a crash, it can be resumed.
             if isinstance(error, TrainingError) and not isinstance(error, WorkerDiedError):
                 _remove_all_but(directory, earlier)
             elif not _finished_trials(directory) and not any(directory.glob(f"*{CHECKPOINT_SUFFIX}")):

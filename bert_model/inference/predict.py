@@ -218,11 +218,10 @@ class TaskPredictor:
 
         # Means over models need the same outputs, for spans also the same rows of tokens.
         for model in models[1:]:
-            if any(
-                getattr(model.task, key) != getattr(first.task, key)
-                for key in ("name", "kind", "pair", "has_impossible")
-            ):
-                raise UsageError(f"an ensemble of {first.task.name} and {model.task.name}: give models of one task")
+            for key in ("name", "kind", "pair", "has_impossible"):
+                ours, theirs = (getattr(task, key) for task in (first.task, model.task))
+                if ours != theirs:
+                    raise UsageError(f"an ensemble of models with {key} {ours} and {theirs}: give models of one task")
             if model.task.labels != first.task.labels:
                 raise UsageError(
                     f"{self.task.name}: an ensemble averages outputs, so the labels of its models must have the same "

@@ -1,4 +1,4 @@
-"""Micro-batches of pre-training: masked and padded, on a GPU in few sizes.
+"""Micro-batches of pre-training: masked and padded, on a GPU and in bfloat16 in few sizes.
 
 Shapes: B instances of a micro-batch, S its longest length, M its largest number of predictions, T its
 tokens, P its predictions.

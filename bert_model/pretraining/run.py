@@ -238,13 +238,12 @@ def _newest_checkpoint(
     are in another file: another decay follows. ArtifactError if there are checkpoints and none is intact.
     """
     checkpoints.path.mkdir(exist_ok=True)
-    steps = checkpoints.steps()
-    checkpoints.clean()
     manifest = checkpoints.newest()
-    if manifest is None and steps:
+    if manifest is None and (steps := checkpoints.steps()):
         raise ArtifactError(
             f"{checkpoints.path}: none of its {len(steps)} checkpoints is intact; restore one, or give a new directory"
         )
+    checkpoints.clean()
     if manifest is not None and (trunk := trunk_step(config, read_state(manifest.path).get("budget", {}))) is not None:
         logger.info("the budget is larger than before: continuing from step %d, before the decay", trunk)
         manifest = load_manifest(checkpoints.path_of(trunk), kind=CHECKPOINT_KIND, verify="sha256")

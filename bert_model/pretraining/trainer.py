@@ -106,6 +106,8 @@ class Trainer:
         self.tracker = tracker
         self.saver = saver
         self.precision = resolve_precision(config.precision, group.device)
+        # torch.compile and oneDNN, which computes bfloat16 on a CPU, prepare and keep a kernel for each size.
+        self.few_sizes = config.compile or self.precision == "bfloat16"
         self.should_stop = should_stop
         self.after_step = after_step
         self.data_parallel = resolve_data_parallel(config.data_parallel, group)
@@ -190,7 +192,7 @@ class Trainer:
                 self.vocabulary,
                 seed=self.config.seed,
                 device=group.device,
-                few_sizes=self.config.compile,
+                few_sizes=self.few_sizes,
             )
             for part in split_micro_batches(mine, self.config.micro_batch_size)
         ]

@@ -337,7 +337,7 @@ def _download(client: "MlflowClient", version: RegisteredVersion, scratch: Path)
     uri = client.get_model_version_download_uri(version.name, str(version.version))
     try:
         fetched = Path(mlflow.artifacts.download_artifacts(artifact_uri=f"{uri}/artifacts", dst_path=str(scratch)))
-    except (mlflow.MlflowException, OSError) as error:
+    except Exception as error:  # of MLflow, or of a library with which it reads a store
         problem = f"{version}: its artifacts cannot be read ({first_line(error)})"
         if is_missing(uri, "artifacts"):
             raise ArtifactError(problem) from error

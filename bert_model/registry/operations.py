@@ -130,7 +130,10 @@ def register(
             _refuse_other_task(versions, manifest, name)
             version = _newest_with(manifest, versions)
             if version is None or "reference_logits" not in version.facts or version.version == damaged:
+                rolled_back = version is not None and version.rolled_back
                 version = _create_version(client, manifest, name, {**facts_of(manifest), **(tags or {})}, curves)
+                if rolled_back:  # its content was
+                    client.set_model_version_tag(name, str(version.version), "rolled_back", "true")
             elif not version.license and (tags or {}).get("license"):
                 _add_license(client, version, (tags or {})["license"])
             client.set_registered_model_alias(name, CANDIDATE, str(version.version))
@@ -270,11 +273,17 @@ def _move_champion(client: "MlflowClient", name: str, *, expected: int | None, c
     client.set_registered_model_tag(name, MOVE_TAG, mark)
     if aliases_of(client, name).get(CHAMPION) != expected:
         raise _champion_changed(name, chosen)
-    if expected is not None and expected != chosen:
+    # A copy of the champion takes its place: a rollback leads to what was champion before both.
+    if expected is not None and not _are_copies(client, name, expected, chosen):
         client.set_registered_model_alias(name, PREVIOUS, str(expected))
     client.set_registered_model_alias(name, CHAMPION, str(chosen))
     if aliases_of(client, name).get(CHAMPION) != chosen or client.get_registered_model(name).tags.get(MOVE_TAG) != mark:
         raise PromotionError(f"{name}: another client moved the champion at the same time; look at bert models")
+
+
+def _are_copies(client: "MlflowClient", name: str, one: int, other: int) -> bool:
+    contents = [read_version(client, name, version).content_sha256 for version in (one, other)]
+    return one == other or contents[0] == contents[1] != ""
 
 
 def _champion_changed(name: str, chosen: int) -> PromotionError:

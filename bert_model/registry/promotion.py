@@ -32,7 +32,8 @@ GATES = (
     "exam_not_worse",
 )
 """Every gate, in the order of the decision table. `new` and those after `not_rolled_back` need a champion; the latter
-are left out if it has the same content, or if it alone is a demo's and no task has scores of both on the same data."""
+are left out if it has the same content under another number, or if it alone is a demo's and no task has scores of both
+on the same data."""
 
 NEVER_WAIVED = ("scored", "intact", "new")
 

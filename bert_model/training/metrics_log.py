@@ -83,7 +83,7 @@ def read_lines(directory: Path, start: int = 0, stop: int | None = None) -> Iter
     path = directory / METRICS_NAME
     if not path.is_file():
         return
-    with open(path, encoding="utf-8") as stream:
+    with open(path, encoding="utf-8", errors="replace") as stream:
         for number, text in enumerate(stream):
             if number < start:
                 continue
@@ -99,7 +99,9 @@ def read_lines(directory: Path, start: int = 0, stop: int | None = None) -> Iter
 def read_course(directory: Path) -> list[dict[str, Any]]:
     """Return the events of `metrics.jsonl`, oldest first, without those that a later resume supersedes."""
     events: list[dict[str, Any]] = []
-    for event in filter(None, read_lines(directory)):
+    for event in read_lines(directory):
+        if not isinstance(event, dict) or not event:  # a torn line
+            continue
         if event.get("event") == "resume":
             events = [earlier for earlier in events if int(earlier.get("step", 0)) <= int(event.get("step", 0))]
         events.append(event)

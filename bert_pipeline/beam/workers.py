@@ -79,7 +79,7 @@ def _metric(pipeline: Any) -> int:
 def _worker_pool(options: PipelineOptions, preload: str) -> Iterator[None]:
     """Run the pool of the `ParallelFlatMap` steps. BertError if a worker is killed.
 
-    Workers are stopped at once if the block raises or a step fails.
+    Workers are stopped in their work if the block raises or a step has failed.
     """
     global _pool, _has_failed
     executor = None
@@ -179,6 +179,8 @@ class ParallelFlatMap(DoFn):
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         # In order of completion, so that a failure is handed on before longer elements end; the pool is ended then.
+        if self._has_failed:
+            return
         for future in as_completed(self._futures):
             for result in future.result():
                 yield GlobalWindows.windowed_value(self._counted(result))

@@ -372,7 +372,7 @@ def new_dump_in_folder(context: dg.SensorEvaluationContext, home: BertHome) -> d
         if known:
             # Dumps that were trained on stay in the folder; a tick names those that need somebody.
             runs = [record.dagster_run for record in retraining_records(context.instance, name)]
-            if runs and runs[0].is_finished and not runs[0].is_success:
+            if runs and runs[0].is_finished and not (any(run.is_success for run in runs) or "archived" in known):
                 notes.append(f"{name} {known}")
             elif name.endswith("-latest"):
                 notes.append(f"{name} {known}: a newer dump needs its date in the names of its files")

@@ -155,9 +155,10 @@ def _download(wiki: str, date: str, directory: Path, context: dg.AssetExecutionC
         try:
             date = newest_finished_dump(wiki, sites=dump_sites())
         except InputError as error:
-            if not (directory / MANIFEST_NAME).is_file():
+            known = load_manifest(directory).configuration if (directory / MANIFEST_NAME).is_file() else {}
+            if "date" not in known:
                 raise
-            date = load_manifest(directory, kind="dump").configuration["date"]
+            date = known["date"]
             context.log.warning(f"{error}; the dump of {date} is kept")
     reported = time.monotonic()
 

@@ -133,24 +133,26 @@ def _find_task(
         task = home.task(name)
     except UsageError as error:
         return None, None, 0.0, str(error)
-    # An own task's files are below the folder of its YAML file, whatever folder the launchpad names for the suites.
+    # The launchpad's folder; without one BERT_TASKS, else where the files were the last time, else the sample. An own
+    # task's files are in the folder of its YAML file.
     folder = getattr(config, SUITES.get(task.reader, "glue")) if name in TASK_NAMES else ""
-    path, dev_fraction = Path(folder) if folder else None, config.dev_fraction
-    if path is None and home.tasks and not missing_task_data(task, home.tasks, dev_fraction):
-        path = Path(home.tasks)
-    # Materialized again without a folder, a task keeps its files and its dev set.
-    if path is None and is_file(former := home.task_data(dump, name) / TASK_SOURCE_NAME):
-        source = json.loads(former.read_text(encoding="utf-8"))
-        path, dev_fraction = Path(source["path"]), source["dev_fraction"]
-        if not path.exists():
-            raise InputError(f"{path}: the files of the last time are not there; restore them, or give another folder")
-    if path is None and sample_seed(dump) is not None:
-        path = home.dump(dump)
-    if path is None and home.tasks:
-        path = Path(home.tasks)
-    if path is None:
+    places = [(Path(place), config.dev_fraction) for place in [folder or home.tasks] if place]
+    former: list[tuple[Path, float]] = []
+    if name in TASK_NAMES and not folder:
+        if is_file(source := home.task_data(dump, name) / TASK_SOURCE_NAME):
+            known = json.loads(source.read_text(encoding="utf-8"))
+            former = [(Path(known["path"]), known["dev_fraction"])]
+        sample = [(home.dump(dump), config.dev_fraction)] if sample_seed(dump) is not None else []
+        places += [*former, *sample]
+    reasons = {place: missing_task_data(task, *place) for place in places}
+    for (path, dev_fraction), reason in reasons.items():
+        if not reason:
+            return task, path, dev_fraction, ""
+    if former:  # skipped, the task would forget where they were
+        raise InputError(f"{reasons[former[0]]}; restore the files of the last time, or give their folder")
+    if not places:
         return task, None, 0.0, f"no folder is given for {task.title}, and BERT_TASKS is not set"
-    return task, path, dev_fraction, missing_task_data(task, path, dev_fraction)
+    return task, *places[0], reasons[places[0]]
 
 
 def _publish_task_data(directory: Path, path: Path, dev_fraction: float, data: Any) -> Manifest:

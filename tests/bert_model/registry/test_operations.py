@@ -278,12 +278,19 @@ def test_damaged_version_is_neither_promoted_nor_downloaded(home, trained):
 
 def test_damaged_champion_is_replaced_by_its_copy(home, trained):
     name = "bert-tiny-copied"
+    register(trained / "weak", name)
+    assert operations.promote(name).promoted
     version = register(trained / "strong", name)
     assert operations.promote(name).promoted
     (_stored(home, version) / "model.safetensors").unlink()
-    assert register(trained / "strong", name).version == 2
+    assert register(trained / "strong", name).version == 3
     assert operations.promote(name).require().promoted
-    assert aliases_of(name) == {"candidate": 2, "champion": 2, "previous": 1}
+    assert aliases_of(name) == {"candidate": 3, "champion": 3, "previous": 1}
+    assert operations.rollback(name).version == 1
+    # What was rolled back is not promoted under another number.
+    (_stored(home, operations.get_version(f"models:/{name}/3")) / "model.safetensors").unlink()
+    assert register(trained / "strong", name).version == 4
+    assert operations.promote(name).refused_by == ("not_rolled_back",)
 
 
 def test_connection_that_is_lost_is_no_damage(home, trained, monkeypatch):

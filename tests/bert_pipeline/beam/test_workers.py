@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -88,7 +89,11 @@ def fail_beside_long_elements(number, directory):
     else:
         name = "later"
     if name == "second":
+        while not Path(directory, "scratch").exists():
+            time.sleep(0.05)
         raise ArtifactError("a shard is damaged")
+    if name == "first":
+        Path(directory, "scratch").write_text(tempfile.mkdtemp())
     time.sleep(20)
     Path(directory, "ended").touch()
 
@@ -143,6 +148,7 @@ def test_failure_ends_the_work_of_the_other_workers(tmp_path):
     with pytest.raises(ArtifactError, match=r"^a shard is damaged$"):
         load_results(tmp_path / "results.json")
     assert not (tmp_path / "ended").exists()
+    assert not Path((tmp_path / "scratch").read_text()).exists()  # the copies of files that a stopped worker held
 
 
 @pytest.mark.slow
