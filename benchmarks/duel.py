@@ -71,6 +71,10 @@ STOP_SECONDS = 120
 """Longest time in which a process saves its state and ends."""
 MEASURED_SECONDS = 20.0
 """Of each variant of the peer."""
+PEER_WARMUP = 0.05
+"""Share of the budget in which the peer's learning rate rises."""
+SEARCH_SHARE = 0.15
+"""Share of the budget for which the peer is trained with each of several learning rates, to choose one."""
 PREEMPTED = 75
 NUM_RESAMPLES = 1_000
 
@@ -300,6 +304,31 @@ def _rate(commands: Sequence[tuple[list[str], dict[str, str]]], log: Path) -> fl
     return float(found[-1]["tokens_per_second"]) if found else 0.0
 
 
+def best_learning_rate(
+    case: RunMlmCase, learning_rates: Sequence[float], test: Path, directory: Path
+) -> tuple[RunMlmCase, dict[float, float]]:
+    """Return the case with the learning rate of the lowest held-out loss after short trainings, and all losses.
+
+    Each has the warm-up of the whole training and a decay to 0. The losses are those of the final test, which favors
+    the peer. A single rate is not tried.
+    """
+    if len(learning_rates) == 1:
+        return dataclasses.replace(case, learning_rate=learning_rates[0]), {}
+    found: dict[float, float] = {}
+    for rate in learning_rates:
+        output = directory / f"rate-{rate:g}"
+        short = dataclasses.replace(case, learning_rate=rate, budget=SEARCH_SHARE * case.budget, output=str(output))
+        side = PeerSide(short)
+        if not side.model.exists():
+            print(f"peer, learning rate {rate:g}: training", file=sys.stderr, flush=True)
+            # The clock of a training stands still while its first step compiles.
+            run_slice(side.commands(), 2 * short.budget + STOP_SECONDS, directory / "rates.log", Usage())
+        losses, counts = held_out_losses(side.model, test)
+        found[rate] = float(losses.sum() / counts.sum())
+        print(f"peer, learning rate {rate:g}: {found[rate]:.3f} nats a token", file=sys.stderr, flush=True)
+    return dataclasses.replace(case, learning_rate=min(found, key=lambda rate: found[rate])), found
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Scores
 
@@ -497,7 +526,13 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--blimp", type=Path, metavar="PATH", help="default: BERT_HOME/data/blimp.zip, if it is there")
     parser.add_argument("--peer-length", type=int, help="tokens of the peer's rows (default: of our last phase)")
     parser.add_argument("--peer-batch", type=int, help="rows of the peer's batch (default: of our last phase)")
-    parser.add_argument("--peer-learning-rate", type=float, help="default: that of our last phase")
+    parser.add_argument(
+        "--peer-learning-rate",
+        type=float,
+        nargs="+",
+        metavar="RATE",
+        help="of several, the best in short trainings is taken (default: that of our last phase)",
+    )
     parser.add_argument("assignments", nargs="*", metavar="key=value", help="changes of our pre-training")
     return parser
 
@@ -546,17 +581,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model=str(shape),
         output=str(directory / "peer"),
         global_batch_size=args.peer_batch or last.global_batch_size,
-        learning_rate=args.peer_learning_rate or last.learning_rate,
+        learning_rate=last.learning_rate,
         budget=config.budget_seconds,
+        warmup=PEER_WARMUP * config.budget_seconds,
         save_steps=config.checkpoint_interval_steps or 1_000,
         mlm_probability=config.masking.masked_lm_prob,
     )
 
-    settings = {"ours": to_mapping(config), "peer": dataclasses.asdict(case), "corpus": corpus.sha256}
-    check_settings(settings, directory / "settings.json")
+    learning_rates = args.peer_learning_rate or [last.learning_rate]
+    settings = {"ours": to_mapping(config), "peer": dataclasses.asdict(case), "peer_learning_rates": learning_rates}
+    check_settings(settings | {"corpus": corpus.sha256}, directory / "settings.json")
 
     with exiting_on_signals():
-        case, rates = fastest_variant(case, directory)
+        case, speeds = fastest_variant(case, directory)
+        case, losses = best_learning_rate(case, learning_rates, test, directory)
         launch = preset.launch
         processes, threads = launch.processes_per_node or 1, launch.threads_per_process or num_cores()
         sides = [OurSide(directory, config, processes=processes, threads=threads), PeerSide(case)]
@@ -574,7 +612,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     print(describe_machine(("torch", "transformers", "accelerate")))
     print(f"{args.budget} each, {args.preset} without next sentences; the peer: {case.to_json()}")
-    print(f"its variants, tokens/s: {', '.join(f'{name} {rate:,.0f}' for name, rate in rates.items())}\n")
+    print(f"its variants, tokens/s: {', '.join(f'{name} {speed:,.0f}' for name, speed in speeds.items())}")
+    if losses:
+        print(f"its loss by learning rate: {', '.join(f'{rate:g} {loss:.3f}' for rate, loss in losses.items())}")
+    print()
     print(report(sides, directory, list(exams)))
     return 0
 

@@ -35,7 +35,6 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 STATE_NAME = "trainer_state.json"
 """Written last in a checkpoint of the Trainer."""
-WARMUP_SHARE = 0.05
 WARMUP_STEPS_OF_MEASUREMENT = 3
 LINES_PER_CALL = 10_000
 
@@ -53,6 +52,8 @@ class RunMlmCase:
     learning_rate: float
     budget: float
     """Seconds."""
+    warmup: float
+    """Seconds of them in which the learning rate rises."""
     save_steps: int
     mlm_probability: float = 0.15
     """Share of the tokens that are masked."""
@@ -132,13 +133,14 @@ class _Clock(transformers.TrainerCallback, ExportableState):
         self._is_stopped = True
 
     @property
-    def share(self) -> float:
-        """Share of the budget that has been used."""
-        return self.agreed / self.case.budget
+    def is_over(self) -> bool:
+        """Whether the budget has been used."""
+        return self.agreed >= self.case.budget
 
     def learning_rate_share(self, _: int) -> float:
         """Return the share of the learning rate: linear warm-up, then linear decay to the end of the budget."""
-        return max(0.0, min(self.share / WARMUP_SHARE, (1 - self.share) / (1 - WARMUP_SHARE)))
+        left = (self.case.budget - self.agreed) / (self.case.budget - self.case.warmup)
+        return max(0.0, min(self.agreed / self.case.warmup, left))
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
@@ -161,7 +163,7 @@ class _Clock(transformers.TrainerCallback, ExportableState):
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(numbers)
         self.agreed, num_stopped = numbers.tolist()
-        if num_stopped or (not self.case.measure and self.share >= 1):
+        if num_stopped or (not self.case.measure and self.is_over):
             control.should_training_stop = True
             control.should_save = not self.case.measure
 
@@ -249,7 +251,7 @@ def run(case: RunMlmCase) -> None:
         if case.measure:
             tokens = case.global_batch_size * rows.rows.shape[1]
             print(json.dumps({"tokens_per_second": tokens * clock.steps_per_second()}), flush=True)
-        elif clock.share >= 1:
+        elif clock.is_over:
             draft = case.finished.with_name("model.partial")
             trainer.save_model(str(draft))
             ours.save(draft)

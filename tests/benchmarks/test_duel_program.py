@@ -87,7 +87,7 @@ def test_both_sides_train_for_the_budget_in_slices(inputs, tmp_path, monkeypatch
     others += [fastest | {"processes": duel.num_cores(), "bf16": bf16} for bf16 in (False, True)]
     rates = {json.dumps(variant): 1.0 for variant in others} | {json.dumps(fastest): 2.0}
     (directory / "variants.json").write_text(json.dumps(rates))
-    budget = ["--budget", "4s", "--peer-batch", "2"]
+    budget = ["--budget", "4s", "--peer-batch", "2", "--peer-learning-rate", "1e-7", "0.02"]
     assert duel.main(arguments(inputs, *budget)) == 0
     printed = capsys.readouterr().out
     results = json.loads((directory / "results.json").read_text())["rows"]
@@ -101,6 +101,12 @@ def test_both_sides_train_for_the_budget_in_slices(inputs, tmp_path, monkeypatch
     assert results["tokens seen"]["peer"] == results["updates"]["peer"] * 2 * 32
     assert re.search(r"\| held-out MLM loss, nats a token \| \d\.\d{3} \| \d\.\d{3} \| \d\.\d\d \|", printed)
     assert "made pairs: swap" in printed
+
+    # The peer has the learning rate with the lower loss after short trainings.
+    tried = re.search(r"loss by learning rate: 1e-07 (\d+\.\d{3}), 0\.02 (\d+\.\d{3})", printed)
+    best = 1e-7 if float(tried[1]) < float(tried[2]) else 0.02
+    assert tried[1] != tried[2]
+    assert f'"learning_rate": {best}, "budget": 4.0, "warmup": 0.2' in printed
 
     # A finished duel trains and scores nothing again, and prints the same; other settings are refused.
     assert duel.main(arguments(inputs, *budget)) == 0
@@ -161,6 +167,7 @@ def test_peer_stops_and_goes_on_with_its_clock(inputs, tmp_path, monkeypatch):
         global_batch_size=4,
         learning_rate=1e-3,
         budget=1000.0,
+        warmup=50.0,
         save_steps=1000,
         mlm_probability=0.4,
     )
@@ -194,7 +201,14 @@ def test_peer_stops_and_goes_on_with_its_clock(inputs, tmp_path, monkeypatch):
 
 def test_learning_rate_follows_the_clock(inputs, tmp_path):
     case = run_mlm.RunMlmCase(
-        rows="", model="", output="", global_batch_size=1, learning_rate=1.0, budget=100.0, save_steps=1
+        rows="",
+        model="",
+        output="",
+        global_batch_size=1,
+        learning_rate=1.0,
+        budget=100.0,
+        warmup=5.0,
+        save_steps=1,
     )
     previous = signal.getsignal(signal.SIGTERM)
     try:
