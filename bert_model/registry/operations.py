@@ -244,7 +244,7 @@ def promote(
                 return decision
             # The alias moves before the decision is stored: a stored decision never claims a move that failed.
             if decision.passed:
-                _move_champion(client, name, expected=champion_number, chosen=chosen.version)
+                _move_champion(client, champion, chosen)
                 decision = dataclasses.replace(decision, promoted=True)
             _store_decision(client, chosen, decision)
             return decision
@@ -262,28 +262,24 @@ def _update_card(client: "MlflowClient", version: RegisteredVersion) -> Register
     return read_version(client, version.name, version.version)
 
 
-def _move_champion(client: "MlflowClient", name: str, *, expected: int | None, chosen: int) -> None:
-    """Move the alias if the champion is still the expected one, and check that nobody else moved it meanwhile.
+def _move_champion(client: "MlflowClient", champion: RegisteredVersion | None, chosen: RegisteredVersion) -> None:
+    """Move the alias if `champion` still has it, and check that nobody else moved it meanwhile.
 
     MLflow cannot compare and set. Every client therefore puts a mark on the name before it reads the champion, and
     looks for its mark after its move: of two clients that move at once, the one that marked first either finds the
     other's mark, or moved before the other read the champion, which then is not the expected one.
     """
-    mark = uuid.uuid4().hex
+    name, mark = chosen.name, uuid.uuid4().hex
     client.set_registered_model_tag(name, MOVE_TAG, mark)
-    if aliases_of(client, name).get(CHAMPION) != expected:
-        raise _champion_changed(name, chosen)
-    # A copy of the champion takes its place: a rollback leads to what was champion before both.
-    if expected is not None and not _are_copies(client, name, expected, chosen):
-        client.set_registered_model_alias(name, PREVIOUS, str(expected))
-    client.set_registered_model_alias(name, CHAMPION, str(chosen))
-    if aliases_of(client, name).get(CHAMPION) != chosen or client.get_registered_model(name).tags.get(MOVE_TAG) != mark:
+    if aliases_of(client, name).get(CHAMPION) != (champion.version if champion else None):
+        raise _champion_changed(name, chosen.version)
+    # The champion itself, or a copy of it, takes its place: a rollback leads to what was champion before both.
+    if champion is not None and champion.version != chosen.version and not chosen.is_copy_of(champion):
+        client.set_registered_model_alias(name, PREVIOUS, str(champion.version))
+    client.set_registered_model_alias(name, CHAMPION, str(chosen.version))
+    mark_now = client.get_registered_model(name).tags.get(MOVE_TAG)
+    if aliases_of(client, name).get(CHAMPION) != chosen.version or mark_now != mark:
         raise PromotionError(f"{name}: another client moved the champion at the same time; look at bert models")
-
-
-def _are_copies(client: "MlflowClient", name: str, one: int, other: int) -> bool:
-    contents = [read_version(client, name, version).content_sha256 for version in (one, other)]
-    return one == other or contents[0] == contents[1] != ""
 
 
 def _champion_changed(name: str, chosen: int) -> PromotionError:
@@ -308,20 +304,21 @@ def rollback(name: str) -> RegisteredVersion:
     with registry_lock(name), registry_client() as client:
         resolve_version(client, name)
         aliases = aliases_of(client, name)
-        champion, previous = aliases.get(CHAMPION), aliases.get(PREVIOUS)
         # Both aliases are on one version if champion was moved by hand, or restored after it was deleted.
-        if previous is None or previous == champion:
+        if PREVIOUS not in aliases or aliases[PREVIOUS] == aliases.get(CHAMPION):
             raise PromotionError(f"{name}: has no previous champion to go back to; nothing was changed")
         # The previous champion may have been damaged since: serving must not switch to it.
-        damage = inspect(client, read_version(client, name, previous)).damage
+        previous = read_version(client, name, aliases[PREVIOUS])
+        damage = inspect(client, previous).damage
         if damage is not None:
-            raise PromotionError(f"{name}: version {previous} is damaged ({damage}); nothing was changed")
-        _move_champion(client, name, expected=champion, chosen=previous)
+            raise PromotionError(f"{name}: version {previous.version} is damaged ({damage}); nothing was changed")
+        champion = read_version(client, name, aliases[CHAMPION]) if CHAMPION in aliases else None
+        _move_champion(client, champion, previous)
         # The one rolled back loses its tag when it becomes champion again.
-        client.set_model_version_tag(name, str(previous), "rolled_back", "false")
+        client.set_model_version_tag(name, str(previous.version), "rolled_back", "false")
         if champion is not None:
-            client.set_model_version_tag(name, str(champion), "rolled_back", "true")
-        return read_version(client, name, previous)
+            client.set_model_version_tag(name, str(champion.version), "rolled_back", "true")
+        return read_version(client, name, previous.version)
 
 
 def list_models(name: str | None = None) -> list[RegisteredVersion]:

@@ -240,7 +240,7 @@ def decide(
         detail = f"version {champion.version} is champion{' already' if same else ''}"
         detail += ", of the generated sample" if is_demo else ""
         gates.append(Gate(name="new", passed=not same, detail=detail))
-    if champion is not None and not is_demo and not _is_copy(candidate, champion):
+    if champion is not None and not is_demo and not candidate.is_copy_of(champion):
         gates += [_comparable(tasks, candidate, config), _covers(tasks, config)]
         gates += [_better(tasks, config), _no_task_worse(tasks, config)]
         if inspection.exam is not None:
@@ -258,11 +258,6 @@ def decide(
         gates=tuple(sorted(waived, key=lambda gate: GATES.index(gate.name))),
         config=config,
     )
-
-
-def _is_copy(candidate: RegisteredVersion, champion: RegisteredVersion) -> bool:
-    """Return True if a version has the content of the champion under another number."""
-    return candidate.version != champion.version and candidate.content_sha256 == champion.content_sha256 != ""
 
 
 def text_table(rows: Sequence[Mapping[str, str]]) -> str:

@@ -192,6 +192,10 @@ class RegisteredVersion:
         """Identity of the model directory; "" if the version was not registered by this project."""
         return self.tags.get("content_sha256", "")
 
+    def is_copy_of(self, other: "RegisteredVersion") -> bool:
+        """Tell whether another version has the same content."""
+        return self.version != other.version and self.content_sha256 == other.content_sha256 != ""
+
     @property
     def license(self) -> str:
         """License of the weights; "" if none was given."""

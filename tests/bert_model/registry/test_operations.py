@@ -659,14 +659,15 @@ def test_of_two_machines_that_promote_at_once_one_notices(home, trained, monkeyp
     def read_while_another_machine_reads_too_and_moves(client, name):
         monkeypatch.setattr(operations, "aliases_of", read)
         aliases = read(client, name)
-        operations._move_champion(client, name, expected=None, chosen=1)
+        operations._move_champion(client, None, one)
         return aliases
 
     with operations.registry_client() as client:
+        one, two = (operations.read_version(client, name, number) for number in (1, 2))
         monkeypatch.setattr(operations, "aliases_of", read_while_another_machine_reads_too_and_moves)
         with pytest.raises(PromotionError, match="another client moved the champion at the same time"):
-            operations._move_champion(client, name, expected=None, chosen=2)
-        operations._move_champion(client, name, expected=2, chosen=1)  # without another client it moves
+            operations._move_champion(client, None, two)
+        operations._move_champion(client, two, one)  # without another client it moves
 
 
 def test_rollback_that_another_client_overtakes_is_an_error(home, trained, monkeypatch):
