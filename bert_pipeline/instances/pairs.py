@@ -343,7 +343,8 @@ class InstanceStatistics:
         self.sums["instances"] += len(lengths)
         self.sums["tokens"] += int(lengths.sum())
         self.sums["random_next"] += int(is_random_next.sum())
-        self.sums["unk_tokens"] += int(np.count_nonzero(input_ids == self.unk_id))
+        is_token = np.arange(input_ids.shape[1]) < lengths[:, None]  # 0, the padding, may be the id of a token
+        self.sums["unk_tokens"] += int(np.count_nonzero(is_token & (input_ids == self.unk_id)))
         self.lengths += np.bincount(lengths, minlength=self.max_seq_length + 1)
 
     def add_masks(self, input_ids: np.ndarray, batch: MaskedBatch) -> None:

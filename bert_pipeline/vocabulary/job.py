@@ -36,7 +36,7 @@ from bert_pipeline.corpus.parquet import read_sentences
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.manifest import Manifest, checked_copy, files_of, foreign_input, input_of, load_manifest, publishing
 from bert_pipeline.storage import arrow_source, failure_of, make_directory, remove_tree, to_path
-from bert_pipeline.vocabulary.quality import quality, unknown_warnings
+from bert_pipeline.vocabulary.quality import count_marks, marks_warnings, quality, unknown_warnings
 from bert_pipeline.vocabulary.tokenizer import CONFIGURATION_NAME, VOCABULARY_NAME, Tokenizer, read_vocabulary
 from bert_pipeline.vocabulary.wordpiece import (
     VocabularyConfig,
@@ -50,6 +50,8 @@ from bert_pipeline.vocabulary.wordpiece import (
 log = logging.getLogger(__name__)
 
 _COUNT_SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64())])
+_SAMPLED_SENTENCES = 1_000
+"""Of each shard, to see how much of its text are marks that lower-casing removes."""
 _BYTES_PER_PARTITION = 1 << 30
 """Corpus bytes whose distinct words fit into the memory of one worker."""
 
@@ -103,6 +105,10 @@ def build_vocabulary(
         counts, characters, totals = _training_counts(scratch, shards, partitions, unit)
         held_out = _held_out_counts(scratch, shards)
         remove_tree(scratch)
+        if config.do_lower_case:
+            marks, characters_read = (sum(shard[name] for shard in shards) for name in ("marks", "sampled_characters"))
+            for warning in marks_warnings(marks, characters_read):
+                log.warning("%s", warning)
         log.info("counted %d words, %d of them distinct", totals["words"], totals["distinct_words"])
 
         # Extending changes [unused] slots only, so that models of the base keep the ids of their tokens.
@@ -223,6 +229,8 @@ def _count_shard(
     directory = to_path(scratch)
     with checked_copy(shard, sha256) as local:
         train, held_out, num_read = count_words(str(local), do_lower_case, texts)
+        sample = next((sentences for *_, sentences in read_sentences(str(local))), pa.array([], pa.string()))
+        marks, characters = count_marks(sample[:_SAMPLED_SENTENCES])
     result: Result = {
         "name": to_path(shard).name,
         "rows": num_read,
@@ -230,6 +238,8 @@ def _count_shard(
         "words": train.total(),
         "held_out_file": f"held-out-{index:05d}.parquet",
         "held_out_words": held_out.total(),
+        "marks": marks,
+        "sampled_characters": characters,
     }
     # Held-out words only serve the measurement, which one process does: they need no partitions.
     _write_counts(directory / result["held_out_file"], [sorted(held_out.items())])

@@ -5,6 +5,8 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from fontTools import unicodedata as scripts
 
 from bert_pipeline.vocabulary.tokenizer import CONTINUATION_PREFIX, Tokenizer
@@ -15,6 +17,8 @@ MAX_ENGLISH_UNKNOWN_SHARE = 0.001
 """The same for English and for Latin script: above it characters are missing, or held-out text differs in kind."""
 MIN_SCRIPT_TOKENS = 1_000
 """Tokens of a script below which its share of [UNK] says little."""
+MAX_MARKS_SHARE = 0.05
+"""Share of combining marks above which a language without them is another one: French has fewer, Vietnamese more."""
 
 
 def quality(tokenizer: Tokenizer, counts: Mapping[str, int]) -> dict[str, Any]:
@@ -83,6 +87,22 @@ def unknown_warnings(report: Mapping[str, Any]) -> Iterator[str]:
                 f"{entry['unk_share']:.3%} of the tokens of {script} script are [UNK], at most {limit:.1%} expected; "
                 "ask for a larger vocabulary or alphabet"
             )
+
+
+def count_marks(sentences: pa.Array) -> tuple[int, int]:
+    """Return the combining marks of sentences, which lower-casing removes, and all their characters, marks included."""
+    decomposed = pc.utf8_normalize(sentences, "NFD")
+    marks, characters = pc.count_substring_regex(decomposed, r"\p{Mn}"), pc.utf8_length(decomposed)
+    return pc.sum(marks, min_count=0).as_py(), pc.sum(characters, min_count=0).as_py()
+
+
+def marks_warnings(marks: int, characters: int) -> Iterator[str]:
+    """Yield a sentence if lower-casing removes more of a text than accents."""
+    if marks > MAX_MARKS_SHARE * characters:
+        yield (
+            f"{marks / characters:.1%} of the characters are accents or vowel signs, which lower-casing removes; "
+            "--cased (do_lower_case: false) keeps them"
+        )
 
 
 def _ratio(part: int, whole: int) -> float:

@@ -84,6 +84,7 @@ class Tokenizer:
                 f"{directory / CONFIGURATION_NAME}: do_lower_case is not stated there; write "
                 '{"do_lower_case": true} into it for an uncased vocabulary, false for a cased one'
             )
+        _refuse_other_words(configuration, directory / CONFIGURATION_NAME)
         _refuse_other_normalization(configuration, do_lower_case, directory / CONFIGURATION_NAME)
         _refuse_other_fast_settings(fast, do_lower_case, directory / "tokenizer.json")
         _refuse_added_tokens(configuration, fast, directory)
@@ -257,6 +258,26 @@ def _tokens_of_fast(fast: dict[str, Any], path: Path) -> tuple[str, ...]:
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise InputError(f"{path}: the ids of its {len(vocabulary)} tokens are not 0 to {len(vocabulary) - 1}")
     return tuple(sorted(vocabulary, key=vocabulary.__getitem__))
+
+
+_BASIC_STEPS = {
+    "do_basic_tokenize": True,
+    "do_word_tokenize": True,
+    "word_tokenizer_type": "basic",
+    "subword_tokenizer_type": "wordpiece",
+}
+"""Settings of Hugging Face's tokenizers of BERT, and what they are for BERT's own code."""
+
+
+def _refuse_other_words(configuration: dict[str, Any], path: Path) -> None:
+    """Raise UsageError for settings that split a text into other words, such as MeCab's of Japanese models."""
+    found = {key: configuration[key] for key in _BASIC_STEPS if configuration.get(key) is not None}
+    other = {key: value for key, value in found.items() if value != _BASIC_STEPS[key]}
+    if configuration.get("tokenizer_class") == "BertJapaneseTokenizer":
+        other["tokenizer_class"] = "BertJapaneseTokenizer"
+    if other:
+        settings = ", ".join(f"{key}={value}" for key, value in other.items())
+        raise UsageError(f"{path}: {settings}; this project splits words and pieces as BERT's own code does only")
 
 
 def _refuse_other_normalization(configuration: dict[str, Any], do_lower_case: bool, path: Path) -> None:

@@ -1,6 +1,7 @@
 """WordPiece vocabularies from word counts: counting, training, extending, and measuring."""
 
 import collections
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -176,7 +177,8 @@ def train(
     words is not rare. The result depends on the counts alone, not on their order. InputError if the words do not
     yield enough pieces; it names the largest possible size.
     """
-    singles = _single_pieces(characters_of(counts) if characters is None else characters, config)
+    characters = characters_of(counts) if characters is None else characters
+    singles = _single_pieces(characters, config)
     # A word with a character outside the alphabet becomes [UNK] as a whole: it teaches no piece.
     alphabet = frozenset(piece for piece in singles if len(piece) == 1)
     kept = [(word, count) for word, count in counts if count >= config.min_count and _is_trainable(word, alphabet)]
@@ -199,9 +201,14 @@ def train(
     num_unused = config.num_unused
     if largest < config.vocab_size:
         if not config.pad_with_unused:
+            # A smaller size leaves room for fewer characters, and so would be too large again.
+            same = len(alphabet) <= MIN_ALPHABET or (
+                _single_pieces(characters, dataclasses.replace(config, vocab_size=largest)) == singles
+            )
+            limit = "" if same else f" with max_alphabet={len(alphabet)}"
             raise InputError(
-                f"vocab_size={config.vocab_size}: the corpus is too small for it, {largest} is the largest possible; "
-                "ask for that, give more text, or fill up with pad_with_unused"
+                f"vocab_size={config.vocab_size}: the corpus is too small for it, {largest} is the largest possible"
+                f"{limit}; ask for that, give more text, or fill up with pad_with_unused"
             )
         num_unused += config.vocab_size - largest
     return (*layout(num_unused), *learned)

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -178,6 +179,27 @@ def test_corpus_shard_with_other_rows_than_its_manifest_raises(vocabulary, tmp_p
         with pytest.raises(ArtifactError, match=r"documents-00000\.parquet: found 30 rows, expected 40"):
             build()
     assert leftovers(tmp_path) == ["corpus"]
+
+
+def test_marks_that_lower_casing_would_remove_are_a_warning(corpus, tmp_path, caplog):
+    # The second shard repeats the Thai word for "here", four of whose six characters are marks.
+    documents = make_documents(60, held_out=[4])
+    thai = [
+        dataclasses.replace(
+            item, document_id=f"th{item.document_id}", sentences=(" ".join(["ที่นี่"] * 5),) * len(item.sentences)
+        )
+        for item in documents
+    ]
+    marked = make_corpus(tmp_path / "corpus", [documents, thai])
+    build_vocabulary(marked, tmp_path / "vocabulary", SMALL, ONE_WORKER)
+    (message,) = [message for message in caplog.messages if "lower-casing" in message]
+    assert re.match(
+        r"\d+\.\d% of the characters are accents or vowel signs, which lower-casing removes; --cased", message
+    )
+    caplog.clear()
+    build_vocabulary(corpus, tmp_path / "plain", SMALL, ONE_WORKER)
+    build_vocabulary(marked, tmp_path / "cased", dataclasses.replace(SMALL, do_lower_case=False), ONE_WORKER)
+    assert not [message for message in caplog.messages if "lower-casing" in message]
 
 
 def test_vocabulary_uses_training_documents_only(corpus, tmp_path):

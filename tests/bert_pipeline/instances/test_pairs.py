@@ -104,6 +104,13 @@ def test_every_sentence_is_used_in_every_pass(sentence_lengths, seed):
     assert (covered == 1).all()
 
 
+def test_padding_is_not_counted_as_unknown():
+    statistics = InstanceStatistics(8, unk_id=0, mask_id=4)  # in a vocabulary that begins with [UNK]
+    ids = np.array([[2, 0, 3, 0, 0], [2, 5, 0, 0, 3]])
+    statistics.add_pairs(ids, np.array([3, 5]), np.array([False, True]))
+    assert statistics.as_counts()["unk_tokens"] == 3
+
+
 @settings(max_examples=40, deadline=None)
 @given(lengths_strategy, st.integers(8, 64), st.booleans())
 def test_instances_are_cls_a_sep_b_sep(sentence_lengths, max_seq_length, static):

@@ -1,7 +1,15 @@
+import pyarrow as pa
 import pytest
 
-from bert_pipeline.vocabulary.quality import describe_scripts, quality, script_of, unknown_warnings
-from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bert_pipeline.vocabulary.quality import (
+    count_marks,
+    describe_scripts,
+    marks_warnings,
+    quality,
+    script_of,
+    unknown_warnings,
+)
+from bert_pipeline.vocabulary.tokenizer import SPECIAL_TOKENS, Tokenizer, normalizer
 
 
 def test_quality_counts_unknown_and_whole_words():
@@ -51,3 +59,27 @@ def test_unknown_words_are_counted_and_warned_about_by_script():
     assert warning.startswith("2.500% of the tokens of Han script are [UNK], at most 2.0% expected; ask for a larger")
     report = quality(tokenizer, {"the": 9_980, "zzz": 20})
     assert [warning[:38] for warning in unknown_warnings(report)] == ["0.200% of the tokens of Latin script a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "marks", "characters"),
+    [
+        ("plain", 0, 5),
+        ("café", 1, 5),
+        ("й", 1, 2),
+        ("が", 1, 2),
+        ("말", 0, 3),  # letters of Hangul, which stay
+        ("हिन्दी", 1, 6),  # virama; the two vowel signs have a width of their own and stay
+        ("ที่", 2, 3),
+    ],
+)
+def test_marks_are_those_that_lower_casing_removes(text, marks, characters):
+    assert count_marks(pa.array([text, "", text])) == (2 * marks, 2 * characters)
+    assert len(normalizer(do_lower_case=True).normalize_str(text)) == characters - marks
+
+
+def test_text_of_few_accents_is_not_warned_about():
+    assert not list(marks_warnings(5, 100))
+    assert not list(marks_warnings(0, 0))
+    (warning,) = marks_warnings(6, 100)
+    assert warning.startswith("6.0% of the characters are accents or vowel signs, which lower-casing removes; --cased")

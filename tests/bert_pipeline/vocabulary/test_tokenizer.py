@@ -123,6 +123,26 @@ def test_settings_of_other_tokenization_raise(tokenizer, tmp_path):
         Tokenizer.from_directory(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"word_tokenizer_type": "mecab"},
+        {"subword_tokenizer_type": "character"},
+        {"do_basic_tokenize": False},
+        {"tokenizer_class": "BertJapaneseTokenizer"},
+    ],
+)
+def test_other_words_than_those_of_bert_raise(settings, tokenizer, tmp_path):
+    tokenizer.save(tmp_path)
+    usual = {"do_lower_case": True, "word_tokenizer_type": "basic", "do_basic_tokenize": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(usual | {"tokenizer_class": "BertTokenizer"}))
+    assert Tokenizer.from_directory(tmp_path).tokens == tokenizer.tokens
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(usual | settings))
+    ((key, value),) = settings.items()
+    with pytest.raises(UsageError, match=f"{key}={value}; this project splits words and pieces as BERT's own code"):
+        Tokenizer.from_directory(tmp_path)
+
+
 def fast_document():
     """The tokenizer.json of a directory without vocab.txt, as the tokenizers library writes it."""
     return {

@@ -2,6 +2,7 @@
 
 import collections
 import random
+import re
 import types
 
 import numpy as np
@@ -149,6 +150,16 @@ def test_largest_size_in_error_is_possible(counts):
     assert len(train(counts, small(vocab_size=largest))) == largest
     with pytest.raises(InputError):
         train(counts, small(vocab_size=largest + 1))
+
+
+def test_largest_size_in_error_is_possible_with_many_characters():
+    ideographs = {chr(0x4E00 + rank): 2 + 60_000 // (rank + 10) for rank in range(3_000)}
+    counts = sorted([*ideographs.items(), ("abcdefghij", sum(ideographs.values()))])
+    with pytest.raises(InputError, match=r"\d+ is the largest possible with max_alphabet=\d+; ask") as caught:
+        train(counts, VocabularyConfig(vocab_size=30_000, num_unused=0))
+    largest, limit = map(int, re.search(r"(\d+) is the largest .*max_alphabet=(\d+);", str(caught.value)).groups())
+    assert limit > 2_000
+    assert len(train(counts, VocabularyConfig(vocab_size=largest, num_unused=0, max_alphabet=limit))) == largest
 
 
 def test_unused_slots_fill_up_when_asked_for(counts):
