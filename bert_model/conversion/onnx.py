@@ -136,7 +136,8 @@ def _example(model: _Plain, *, batch_size: int, length: int) -> dict[str, Tensor
     shape = (batch_size, 3, length) if model.kind == "choice" else (batch_size, length)
     mask = torch.ones(shape, dtype=torch.long)
     mask[0, ..., -length // 3 :] = 0  # its last third, rounded up
-    segments = (torch.arange(length) >= length // 2).long().expand(shape).contiguous()
+    last_segment = min(1, model.config.type_vocab_size - 1)
+    segments = (torch.arange(length) >= length // 2).long().clamp(max=last_segment).expand(shape).contiguous()
     ids = torch.randint(model.config.vocab_size, shape, generator=generator)
     return dict(zip(INPUTS, (ids, mask, segments), strict=True))
 

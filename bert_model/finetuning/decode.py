@@ -155,9 +155,8 @@ def confidences(
         return {key: row.max(keepdims=True) for key, row in zip(ids, softmax(logits))}
     found = {}
     for key, answer in evaluation.span_answers.items():
-        ranked = official_n_best(answer, with_null=evaluation.null_threshold is not None)
-        predicted = evaluation.predictions[key]
-        found[key] = np.asarray([next((entry["probability"] for entry in ranked if entry["text"] == predicted), 0.0)])
+        predicted = str(evaluation.predictions[key])
+        found[key] = np.asarray([probability_of(predicted, answer, with_null=evaluation.null_threshold is not None)])
     return found
 
 
@@ -171,7 +170,7 @@ def scored_words(encoded: EncodedSet) -> Iterator[tuple[int, int, int]]:
 def is_collapsed(task: Task, predictions: Mapping[str, Prediction]) -> bool:
     """Return whether all predictions are the same, as after a collapsed fine-tuning.
 
-    One class, one ending, numbers without spread, no entity at all, or no answer to any question. One or two
+    One class, one ending, numbers without spread, one tag for every word, or no answer to any question. One or two
     predictions are too few to tell.
     """
     values = list(predictions.values())
@@ -180,7 +179,7 @@ def is_collapsed(task: Task, predictions: Mapping[str, Prediction]) -> bool:
     if task.kind == "regression":
         return float(np.ptp(np.asarray(values, dtype=np.float64))) < 1e-3
     if task.kind == "tagging":
-        return all(tag == "O" for tags in values for tag in cast(tuple[str, ...], tags))
+        return len({tag for tags in values for tag in cast(tuple[str, ...], tags)}) <= 1
     return len(set(values)) == 1
 
 
@@ -295,6 +294,12 @@ def n_best(answer: SpanAnswer) -> list[dict[str, Any]]:
         {"text": c.text, "probability": probability, "score": round(c.score, 6), "start": c.start}
         for c, probability in _with_probabilities(answer.candidates)
     ]
+
+
+def probability_of(text: str, answer: SpanAnswer, *, with_null: bool) -> float:
+    """Return the share of a predicted text among the candidates of `official_n_best`; 0 if it is none of them."""
+    ranked = official_n_best(answer, with_null=with_null)
+    return next((float(entry["probability"]) for entry in ranked if entry["text"] == text), 0.0)
 
 
 def official_n_best(answer: SpanAnswer, *, with_null: bool) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 from bert_model.finetuning.config import FinetuningConfig, recorded_configuration, task_configuration
@@ -22,7 +22,7 @@ from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import CONFIG_NAME, BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.heads import HEAD_CLASSES, BertForTask, Tagger, chosen_states
-from bert_model.model.weights import load_model, read_weights, save_model
+from bert_model.model.weights import load_model, read_weights, save_model, save_tensors
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.tasks.catalogue import CLASS_KINDS, TASKS, Task
@@ -102,7 +102,7 @@ def write_task_model(
         # The encoder is the pre-trained one, without the dropouts and labels of a task.
         encoder, _ = load_model(BertModel, job.model, log=False)
         save_model(encoder, directory, tokenizer, max_seq_length=job.config.max_seq_length)
-        save_file(tensors, directory / TAGGER_NAME)
+        save_tensors(tensors, directory / TAGGER_NAME)
         model = _tagger(tensors, feature_input, job.config, len(task.labels), encoder)
     else:
         model = new_model(HEAD_CLASSES[task.kind], job.model_config, seed=job.trial.seed)
@@ -171,6 +171,8 @@ def load_task_model(directory: Path | str, task_name: str | None = None, *, log:
         )
 
     # Everything else is an encoder with a head; a head of random weights would answer at chance, without any error.
+    if task.kind == "regression" and not facts:
+        _refuse_other_head(directory, task, model_config, num_outputs=1)
     if task.kind in CLASS_KINDS and not facts:
         task = dataclasses.replace(task, labels=_labels_of_head(directory, task, model_config))
     model, report = load_model(HEAD_CLASSES[task.kind], directory, config=model_config, log=log)
@@ -242,10 +244,7 @@ def _labels_of_head(directory: Path, task: Task, config: BertConfig) -> tuple[st
     """
     if read_weights(directory).architecture != HEAD_CLASSES[task.kind].__name__:
         return task.labels  # loading will raise that the head is missing
-    if config.num_labels != len(task.labels):
-        raise InputError(
-            f"{directory}: its head has {config.num_labels} outputs, {task.name} has {len(task.labels)} labels"
-        )
+    _refuse_other_head(directory, task, config, num_outputs=len(task.labels))
 
     # LABEL_0 and so on are the names that transformers gives to outputs without one.
     unnamed = not config.labels or all(name.startswith("LABEL_") for name in config.labels)
@@ -269,6 +268,12 @@ def _labels_of_head(directory: Path, task: Task, config: BertConfig) -> tuple[st
             f"expected the labels of {task.name}: {', '.join(task.hub_names or task.labels)}"
         )
     return labels
+
+
+def _refuse_other_head(directory: Path, task: Task, config: BertConfig, *, num_outputs: int) -> None:
+    """Raise InputError if a foreign head of the task's kind has another number of outputs than the task needs."""
+    if read_weights(directory).architecture == HEAD_CLASSES[task.kind].__name__ and config.num_labels != num_outputs:
+        raise InputError(f"{directory}: its head has {config.num_labels} outputs, {task.name} needs {num_outputs}")
 
 
 def read_task_facts(directory: Path) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bert_model.finetuning.encode import encode_texts
+from bert_model.finetuning.task_model import check_embeddings
 from bert_model.inference.inputs import writing
 from bert_model.model.bert import BertModel
 from bert_model.model.weights import load_model
@@ -36,6 +37,7 @@ def write_attention(
     """
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
+    check_embeddings(directory, encoder.config, tokenizer, pair_task="" if text_b is None else "bert attention")
     tokens, segment_b_start, weights = attention_weights(encoder, tokenizer, text_a, text_b)
     data = page_data(model_name or str(directory), tokens, segment_b_start, weights)
     data["causal"] = encoder.config.attention == "causal"

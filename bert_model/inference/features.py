@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.encode import encode_texts
 from bert_model.finetuning.frozen_features import Activations, compute_activations
-from bert_model.finetuning.task_model import prediction_device
+from bert_model.finetuning.task_model import check_embeddings, prediction_device
 from bert_model.inference.inputs import read_texts, reading
 from bert_model.model.bert import BertModel
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
@@ -39,6 +39,7 @@ def write_features(
     # Layers are checked before the first text is read.
     tokenizer = Tokenizer.from_directory(directory)
     encoder, _ = load_model(BertModel, directory)
+    check_embeddings(directory, encoder.config, tokenizer)
     encoder.to(prediction_device())
     onednn = onednn_choice(encoder.config, device=prediction_device())
     numbers = layer_numbers(layers, encoder.config.num_hidden_layers)
@@ -56,6 +57,8 @@ def write_features(
         while chunk := list(itertools.islice(inputs, CHUNK)):
             # Texts are cut at the model's last position.
             pairs = [(item["text"], item.get("text_b")) for item in chunk]
+            if any(text_b is not None for _, text_b in pairs):
+                check_embeddings(directory, encoder.config, tokenizer, pair_task="bert features")
             encoded = encode_texts(pairs, tokenizer, encoder.config.max_position_embeddings)
             num_truncated += len(encoded.truncated)
             with cpu_settings(onednn=onednn):

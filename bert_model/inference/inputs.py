@@ -93,19 +93,20 @@ def open_rows(path: str, form: str, task: Task | None = None) -> Iterator[Iterat
         yield _task_rows(task, Path(path), form)
         return
     with reading(path) as (lines, where), contextlib.ExitStack() as stack:
-        # The first lines decide what the file is, also of standard input, which can be read only once.
+        # The first lines decide what the file is.
         head = list(itertools.islice(lines, HEAD_LINES))
         if head:
             head[0] = head[0].removeprefix("\ufeff")
         # JSON lines with the fields of an input are plain input, unless the task reads other texts or ids from them.
         is_json = _is_json_lines(head)
         if task is not None:
-            file = Path(path) if path != "-" else stack.enter_context(_saved(head))
+            is_stream = path == "-" or not Path(path).is_file()  # a pipe, which can be read only once
+            file = stack.enter_context(_saved(head)) if is_stream else Path(path)
             is_plain = is_json and _has_fields(head, form)
             is_tagged = form == "tagging" and not is_json and _is_columns(head)
             if is_tagged or _is_task_file(task, file, plain=not is_plain):
                 # Recognized by its head; the readers of task files need the rest on disk too.
-                if path == "-":
+                if is_stream:
                     with open(file, "a", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
                         stream.writelines(lines)
                 yield _task_rows(task, file, form)
@@ -272,15 +273,18 @@ def _is_words(head: Sequence[str]) -> bool:
 
 
 def _is_json_document(text: str) -> bool:
-    """Return whether a text is JSON over several lines, or the beginning of it."""
-    if not text.startswith(("{", "[")) or "\n" not in text:
+    """Return whether a text is JSON over several lines, or the beginning of it, or a list of objects on one line."""
+    if not text.startswith(("{", "[")):
         return False
+    has_lines = "\n" in text
     try:
-        return isinstance(json.loads(text), dict | list)
+        document = json.loads(text)
     except RecursionError:
-        return True
+        return has_lines
     except json.JSONDecodeError as error:
-        return error.pos >= len(text)
+        return has_lines and error.pos >= len(text)
+    # On one line "[1]" is a text, but not what pandas writes: [{"text": …}, …].
+    return has_lines or (isinstance(document, list) and bool(document) and isinstance(document[0], dict))
 
 
 # --- one line ---
@@ -346,7 +350,7 @@ def check_input(fields: Mapping[str, Any], form: str, where: str) -> PredictionI
     for name in names:
         value = fields[name]
         if name == "endings":
-            value = tuple(value) if not isinstance(value, str) else ()
+            value = tuple(value) if isinstance(value, list | tuple) else ()
             if len(value) < 2 or not all(isinstance(ending, str) for ending in value):
                 raise InputError(f"{where}: endings is {fields[name]!r}, expected a list of two or more texts")
         elif not isinstance(value, str):

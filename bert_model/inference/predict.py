@@ -19,6 +19,7 @@ from bert_model.finetuning.decode import (
     NULL_LOGIT_DIFFERENCE,
     choose_answers,
     n_best,
+    probability_of,
     scored_words,
     sigmoid,
     softmax,
@@ -315,7 +316,7 @@ class TaskPredictor:
                 "prediction": text,
                 "answer": text,
                 "start": candidates[0]["start"] if text else None,
-                "probability": candidates[0]["probability"],
+                "probability": probability_of(text, answer, with_null=self.null_threshold is not None),
                 "n_best": candidates[:NUM_CANDIDATES],
             }
             if self.null_threshold is not None:
@@ -458,7 +459,7 @@ def _rounded(value: float) -> float:
 def _entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]:
     """Return the entities of IOB2 tags; as in conlleval, an I- that continues no entity of its type begins one."""
     entities: list[dict[str, Any]] = []
-    inside = ""
+    inside: str | None = None  # the type of the open entity, "" for a tag that is B or I alone
     for index, tag in enumerate(tags):
         prefix, _, name = tag.partition("-")
         # `end_word` is one past the last word, and moves as long as the type stays.
@@ -466,7 +467,7 @@ def _entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]
             entities.append({"type": name, "start_word": index, "end_word": index + 1})
         elif prefix == "I":
             entities[-1]["end_word"] = index + 1
-        inside = name if prefix in ("B", "I") else ""
+        inside = name if prefix in ("B", "I") else None
     for entity in entities:
         entity["text"] = " ".join(words[entity["start_word"] : entity["end_word"]])
     return entities

@@ -1,8 +1,10 @@
 """Weights: Hugging Face directories, read strictly and written so that AutoModel opens them."""
 
+import errno
 import json
 import logging
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 
 from bert_model.model.bert import empty_model, initialize_weights
 from bert_model.model.config import BILSTM_PREFIX, CONFIG_NAME, BertConfig, read_document, stored_architectures
+from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -250,8 +253,20 @@ def write_weights(
 ) -> None:
     """Write config.json and model.safetensors from named tensors on any device."""
     held = {name: tensor.detach().to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
-    save_file(held, directory / WEIGHTS_NAME, metadata={"format": "pt"})
+    save_tensors(held, directory / WEIGHTS_NAME)
     (directory / CONFIG_NAME).write_text(config.to_json(architecture, problem_type=problem_type), encoding="utf-8")
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write tensors on the CPU to a safetensors file, whole or not at all; OSError if there is no room for it."""
+    try:
+        with atomic_write(path) as temporary:
+            save_file(tensors, temporary, metadata={"format": "pt"})
+    except SafetensorError as error:  # safetensors' own error, which keeps only the text of the system's
+        needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        free = shutil.disk_usage(path.parent).free
+        message = f"cannot be written ({error}); it needs about {needed:,} bytes, {free:,} are free"
+        raise OSError(errno.EIO, message, str(path)) from error
 
 
 def weight_files(directory: Path) -> list[Path]:

@@ -69,6 +69,12 @@ def test_onnx_of_a_pretrained_model_has_both_heads(models, tmp_path):
     assert [output.shape for output in outputs] == [(3, 64, len(tiny_tasks.TOKENS)), (3, 2)]
 
 
+def test_model_with_one_segment_is_exported(tmp_path):
+    pytest.importorskip("onnxruntime")
+    model = tiny_tasks.make_model(tmp_path / "model", type_vocab_size=1)
+    assert main(["export", str(model), "--output", str(tmp_path / "model.onnx")]) == 0
+
+
 def test_models_of_other_authors_are_exported_with_the_heads_they_have(models, tmp_path, capsys):
     onnxruntime = pytest.importorskip("onnxruntime")
     transformers = pytest.importorskip("transformers")

@@ -92,3 +92,5 @@ def test_equal_predictions_count_as_collapsed():
     assert not is_collapsed(task, {"0": "1", "1": "1", "2": "0"})
     assert is_collapsed(get_task("stsb"), {"0": 2.5, "1": 2.5, "2": 2.50001})
     assert is_collapsed(get_task("ner"), {"0": ("O",), "1": ("O", "O"), "2": ("O",)})
+    assert is_collapsed(get_task("ner"), {"0": ("B-PER",), "1": ("B-PER",), "2": ("B-PER",)})
+    assert not is_collapsed(get_task("ner"), {"0": ("O",), "1": ("B-PER",), "2": ("O",)})

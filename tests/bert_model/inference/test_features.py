@@ -11,7 +11,7 @@ import transformers
 
 from bert_model.inference.features import write_features
 from bert_model.model.heads import Tagger, chosen_states
-from bert_pipeline.errors import ConfigurationError, InputError
+from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,20 @@ def test_parquet_has_the_hidden_states_that_transformers_computes(model, tmp_pat
             states = theirs(ids, token_type_ids=torch.tensor([types]), output_hidden_states=True).hidden_states
         for layer in (3, 0, 2):
             np.testing.assert_allclose(np.array(row[f"layer_{layer}"]), states[layer][0].numpy(), atol=1e-5)
+
+
+def test_model_with_one_segment_or_another_vocabulary_is_refused(tmp_path):
+    model = tiny_tasks.make_model(tmp_path / "model", type_vocab_size=1)
+    (tmp_path / "in.txt").write_text("the film\na song\n")
+    assert write_features(model, str(tmp_path / "in.txt"), tmp_path / "out.parquet", layers=(-1,)) == 2
+    (tmp_path / "in.txt").write_text("the film\na song\tthe meal\n")
+    with pytest.raises(UsageError, match="type_vocab_size=1, but bert features reads two texts"):
+        write_features(model, str(tmp_path / "in.txt"), tmp_path / "pairs.parquet", layers=(-1,))
+    with open(model / "vocab.txt", "a", encoding="utf-8") as stream:
+        stream.write("extra\n")
+    with pytest.raises(UsageError, match="the vocabulary is not this model's"):
+        write_features(model, str(tmp_path / "in.txt"), tmp_path / "pairs.parquet", layers=(-1,))
+    assert not (tmp_path / "pairs.parquet").exists()
 
 
 def test_texts_that_are_cut_are_counted(model, tmp_path, caplog):

@@ -5,7 +5,9 @@ import dataclasses
 import io
 import itertools
 import json
+import os
 import shutil
+import threading
 import tracemalloc
 
 import numpy as np
@@ -22,7 +24,8 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.inputs import open_rows
-from bert_model.inference.predict import TaskPredictor, answer_file, answer_inputs, load_predictor, predict
+from bert_model.inference.predict import TaskPredictor, _entities, answer_file, answer_inputs, load_predictor, predict
+from bert_model.metrics.ner import chunks
 from bert_model.metrics.score import score, score_files
 from bert_model.model.bert import new_model
 from bert_model.model.config import BertConfig
@@ -97,6 +100,35 @@ def test_answer_text_is_at_its_offset_in_the_context(models, tmp_path):
     context = INPUTS["squad2"].split("\t")[1]
     best = answer["n_best"][0]
     assert context[best["start"] : best["start"] + len(best["text"])] == best["text"]
+
+
+def test_no_answer_has_its_own_share_among_the_candidates(models):
+    predictor = load_predictor("squad2", [models["squad2"]])
+    question = {"question": "where does anna live ?", "context": "Boris was in Oslo. Anna lives in Rome."}
+    answers = {}
+    for threshold in (-1e9, 1e9):
+        predictor.null_threshold = threshold
+        (answers[threshold],) = predictor.answer([question])
+    assert answers[-1e9]["prediction"] == ""
+    assert answers[1e9]["prediction"] == answers[1e9]["n_best"][0]["text"]
+    none, text = (answers[threshold]["probability"] for threshold in (-1e9, 1e9))
+    # The odds of both are those of their scores; probabilities are rounded to six digits.
+    assert none == pytest.approx(text * np.exp(answers[1e9]["null_odds"]), rel=1e-2, abs=2e-6)
+    assert none + text <= 1
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        (["O", "I", "I"], [(1, 3)]),
+        (["I", "O", "B", "I", "B"], [(0, 1), (2, 4), (4, 5)]),
+        (["B", "O", "I"], [(0, 1), (2, 3)]),
+    ],
+)
+def test_entities_of_tags_without_types_are_conllevals(tags, expected):
+    found = _entities(["a"] * len(tags), tags)
+    assert [(entity["start_word"], entity["end_word"]) for entity in found] == expected
+    assert chunks(tags) == {(start, end, "") for start, end in expected}
 
 
 def test_entities_are_named_with_their_words(models, tmp_path):
@@ -288,6 +320,13 @@ def _without_numbers(value):
         ("ner", "Anna\nlives\n\nBoris\n", r"found one word a line; begin the file with a line -DOCSTART-"),
         ("sst2", '{\n "version": "1.1",\n "data": [\n', r"found one JSON document, expected text"),
         ("sst2", '{"version": "1.1", "data": []}\n', r"found version, data, expected text"),
+        ("sst2", '[{"text": "the film"}, {"text": "a song"}]', r"found one JSON document, expected text"),
+        (
+            "swag",
+            '{"context": "a", "endings": {"text": ["b", "c"]}}\n',
+            r"endings is .*, expected a list of two or more",
+        ),
+        ("swag", '{"context": "a", "endings": 5}\n', r"endings is 5, expected a list of two or more texts"),
         ("squad1", "index\tsentence\n0\tthe film\n", r"found the columns index, sentence"),
         ("nsp", "sentence1\tsentence2\na\tb\n", r"found the columns sentence1, sentence2"),
         ("mlm", "the film\n", r"in.txt:1: mlm: no \[MASK\] in 'the film'"),
@@ -297,6 +336,25 @@ def test_file_that_is_no_input_is_refused_and_leaves_no_output(task, text, messa
     with pytest.raises(InputError, match=message):
         answers_to(task, [models.get(task, models["base"])], text, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_pipe_is_read_once_and_whole():
+    lines = [f"text {number} {'x' * 1000}\n" for number in range(4000)]  # more than the heads that decide
+    for header in ([], ["sentence\tlabel\n"]):
+        reading, writing = os.pipe()
+
+        def write(descriptor=writing, header=header):
+            with os.fdopen(descriptor, "w") as stream:
+                stream.writelines(header)
+                stream.writelines(f"{line[:-1]}\t1\n" if header else line for line in lines)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        with open_rows(f"/dev/fd/{reading}", "text", get_task("sst2")) as rows:
+            texts = [row.item["text"] for row in rows]
+        os.close(reading)
+        writer.join()
+        assert texts == [line[:-1] for line in lines]
 
 
 def test_csv_of_other_columns_is_refused(models, tmp_path):
@@ -798,13 +856,20 @@ def test_labels_of_a_foreign_head_are_taken_in_its_own_order(models, tmp_path):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (("yes", "no"), "its head has 2 outputs, mnli has 3 labels"),
+        (("yes", "no"), "its head has 2 outputs, mnli needs 3"),
         (("yes", "no", "neutral"), "its head answers yes, no, neutral, expected the labels of mnli: contradiction"),
     ],
 )
 def test_labels_that_are_not_the_tasks_are_refused(models, tmp_path, labels, message):
     with pytest.raises(InputError, match=message):
         load_predictor("mnli", [foreign(models, tmp_path, labels)])
+
+
+def test_head_of_several_outputs_is_refused_for_a_regression(models, tmp_path):
+    with pytest.raises(InputError, match="its head has 3 outputs, stsb needs 1"):
+        load_predictor("stsb", [foreign(models, tmp_path, ("a", "b", "c"))])
+    shutil.rmtree(tmp_path / "foreign")
+    assert load_predictor("stsb", [foreign(models, tmp_path, ("LABEL_0",), "stsb")]).task.kind == "regression"
 
 
 def test_names_of_numbered_classes_on_the_hub_decide_the_order_of_a_foreign_head(models, tmp_path):
