@@ -351,20 +351,24 @@ def run_pretrain(arguments: argparse.Namespace) -> int:
 def run_finetune(arguments: argparse.Namespace) -> int:
     from bert_pipeline.tasks.task import get_task, load_task_data
 
-    get_task(arguments.task)  # reports an unknown task before torch is loaded
+    task = get_task(arguments.task)  # reports an unknown task before torch is loaded
     from bert_model.finetuning.analysis import errors_path
     from bert_model.finetuning.config import task_configuration
     from bert_model.finetuning.display import TrialDisplay
     from bert_model.finetuning.finetune import finetune
     from bert_model.finetuning.worker_pool import WorkerPool
-    from bert_model.registry.model_card import write_readme
+    from bert_model.registry.model_card import stated_license, write_readme
     from bert_model.registry.resolve import resolve_model
 
     # Settings and data are checked before a model is fetched and workers start.
-    config = task_configuration(arguments.task, override({}, arguments.assignments))
+    settings = override({}, arguments.assignments)
+    config = task_configuration(task, settings)
+    if task.feature_based and "learning_rates" in settings:
+        raise UsageError(f"{arguments.task}: learning_rates has no effect on frozen features; give lstm_learning_rates")
     data = load_task_data(arguments.task, _fetched(arguments.data), arguments.dev_fraction)
     for note in data.notes():
         print(f"{arguments.task}: {note}", file=sys.stderr)
+    license = stated_license(arguments.output)  # of an earlier fine-tuning, which this one extends
     shown = TrialDisplay()
     with exiting_on_signals(), shown, WorkerPool(num_workers=arguments.workers) as pool:
         result = finetune(
@@ -378,7 +382,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
         )
 
     # Metrics go to standard output, as JSON lines for programs; all else to standard error.
-    write_readme(result.path)
+    write_readme(result.path, {"license": license} if license else {})
     for key, entry in result.metrics.items():
         print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
     print(f"{result.path}/results.md, {errors_path(result.path)}", file=sys.stderr)
@@ -481,13 +485,16 @@ def run_exam(arguments: argparse.Namespace) -> int:
         floor = exam / FLOOR_NAME
         pairs = read_pairs_of(exam, part) if is_made else pairs
     from bert_model.zero_shot.exam import exam_table, take_exam
-    from bert_pipeline.atomic import replace_text
+    from bert_pipeline.atomic import creating, replace_text
 
+    if arguments.output is not None:
+        with creating(arguments.output.parent):
+            arguments.output.parent.mkdir(parents=True, exist_ok=True)
     result = take_exam(directory, pairs, floor=floor, whole_words=arguments.whole_words)
+    print(exam_table(result))
     if arguments.output is not None:
         document = {"model": arguments.model, "pairs": arguments.pairs, "part": part, **result.to_json()}
         replace_text(arguments.output, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    print(exam_table(result))
     return 0
 
 

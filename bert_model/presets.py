@@ -16,7 +16,7 @@ from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import ConfigurationError, UsageError, suggest
 from bert_pipeline.exam.pairs import ExamConfig
 from bert_pipeline.instances.pairs import InstancesConfig
-from bert_pipeline.tasks.catalogue import TASKS
+from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
 PRESETS_DIRECTORY = Path(__file__).parent / "presets"
@@ -88,9 +88,10 @@ class TaskRunsConfig:
             self.for_task(task)
         self.for_task("")
 
-    def for_task(self, task: str) -> FinetuningConfig:
+    def for_task(self, task: str | Task) -> FinetuningConfig:
         """Return the settings of one task: the paper's, overridden by `default`, overridden by the task's own."""
-        settings = {"compare_starts": self.comparison, **self.default, **self.tasks.get(task, {})}
+        name = task if isinstance(task, str) else task.name
+        settings = {"compare_starts": self.comparison, **self.default, **self.tasks.get(name, {})}
         return task_configuration(task or "default", settings)
 
 

@@ -6,6 +6,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from bert_pipeline.configuration import Seed, Share, configuration, from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.tasks.catalogue import TASKS, Task
 
 FeatureInput = Literal[
     "embeddings", "second_to_last", "last", "weighted_sum_last_four", "concat_last_four", "weighted_sum_all"
@@ -116,7 +117,21 @@ PAPER_SETTINGS: dict[str, dict[str, Any]] = {
 """Where a task's settings differ from the GLUE runs' (paper, 4.2 to 4.4 and 5.3)."""
 
 
-def task_configuration(task_name: str, settings: dict[str, Any] | None = None) -> FinetuningConfig:
-    """Return the configuration of a task: the paper's settings, overridden by `settings`."""
-    merged = {**PAPER_SETTINGS.get(task_name, {}), **(settings or {})}
-    return from_mapping(FinetuningConfig, merged, where=f"finetuning ({task_name})")
+def task_configuration(task: str | Task, settings: dict[str, Any] | None = None) -> FinetuningConfig:
+    """Return the configuration of a task, or by name of one of TASKS: the paper's settings, overridden by `settings`.
+
+    A task of one's own has those of SQuAD if it answers with spans, and of CoNLL-2003 if it tags: their windows.
+    """
+    known = TASKS.get(task) if isinstance(task, str) else task
+    name = str(task) if isinstance(task, str) else task.name
+    merged = {**PAPER_SETTINGS.get(_paper_task(known) if known else name, {}), **(settings or {})}
+    return from_mapping(FinetuningConfig, merged, where=f"finetuning ({name})")
+
+
+def _paper_task(task: Task) -> str:
+    """Return the name of the paper's task that a task resembles most."""
+    if task.kind == "span":
+        return "squad2" if task.has_impossible else "squad1"
+    if task.kind == "tagging":
+        return "ner_features" if task.feature_based else "ner"
+    return task.name

@@ -21,7 +21,7 @@ from bert_model.finetuning.task_model import (
     write_predictions,
     write_task_model,
 )
-from bert_model.finetuning.trial import OUTPUT_SUFFIX, TrialJob, read_output
+from bert_model.finetuning.trial import CHECKPOINT_SUFFIX, OUTPUT_SUFFIX, TrialJob, read_output
 from bert_model.finetuning.trial_runner import (
     Progress,
     SavedTrial,
@@ -156,7 +156,7 @@ def finetune(
                 note=f"Fine-tuning for {task.title}: a search with {len(config.seeds)} seeds of each setting, its "
                 "trials as child runs. The scores are means over the seeds of the best setting; the artifact "
                 "`results.md` has them beside the baselines.",
-                resumed=any(scratch.glob(f"*{OUTPUT_SUFFIX}")),
+                resumed=any(any(scratch.glob(f"*{suffix}")) for suffix in (OUTPUT_SUFFIX, CHECKPOINT_SUFFIX)),
             )
             stack.push(log.fail)  # unless it is finished by then
 

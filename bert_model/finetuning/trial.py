@@ -36,7 +36,7 @@ from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import IGNORED_LABEL, BertConfig
 from bert_model.model.cpu_kernels import Shape, cpu_settings
 from bert_model.model.heads import HEAD_CLASSES, Tagger, chosen_states
-from bert_model.model.weights import load_model
+from bert_model.model.weights import load_model, save_tensors
 from bert_model.training.distributed import autocast
 from bert_model.training.optimizer import (
     build_optimizer,
@@ -216,7 +216,7 @@ def _run(job: TrialJob, device: torch.device, report: Report | None) -> TrialOut
         logits = predict(tuple(scored))
         if job.weights is not None:
             tensors = {name: value.detach().to("cpu", copy=True) for name, value in model.named_parameters()}
-            save_file(tensors, job.weights)
+            save_tensors(tensors, job.weights)
     return TrialOutput(
         logits=logits,
         steps=len(losses),

@@ -18,6 +18,7 @@ from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.frozen_features import FeatureJob
 from bert_model.finetuning.results import SearchLog
 from bert_model.finetuning.search import Setting, Trial, TrialResult, choose_setting
+from bert_model.finetuning.task_model import read_task_facts
 from bert_model.finetuning.trial import (
     CHECKPOINT_SUFFIX,
     OUTPUT_SUFFIX,
@@ -170,12 +171,15 @@ class TrialRunner:
         self.training_tokens = 0
         self.resumed_trials = 0
 
-        # What trials start from; a head is kept only where outputs and shape are the task's.
+        # What trials start from; a head is kept only where outputs and shape are the task's. Classes and numbers of
+        # equal names may mean another thing in another task; spans and endings do not.
         overrides = task_overrides(config, task.kind, task.labels)
         self.task_config = dataclasses.replace(model_config, **overrides)
         same_shape = (model_config.labels, model_config.head) == (self.task_config.labels, self.task_config.head)
         weights, head_class = read_weights(model), HEAD_CLASSES[task.kind]
-        self.keeps_head = same_shape and weights.architecture == head_class.__name__
+        facts = read_task_facts(model)
+        same_task = facts is None or facts["task"] == task.name or task.kind in ("span", "choice")
+        self.keeps_head = same_task and same_shape and weights.architecture == head_class.__name__
 
         # Weights that do not fit are refused before any work, and what trials use is logged once for all of them.
         if task.feature_based:

@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from bert_model.training.distributed import keep_freed_memory
-from bert_pipeline.errors import TrainingError
+from bert_pipeline.errors import TrainingError, UsageError
 
 Report = Callable[[Any], None]
 """Takes what a running job reports, such as a `TrialProgress`."""
@@ -57,6 +57,8 @@ class WorkerPool:
         self.devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
         if num_workers is None:
             num_workers = len(self.devices) if self.devices != ["cpu"] else len(os.sched_getaffinity(0))
+        if num_workers < 0:
+            raise UsageError(f"workers: found {num_workers}, expected 0 (this process) or more")
         self.num_workers = num_workers
         self.threads_per_worker = threads_per_worker
         self._executor: ProcessPoolExecutor | None = None
@@ -67,9 +69,18 @@ class WorkerPool:
         """Yield the results of jobs in their order, each as soon as it and those before it are done.
 
         `on_report` gets the reports of all running jobs, in this thread, while a result is awaited. The exception of
-        a job is raised here; it ends the other jobs, and so does an interruption. WorkerDiedError if a worker dies.
+        a job is raised here; it ends the other jobs, and so does an interruption. WorkerDiedError if a worker dies or
+        its GPU has too little memory.
         """
-        hand_on = on_report or _ignore
+        try:
+            yield from self._run(jobs, on_report or _ignore)
+        except torch.OutOfMemoryError as error:
+            raise WorkerDiedError(
+                "a GPU has too little memory for a fine-tuning; give gradient_accumulation=2 or more, which computes "
+                f"the same, or a smaller max_seq_length ({error})"
+            ) from error
+
+    def _run(self, jobs: Sequence[Job[Result]], hand_on: Report) -> Iterator[Result]:
         if self.num_workers == 0:
             for job in jobs:
                 yield job.run(device=self.devices[0], num_threads=self.threads_per_worker, report=hand_on)

@@ -41,18 +41,20 @@ def scores_of_counts(
 def chunks(tags: Sequence[str]) -> set[Chunk]:
     """Return the entities of one sentence's tags, IOB1 or IOB2, by conlleval's rules.
 
-    An entity starts at B-, at I- after O, and wherever the type changes.
+    An entity starts at B-, at I- after O, and wherever the type changes; that of a B or I alone is "".
     """
     found: set[Chunk] = set()
-    start, current = 0, ""
+    start = 0
+    current: str | None = None  # the type of the open entity
 
     # The appended O ends an entity that reaches the end of the sentence.
     for position, tag in enumerate([*tags, "O"]):
-        prefix, separator, entity = tag.partition("-")
-        if current and (not separator or prefix == "B" or entity != current):
+        prefix, separator, name = tag.partition("-")
+        entity = name if separator or prefix in ("B", "I") else None
+        if current is not None and (prefix == "B" or entity != current):
             found.add((start, position, current))
-            current = ""
-        if separator and not current:
+            current = None
+        if entity is not None and current is None:
             # conlleval also starts an entity at I- without a B- in front of it.
             start, current = position, entity
     return found

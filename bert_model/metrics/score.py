@@ -30,7 +30,7 @@ BASELINES = {
     "multilabel": "the most frequent labels, as many as score best throughout",
     "regression": "mean of the training set",
     "choice": "most frequent position",
-    "tagging": "no entities",
+    "tagging": "no entities; without the tag O, the most frequent tag",
     "span": "sentence that shares most words with the question",
     "span with unanswerable": "no answer",
 }
@@ -119,12 +119,15 @@ def trivial_predictions(task: str | Task, train: Sequence[Any], dev: Sequence[An
             else squad.overlapping_sentence(example.context, example.question)
             for example in dev
         }
-    if task.kind == "tagging":
+    if task.kind == "tagging" and "O" in task.labels:
         return {example.example_id: ("O",) * len(example.words) for example in dev}
     if not train:
         raise InputError(f"{task.name}: no training examples, so no baseline can be learned")
 
     # The others predict the best constant of the training set.
+    if task.kind == "tagging":
+        frequent_tag = Counter(tag for example in train for tag in example.tags).most_common(1)[0][0]
+        return {example.example_id: (frequent_tag,) * len(example.words) for example in dev}
     labels = [_gold(task, example) for example in train]
     if task.kind == "regression":
         constant: Any = statistics.fmean(labels)

@@ -112,6 +112,17 @@ def write_readme(directory: Path, tags: Mapping[str, str] | None = None) -> None
     replace_text(directory / README_NAME, text)
 
 
+def stated_license(directory: Path) -> str:
+    """Return the license in the header of a directory's README.md, where its owner may have written it; "" for none."""
+    try:
+        text = (directory / README_NAME).read_text(encoding="utf-8")
+        header = yaml.safe_load(text.split("---\n", 2)[1]) if text.startswith("---\n") else None
+    except (OSError, ValueError, yaml.YAMLError):
+        return ""
+    license = header.get("license") if isinstance(header, dict) else None
+    return license if isinstance(license, str) and license != UNKNOWN_LICENSE else ""
+
+
 def hub_metadata(manifest: Manifest, tags: Mapping[str, str]) -> dict[str, Any]:
     """Return the hub's header for a model directory: https://huggingface.co/docs/hub/model-cards#model-card-metadata.
 

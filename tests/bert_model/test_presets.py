@@ -1,5 +1,6 @@
 """Whole-run presets: strict validation, and all of them load."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from bert_model.presets import load_preset, preset_names, with_phases_in
 from bert_pipeline.beam.options import pipeline_options
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ConfigurationError, UsageError
+from bert_pipeline.tasks.catalogue import TASKS
 from workflows.lib.launchpad import asset_configs
 
 PHASE = {"max_seq_length": 64, "steps": 10, "warmup_steps": 1}
@@ -50,6 +52,7 @@ def test_missing_preset_file_is_refused(tmp_path):
     [
         ({"corpsu": {}}, r"unknown key 'corpsu' \(did you mean 'corpus'"),
         ({"vocabulary": {"vocab_sise": 1}}, r"vocabulary: unknown key 'vocab_sise' \(did you mean 'vocab_size'"),
+        ({"exam": {"pairs_per_kin": 5}}, r"exam: unknown key 'pairs_per_kin' \(did you mean 'pairs_per_kind'"),
         ({"finetuning": {"default": {"epochz": [1.0]}}}, r"unknown key 'epochz' \(did you mean 'epochs'"),
         ({"finetuning": {"tasks": {"sst2": {"seeds": []}}}}, r"seeds"),
         ({"finetuning": {"tasks": {"sst3": {}}}}, r"sst3"),
@@ -70,6 +73,8 @@ def test_task_settings_override_default_and_paper(tmp_path):
     assert runs.for_task("squad1").epochs == (2.0,)
     assert runs.for_task("squad1").max_seq_length == 384
     assert runs.for_task("cola").compare_starts
+    own = dataclasses.replace(TASKS["ner"], name="own")
+    assert (runs.for_task(own).max_seq_length, runs.for_task(own).seeds) == (512, (5,))
 
 
 def test_preset_round_trips_through_yaml(tmp_path):

@@ -243,8 +243,8 @@ def finetuned_model(
             context.log.info(describe(report))
 
     with as_dagster_failures():
-        settings = from_launchpad(TaskRunsConfig, config).for_task(task_name)
         data = load_published_task(home, name, task_name)
+        settings = from_launchpad(TaskRunsConfig, config).for_task(data.task)
         model = home.current_model(name)
 
         # The search that is here may have ended while MLflow was down.

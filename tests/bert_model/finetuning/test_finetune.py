@@ -13,6 +13,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from bert_model.cli import main
 from bert_model.finetuning.config import task_configuration
 from bert_model.finetuning.decode import evaluate
 from bert_model.finetuning.encode import encode_examples
@@ -320,6 +321,20 @@ def test_head_is_kept_for_the_same_task_and_fresh_for_another(tuned, tmp_path, p
     assert result.manifest.inputs["model"]["kind"] == "finetuned_model"
 
 
+def test_head_of_another_regression_is_not_kept(tuned, tmp_path, pool):
+    data = tiny_tasks.task_data("stsb")
+    task = dataclasses.replace(data.task, name="stars", label_range=(0.0, 100.0))
+    train, dev = (
+        [dataclasses.replace(example, label=20 * example.label) for example in examples]
+        for examples in (data.train, data.dev["dev"])
+    )
+    data = dataclasses.replace(data, task=task, train=train, dev={"dev": dev})
+    result = tune("stsb", tuned("stsb").path, tmp_path / "stars", pool, data, epochs=[1.0])
+    # It begins at the mean of the new labels, not at that of the old ones.
+    variance = np.var([example.label for example in train])
+    assert result.results["winner"]["losses"][0] < 1.5 * variance < np.mean([(e.label - 2.5) ** 2 for e in train])
+
+
 def rewrite_weights(model, directory, change):
     """Copy a model with its tensors changed, and with the `architectures` of bert-base-uncased on the hub."""
     shutil.copytree(model, directory)
@@ -474,6 +489,19 @@ def test_task_defaults_are_the_papers_settings():
     assert task_configuration("squad1").max_seq_length == 384
     assert task_configuration("swag", {"seeds": [7]}).learning_rates == (2e-5,)
     assert task_configuration("cola").learning_rates == (5e-5, 4e-5, 3e-5, 2e-5)
+
+
+def test_task_of_ones_own_has_the_settings_of_the_papers_task_of_its_kind():
+    for paper in ("squad1", "squad2", "ner", "ner_features"):
+        own = dataclasses.replace(get_task(paper), name="own")
+        assert task_configuration(own) == task_configuration(paper)
+    assert task_configuration(dataclasses.replace(get_task("swag"), name="own")) == task_configuration("cola")
+
+
+def test_rates_that_frozen_features_do_not_use_are_refused(capsys):
+    words = ["finetune", "ner_features", "learning_rates=[1e-3]", "--data", "d", "--model", "m", "--output", "o"]
+    assert main(words) == UsageError.exit_code
+    assert "learning_rates has no effect on frozen features; give lstm_learning_rates" in capsys.readouterr().err
 
 
 def test_collapsed_winner_is_published_as_degenerate(model, tuned, tmp_path, pool, recorded):

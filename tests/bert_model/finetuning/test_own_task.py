@@ -193,6 +193,12 @@ def test_custom_task_is_fine_tuned_predicted_and_scored(write, empty_store, tmp_
         score = json.loads(capsys.readouterr().out)[description["main_metric"]]
         assert score == pytest.approx(entry["mean"], abs=1e-4)
 
+    # The license that its owner wrote into the card outlives a further run, which trains nothing again.
+    readme = tmp_path / "out" / "README.md"
+    readme.write_text(readme.read_text().replace("license: unknown", "license: mit"))
+    assert main([*finetune, *settings]) == 0
+    assert "license: mit" in readme.read_text()
+
 
 def test_class_weights_give_torchs_weighted_means():
     weights = torch.tensor([0.5, 3.0, 1.0])

@@ -227,6 +227,29 @@ def test_losses_are_in_the_log_and_in_mlflow_while_a_trial_runs(model, tmp_path,
     assert artifacts == {"results.json", "results.md", "out.errors.html"}
 
 
+def test_log_of_a_trial_that_resumes_from_its_checkpoint_goes_on(model, tmp_path, monkeypatch, empty_store, eager):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "mlflow.db").write_bytes(empty_store.read_bytes())
+    monkeypatch.setenv("BERT_HOME", str(home))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr("bert_model.finetuning.results.LOG_INTERVAL_SECONDS", 0.0)
+    settings = {"watch": lambda report: None, "experiment": "resumed", "epochs": [3.0]}
+    StopAt(monkeypatch, 14)
+    with pytest.raises(KeyboardInterrupt):
+        tune("sst2", model, tmp_path / "out", **settings)
+    result = tune("sst2", model, tmp_path / "out", **settings)
+    client = open_client()
+    experiment = client.get_experiment_by_name("resumed").experiment_id
+    runs = {run.info.run_id: run for run in client.search_runs([experiment])}
+    parent = result.manifest.provenance["mlflow_run_id"]
+    (child,) = runs.keys() - {parent}
+    assert [runs[name].info.status for name in (parent, child)] == ["FINISHED", "FINISHED"]
+    steps = [metric.step for metric in client.get_metric_history(child, "train/loss")]
+    assert min(steps) == 1
+    assert max(steps) > 14
+
+
 @pytest.mark.parametrize("is_watched", [False, True])
 def test_search_that_ended_during_an_outage_is_copied_with_its_trials(
     is_watched, model, tmp_path, monkeypatch, empty_store, eager

@@ -7,9 +7,11 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
+import torch
 
 from bert_model.finetuning import worker_pool
 from bert_model.finetuning.worker_pool import WorkerDiedError, WorkerPool
+from bert_pipeline.errors import UsageError
 
 
 def device_of_this_worker(meeting: Path, number: int) -> tuple[str, int]:
@@ -41,6 +43,27 @@ def test_dead_worker_raises_and_pool_can_be_reused(tmp_path):
         with pytest.raises(WorkerDiedError, match="exited unexpectedly, most likely out of memory"):
             list(pool.run([Deadly()]))
         assert pool.workers().submit(device_of_this_worker, tmp_path, 1).result(timeout=240) == ("cpu", 1)
+
+
+class Large:
+    """A job that needs more memory than a GPU has."""
+
+    def run(self, *, device, num_threads, report):
+        raise torch.OutOfMemoryError("tried to allocate 20 GiB")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_gpu_of_too_little_memory_is_an_error_with_a_remedy(workers):
+    with (
+        WorkerPool(num_workers=workers) as pool,
+        pytest.raises(WorkerDiedError, match=r"too little memory .* gradient_accumulation=2 .*allocate 20 GiB"),
+    ):
+        list(pool.run([Large()]))
+
+
+def test_negative_number_of_workers_is_refused():
+    with pytest.raises(UsageError, match="workers: found -1, expected 0"):
+        WorkerPool(num_workers=-1)
 
 
 def test_worker_that_died_while_idle_is_reported_and_replaced(tmp_path):

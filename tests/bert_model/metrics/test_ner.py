@@ -1,5 +1,6 @@
 """Entity scores against conlleval: its output on a real file, and its rules on random tags."""
 
+import dataclasses
 import random
 import re
 
@@ -10,6 +11,7 @@ from bert_model.metrics.ner import chunks, score_tags
 from bert_model.metrics.score import score_files, trivial_baseline
 from bert_pipeline.errors import InputError
 from bert_pipeline.tasks.example import TaggedExample
+from bert_pipeline.tasks.task import get_task
 
 
 def starts(previous, tag):
@@ -63,6 +65,8 @@ def test_counts_equal_conlleval_on_random_tags():
         (["I-X", "I-Y"], {(0, 1, "X"), (1, 2, "Y")}),
         (["B-X", "B-X"], {(0, 1, "X"), (1, 2, "X")}),
         (["I-a-b", "I-a-b"], {(0, 2, "a-b")}),
+        (["B", "I", "B", "O", "I"], {(0, 2, ""), (2, 3, ""), (4, 5, "")}),  # without types
+        (["NOUN", "VERB"], set()),  # no entities at all
         (["O"], set()),
         ([], set()),
     ],
@@ -84,6 +88,15 @@ def test_nothing_found_scores_zero_without_a_fault():
     assert score_tags([["O"]], [["O"]]) == nothing | {"accuracy": 100.0}
     examples = [TaggedExample("0", 0, ("a", "b"), ("B-PER", "O"))]
     assert trivial_baseline("ner", [], examples) == nothing | {"accuracy": 50.0}
+
+
+def test_baseline_of_tags_without_entities_is_the_most_frequent_one():
+    task = dataclasses.replace(get_task("ner"), labels=("NN", "VB"), metrics=("accuracy",), main_metric="accuracy")
+    train = [TaggedExample("0", 0, ("a", "b", "c"), ("VB", "NN", "VB"))]
+    dev = [TaggedExample("1", 1, ("a", "b"), ("VB", "NN")), TaggedExample("2", 1, ("a", "b"), ("NN", "NN"))]
+    assert trivial_baseline(task, train, dev) == {"accuracy": 25.0}
+    with pytest.raises(InputError, match="no training examples"):
+        trivial_baseline(task, [], dev)
 
 
 def test_tags_must_match_the_words():

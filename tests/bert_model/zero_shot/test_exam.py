@@ -88,6 +88,14 @@ def test_exam_without_kenlm_has_no_floor(home, capsys, caplog, monkeypatch):
     assert "bert-workflow[exam]" in caplog.text
 
 
+def test_output_may_be_in_a_new_folder(home, capsys):
+    (home / "few.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\n")
+    code, table = run("model --pairs few.tsv --output results/few.json", capsys)
+    assert code == 0
+    assert "order" in table
+    assert json.loads((home / "results" / "few.json").read_text())["kinds"]["order"]["score"]["count"] == 1
+
+
 def test_table_of_ones_own_is_scored_whole(home, capsys):
     (home / "own.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\nKaka tusa\ttusa kaka\torder\n")
     code, table = run("model --pairs own.tsv --whole-words", capsys)
@@ -102,6 +110,7 @@ def test_table_of_ones_own_is_scored_whole(home, capsys):
         ("model --pairs blimp", 1, "blimp.zip: not found; download https://github.com/alexwarstadt/blimp"),
         ("model --pairs absent.tsv", 1, "absent.tsv: cannot be read"),
         ("model --corpus model", 1, "model: no manifest.json"),
+        ("model --corpus corpus --output model/config.json/r.json", 1, "config.json: exists and is not a directory"),
     ],
 )
 def test_refusals(home, capsys, words, code, message):

@@ -154,7 +154,7 @@ def build_key_of_finetuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     replay = types.SimpleNamespace(replay_search=lambda *_: True)
     monkeypatch.setitem(sys.modules, "bert_model.finetuning.results", replay)
     monkeypatch.setitem(sys.modules, "bert_model.finetuning.worker_pool", types.SimpleNamespace(shared_pool=None))
-    monkeypatch.setattr(finetuning, "load_published_task", lambda *_: None)
+    monkeypatch.setattr(finetuning, "load_published_task", lambda *_: types.SimpleNamespace(task="sst2"))
     monkeypatch.setattr(BertHome, "current_model", lambda *_: tmp_path)
     monkeypatch.setattr(finetuning, "load_manifest", lambda *_, **__: types.SimpleNamespace(sha256="0" * 64))
     monkeypatch.setattr(finetuning, "build_or_reuse", ask)
