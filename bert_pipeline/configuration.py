@@ -218,4 +218,8 @@ def _fields_at(config_class: Any, location: Sequence[str]) -> list[str]:
             config_class = typing.get_args(config_class)[0]
         else:
             config_class = typing.get_type_hints(config_class)[part]
+            # An optional section: ExamConfig | None
+            kinds = [kind for kind in typing.get_args(config_class) if kind is not type(None)]
+            if len(kinds) < len(typing.get_args(config_class)):
+                config_class = kinds[0]
     return [field.name for field in dataclasses.fields(config_class)]

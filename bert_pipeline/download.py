@@ -430,6 +430,7 @@ class _Client:
         failures = 0
         site = 0
         reason = ""
+        farthest = target.stat().st_size if target.exists() else 0  # a server without ranges begins again each time
         while (start := target.stat().st_size if target.exists() else 0) < size:
             if failures >= self._attempts:
                 raise InputError(
@@ -449,7 +450,8 @@ class _Client:
                 retry_after = _retry_after(error)
             arrived = target.stat().st_size if target.exists() else 0
             if arrived < size:
-                failures = 0 if arrived > start else failures + 1
+                failures = 0 if arrived > farthest else failures + 1
+                farthest = max(farthest, arrived)
                 site += 1
                 if failures < self._attempts:
                     self._wait(failures, retry_after, reason)

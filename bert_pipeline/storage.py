@@ -274,23 +274,25 @@ def fetched(name: Path | str, cache: Path) -> Path:
         raise UsageError(f"{path}: files of a web site are not copied; download it and give its local path")
     store, key = _store(path), _key(path)
     with store_errors(path):
-        versions = {file: store.ukey(file) for file in store.find(key)}
+        # Consoles of stores mark a folder by an empty object whose name ends in a slash.
+        versions = {file: store.ukey(file) for file in store.find(key) if not file.endswith("/")}
     if not versions:
         raise InputError(f"{path}: no such file or directory; check the URL")
     target = cache / hashlib.sha256(json.dumps(versions).encode()).hexdigest()[:32]
+    last = path.name or "bucket"  # a bucket itself has no name
     if not target.exists():
         cache.mkdir(parents=True, exist_ok=True)
         # Another process may fetch the same: whichever ends first gives the copy its name.
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=cache) as scratch:
             for file in versions:
                 inner = file[len(key) :].strip("/")
-                download(path / inner if inner else path, path_below(Path(scratch) / "copy", f"{path.name}/{inner}"))
+                download(path / inner if inner else path, path_below(Path(scratch) / "copy", f"{last}/{inner}"))
             try:
                 os.rename(Path(scratch) / "copy", target)
             except OSError:
                 if not target.exists():
                     raise
-    return target / path.name
+    return target / last
 
 
 def upload(local: Path, name: Path | str) -> None:

@@ -27,7 +27,7 @@ from bert_pipeline.corpus.mixture import sum_texts
 from bert_pipeline.corpus.near_duplicates import BandTask
 from bert_pipeline.corpus.quality import QUALITY_COUNTS, sample_passages
 from bert_pipeline.corpus.shards import Shard, collect_dropped, plan_shards, shard_name, write_shard
-from bert_pipeline.corpus.splits import CorpusConfig, Split, plan_splits, read_batches
+from bert_pipeline.corpus.splits import CorpusConfig, Split, languages_of_dumps, plan_splits, read_batches
 from bert_pipeline.errors import InputError
 from bert_pipeline.manifest import Manifest, file_sha256, foreign_input, load_manifest, publishing
 from bert_pipeline.storage import absolute, make_directory, remove_tree, to_path, without_secrets
@@ -67,9 +67,10 @@ def build_corpus(
     """
     config = config or CorpusConfig()
     options = pipeline_options(beam_options)
-    if config.templates:
-        load_wiki("", config.templates)  # a file that is not understood is refused before the work begins
     splits = plan_splits(sources, config)
+    if config.templates:  # a file that is not understood is refused before the work begins
+        for language in languages_of_dumps(splits) or [""]:
+            load_wiki(language, config.templates)
     inputs: dict[str, dict[str, str]] = {}
     with publishing(
         output, kind="corpus", configuration=corpus_settings(config), inputs=inputs, by_workers=True

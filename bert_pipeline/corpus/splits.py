@@ -143,6 +143,12 @@ def _name_of(split: Split, config: CorpusConfig) -> str:
     return split.name or stated or config.name or _default_name(split.path)
 
 
+def languages_of_dumps(splits: Sequence[Split]) -> list[str]:
+    """Return the languages of the dumps among the sources, in order."""
+    paths = dict.fromkeys(split.path for split in splits if split.kind == "wikipedia")
+    return list(dict.fromkeys(_open_dump(path).site.language for path in paths))
+
+
 def _language_of(name: str, config: CorpusConfig) -> str:
     return config.languages.get(name, config.language)
 

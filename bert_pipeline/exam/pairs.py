@@ -21,6 +21,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bert_pipeline.configuration import configuration
 from bert_pipeline.errors import InputError
+from bert_pipeline.tasks.archive import max_unpacked_bytes
 
 PAIRS_NAME = "pairs.jsonl"
 NEXT_SENTENCE = "next_sentence"
@@ -159,10 +160,18 @@ def _files(path: Path) -> Iterator[tuple[str, str]]:
                 yield str(file), file.read_text(encoding="utf-8-sig")
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                for name in sorted(archive.namelist()):
-                    if name.endswith(".jsonl") and not name.startswith("__MACOSX"):
-                        with io.TextIOWrapper(archive.open(name), encoding="utf-8-sig") as stream:
-                            yield f"{path}/{name}", stream.read()
+                members = [member for member in archive.infolist() if member.filename.endswith(".jsonl")]
+                members = [member for member in members if not member.filename.startswith("__MACOSX")]
+                total, allowed = sum(member.file_size for member in members), max_unpacked_bytes(path)
+                if total > allowed:
+                    largest = max(members, key=lambda member: member.file_size).filename
+                    raise InputError(
+                        f"{path}: its .jsonl files, of which {largest} is the largest, unpack to {total:,} bytes; at "
+                        f"most {allowed:,} are expected in an archive of this size"
+                    )
+                for member in sorted(members, key=lambda member: member.filename):
+                    with io.TextIOWrapper(archive.open(member), encoding="utf-8-sig") as stream:
+                        yield f"{path}/{member.filename}", stream.read()
         else:
             yield str(path), path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

@@ -14,17 +14,18 @@ from bert_pipeline.sample.world import World, make_world
 
 __all__ = ["GENERATED_NOTICE", "generate_sample"]
 
-MIN_ARTICLES = 100
+MIN_ARTICLES, MAX_ARTICLES = 100, 12_000
+"""15 % are organizations, which have at most 1,824 titles: 228 names times eight kinds."""
 
 
 def generate_sample(output: Path, *, seed: int = 1, num_articles: int = 1200) -> Manifest:
     """Write the sample dump and its task files to `output` as an artifact of kind "sample".
 
     The content depends on `seed` and `num_articles` alone, to the byte. Raises ConfigurationError for fewer than 100
-    articles, ArtifactError if `output` holds files without a manifest.
+    articles or more than 12,000, ArtifactError if `output` holds files without a manifest.
     """
-    if num_articles < MIN_ARTICLES:
-        raise ConfigurationError(f"num_articles: found {num_articles}, expected at least {MIN_ARTICLES}")
+    if not MIN_ARTICLES <= num_articles <= MAX_ARTICLES:
+        raise ConfigurationError(f"num_articles: found {num_articles}, expected {MIN_ARTICLES} to {MAX_ARTICLES}")
     world = make_world(seed, num_articles)
     configuration = {"seed": seed, "num_articles": num_articles}
     with publishing(Path(output), kind="sample", configuration=configuration, inputs={}) as draft:

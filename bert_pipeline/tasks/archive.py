@@ -52,13 +52,10 @@ def extract_archive(archive: Path | str, output: Path | str, *, max_bytes: int =
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"{output}: exists already and is not empty; give a new directory")
     try:
-        size = archive.stat().st_size
+        allowed = min(max_bytes, max_unpacked_bytes(archive))
         is_zip = zipfile.is_zipfile(archive)
     except OSError as error:
         raise InputError(f"{archive}: cannot be read ({error.strerror}); check the path") from error
-
-    # Small archives may unpack to 16 MB whatever their ratio.
-    allowed = min(max_bytes, max(RATIO_FLOOR_BYTES, MAX_RATIO * size))
     try:
         with atomic_directory(output) as temporary:
             return (_extract_zip if is_zip else _extract_tar)(archive, temporary, allowed)
@@ -66,6 +63,11 @@ def extract_archive(archive: Path | str, output: Path | str, *, max_bytes: int =
         raise InputError(f"{archive}: not a whole zip or tar archive ({error}); nothing was unpacked") from error
     except OSError as error:
         raise InputError(f"{archive}: cannot be unpacked ({error.strerror or error}); nothing was kept") from error
+
+
+def max_unpacked_bytes(archive: Path) -> int:
+    """Return the size from which an archive is a bomb; small ones may unpack to 16 MB whatever their ratio."""
+    return max(RATIO_FLOOR_BYTES, MAX_RATIO * archive.stat().st_size)
 
 
 def _extract_zip(archive: Path, target: Path, allowed: int) -> list[str]:
@@ -80,6 +82,9 @@ def _extract_zip(archive: Path, target: Path, allowed: int) -> list[str]:
                 check.refuse(member.filename, "is encrypted")
             # orig_filename: zipfile itself cuts names at NUL and turns backslashes
             check.member(member.orig_filename, member.file_size, is_directory=member.is_dir())
+            # From Python 3.12 on a Unicode path field replaces the name that was just checked
+            if member.filename != member.orig_filename:
+                check.member(member.filename, 0, is_directory=member.is_dir())
             if not member.is_dir():
                 members.append(member)
         # Only now, after every member was checked, is anything written.

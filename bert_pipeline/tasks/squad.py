@@ -24,17 +24,17 @@ def read_span_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
     An answer whose text is not at its offset is counted and, if the text occurs in the context exactly
     once, moved there. Other misplaced answers are counted too; `for_training` they are left out, while for scoring,
     which goes by the text alone, they stay with the start `NO_OFFSET`. Where labels are required, questions that have
-    no answer left (and are not marked impossible) are counted and left out. Where labels are read if there are any, a
-    file without a single answer has none. InputError names the file and the question when a key is missing or has
+    no answer left (and are not marked impossible) are counted and left out. Where labels are read if there are any,
+    files without a single answer have none. InputError names the file and the question when a key is missing or has
     another type, an id repeats, or the file is of the other version.
     """
     seen: set[str] = set()
+    # Hidden test sets have empty answers throughout, which say nothing of their questions.
+    hidden = reading.labeled is None and not any(_has_answers(path, task) for path in paths)
+    impossible, has_tables = 0, False
     for path in paths:
-        is_table = not is_squad_json(path)
-        # Hidden test sets have empty answers throughout, which say nothing of their questions.
-        hidden = reading.labeled is None and not _has_answers(path, task)
+        has_tables = has_tables or not is_squad_json(path)
         questions = _questions(path, task, reading, seen)
-        impossible = 0
         # Ids are compared over all files of the split.
         for where, question, title, context in questions:
             try:
@@ -52,11 +52,11 @@ def read_span_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
                 reading.count(WITHOUT_ANSWER)
                 continue
             yield example
-        # A table has no version, so the answers decide once all are read.
-        if is_table and impossible and not task.has_impossible:
-            raise InputError(f"{path}: {impossible} questions have no answer, expected SQuAD 1.1; use squad2")
-        if is_table and reading.for_training and not impossible and task.has_impossible:
-            raise InputError(f"{path}: every question has an answer, expected SQuAD 2.0; use squad1")
+    # A table has no version, so the answers decide once all are read; a shard may have those of one kind only.
+    if has_tables and impossible and not task.has_impossible:
+        raise InputError(f"{paths[0]}: {impossible} questions have no answer, expected SQuAD 1.1; use squad2")
+    if has_tables and reading.for_training and not impossible and task.has_impossible:
+        raise InputError(f"{paths[0]}: every question has an answer, expected SQuAD 2.0; use squad1")
 
 
 def is_squad_json(path: Path) -> bool:

@@ -267,7 +267,7 @@ def open_table(path: Path, reading: Reading, *, columns: Columns, default: Forma
     names: dict[str, tuple[str, ...]] = {}
     rows: Iterator[tuple[int, Row]]
     if kind in ("parquet", "arrow"):
-        header, names, rows = _open_arrow(path, kind)
+        header, names, rows = _open_arrow(path, kind, reading)
     elif kind == "jsonl":
         rows = _json_rows(path, reading)
         first = next(rows, None)
@@ -404,7 +404,13 @@ def _json_rows(path: Path, reading: Reading) -> Iterator[tuple[int, Row]]:
             reading.refuse(InputError(f"{path}:{number}: a JSON {type(record).__name__}, expected an object"))
 
 
-def _open_arrow(path: Path, kind: Format) -> tuple[list[str], dict[str, tuple[str, ...]], Iterator[tuple[int, Row]]]:
+_UNREADABLE = (ValueError, OverflowError)
+"""What a value raises that Python cannot hold: a text that is not UTF-8, a date after the year 9999."""
+
+
+def _open_arrow(
+    path: Path, kind: Format, reading: Reading
+) -> tuple[list[str], dict[str, tuple[str, ...]], Iterator[tuple[int, Row]]]:
     """Open Parquet, an Arrow file or stream, or the folder of one split as `Dataset.save_to_disk` writes it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -425,9 +431,21 @@ def _open_arrow(path: Path, kind: Format) -> tuple[list[str], dict[str, tuple[st
         try:
             for file in files:
                 for batch in _batches(file, kind):
-                    for row in batch.to_pylist():
-                        number += 1
-                        yield number, row
+                    some: list[Any]
+                    try:
+                        some = [batch.to_pylist()]
+                    except _UNREADABLE:  # the other rows are answered
+                        some = [batch.slice(index, 1) for index in range(batch.num_rows)]
+                    for part in some:
+                        try:
+                            found = part if isinstance(part, list) else part.to_pylist()
+                        except _UNREADABLE as error:
+                            number += 1
+                            reading.refuse(InputError(f"{path}: row {number}: {error}; convert the file"))
+                            continue
+                        for row in found:
+                            number += 1
+                            yield number, row
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path}: row {number + 1}: cannot be read ({error}); fetch it again") from error
 

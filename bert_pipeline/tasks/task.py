@@ -182,6 +182,12 @@ def _check_description(task: Task, name: str) -> None:
             f"{name}: metrics: found 'f1', the F1 of the last label, with {len(task.labels)} labels, expected "
             f"it with two labels only; use macro_f1, the mean over all labels, or another of {others}"
         )
+    entities = {"precision", "recall", "f1"}.intersection(task.metrics)
+    if task.kind == "tagging" and entities and not any(label[:2] in ("B", "I", "B-", "I-") for label in task.labels):
+        raise ConfigurationError(
+            f"{name}: metrics: found {min(entities)!r}, which counts entities, but no label begins with B- or I-; "
+            "expected accuracy alone"
+        )
     for label in task.labels if task.kind == "tagging" else ():
         prefix, _, entity = label.partition("-")
         of_type = {f"B-{entity}", f"I-{entity}"}.intersection(task.labels)

@@ -108,6 +108,8 @@ def extract(
 
 # -{text}-, -{zh-hans:…; zh-hant:…}- (https://www.mediawiki.org/wiki/Writing_systems/Syntax)
 _VARIANT = re.compile(r"-\{([^{}\n]*+)\}-")
+# zh, zh-hans, sr-ec, zh-TW
+_VARIANT_CODE = re.compile(r"[a-z]{2,3}(?:-[A-Za-z]++)*+")
 # Entities of characters that would be markup: &#39;&#39; is two apostrophes and no italics, &ast; is no list
 _MARKUP_ENTITY = re.compile(
     r"&(?:#(?:0*+(?:10|32|33|35|39|42|45|58|59|61|95|124)|[xX]0*+(?:[0aA]|2[01379aAdD]|3[aAbBdD]|5[fF]|7[cC]))"
@@ -121,9 +123,9 @@ def _choose_variant(match: re.Match[str]) -> str:
     flags, bar, rest = content.rpartition("|")
     if flags.strip() == "R":
         return rest
-    if bar and set(flags.strip()) <= set("HT-D+"):
+    if bar and flags.strip() and set(flags.strip()) <= set("HT-D+"):
         return ""
-    # "zh-hans:a; zh-hant:b" has a code before its colon; any other colon is text.
+    # "zh-hans:a; zh-hant:b" has a code before its colon; any other colon is text: "12:30", "Re:Zero".
     first = rest.partition(";")[0]
     code, colon, text = first.partition(":")
-    return text.strip() if colon and code.strip().replace("-", "").isalnum() else rest
+    return text.strip() if colon and _VARIANT_CODE.fullmatch(code.strip()) else rest

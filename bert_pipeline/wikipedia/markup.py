@@ -136,14 +136,16 @@ def drop_tables(text: str, dropped: Counter[str]) -> str:
         if match[1]:
             opened.append(match.start())
         elif opened:
-            start = opened.pop()
-            if not opened:
-                spans.append((start, match.end() - 1))
-    # The outermost open table; its rows are not prose, but what follows them is.
+            spans.append((opened.pop(), match.end() - 1))
+    # The outermost open table; its rows are not prose, but what follows them is, and further tables are closed.
     if opened:
         end = _UNCLOSED_TABLE_END.search(text, opened[0])
         spans.append((opened[0], end.start() if end else len(text)))
-    dropped["table"] += len(spans)
+    spans.sort()
+    outermost_end = 0
+    for start, stop in spans:
+        dropped["table"] += start >= outermost_end
+        outermost_end = max(outermost_end, stop)
     return _cut(text, spans)
 
 
@@ -214,7 +216,7 @@ _BREAKS_IN_A_ROW = re.compile(r"<br\b[^<>]*+>(?:\s*+<br\b[^<>]*+>)++", re.IGNORE
 # <sup>2</sup>, <sup>&nbsp;−1</sup>; other superscripts lose their tags only
 _SUPERSCRIPT = re.compile(r"<sup\b[^<>]*+>((?:&nbsp;)?+[0-9+−–()-]++)</sup\s*+>", re.IGNORECASE)
 # <span style="display:none">sort key</span>
-_HIDDEN = re.compile(r"<(span|div)\b[^<>]*?display:\s*+none[^<>]*+>[^<>]*+</\1\s*+>", re.IGNORECASE)
+_HIDDEN = re.compile(r"<(span|div)\b(?=[^<>]*?display:\s*+none)[^<>]*+>[^<>]*+</\1\s*+>", re.IGNORECASE)
 # <h3>Title</h3>
 _HEADING = re.compile(r"<(h[1-6])\b[^<>]*+>[^<>\n]*+</\1\s*+>", re.IGNORECASE)
 # "<li>an item" of a list without <ul>, up to the end of its line
@@ -226,7 +228,7 @@ def render_tags(text: str, dropped: Counter[str]) -> str:
     if "<" not in text:
         return text
     # Elements that are dropped with their content come first: the last line removes tags only.
-    text, num_hidden = _HIDDEN.subn("", text)
+    text, num_hidden = _HIDDEN.subn(lambda match: DROPPED if _leaves_a_space(match) else "", text)
     text, num_headings = _HEADING.subn(PARAGRAPH_BREAK, text)
     dropped["hidden"] += num_hidden
     dropped["heading"] += num_headings
@@ -241,10 +243,29 @@ def render_tags(text: str, dropped: Counter[str]) -> str:
 def _render_tag(match: re.Match[str]) -> str:
     name = match[1].lower()
     if name in _INLINE_TAGS:
+        if _leaves_a_space(match):
+            return DROPPED
         return BOUNDARY if match.string[match.start() - 1 : match.start()] == "'" else ""
     if name == "br":
         return f"{DROPPED} "  # because of DROPPED, the space does not begin a line of code
     return PARAGRAPH_BREAK if name in _BLOCK_TAGS else match[0]  # "<x>" may be text
+
+
+_TAGS = re.compile(r"(?:<[^<>]*+>)*+")
+_MAX_TAGS = 500
+"""Characters of tags before a tag at the beginning of its line."""
+
+
+def _leaves_a_space(match: re.Match[str]) -> bool:
+    """Tell whether a line without its first tags would begin with a space, as a line of code does."""
+    text, start = match.string, match.start()
+    if text[match.end() : match.end() + 1] != " ":
+        return False
+    earliest = max(0, start - _MAX_TAGS)
+    line_end = text.rfind("\n", earliest, start)
+    if line_end < 0 < earliest:
+        return False
+    return _TAGS.fullmatch(text, line_end + 1, start) is not None
 
 
 # Emphasis

@@ -170,6 +170,14 @@ def test_server_without_ranges_is_read_from_the_beginning(site: Site, tmp_path: 
     assert (tmp_path / "dump" / NAME).read_bytes() == DATA
 
 
+def test_server_without_ranges_that_always_breaks_off_is_given_up(site: Site, tmp_path: Path) -> None:
+    site.has_ranges = False
+    site.break_after = [1_000_000] * 50
+    with pytest.raises(InputError, match=r"interrupted at 1,000,000 of .*run the same command again"):
+        download(site, tmp_path / "dump")
+    assert len(site.break_after) > 40
+
+
 def test_damaged_file_is_fetched_again_and_then_refused(site: Site, tmp_path: Path) -> None:
     site.files[f"/testwiki/20260101/{NAME}"] = DATA[:-1] + bytes([DATA[-1] ^ 1])
     with pytest.raises(InputError, match="sha1 is .* twice"):

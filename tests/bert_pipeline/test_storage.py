@@ -256,6 +256,18 @@ def test_files_of_a_store_are_fetched_once(store, tmp_path, monkeypatch):
         fetched("https://example.org/train.tsv", tmp_path / "cache")
 
 
+def test_markers_of_folders_are_not_fetched(store, tmp_path, monkeypatch):
+    files = fsspec.filesystem("memory")
+    files.pipe({"/bucket/task/deep/dev.tsv": b"b"})
+    find, download, asked = type(files).find, storage.download, []
+    # As s3fs lists the empty objects that consoles make
+    monkeypatch.setattr(type(files), "find", lambda self, path, **options: [*find(self, path), f"{path}/deep/"])
+    monkeypatch.setattr(storage, "download", lambda path, local: (asked.append(path.name), download(path, local)))
+    copy = fetched(f"{store}/task", tmp_path / "cache")
+    assert asked == ["dev.tsv"]
+    assert (copy / "deep" / "dev.tsv").read_bytes() == b"b"
+
+
 def test_names_that_lead_out_of_a_directory_are_refused(store, tmp_path):
     with pytest.raises(InputError, match="leads out of its directory"):
         storage.path_below(tmp_path, "a/../../evil")

@@ -635,6 +635,18 @@ def test_template_file_is_applied_and_recorded(output: Path, tmp_path: Path) -> 
     assert "templates" not in manifest.configuration  # its path is no part of the identity
 
 
+def test_template_file_may_name_templates_of_the_language_of_the_dump(output: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('[templates]\n"citation longue bis" = "=citation bloc"\n')
+    text = "Il a dit ceci. {{citation longue bis|Le texte de la citation est ici.}} " + "C'est comme ça. " * 20
+    export = make_export(make_page(1, text)).replace('xml:lang="bg"', 'xml:lang="fr"')
+    build_corpus([write(tmp_path / "d.xml", export)], output, CorpusConfig(templates=str(own)), ONE)
+    assert "Le texte de la citation est ici." in documents_of(output)[0].sentences
+    # Bulgarian has no such template.
+    with pytest.raises(InputError, match="no function or template is called 'citation bloc'"):
+        build(output, make_page(1, article(1)), templates=str(own))
+
+
 def test_template_file_that_is_edited_meanwhile_is_used_and_recorded_as_it_was(
     output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

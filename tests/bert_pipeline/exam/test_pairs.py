@@ -112,6 +112,16 @@ def test_damaged_archives_are_refused(tmp_path, compression):
             read_pairs(path)
 
 
+def test_archive_that_unpacks_to_much_more_than_its_size_is_refused(tmp_path):
+    path = tmp_path / "own.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("own.jsonl", bytes(17 << 20))
+        archive.writestr("few.jsonl", blimp_line(1))
+    message = r"own\.zip: its \.jsonl files, of which own\.jsonl is the largest, unpack to 17,"
+    with pytest.raises(InputError, match=message):
+        read_pairs(path)
+
+
 def set_bit(data: bytes, signature: bytes, offset: int, bit: int) -> bytes:
     changed = bytearray(data)
     changed[data.index(signature) + offset] |= 1 << bit

@@ -49,6 +49,8 @@ def test_default_sample_has_over_a_thousand_articles(tmp_path):
 def test_too_few_articles_raise(tmp_path):
     with pytest.raises(ConfigurationError, match=r"num_articles: found 5"):
         generate_sample(tmp_path / "few", num_articles=5)
+    with pytest.raises(ConfigurationError, match=r"num_articles: found 20000, expected 100 to 12000"):
+        generate_sample(tmp_path / "many", num_articles=20_000)
     assert not (tmp_path / "few").exists()
 
 

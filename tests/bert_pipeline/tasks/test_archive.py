@@ -75,6 +75,19 @@ def test_member_that_leaves_the_directory_is_named_and_nothing_extracted(tmp_pat
     refuses(archive, "member .*would leave the directory")
 
 
+def test_zip_member_with_a_second_name_is_refused(tmp_path, monkeypatch):
+    archive = make_zip(tmp_path / "archive", {"good.txt": b"good", "evil.txt": b"evil"})
+    infolist = zipfile.ZipFile.infolist
+
+    def with_a_unicode_path_field(self):
+        first, second = infolist(self)
+        second.filename = "../evil.txt"  # as Python 3.12 reads it from there
+        return [first, second]
+
+    monkeypatch.setattr(zipfile.ZipFile, "infolist", with_a_unicode_path_field)
+    refuses(archive, "member '../evil.txt' would leave the directory")
+
+
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFIFO], ids=["link", "device", "pipe"])
 def test_zip_member_that_is_no_file_is_refused(tmp_path, kind):
     with zipfile.ZipFile(tmp_path / "archive", "w") as container:

@@ -343,6 +343,30 @@ def test_squad_of_the_hub_loads_from_its_folder(tmp_path):
         load_task_data("squad2", tmp_path)
 
 
+def test_shards_of_squad_are_of_the_version_of_all_of_them(tmp_path):
+    impossible = {**SQUAD, "id": "q2", "answers": {"text": [], "answer_start": []}}
+    write(tmp_path / "train-00000-of-00002.parquet", [SQUAD])
+    table = pa.Table.from_pylist([impossible], schema=pq.read_schema(tmp_path / "train-00000-of-00002.parquet"))
+    pq.write_table(table, tmp_path / "train-00001-of-00002.parquet")
+    write(tmp_path / "validation-00000-of-00001.parquet", [SQUAD, impossible])
+    data = load_task_data("squad2", tmp_path)
+    assert [(example.example_id, example.is_impossible) for example in data.train] == [("q1", False), ("q2", True)]
+    with pytest.raises(InputError, match=r"1 questions have no answer, expected SQuAD 1.1; use squad2"):
+        load_task_data("squad1", tmp_path)
+
+
+def test_row_of_parquet_that_is_not_utf8_is_set_aside(tmp_path):
+    texts = pa.array([b"a film", "un caf\u00e9".encode("latin-1"), b"a song"], pa.binary()).view(pa.string())
+    file = tmp_path / "train.parquet"
+    pq.write_table(pa.table({"sentence": texts, "label": [1, 0, 1]}), file)
+    with pytest.raises(InputError, match=r"train.parquet: row 2: .*can't decode byte 0xe9 .*; convert the file"):
+        read_examples(TASKS["sst2"], file)
+    refused: list[InputError] = []
+    found = list(stream_examples(TASKS["sst2"], file, labeled=True, on_error=refused.append))
+    assert [example.text_a for example in found] == ["a film", "a song"]
+    assert len(refused) == 1
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_swag_of_the_hub_is_read(tmp_path, suffix):
     row = {

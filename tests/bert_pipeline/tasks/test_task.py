@@ -258,6 +258,10 @@ def test_pair_without_its_second_column_is_refused(tmp_path, change, message):
             "labels: found 'E-PER' beside 'B-PER', expected the prefixes B- and I- only; convert the tags to IOB2",
         ),
         (
+            {"kind": "tagging", "reader": "conll", "labels": ["NN", "IN"], "metrics": ["accuracy", "f1"]},
+            "metrics: found 'f1', which counts entities, but no label begins with B- or I-; expected accuracy alone",
+        ),
+        (
             {"labels": ["a", "b", "c"], "metrics": ["accuracy", "f1"]},
             "metrics: found 'f1', the F1 of the last label, with 3 labels.* accuracy, matthews, macro_f1, exact_match",
         ),

@@ -68,6 +68,18 @@ def test_search_for_broken_text_is_linear(opener: str) -> None:
     assert any(seconds(16000) <= 80 * short for _ in range(3))
 
 
+@pytest.mark.parametrize("end", ["", ">"])
+def test_attributes_of_one_tag_are_linear(end: str) -> None:
+    def seconds(copies: int) -> float:
+        text = "Prose. <span " + "display:none;" * copies + end
+        start = time.process_time()
+        extract(text, SITE)
+        return time.process_time() - start
+
+    short = max(min(seconds(1000) for _ in range(3)), 2e-3)
+    assert any(seconds(16000) <= 80 * short for _ in range(3))
+
+
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_processor_time_is_linear_in_page_length(unit: str) -> None:
     """A page is 16 times as long as another: work in regular expressions would take 256 times as long if quadratic."""
