@@ -34,6 +34,7 @@ from bert_pipeline.instances.directory import (
     verify_shard,
 )
 from bert_pipeline.manifest import local_artifact
+from bert_pipeline.storage import version_of
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -50,8 +51,8 @@ _GROUP_ORDER, _ROW_ORDER = 0, 1
 
 
 @functools.lru_cache(maxsize=8)
-def open_cached_shard(path: Path) -> Shard:
-    """Open a shard of instances; the most recently used ones stay open."""
+def open_cached_shard(path: Path, version: str) -> Shard:
+    """Open a shard of instances; the most recently used ones stay open, until they have another `version_of`."""
     return open_shard(path)
 
 
@@ -64,6 +65,8 @@ class RowGroup:
     num_rows: int
     first_row: int
     """Index of the first row among all rows of the split; masks are keyed on it."""
+    version: str
+    """Version of the shard when it was verified."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,11 +110,12 @@ class InstanceSplit:
         first_row = 0
         for path in shard_paths(self.manifest, split):
             verify_shard(self.manifest, path)
-            shard = open_cached_shard(path)
+            version = version_of(path)
+            shard = open_cached_shard(path, version)
             self.has_static_masks |= shard.has_static_masks
             for index, num_rows in enumerate(shard.row_group_sizes):
                 if num_rows:
-                    self.groups.append(RowGroup(path, index, num_rows, first_row))
+                    self.groups.append(RowGroup(path, index, num_rows, first_row, version))
                     first_row += num_rows
             # A shard of another run has a valid footer too; google's files have no rows in the manifest.
             listed = self.manifest.files[path.relative_to(self.manifest.path).as_posix()].get("rows")
@@ -123,7 +127,7 @@ class InstanceSplit:
     def read(self, group: RowGroup) -> InstanceColumns:
         """Read one row group; after `check_vocabulary`, InputError if it does not fit the vocabulary either."""
         with _READING:
-            columns = open_cached_shard(group.path).read_row_group(group.index)
+            columns = open_cached_shard(group.path, group.version).read_row_group(group.index)
         if self.tokenizer is not None:
             check_vocabulary(columns, self.tokenizer, f"{group.path}: row group {group.index}")
         return columns

@@ -380,8 +380,8 @@ def _train(
     tracker, saver = trainer.tracker, trainer.saver
     try:
         result = trainer.run(step)
-        if saver is not None:
-            saver.wait()
+        # The other ranks wait for rank 0's files as long as it gives signs of life.
+        trainer.group.together(saver.wait if saver is not None else lambda: None)
         if result.status == "finished":
             if trainer.best and trainer.best["step"] != result.step:
                 _load_best(trainer, checkpoints, store)

@@ -17,12 +17,14 @@ from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.unpadding import supports_varlen
 from bert_model.model.weights import load_model, weight_files
+from bert_model.pretraining.batch import ALIGNED_LENGTH
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
 from bert_model.pretraining.config import INITIAL_SIZE, PhaseConfig, PretrainingConfig
 from bert_model.pretraining.fast_exam import input_of_pairs, pairs_for_choosing
 from bert_model.pretraining.phases import describe_vocabularies
 from bert_model.training.distributed import Group
 from bert_model.training.gradients import resolve_data_parallel, shard_parameters
+from bert_model.training.metrics_log import cut_log
 from bert_model.training.optimizer import build_optimizer, load_optimizer_tensors
 from bert_pipeline.atomic import creating, replace_text
 from bert_pipeline.configuration import to_mapping
@@ -136,6 +138,10 @@ def open_directory(
 
     # A new run, or one that stopped before its first checkpoint.
     if path.is_file() and not started and not resume:
+        # Another configuration is another run: it has a log and an MLflow run of its own.
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            if list(_differences(json.loads(path.read_text(encoding="utf-8"))["identity"], described)):
+                cut_log(output, -1)
         _write_configuration(path, config, described)
         return "new"
     if not path.is_file():
@@ -209,10 +215,13 @@ def initialize_or_resume(
     """Build model and optimizer from random weights, the initial model or a checkpoint; the same on every rank."""
     model, origin = _initial_model(config, tokenizer)
     longest = max(phase.max_seq_length for phase in config.phases)
-    if longest > model.config.max_position_embeddings:
+    positions = model.config.max_position_embeddings
+    step = 1 if group.device.type == "cpu" else ALIGNED_LENGTH  # to which batches are padded
+    needed = -(-longest // step) * step
+    if needed > positions:
+        rounded = f", for which a GPU needs {needed} positions" if needed > longest else ""
         raise ConfigurationError(
-            f"phases: found max_seq_length {longest}, but the model has only "
-            f"{model.config.max_position_embeddings} positions"
+            f"phases: found max_seq_length {longest}{rounded}, but the model has only {positions} positions"
         )
     if config.objective == "mlm":  # pooler and NSP head get no gradient
         for name, parameter in model.named_parameters():

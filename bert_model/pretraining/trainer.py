@@ -418,7 +418,8 @@ class Trainer:
     def criterion(self) -> list[str]:
         """What `best` is the best by: scores of another criterion do not compare."""
         pairs = input_of_pairs(self.exam.pairs)["sha256"] if self.exam is not None else ""
-        return [self.config.choose, str(len(self.phases)), pairs if self.config.choose == "exam" else ""]
+        measured_on = {"exam": pairs, "loss": str(self.config.evaluation_max_instances or "")}
+        return [self.config.choose, str(len(self.phases)), measured_on.get(self.config.choose, "")]
 
     def _metrics_at(self, step: int) -> dict[str, float]:
         """Return the held-out metrics of the weights after `step` updates; {} if they have not been measured."""

@@ -183,15 +183,19 @@ def process_group(timeout_seconds: int, device: str = "") -> Iterator[Group]:
         dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
     except (RuntimeError, ValueError) as error:
         raise TrainingError(f"the ranks did not find each other within {timeout_seconds} s ({error})") from error
+    has_ended = False
     try:
         # torch reports a lost rank as a RuntimeError of the next collective; other errors pass unchanged.
         yield Group(rank=rank, world_size=world_size, device=chosen, store=store)
+        has_ended = True
     except RuntimeError as error:
         if not is_lost_connection(error):
             raise
         raise LostRanksError(f"rank {rank} lost the other ranks ({str(error).splitlines()[0]})") from error
     finally:
-        dist.destroy_process_group()
+        # After an error NCCL would wait here for ranks that are gone, or in a collective that this one never joins.
+        if has_ended or chosen.type == "cpu":
+            dist.destroy_process_group()
 
 
 def is_lost_connection(error: Exception) -> bool:

@@ -97,12 +97,12 @@ def read_lines(directory: Path, start: int = 0, stop: int | None = None) -> Iter
 
 
 def read_course(directory: Path) -> list[dict[str, Any]]:
-    """Return the events of `metrics.jsonl`, oldest first, without those that a later resume supersedes."""
+    """Return the events of `metrics.jsonl`, oldest first, without those that a later start or resume supersedes."""
     events: list[dict[str, Any]] = []
     for event in read_lines(directory):
         if not isinstance(event, dict) or not event:  # a torn line
             continue
-        if event.get("event") == "resume":
+        if event.get("event") in ("start", "resume"):
             events = [earlier for earlier in events if int(earlier.get("step", 0)) <= int(event.get("step", 0))]
         events.append(event)
     return events

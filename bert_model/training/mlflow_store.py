@@ -68,7 +68,7 @@ def experiment_id(client: "MlflowClient", name: str) -> str:
     if found.lifecycle_stage != "active":  # its name stays taken, so that another one cannot replace it
         raise ArtifactError(
             f"the experiment {name} was deleted, so nothing can be logged there; restore it with `mlflow experiments "
-            f"restore --experiment-id {found.experiment_id}`"
+            f"restore --experiment-id {found.experiment_id}` and this store as MLFLOW_TRACKING_URI"
         )
     if note and NOTE_TAG not in found.tags:  # of an earlier revision; an edited description is kept
         client.set_experiment_tag(found.experiment_id, NOTE_TAG, note)

@@ -444,7 +444,7 @@ class _MlflowSync:
         the step, and takes the later for the run's last value.
         """
         step, milliseconds = int(line.get("step", 0)), int(line.get("time", 0) * 1000)
-        if line.get("event") == "resume":
+        if line.get("event") in ("start", "resume"):
             self._superseded |= {sent for sent in self._sent if sent[1] > step}
         values = []
         for key, value in line.get("metrics", {}).items():

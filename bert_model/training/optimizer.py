@@ -172,6 +172,8 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tenso
 @torch.no_grad()
 def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
     """Restore the result of `optimizer_tensors`; raise ArtifactError if tensors are missing or unexpected."""
+    if not tensors and not optimizer.state:  # saved before the first update, in which torch's Adam creates its state
+        return
     # Each stored tensor fits exactly one state; what remains at the end belongs to another model.
     remaining = dict(tensors)
     names = {parameter: name for name, parameter in model.named_parameters()}

@@ -1,5 +1,6 @@
 """Instance reader: every sample once per epoch, from any position, with any number of ranks."""
 
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,6 @@ from bert_model.pretraining.data import (
     Samples,
     concatenate,
     held_out_samples,
-    open_cached_shard,
     rank_slice,
 )
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError
@@ -183,7 +183,7 @@ def test_threads_read_one_after_the_other(directory: Path, monkeypatch: pytest.M
             return index
 
     shard, split = Shard(), InstanceSplit(directory, "train")
-    monkeypatch.setattr(data, "open_cached_shard", lambda path: shard)
+    monkeypatch.setattr(data, "open_cached_shard", lambda *_: shard)
     with ThreadPoolExecutor(4) as executor:
         assert list(executor.map(split.read, split.groups[:4])) == [0, 1, 2, 3]
 
@@ -329,6 +329,18 @@ def test_empty_held_out_split_yields_nothing(tmp_path: Path) -> None:
     assert list(held_out_samples(split, limit=0, rank=0, world_size=2)) == []
 
 
+def test_shard_that_was_written_again_is_opened_again(tmp_path: Path) -> None:
+    def first_ids() -> list[int]:
+        split = InstanceSplit(tmp_path / "instances", "train")
+        return split.read(split.groups[0]).input_ids.tolist()
+
+    write_instances(tmp_path / "instances", shards=(16,))
+    before = first_ids()
+    shutil.rmtree(tmp_path / "instances")
+    write_instances(tmp_path / "instances", shards=(16,), seed=5)
+    assert first_ids() != before
+
+
 def test_extra_shard_is_ignored_and_missing_shard_is_named(directory: Path, tmp_path: Path) -> None:
     write_instances(tmp_path / "instances", shards=(16, 16))
     shard = tmp_path / "instances" / "train" / "instances-00001.parquet"
@@ -342,7 +354,6 @@ def test_extra_shard_is_ignored_and_missing_shard_is_named(directory: Path, tmp_
 def test_flipped_bit_of_a_shard_is_found_before_it_is_trained_on(directory: Path, tmp_path: Path) -> None:
     name = "train/instances-00001.parquet"
     for damaged in with_flipped_bits(directory, tmp_path / "copy", name):
-        open_cached_shard.cache_clear()
         with pytest.raises(BertError, match=rf"{name}: (the file was changed or damaged|row group \d cannot be read)"):
             InstanceReader(InstanceSplit(damaged, "train"), seed=1, groups_per_window=2).take(0, 160)
 

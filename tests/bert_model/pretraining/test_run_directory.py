@@ -1,11 +1,13 @@
 """Initial models with another vocabulary, or too few embeddings, are refused."""
 
+import dataclasses
+
 import pytest
 import tiny_tasks
 import torch
 
 from bert_model.pretraining.config import ModelConfig, PhaseConfig, PretrainingConfig
-from bert_model.pretraining.run_directory import initialize_or_resume
+from bert_model.pretraining.run_directory import initialize_or_resume, open_directory
 from bert_model.training.distributed import Group
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -32,3 +34,44 @@ def test_model_smaller_than_the_vocabulary_is_refused():
     config = PretrainingConfig(model=ModelConfig(preset="tiny", overrides={"vocab_size": size - 1}), phases=(PHASE,))
     with pytest.raises(ConfigurationError, match=f"found {size - 1}, but the data's vocabulary has {size} tokens"):
         initialize_or_resume(config, None, tokenizer, ALONE)
+
+
+@pytest.mark.parametrize(
+    ("device", "positions", "message"),
+    [
+        ("cpu", 100, None),
+        ("cpu", 96, "max_seq_length 100, but the model has only 96 positions"),
+        ("cuda", 100, "max_seq_length 100, for which a GPU needs 104 positions, but the model has only 100"),
+    ],
+)
+def test_phase_that_is_longer_than_the_positions_is_refused(device, positions, message):
+    tokenizer = Tokenizer.from_tokens(tiny_tasks.TOKENS, True)
+    model = ModelConfig(preset="tiny", overrides={"max_position_embeddings": positions})
+    config = PretrainingConfig(model=model, phases=(dataclasses.replace(PHASE, max_seq_length=100),))
+    group = dataclasses.replace(ALONE, device=torch.device(device))
+    if message is None:
+        assert initialize_or_resume(config, None, tokenizer, group)
+    else:
+        with pytest.raises(ConfigurationError, match=message):
+            initialize_or_resume(config, None, tokenizer, group)
+
+
+def test_run_that_begins_anew_with_another_configuration_has_a_log_of_its_own(tmp_path):
+    config = PretrainingConfig(model=ModelConfig(preset="tiny"), phases=(PHASE,))
+    described = {"configuration": {"seed": 1}, "inputs": {}}
+
+    def open_again(seed):
+        other = described | {"configuration": {"seed": seed}}
+        return open_directory(tmp_path, config, other, resume=False, allow_changes=False)
+
+    assert open_again(1) == "new"
+    log, state = tmp_path / "metrics.jsonl", tmp_path / "tracking.json"
+    log.write_text('{"event": "start", "step": 0}\n{"event": "train", "step": 5}\n')
+    state.write_text("{}")
+    assert open_again(1) == "new"  # killed before its first checkpoint
+    assert log.read_text().count("\n") == 2
+    assert state.exists()
+    assert open_again(2) == "new"
+    assert log.read_text() == ""
+    assert (tmp_path / "metrics-1.jsonl").read_text().count("\n") == 2
+    assert not state.exists()

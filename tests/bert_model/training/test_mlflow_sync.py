@@ -229,11 +229,11 @@ def test_values_of_the_resumed_course_reach_mlflow_once(store: Any, tmp_path: Pa
 
 
 def test_last_value_of_a_run_is_that_of_the_resumed_course(store: Any, tmp_path: Path) -> None:
-    for event, value in (("start", 2.0), ("resume", 2.5)):
+    for event, step, value in (("start", 0, 1.0), ("start", 0, 2.0), ("resume", 10, 2.5)):
         with open_tracker(tmp_path / "run") as run:
-            run.record(event, 10)
+            run.record(event, step)
             run.record("train", 20, {"train/loss": value})
-    assert store.get_run(run.run_id).data.metrics == {"train/loss": 2.5}
+        assert store.get_run(run.run_id).data.metrics == {"train/loss": value}
 
 
 def test_checkpoint_becomes_logged_model_with_metrics_and_lineage(store: Any, tmp_path: Path) -> None:

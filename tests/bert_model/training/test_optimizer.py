@@ -120,6 +120,19 @@ def test_restored_optimizer_continues_bit_for_bit(kind: Any) -> None:
         assert torch.equal(parameter, other.get_parameter(name))
 
 
+@pytest.mark.parametrize("kind", ["bert_adam", "adamw", "lamb"])
+def test_optimizer_is_restored_from_before_its_first_update(kind: Any) -> None:
+    model = Small()
+    optimizer = build_optimizer(model, OptimizerConfig(name=kind), 0.01)
+    load_optimizer_tensors(model, optimizer, dict(optimizer_tensors(model, optimizer)))
+    # An optimizer that has a state is not restored from nothing.
+    for name, gradient in gradients(0, model).items():
+        model.get_parameter(name).grad = gradient
+    optimizer.step()
+    with pytest.raises(ArtifactError, match="is missing"):
+        load_optimizer_tensors(model, optimizer, {})
+
+
 def test_bert_adam_ignores_the_restored_step_of_adamw() -> None:
     model = Small()
     stored = build_optimizer(model, OptimizerConfig(name="adamw"), 0.01)

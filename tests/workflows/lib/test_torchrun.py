@@ -90,6 +90,11 @@ def test_events_superseded_by_a_resume_are_left_out(tmp_path):
     path.write_text("".join(json.dumps({"event": e, "step": s}) + "\n" for e, s in lines), encoding="utf-8")
     kept = [(event["event"], event["step"]) for event in read_course(tmp_path)]
     assert kept == [("start", 0), ("train", 10), ("train", 20), ("resume", 20), ("train", 30), ("end", 30)]
+    # A start that ended before its first checkpoint is superseded by the next one.
+    lines = [("start", 0), ("train", 10), ("start", 0), ("train", 10)]
+    path.write_text("".join(json.dumps({"event": e, "step": s}) + "\n" for e, s in lines), encoding="utf-8")
+    kept = [(event["event"], event["step"]) for event in read_course(tmp_path)]
+    assert kept == [("start", 0), ("start", 0), ("train", 10)]
 
 
 def test_failure_before_first_checkpoint_reports_exit_code_and_last_line(tmp_path):
