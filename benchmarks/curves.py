@@ -6,7 +6,6 @@ Thin lines are training losses, dots evaluations on held-out text and exams on m
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import errors_as_exit_codes, program
+from bert_model.training.metrics_log import read_course
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import UsageError
 
@@ -31,11 +31,8 @@ def read_series(directory: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise UsageError(f"{directory}: has no {METRICS_NAME}; expected the directory of a pre-training")
     found: dict[str, dict[int, float]] = {}
-    with open(path, encoding="utf-8") as lines:
-        for event in map(json.loads, lines):
-            if event["event"] not in MEASURED:
-                continue
-            # Steps that a resumed training repeats have the same values again.
+    for event in read_course(directory):
+        if event["event"] in MEASURED:
             for name, value in event["metrics"].items():
                 found.setdefault(name, {})[event["step"]] = value
     tokens = found.get(TOKENS)

@@ -75,6 +75,8 @@ PEER_WARMUP = 0.05
 """Share of the budget in which the peer's learning rate rises."""
 SEARCH_SHARE = 0.15
 """Share of the budget for which the peer is trained with each of several learning rates, to choose one."""
+LEAST_DIFFERENCE = 0.1
+"""Nats a token between learning rates below which all of them may still be at the level of word frequencies."""
 PREEMPTED = 75
 NUM_RESAMPLES = 1_000
 
@@ -326,6 +328,8 @@ def best_learning_rate(
         losses, counts = held_out_losses(side.model, test)
         found[rate] = float(losses.sum() / counts.sum())
         print(f"peer, learning rate {rate:g}: {found[rate]:.3f} nats a token", file=sys.stderr, flush=True)
+    if max(found.values()) - min(found.values()) < LEAST_DIFFERENCE:
+        print("peer: these losses hardly differ, so they say little about the best rate", file=sys.stderr)
     return dataclasses.replace(case, learning_rate=min(found, key=lambda rate: found[rate])), found
 
 
@@ -531,7 +535,7 @@ def argument_parser() -> argparse.ArgumentParser:
         type=float,
         nargs="+",
         metavar="RATE",
-        help="of several, the best in short trainings is taken (default: that of our last phase)",
+        help="of several, the best in short trainings is taken (default: a third, two thirds and the whole of ours)",
     )
     parser.add_argument("assignments", nargs="*", metavar="key=value", help="changes of our pre-training")
     return parser
@@ -550,7 +554,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if made_of.get("content_sha256") != corpus.sha256:
             raise UsageError(f"--instances {path}: not made of the corpus {corpus.path}, whose test may be in them")
     given = sorted(load_manifest(path).sha256 for path in args.instances)
-    check_settings({"corpus": corpus.sha256, "instances": given}, directory / "inputs.json")
+    own = {} if given else {"vocabulary": to_mapping(preset.vocabulary), "made": to_mapping(preset.instances)}
+    check_settings({"corpus": corpus.sha256, "instances": given} | own, directory / "inputs.json")
     instances = prepare(preset, args.corpus, args.instances, directory)
 
     # Ours: the preset without next sentences. Checkpoints are evaluated on one instance, the minimum, because both
@@ -561,6 +566,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     config = from_mapping(PretrainingConfig, override(ours, args.assignments), where=args.preset)
     if not config.budget_seconds:
         raise UsageError(f"--budget: found {args.budget!r}, expected a time such as 1h or 90m")
+    if config.objective != "mlm":
+        raise UsageError(f"objective: found {config.objective}, expected mlm: run_mlm has no next sentences")
 
     # The peer: the same shape and vocabulary, rows of the same text.
     last = config.phases[-1]
@@ -588,15 +595,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mlm_probability=config.masking.masked_lm_prob,
     )
 
-    learning_rates = args.peer_learning_rate or [last.learning_rate]
+    learning_rates = args.peer_learning_rate or [float(f"{last.learning_rate * part / 3:.3g}") for part in (1, 2, 3)]
     settings = {"ours": to_mapping(config), "peer": dataclasses.asdict(case), "peer_learning_rates": learning_rates}
     check_settings(settings | {"corpus": corpus.sha256}, directory / "settings.json")
 
     with exiting_on_signals():
         case, speeds = fastest_variant(case, directory)
         case, losses = best_learning_rate(case, learning_rates, test, directory)
-        launch = preset.launch
-        processes, threads = launch.processes_per_node or 1, launch.threads_per_process or num_cores()
+        # Both sides have all cores.
+        processes = preset.launch.processes_per_node or 1
+        threads = max(1, num_cores() // processes)
         sides = [OurSide(directory, config, processes=processes, threads=threads), PeerSide(case)]
         fight(sides, args.slice, directory)
 

@@ -422,7 +422,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     clock = "; parts by processor time" if args.cpu_time else ""
     print(
         f"{head}\n{inputs.one_copy_bytes / 1e6:.1f} MB of text from {source}, repeated under other titles; vocabulary "
-        f"of {inputs.tokenizer.vocab_size:,}; medians of {args.rounds} rounds{clock}\n\n{render(rows)}"
+        f"of {inputs.tokenizer.vocab_size:,}; medians of {args.rounds} rounds, of the whole job {jobs.rounds}{clock}"
+        f"\n\n{render(rows)}"
     )
     return 0
 

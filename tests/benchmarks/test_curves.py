@@ -27,13 +27,18 @@ EVENTS = [
     train(20, 3e6, 6.0),
     {"event": "exam", "step": 20, "metrics": {EXAM: 55.0}},
     {"event": "checkpoint", "step": 20, "metrics": {HELD_OUT_LOSS: 6.5}},
-    # Resumed from step 10
-    train(20, 3e6, 6.0),
+    # Killed, and resumed from step 20; a training with a budget takes another course then.
+    train(30, 4e6, 1.0),
+    {"event": "evaluation", "step": 35, "metrics": {HELD_OUT_LOSS: 1.0}},
+    {"event": "resume", "step": 20, "metrics": {}},
 ]
 
 
 def test_each_metric_is_at_the_tokens_seen(tmp_path: Path) -> None:
-    series = read_series(write_run(tmp_path / "run", EVENTS))
+    run = write_run(tmp_path / "run", EVENTS)
+    with open(run / "metrics.jsonl", "a") as stream:
+        stream.write('{"event": "train", "st')  # torn by a power cut
+    series = read_series(run)
     assert {name: values.tolist() for name, values in series.items()} == {
         LOSS: [[1e6, 7.0], [3e6, 6.0]],
         HELD_OUT_LOSS: [[2e6, 6.5]],
