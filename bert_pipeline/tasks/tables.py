@@ -408,6 +408,21 @@ _UNREADABLE = (ValueError, OverflowError)
 """What a value raises that Python cannot hold: a text that is not UTF-8, a date after the year 9999."""
 
 
+def _rows_of(batch: Any) -> Iterator[Row | Exception]:
+    """Yield the rows of a batch; in place of one that Python cannot hold, the error."""
+    try:
+        rows = batch.to_pylist()
+    except _UNREADABLE:  # one by one, so that the other rows are read
+        for index in range(batch.num_rows):
+            try:
+                rows = batch.slice(index, 1).to_pylist()
+            except _UNREADABLE as error:
+                rows = [error]
+            yield from rows
+    else:
+        yield from rows
+
+
 def _open_arrow(
     path: Path, kind: Format, reading: Reading
 ) -> tuple[list[str], dict[str, tuple[str, ...]], Iterator[tuple[int, Row]]]:
@@ -431,20 +446,11 @@ def _open_arrow(
         try:
             for file in files:
                 for batch in _batches(file, kind):
-                    some: list[Any]
-                    try:
-                        some = [batch.to_pylist()]
-                    except _UNREADABLE:  # the other rows are answered
-                        some = [batch.slice(index, 1) for index in range(batch.num_rows)]
-                    for part in some:
-                        try:
-                            found = part if isinstance(part, list) else part.to_pylist()
-                        except _UNREADABLE as error:
-                            number += 1
-                            reading.refuse(InputError(f"{path}: row {number}: {error}; convert the file"))
-                            continue
-                        for row in found:
-                            number += 1
+                    for row in _rows_of(batch):
+                        number += 1
+                        if isinstance(row, Exception):
+                            reading.refuse(InputError(f"{path}: row {number}: {row}; convert the file"))
+                        else:
                             yield number, row
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path}: row {number + 1}: cannot be read ({error}); fetch it again") from error

@@ -67,6 +67,17 @@ def eager(monkeypatch):
     monkeypatch.setattr(trial, "CHECKPOINT_INTERVAL_SECONDS", 0.0)
 
 
+@pytest.fixture
+def recorded(tmp_path, monkeypatch, empty_store):
+    """Log every report to a store of this test."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "mlflow.db").write_bytes(empty_store.read_bytes())
+    monkeypatch.setenv("BERT_HOME", str(home))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr("bert_model.finetuning.results.LOG_INTERVAL_SECONDS", 0.0)
+
+
 # --- checkpoints ---
 
 
@@ -195,13 +206,7 @@ def test_watched_training_computes_the_same_and_reports_dev_scores_of_every_epoc
     assert all(report.loss > 0 and report.steps_per_second > 0 and report.total_steps == 18 for report in reports)
 
 
-def test_losses_are_in_the_log_and_in_mlflow_while_a_trial_runs(model, tmp_path, monkeypatch, empty_store, eager):
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "mlflow.db").write_bytes(empty_store.read_bytes())
-    monkeypatch.setenv("BERT_HOME", str(home))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr("bert_model.finetuning.results.LOG_INTERVAL_SECONDS", 0.0)
+def test_losses_are_in_the_log_and_in_mlflow_while_a_trial_runs(model, tmp_path, recorded, eager):
     seen = []
 
     def watch(report):
@@ -227,13 +232,7 @@ def test_losses_are_in_the_log_and_in_mlflow_while_a_trial_runs(model, tmp_path,
     assert artifacts == {"results.json", "results.md", "out.errors.html"}
 
 
-def test_log_of_a_trial_that_resumes_from_its_checkpoint_goes_on(model, tmp_path, monkeypatch, empty_store, eager):
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "mlflow.db").write_bytes(empty_store.read_bytes())
-    monkeypatch.setenv("BERT_HOME", str(home))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr("bert_model.finetuning.results.LOG_INTERVAL_SECONDS", 0.0)
+def test_log_of_a_trial_that_resumes_from_its_checkpoint_goes_on(model, tmp_path, monkeypatch, recorded, eager):
     settings = {"watch": lambda report: None, "experiment": "resumed", "epochs": [3.0]}
     StopAt(monkeypatch, 14)
     with pytest.raises(KeyboardInterrupt):

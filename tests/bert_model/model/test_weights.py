@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from instances_fixture import make_tokenizer
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from bert_model.model import weights
 from bert_model.model.bert import BertForPreTraining, BertModel, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import (
@@ -23,6 +25,18 @@ from bert_model.model.weights import CLASSIFIER, HEADS, MASKED_LM, NEXT_SENTENCE
 from bert_pipeline.errors import InputError, UsageError
 
 CONFIG = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=32)
+
+
+def test_full_disk_leaves_no_file_and_names_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(tensors: Any, path: Path, metadata: Any) -> None:
+        path.write_bytes(b"the beginning")
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr(weights, "save_file", save)
+    with pytest.raises(OSError, match=r"No space left on device\); it needs about 40 bytes, [\d,]+ are free") as raised:
+        weights.save_tensors({"a": torch.zeros(10)}, tmp_path / "model.safetensors")
+    assert raised.value.filename == str(tmp_path / "model.safetensors")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
