@@ -41,8 +41,8 @@ from benchmarks.harness import (
 from benchmarks.inputs import sample_dump
 from benchmarks.run_mlm import RunMlmCase, newest_checkpoint, seconds_of, write_rows
 from bert_model.cli import exiting_on_signals
-from bert_model.model.bert import BertForPreTraining
-from bert_model.model.weights import load_model
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.weights import load_model, save_model
 from bert_model.presets import RunPreset, load_preset, with_phases_in
 from bert_model.pretraining.checkpoint import read_state
 from bert_model.pretraining.config import PretrainingConfig
@@ -50,7 +50,7 @@ from bert_model.pretraining.fast_exam import input_of_pairs
 from bert_model.training.distributed import rank_environments, resolve_precision
 from bert_model.training.metrics_log import bert_home
 from bert_model.zero_shot.exam import take_exam
-from bert_pipeline.atomic import atomic_write, write_text_durably
+from bert_pipeline.atomic import atomic_directory, atomic_write, write_text_durably
 from bert_pipeline.configuration import from_mapping, override, to_mapping
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents
@@ -311,15 +311,21 @@ def best_learning_rate(
 ) -> tuple[RunMlmCase, dict[float, float]]:
     """Return the case with the learning rate of the lowest held-out loss after short trainings, and all losses.
 
-    Each has the warm-up of the whole training and a decay to 0. The losses are those of the final test, which favors
-    the peer. A single rate is not tried.
+    Each has the warm-up of the whole training, and its lengths and decay in proportion. The losses are those of the
+    final test, which favors the peer. A single rate is not tried.
     """
     if len(learning_rates) == 1:
         return dataclasses.replace(case, learning_rate=learning_rates[0]), {}
     found: dict[float, float] = {}
     for rate in learning_rates:
-        output = directory / f"rate-{rate:g}"
-        short = dataclasses.replace(case, learning_rate=rate, budget=SEARCH_SHARE * case.budget, output=str(output))
+        short = dataclasses.replace(
+            case,
+            learning_rate=rate,
+            output=str(directory / f"rate-{rate:g}"),
+            budget=SEARCH_SHARE * case.budget,
+            decay=SEARCH_SHARE * case.decay,
+            cuts=[(SEARCH_SHARE * until, length) for until, length in case.cuts],
+        )
         side = PeerSide(short)
         if not side.model.exists():
             print(f"peer, learning rate {rate:g}: training", file=sys.stderr, flush=True)
@@ -508,6 +514,19 @@ def find_corpus(corpus: Path | None, directory: Path) -> Manifest:
     return _made("corpus", directory / "corpus", lambda path: build_corpus([str(sample_dump(directory))], path))
 
 
+def cuts_of(config: PretrainingConfig, length: int) -> list[tuple[float, int]]:
+    """Return the seconds until which our phases but the last train, and their lengths, for rows of `length` tokens."""
+    shares = np.cumsum([phase.share for phase in config.phases])
+    cuts = []
+    for phase, share in zip(config.phases[:-1], shares):
+        if length % phase.max_seq_length:
+            raise UsageError(
+                f"--peer-length: found {length}, expected a multiple of {phase.max_seq_length}, the length of our phase"
+            )
+        cuts.append((float(config.budget_seconds * share / shares[-1]), phase.max_seq_length))
+    return cuts
+
+
 def check_settings(settings: Mapping[str, Any], path: Path) -> None:
     """Keep the settings of a duel, which a later start must have too."""
     text = json.dumps(settings, indent=1, sort_keys=True) + "\n"
@@ -569,15 +588,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if config.objective != "mlm":
         raise UsageError(f"objective: found {config.objective}, expected mlm: run_mlm has no next sentences")
 
-    # The peer: the same shape and vocabulary, rows of the same text.
+    # The peer: the same initial weights and vocabulary, rows of the same text.
     last = config.phases[-1]
     length = args.peer_length or last.max_seq_length
     tokenizer = Tokenizer.from_directory(config.phases[0].instances)
-    shape = directory / "shape"
-    shape.mkdir(exist_ok=True)
-    tokenizer.save(shape)
-    text = config.model.resolve(vocab_size=tokenizer.vocab_size).to_json("BertForMaskedLM")
-    (shape / "config.json").write_text(text, encoding="utf-8")
+    start = directory / "start"
+    if not start.exists():
+        shape = config.model.resolve(vocab_size=tokenizer.vocab_size)
+        with atomic_directory(start) as temporary:
+            save_model(new_model(BertForPreTraining, shape, seed=config.seed), temporary, tokenizer)
     rows, test = directory / f"rows-{length}.npy", directory / "test.npz"
     if not rows.is_file():
         write_rows(corpus, tokenizer, length, rows)
@@ -585,12 +604,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_test(corpus, tokenizer, last.max_seq_length, test)
     case = RunMlmCase(
         rows=str(rows),
-        model=str(shape),
+        model=str(start),
         output=str(directory / "peer"),
         global_batch_size=args.peer_batch or last.global_batch_size,
         learning_rate=last.learning_rate,
         budget=config.budget_seconds,
         warmup=PEER_WARMUP * config.budget_seconds,
+        decay=config.decay_share * config.budget_seconds,
+        cuts=cuts_of(config, length),
         save_steps=config.checkpoint_interval_steps or 1_000,
         mlm_probability=config.masking.masked_lm_prob,
     )

@@ -2,9 +2,11 @@
 
 As `examples/pytorch/language-modeling/run_mlm.py` does by default, lines are tokenized, joined and cut into rows of one
 length, which need no padding; its collator masks tokens anew in every epoch, and its Trainer trains a BertForMaskedLM
-with scaled-dot-product attention and fused AdamW. The share of masked tokens is ours. Two things differ, both in the
-peer's favor: the linear schedule follows the clock instead of a guessed number of steps, so that it ends with the
-budget, and threads, processes, precision and compilation are those that were measured to be fastest.
+with scaled-dot-product attention and fused AdamW. The initial weights, the share of masked tokens, the lengths and the
+learning rate's course (transformers' `warmup_stable_decay`) are ours: rows are cut into shorter ones while our phases
+are short. Two things differ, both in the peer's favor: the course follows the clock instead of a guessed number of
+steps, so that it ends with the budget, and threads, processes, precision and compilation are those that were measured
+to be fastest.
 
 `python -m benchmarks.run_mlm CASE` runs one rank of the case given as JSON. It ends with the budget, or saves and ends
 when it is told to by SIGTERM.
@@ -16,7 +18,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,7 @@ class RunMlmCase:
     rows: str
     """File of `write_rows`."""
     model: str
-    """Directory with the config.json of the shape, and the vocabulary."""
+    """Directory with the initial weights and the vocabulary."""
     output: str
     global_batch_size: int
     learning_rate: float
@@ -54,7 +56,11 @@ class RunMlmCase:
     """Seconds."""
     warmup: float
     """Seconds of them in which the learning rate rises."""
+    decay: float
+    """Seconds of them, the last, in which it falls to 0."""
     save_steps: int
+    cuts: Sequence[tuple[float, int]] = ()
+    """(second, length): until that second each row is cut into rows of this length, which divides its own."""
     mlm_probability: float = 0.15
     """Share of the tokens that are masked."""
     seed: int = 1
@@ -62,7 +68,7 @@ class RunMlmCase:
     compile: bool = False
     processes: int = 1
     measure: float = 0.0
-    """Train from random weights for so many seconds, print the tokens per second, and save nothing."""
+    """Train for so many seconds, print the tokens per second, and save nothing."""
 
     def to_json(self, **changes: Any) -> str:
         """Return the case for another process."""
@@ -138,9 +144,17 @@ class _Clock(transformers.TrainerCallback, ExportableState):
         return self.agreed >= self.case.budget
 
     def learning_rate_share(self, _: int) -> float:
-        """Return the share of the learning rate: linear warm-up, then linear decay to the end of the budget."""
-        left = (self.case.budget - self.agreed) / (self.case.budget - self.case.warmup)
-        return max(0.0, min(self.agreed / self.case.warmup, left))
+        """Return the share of the learning rate: linear warm-up, 1, and linear decay to the end of the budget."""
+        return max(0.0, min(self.agreed / self.case.warmup, 1.0, (self.case.budget - self.agreed) / self.case.decay))
+
+    def cut(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Cut the rows of a batch into those of the present length: the batch keeps its tokens."""
+        length = next((length for until, length in self.case.cuts if self.agreed < until), len(rows[0]["input_ids"]))
+        return [
+            {name: values[start : start + length] for name, values in row.items()}
+            for row in rows
+            for start in range(0, len(row["input_ids"]), length)
+        ]
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
@@ -176,6 +190,15 @@ class _Clock(transformers.TrainerCallback, ExportableState):
         return max(0, len(self._measured) - WARMUP_STEPS_OF_MEASUREMENT) / max(self._seconds_measured(), 1e-9)
 
 
+class _CuttingCollator(transformers.DataCollatorForLanguageModeling):
+    clock: _Clock
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        """Mask rows of the present length."""
+        masked: dict[str, Any] = super().torch_call(self.clock.cut(examples))
+        return masked
+
+
 class _ClockedTrainer(transformers.Trainer):
     clock: _Clock
 
@@ -209,14 +232,14 @@ def run(case: RunMlmCase) -> None:
     clock = _Clock(case, seconds_of(found[1]) if found else 0.0)
 
     torch.manual_seed(case.seed)
-    shape = transformers.BertConfig.from_pretrained(case.model)
-    model = transformers.BertForMaskedLM._from_config(shape, attn_implementation="sdpa")
+    model = transformers.BertForMaskedLM.from_pretrained(case.model, attn_implementation="sdpa")
     tokenizer = transformers.AutoTokenizer.from_pretrained(case.model)
     ours = Tokenizer.from_directory(case.model)
     arguments = transformers.TrainingArguments(
         output_dir=case.output,
         max_steps=10**9,  # the clock ends it
         dataloader_drop_last=True,  # one shape, one compilation
+        remove_unused_columns=False,  # the collator reads the special tokens
         per_device_train_batch_size=case.global_batch_size // case.processes,
         learning_rate=case.learning_rate,
         weight_decay=0.01,
@@ -235,12 +258,14 @@ def run(case: RunMlmCase) -> None:
         seed=case.seed,
     )
     rows = _Rows(case.rows, [ours.cls_id, ours.sep_id])
+    collator = _CuttingCollator(tokenizer, mlm_probability=case.mlm_probability)
+    collator.clock = clock
     trainer = _ClockedTrainer(
         model=model,
         args=arguments,
         train_dataset=rows,
         processing_class=tokenizer,
-        data_collator=transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=case.mlm_probability),
+        data_collator=collator,
         callbacks=[clock],
     )
     trainer.clock = clock

@@ -153,28 +153,29 @@ def test_child_that_has_just_ended_can_be_signaled():
 
 
 def test_peer_stops_and_goes_on_with_its_clock(inputs, tmp_path, monkeypatch):
-    rows, shape = tmp_path / "rows.npy", tmp_path / "shape"
+    rows, start = tmp_path / "rows.npy", tmp_path / "start"
     tokenizer = Tokenizer.from_directory(inputs / "vocabulary")
     run_mlm.write_rows(load_manifest(inputs / "corpus"), tokenizer, 16, rows)
-    shape.mkdir()
-    tokenizer.save(shape)
+    start.mkdir()
     config = BertConfig.from_preset("tiny", vocab_size=tokenizer.vocab_size, hidden_size=32)
-    (shape / "config.json").write_text(config.to_json("BertForMaskedLM"))
+    initial = new_model(BertForPreTraining, config, seed=1)
+    save_model(initial, start, tokenizer)
     case = run_mlm.RunMlmCase(
         rows=str(rows),
-        model=str(shape),
+        model=str(start),
         output=str(tmp_path / "peer"),
         global_batch_size=4,
-        learning_rate=1e-3,
+        learning_rate=0.0,
         budget=1000.0,
         warmup=50.0,
+        decay=200.0,
         save_steps=1000,
         mlm_probability=0.4,
     )
     original = run_mlm._Clock.on_step_end
 
     def stop_after_three_steps(clock, args, state, control, **rest):
-        assert rest["train_dataloader"].collate_fn.data_collator.mlm_probability == 0.4
+        assert rest["train_dataloader"].collate_fn.mlm_probability == 0.4
         if state.global_step == 3:
             signal.raise_signal(signal.SIGTERM)
         original(clock, args, state, control, **rest)
@@ -196,10 +197,14 @@ def test_peer_stops_and_goes_on_with_its_clock(inputs, tmp_path, monkeypatch):
         assert run_mlm.seconds_of(state) > first
     finally:
         signal.signal(signal.SIGTERM, previous)
-    assert load_model(BertForPreTraining, case.finished)[1].source_architecture == "BertForMaskedLM"
+    trained, report = load_model(BertForPreTraining, case.finished)
+    assert report.source_architecture == "BertForMaskedLM"
+    # At a rate of 0 the weights are those that it was given.
+    words = [model.bert.embeddings.word_embeddings.weight for model in (trained, initial)]
+    assert torch.equal(*words)
 
 
-def test_learning_rate_follows_the_clock(inputs, tmp_path):
+def test_learning_rate_and_length_follow_the_clock(inputs, tmp_path):
     case = run_mlm.RunMlmCase(
         rows="",
         model="",
@@ -208,18 +213,25 @@ def test_learning_rate_follows_the_clock(inputs, tmp_path):
         learning_rate=1.0,
         budget=100.0,
         warmup=5.0,
+        decay=20.0,
         save_steps=1,
+        cuts=[(50.0, 4), (80.0, 8)],
     )
     previous = signal.getsignal(signal.SIGTERM)
     try:
         clock = run_mlm._Clock(case, 0.0)
     finally:
         signal.signal(signal.SIGTERM, previous)
-    shares = []
-    for seconds in (0.0, 2.5, 5.0, 52.5, 100.0, 101.0):
+    row = {"input_ids": list(range(16))}
+    shares, cut = [], []
+    for seconds in (0.0, 2.5, 5.0, 50.0, 80.0, 90.0, 100.0, 101.0):
         clock.agreed = seconds
         shares.append(clock.learning_rate_share(0))
-    assert shares == pytest.approx([0.0, 0.5, 1.0, 0.5, 0.0, 0.0])
+        cut.append([part["input_ids"] for part in clock.cut([row, row])])
+    assert shares == pytest.approx([0.0, 0.5, 1.0, 1.0, 1.0, 0.5, 0.0, 0.0])
+    # The shorter rows hold the same tokens.
+    assert [len(parts[0]) for parts in cut] == [4, 4, 4, 8, 16, 16, 16, 16]
+    assert all(sum(parts, []) == [*range(16), *range(16)] for parts in cut)
 
 
 def test_rows_are_the_joined_lines_of_the_training_text(inputs, tmp_path):
