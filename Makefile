@@ -49,11 +49,11 @@ demo: install  ## the whole pipeline on a generated encyclopedia, two to six min
 demo-full: install  ## the same with half an hour of pre-training
 	$(BIN)/python -m workflows.run --preset demo-full --dump samplewiki-1
 
-real: install  ## the whole pipeline on your files: DUMP="…" [GLUE=… SQUAD=… SWAG=… NER=…] [PRESET=laptop] [NAME=enwiki-1]
+real: install  ## the whole pipeline on your files: DUMP="…" [GLUE=… SQUAD=… SWAG=… NER=…] [PRESET=laptop] [NAME=enwiki-1] [LICENSE=id]
 	@test -n "$(DUMP)" || { echo "make real: DUMP is not set; give a Wikipedia dump: make real DUMP=enwiki-….xml.bz2 [GLUE=dir SQUAD=dir SWAG=dir NER=dir]" >&2; exit 2; }
 	$(BIN)/python -m workflows.run --preset $(PRESET) --dump $(NAME) $(foreach source,$(DUMP),--dump-file '$(source)') \
 		$(if $(GLUE),--glue $(GLUE)) $(if $(SQUAD),--squad $(SQUAD)) $(if $(SWAG),--swag $(SWAG)) $(if $(NER),--ner $(NER)) \
-		--dev-fraction $(DEV_FRACTION)
+		--dev-fraction $(DEV_FRACTION) $(if $(LICENSE),--license '$(LICENSE)')
 
 ui: install  ## the Dagster UI (port 3000) and the MLflow UI (port 5000) on loopback
 	$(BIN)/python -m workflows.serve ui

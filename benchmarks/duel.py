@@ -69,6 +69,8 @@ MAX_TESTS = 2_000
 """Texts of the held-out test."""
 STOP_SECONDS = 120
 """Longest time in which a process saves its state and ends."""
+MEMORY_SECONDS = 2.0
+"""Time between two looks at the memory: one goes through all pages of the processes, which the training waits for."""
 MEASURED_SECONDS = 20.0
 """Of each variant of the peer."""
 PEER_WARMUP = 0.05
@@ -175,10 +177,13 @@ def run_slice(commands: Sequence[tuple[list[str], dict[str, str]]], seconds: flo
             )
             processes[process.pid] = process
     deadline, told = time.monotonic() + seconds, False
+    next_look = time.monotonic()
     try:
         while processes:
             time.sleep(0.2)
-            usage.peak_bytes = max(usage.peak_bytes, _memory(processes))
+            if time.monotonic() >= next_look:
+                usage.peak_bytes = max(usage.peak_bytes, _memory(processes))
+                next_look = time.monotonic() + MEMORY_SECONDS
             failed = [code for code in _ended(processes, usage) if code not in (0, PREEMPTED) and not told]
             if failed:
                 lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]

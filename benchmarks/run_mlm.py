@@ -147,7 +147,7 @@ class _Clock(transformers.TrainerCallback, ExportableState):
         """Return the share of the learning rate: linear warm-up, 1, and linear decay to the end of the budget."""
         return max(0.0, min(self.agreed / self.case.warmup, 1.0, (self.case.budget - self.agreed) / self.case.decay))
 
-    def cut(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def cut(self, rows: list[Any]) -> list[Any]:
         """Cut the rows of a batch into those of the present length: the batch keeps its tokens."""
         length = next((length for until, length in self.case.cuts if self.agreed < until), len(rows[0]["input_ids"]))
         return [
@@ -193,7 +193,7 @@ class _Clock(transformers.TrainerCallback, ExportableState):
 class _CuttingCollator(transformers.DataCollatorForLanguageModeling):
     clock: _Clock
 
-    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+    def torch_call(self, examples: list[Any]) -> dict[str, Any]:
         """Mask rows of the present length."""
         masked: dict[str, Any] = super().torch_call(self.clock.cut(examples))
         return masked

@@ -168,9 +168,10 @@ def _attempt_name(provenance: Mapping[str, Any]) -> str:
 
 
 def files_of(directory: Path | str) -> Path:
-    """Return where the files of a directory are: of an artifact in a store, the directory of its attempt."""
+    """Return where the files of a directory are: of an artifact in a store, or its copy, the one of its attempt."""
     directory = to_path(directory)
-    if is_remote(directory) and storage.is_file(directory / MANIFEST_NAME):
+    has_attempts = is_remote(directory) or any(directory.glob(f"{ATTEMPT}-*"))
+    if has_attempts and storage.is_file(directory / MANIFEST_NAME):
         return load_manifest(directory).path
     return directory
 
@@ -243,19 +244,21 @@ def publishing(
     configuration: Mapping[str, Any],
     inputs: Mapping[str, Any],
     by_workers: bool = False,
+    replaces: str = "",
 ) -> Iterator[Draft]:
     """Build `directory` atomically: yield a `Draft`; on success write the manifest last and rename the whole.
 
     `inputs` maps a name to `input_of(manifest)` or `foreign_input(path)`. `configuration` must hold neither paths nor
     worker counts, which belong in `draft.provenance`. If the block raises, nothing is left behind and an older
-    artifact in `directory` is unchanged. ArtifactError if `directory` holds files that are not an artifact, or if
-    another process has published there since the block began.
+    artifact in `directory` is unchanged. ArtifactError if `directory` holds files that are not an artifact, or one of
+    another kind than `kind` and `replaces`, or if another process has published there since the block began.
 
     For a `directory` in a store, `draft.path` is a local directory that is uploaded, or with `by_workers`, where
     processes on other machines write the files, a directory of the store.
     """
     directory = to_path(directory)
     refuse_foreign_directory(directory)
+    _refuse_other_kind(directory, kind, replaces)
     started = time.monotonic()
     with _attempt(directory, by_workers) if is_remote(directory) else _replacing(directory) as attempt:
         draft = Draft(attempt.files, by_workers=by_workers)
@@ -400,6 +403,18 @@ def refuse_foreign_directory(directory: Path) -> None:
     if directory.is_dir() and (os.path.ismount(directory) or os.path.samefile(directory, os.curdir)):
         what = "a mount point" if os.path.ismount(directory) else "the working directory"
         raise ArtifactError(f"{directory}: is {what}, which cannot be replaced; give a path in it")
+
+
+def _refuse_other_kind(directory: Path, kind: str, replaces: str) -> None:
+    """Raise ArtifactError if `directory` holds an artifact that is no earlier one of its kind: a corpus, by a typo."""
+    try:
+        found = load_manifest(directory).kind
+    except ArtifactError:  # there is none, or it is damaged
+        return
+    if found not in (kind, replaces):
+        raise ArtifactError(
+            f"{directory}: holds a {found}, which a {kind} would replace; give another path, or remove it"
+        )
 
 
 def _describe_files(draft: Draft) -> dict[str, dict[str, Any]]:

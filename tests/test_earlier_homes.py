@@ -86,7 +86,7 @@ def test_registered_version_passes_the_gates(data, capsys):
     assert main(["promote", "bert-tiny"]) == 0
     assert "bert-tiny version 1 is champion" in capsys.readouterr().out
     assert main(["promote", "bert-tiny-sst2"]) == 1
-    assert "bert-tiny-sst2 version 1 is refused by: new, better" in capsys.readouterr().out
+    assert "bert-tiny-sst2 version 1 is champion already" in capsys.readouterr().out
 
 
 def test_registered_version_is_rolled_back(data):

@@ -21,6 +21,7 @@ from workflows.lib.resources import BertHome
 
 BACKUP_KIND = "backup"
 DAGSTER, MLFLOW, ARTIFACTS = "dagster", "mlflow.db", "artifacts"
+DAGSTER_DATABASE = "Dagster's database"
 SQLITE_HEADER = b"SQLite format 3\0"
 SQLITE_COMPANIONS = ("-wal", "-shm", "-journal")
 
@@ -48,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BertError as error:
         print(f"workflows.backup: {error}", file=sys.stderr)
         return error.exit_code
+    except (OSError, sqlite3.Error) as error:  # a full disk, a file that cannot be read
+        print(f"workflows.backup: {error}", file=sys.stderr)
+        return BertError.exit_code
     written = arguments.directory if arguments.command == "create" else home.path
     size = sum(entry["bytes"] for entry in manifest.files.values())
     print(f"{written}: {len(manifest.files):,} files, {size:,} bytes, of {manifest.provenance['home']}")
@@ -97,10 +101,11 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
         if (temporary / MLFLOW).is_file():
             relocate(temporary / MLFLOW, Path(manifest.provenance["home"]), target)
 
-    # Runs that were going on when the backup was made have no process here.
-    with open_instance(home) as instance:
-        fail_runs(instance, unfinished_runs(instance), "this home was restored from a backup made during the run")
-        end_abandoned_runs(instance)
+    # Runs that were going on when the backup was made have no process here. Those that a server keeps may be going on.
+    if DAGSTER_DATABASE not in elsewhere(home):
+        with open_instance(home) as instance:
+            fail_runs(instance, unfinished_runs(instance), "this home was restored from a backup made during the run")
+            end_abandoned_runs(instance)
     return manifest
 
 
@@ -112,7 +117,7 @@ def elsewhere(home: BertHome) -> dict[str, str]:
     settings = dagster_directory(home) / "dagster.yaml"
     lines = settings.read_text(encoding="utf-8").splitlines() if settings.is_file() else []
     if any(line.startswith("storage:") for line in lines):
-        parts["Dagster's database"] = f"what {settings} names under `storage`"
+        parts[DAGSTER_DATABASE] = f"what {settings} names under `storage`"
     return parts
 
 

@@ -93,6 +93,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="where a task has one file only, cut this share off it as dev set; results then say 'own split'",
     )
     every = f"all of {' '.join(TASK_NAMES)}, and those of {TASKS_VARIABLE}"
+    parser.add_argument(
+        "--license",
+        default="",
+        metavar="ID",
+        help="license of the weights (default: that of the text, where it is known: Wikipedia, the generated sample)",
+    )
     parser.add_argument("--tasks", default="", metavar="A,B", help=f"default: {every}")
     parser.add_argument("--phase", choices=[*STAGES, "all"], default="all", help="default: %(default)s")
     return parser
@@ -109,6 +115,7 @@ class Plan:
     sources: tuple[str, ...]
     suites: dict[str, str]
     dev_fraction: float
+    license: str
     tasks: tuple[str, ...]
 
 
@@ -149,6 +156,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         sources=tuple(sources),
         suites=suites,
         dev_fraction=dev_fraction,
+        license=arguments.license,
         tasks=tasks,
     )
 
@@ -236,7 +244,13 @@ def was_interrupted(instance: Any, run_id: str) -> bool:
 
 def run_config(plan: Plan, stage: str, details: Path) -> dict[str, Any]:
     """Return the run config of a stage for the plan's preset and files, as it would be entered in the launchpad."""
-    configs = asset_configs(plan.preset, sources=plan.sources, suites=plan.suites, dev_fraction=plan.dev_fraction)
+    configs = asset_configs(
+        plan.preset,
+        sources=plan.sources,
+        suites=plan.suites,
+        dev_fraction=plan.dev_fraction,
+        license=plan.license,
+    )
     return {
         "ops": {name: {"config": configs[name]} for name in STAGE_ASSETS[stage] if name in configs},
         "loggers": {"console": {"config": {"details": str(details)}}},

@@ -367,6 +367,11 @@ class PretrainingPredictor:
                 f"{directory}: a {report.source_architecture} has no head for {task}; give a pre-trained model"
             )
         check_embeddings(directory, self.model.config, self.tokenizer, pair_task="nsp" if task == "nsp" else "")
+        if task == "nsp" and not self.model.has_trained_next_sentence:
+            raise UsageError(
+                f"{directory}: its next-sentence head was never trained (objective=mlm); give a model trained with "
+                "next sentences"
+            )
         self.model.to(self.device).eval()
         self.max_seq_length = self.model.config.max_position_embeddings
 

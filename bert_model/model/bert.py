@@ -375,6 +375,11 @@ class BertForPreTraining(nn.Module):
         self.bert = BertModel(config)
         self.cls = BertPreTrainingHeads(config)
 
+    @property
+    def has_trained_next_sentence(self) -> bool:
+        """Whether the next-sentence head was trained: a bias that is still zero has had no gradient."""
+        return bool(self.cls.seq_relationship.bias.any())
+
     def forward(
         self,
         input_ids: Tensor,

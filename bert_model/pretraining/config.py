@@ -146,7 +146,7 @@ class PretrainingConfig:
     keep_every_steps: NonNegativeInt = 0
     """Checkpoints at multiples of this are never removed; 0 keeps only `keep_last`."""
     exam: str = ""
-    """Minimal pairs that checkpoints are examined on: a directory of `bert exam --corpus`, or a file; "" for none."""
+    """Minimal pairs that checkpoints are examined on: a directory of `build_exam`, or a file; "" for none."""
     exam_pairs: PositiveInt = 20
     """Pairs of each kind, of those for choosing."""
     choose: Literal["last", "loss", "exam"] = "last"

@@ -89,7 +89,10 @@ def whole_exam(
     """
     pairs = group.call_on_main(lambda: [pair for pair in read_pairs(path) if pair.part == "reporting"])
     mine = range(group.rank, len(pairs), group.world_size)
-    scores = score_pairs(model, tokenizer, [pairs[index] for index in mine], next_sentence=next_sentence)
+    # Ranks of slow hosts need longer than gradients may take.
+    scores = group.together(
+        lambda: score_pairs(model, tokenizer, [pairs[index] for index in mine], next_sentence=next_sentence)
+    )
 
     # Every rank adds its scores to a table of all pairs: good, bad, whether the pair was scored.
     index_of = {pairs[index].pair_id: index for index in mine}

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import torch
+
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice, onednn_shapes, processor
 from bert_model.model.weights import write_weights
@@ -44,7 +46,7 @@ from bert_model.training.distributed import (
     stop_requests,
 )
 from bert_model.training.gradients import unsharded
-from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log, read_lines
+from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log, first_line, read_lines
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
 from bert_model.zero_shot.exam import exam_table
@@ -399,11 +401,14 @@ def _train(
                 store.wait()
         failure = _explain(error, checkpoints, store, trainer.watchdog)
         if tracker is not None:
-            # The failure may be that the log was removed.
-            with contextlib.suppress(TrainingError):
-                tracker.record("end", step, {}, status="failed", error=str(failure))
+            # The failure may be that the log was removed, or that the disk is full.
+            with contextlib.suppress(TrainingError, OSError):
+                text = str(failure) if isinstance(failure, BertError) else first_line(failure)
+                tracker.record("end", step, {}, status="failed", error=text)
             with contextlib.suppress(OSError):
                 tracker.close("FAILED")
+        if failure is error:
+            raise
         raise failure from error
 
     # A preempted run is "killed" in MLflow: it is not finished, and it did not fail.
@@ -417,8 +422,8 @@ def _train(
 
 def _explain(
     error: Exception, checkpoints: CheckpointDirectory, store: RunStore | None, watchdog: Watchdog
-) -> BertError:
-    """Turn the exception that ended a run into an error that names the last checkpoint."""
+) -> Exception:
+    """Turn the exception that ended a run into an error that names the last checkpoint; a defect stays as it is."""
     steps = checkpoints.steps()
     safe = f"the last checkpoint is {checkpoints.path_of(steps[-1])}" if steps else "there is no checkpoint yet"
     if store is not None and not watchdog.group.is_main:  # another host has them
@@ -434,9 +439,12 @@ def _explain(
             f"{f'; it waited for {stalled}' if stalled else ''}; {safe}; start again with --resume, on the remaining "
             "machines if one is lost"
         )
-
-    # Any other exception is a defect: it keeps its own type and traceback.
-    raise error
+    if isinstance(error, torch.OutOfMemoryError):
+        return TrainingError(
+            f"the GPU has too little memory ({first_line(error)}); give a smaller micro_batch_size, or "
+            f"activation_checkpointing=true; {safe}"
+        )
+    return error
 
 
 def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory, store: RunStore | None) -> None:

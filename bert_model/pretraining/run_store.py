@@ -163,12 +163,14 @@ class RunStore:
         sizes = storage.sizes_below(self.url)
         self._push_files()
         steps = checkpoints.steps()
-        for step in steps:
+        kept: set[int] = set(read_state(checkpoints.path_of(steps[-1])).get("kept", {}).values()) if steps else set()
+        # What is kept first, then the newest: the training removes the others while a slow store takes them.
+        for step in sorted(steps, key=lambda step: (step not in kept, -step)):
             self._push_directory(_name(step), sizes)
         if (self.directory / MODEL / MANIFEST_NAME).is_file():
             self._push_directory(MODEL, sizes)
         if steps:
-            self._remove_old(checkpoints, steps, sizes)
+            self._remove_old(checkpoints, steps, kept, sizes)
 
     def _push_files(self) -> None:
         """Copy configuration and log. How far MLflow has followed the log goes first: it may lag, but not lead."""
@@ -196,12 +198,13 @@ class RunStore:
                 raise
             # The training has written newer checkpoints and removed this one: what was copied has no manifest.
 
-    def _remove_old(self, checkpoints: CheckpointDirectory, steps: list[int], sizes: Mapping[str, int]) -> None:
+    def _remove_old(
+        self, checkpoints: CheckpointDirectory, steps: list[int], kept: set[int], sizes: Mapping[str, int]
+    ) -> None:
         """Remove from the store what `checkpoints` would remove, incomplete checkpoints, and those of later steps."""
         # Later ones are of another course: of a decay that a larger budget has put off, or of a run that we replaced.
         there = step_numbers({name.split("/")[1] for name in sizes if name.startswith(f"{CHECKPOINTS}/")})
         complete = _complete_steps(sizes)
-        kept = read_state(checkpoints.path_of(steps[-1])).get("kept", {}).values()
         outdated = {*checkpoints.outdated(sorted({*complete, *steps}), kept), *(set(there) - set(complete))}
         outdated |= {step for step in there if step > steps[-1]}
         for step in sorted(outdated - set(steps)):

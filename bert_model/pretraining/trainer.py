@@ -32,8 +32,10 @@ from bert_model.training.gradients import build_gradient_sum, is_sharded, resolv
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.optimizer import clip_gradients, set_learning_rate
 from bert_model.training.throughput import Progress, StepCounts, peak_matmul_flops, peak_memory, training_flops
+from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import TrainingError
 from bert_pipeline.instances.masking import MaskingVocabulary
+from bert_pipeline.manifest import content_sha256
 from bert_pipeline.randomness import combine
 
 logger = logging.getLogger(__name__)
@@ -418,7 +420,13 @@ class Trainer:
     def criterion(self) -> list[str]:
         """What `best` is the best by: scores of another criterion do not compare."""
         pairs = input_of_pairs(self.exam.pairs)["sha256"] if self.exam is not None else ""
-        measured_on = {"exam": pairs, "loss": str(self.config.evaluation_max_instances or "")}
+        last = self.phases[-1]
+        held_out = {
+            "instances": last.held_out.manifest.sha256,
+            "count": self.config.evaluation_max_instances,
+            "masking": to_mapping(last.masking),
+        }
+        measured_on = {"exam": pairs, "loss": content_sha256(held_out)}
         return [self.config.choose, str(len(self.phases)), measured_on.get(self.config.choose, "")]
 
     def _metrics_at(self, step: int) -> dict[str, float]:

@@ -240,7 +240,7 @@ def promote(
                 inspection=inspection,
                 config=config,
             )
-            if dry_run:
+            if dry_run or champion_number == chosen.version:  # the decision that made it champion stays with it
                 return decision
             # The alias moves before the decision is stored: a stored decision never claims a move that failed.
             if decision.passed:

@@ -160,6 +160,8 @@ class Decision:
         """Return the decision in one sentence."""
         if self.promoted:
             return f"{self.name} version {self.version} is champion"
+        if self.version == self.champion:
+            return f"{self.name} version {self.version} is champion already"
         if self.passed:
             return f"{self.name} version {self.version} may become champion"
         return f"{self.name} version {self.version} is refused by: {', '.join(self.refused_by)}"

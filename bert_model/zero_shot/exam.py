@@ -74,8 +74,7 @@ def take_exam(
     model, report = load_model(BertForPreTraining, directory)
     if any(name.startswith(MASKED_LM) for name in report.created):
         raise UsageError(f"{directory}: a {report.source_architecture} has no head for mlm; give a pre-trained model")
-    # A bias that is still zero has had no gradient: the objective had no next sentences, or the head is a new one.
-    next_sentence = bool(model.cls.seq_relationship.bias.any())
+    next_sentence = model.has_trained_next_sentence
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with cpu_settings(onednn=onednn_choice(model.config, device=device)):
         scores = score_pairs(

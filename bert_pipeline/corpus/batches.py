@@ -23,7 +23,7 @@ from bert_pipeline.corpus.quality import QUALITY_COUNTS, SUSPECT
 from bert_pipeline.parquet_io import list_offsets, numbers_of
 from bert_pipeline.storage import local_copy, open_binary
 
-COUNTED = ("passages", "sentences", "words", "characters", *QUALITY_COUNTS)
+COUNTED = ("passages", "sentences", "words", "characters", "bytes", *QUALITY_COUNTS)
 """The counts of each document."""
 
 STATISTICS = np.dtype(
@@ -35,7 +35,7 @@ STATISTICS = np.dtype(
         *((name, "<i8") for name in COUNTED),
     ]
 )
-"""Statistics of one document: 80 bytes, whatever its length."""
+"""Statistics of one document: 88 bytes, whatever its length."""
 
 DROPPED_SUFFIX = ".dropped"
 """Suffix of the files that list dropped articles, one per line."""
@@ -190,7 +190,12 @@ def _fill_in(statistics: np.ndarray, documents: list[Document], revisions: list[
     statistics["sentences"] = [len(document.sentences) for document in documents]
     lists = table.column("sentences").combine_chunks()
     sentences, first = lists.flatten(), list_offsets(lists)[:-1]  # (S,), (N,)
-    for name, counts in {"characters": numbers_of(pc.utf8_length(sentences)), **count_flaws(sentences)}.items():
+    sizes = {
+        "characters": numbers_of(pc.utf8_length(sentences)),
+        "bytes": numbers_of(pc.binary_length(sentences)),
+        **count_flaws(sentences),
+    }
+    for name, counts in sizes.items():
         statistics[name] = np.add.reduceat(counts, first)
 
 

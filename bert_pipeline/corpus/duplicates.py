@@ -151,12 +151,22 @@ def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusC
     near_texts = group_pairs(all_pairs[are_near], stems, text_bounds, directory)
     members, row = np.unique(bounds[near_texts.batch] + near_texts.document, return_inverse=True)  # (G,), (V,)
     num_passages = _statistic("passages", members, stems, bounds, directory)
-    near = find_near(near_texts, row, kept[members], num_passages)
-    is_near = kept[members] & (near.first != np.arange(len(members)))
+    everything, here = np.arange(len(members)), kept[members]
+    near = find_near(near_texts, row, here, num_passages)
+    is_near, resembled = here & (near.first != everything), near.resembled
     near_duplicates = {"documents": int(is_near.sum()), "passages": len(near.passages)}
     drops_passages = config.near_duplicates == "drop-passages"
     if drops_passages:
-        is_near |= near.has_no_passage
+        # A document that keeps no passage is not there to stand for those near to it: they are looked at without it.
+        gone, of_gone = np.zeros(len(members), dtype=bool), everything.copy()
+        while (fresh := near.has_no_passage & ~gone).any():
+            of_gone[fresh] = near.resembled[fresh]
+            gone |= fresh
+            near = find_near(near_texts, row, here & ~gone, num_passages)
+        is_near = gone | (here & ~gone & (near.first != everything))
+        resembled = np.where(gone, of_gone, near.resembled)
+        while gone[resembled].any():
+            resembled = resembled[resembled]
     if config.near_duplicates == "keep":
         is_near[:] = False
     else:
@@ -170,7 +180,7 @@ def decide(batches: Sequence[PageBatch], found: Sequence[Found], config: CorpusC
     passages = np.column_stack([members[near.passages[:, 0]], near.passages[:, 1]])
     return Decisions(
         codes=codes,
-        resembled=np.column_stack([members, members[near.resembled]])[is_near],
+        resembled=np.column_stack([members, members[resembled]])[is_near],
         passages=passages[kept[passages[:, 0]]] if drops_passages else passages[:0],
         dropped=dropped,
         near_duplicates=near_duplicates,

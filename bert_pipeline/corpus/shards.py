@@ -73,7 +73,7 @@ def plan_shards(
             groups.append([])
             size = 0
         groups[-1].append(index)
-        size += sums[index]["characters_out"]
+        size += sums[index]["bytes"]
     if size < config.shard_bytes and len(groups) > 1:
         groups[-2].extend(groups.pop())
 

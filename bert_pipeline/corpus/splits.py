@@ -125,11 +125,16 @@ def plan_splits(sources: Sequence[str], config: CorpusConfig) -> list[Split]:
     if config.languages:
         _check_languages(splits, config)
     stems = _stems_of(splits, config)
-    return [dataclasses.replace(split, stem=stems.get(_file_of(split, config), "")) for split in splits]
+    # Dumps have no stems: asking for each of their splits would ask a store for its file again.
+    return [
+        split if split.kind == "wikipedia" else dataclasses.replace(split, stem=stems.get(_file_of(split, config), ""))
+        for split in splits
+    ]
 
 
 def _check_languages(splits: Sequence[Split], config: CorpusConfig) -> None:
-    names = {_name_of(split, config) for split in splits}
+    sources = {(split.path, split.kind, split.name): split for split in splits}
+    names = {_name_of(split, config) for split in sources.values()}
     if unknown := sorted(config.languages.keys() - names):
         raise UsageError(
             f"languages: no source has the name {unknown[0]!r}{suggest(unknown[0], names)}; give the first part of its "

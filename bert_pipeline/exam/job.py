@@ -73,6 +73,11 @@ def build_exam(
     if is_engine(beam_options):
         raise UsageError("--runner: an exam is counted by the workers of this machine; leave the engine's options out")
     source = load_manifest(corpus, kind="corpus")
+    no_pairs = InputError(
+        f"{source.path}: no pairs can be made from its held-out documents; make it with a larger held_out_per_mille"
+    )
+    if source.counts.get("documents_held_out") == 0:  # before anything is counted
+        raise no_pairs
     inputs = {"corpus": input_of(source)}
     with publishing(output, kind="exam", configuration=to_mapping(config), inputs=inputs) as draft:
         scratch = draft.path / "counts"
@@ -91,10 +96,7 @@ def build_exam(
         files = [scratch / result["file"] for result in found if result["pairs"]]
         chosen = _of_both_parts(itertools.chain.from_iterable(map(read_pairs, files)), config)
         if not chosen:
-            raise InputError(
-                f"{source.path}: no pairs can be made from its held-out documents; make it with a larger "
-                "held_out_per_mille"
-            )
+            raise no_pairs
         windows = merge_windows([_read_windows(scratch / result["windows_file"]) for result in found])
         check_total("windows of words", int(windows.counts.sum()), sum(result["windows"] for result in found))
         if not len(windows.counts):

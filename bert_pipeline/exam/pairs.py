@@ -204,10 +204,15 @@ def _of_json(line: str, stem: str, number: int, where: str) -> Pair:
     return _pair(pair_id, kind, group, good_texts, bad_texts, where, source)
 
 
+_HEADER = ["good", "bad", "kind"]
+
+
 def _of_table(line: str, stem: str, number: int, where: str) -> Pair:
     columns = line.split("\t")
     if len(columns) not in (2, 3):
         raise InputError(f"{where}: found {len(columns)} columns, expected good<TAB>bad or good<TAB>bad<TAB>kind")
+    if number == 1 and [column.strip().lower() for column in columns] in (_HEADER[:2], _HEADER):
+        raise InputError(f"{where}: found a header, expected a pair; remove the line")
     kind = "".join(columns[2:]).strip() or _text(stem, "the file's name", where)
     return _pair(f"{kind}:{number}", kind, "", (columns[0],), (columns[1],), where)
 

@@ -15,6 +15,7 @@ from bert_pipeline.manifest import (
     MANIFEST_NAME,
     checked_copy,
     content_sha256,
+    files_of,
     foreign_input,
     input_of,
     load_manifest,
@@ -354,6 +355,19 @@ def publish_by_workers(directory: str, text: str = "one\ntwo\n") -> None:
         draft.counts["documents"] = 2
 
 
+def test_artifact_of_another_kind_is_not_replaced(tmp_path, store):
+    for place in (tmp_path / "corpus", f"{store}/corpus"):
+        publish(place)
+        with (
+            pytest.raises(ArtifactError, match="corpus: holds a corpus, which a vocabulary would replace"),
+            publishing(place, kind="vocabulary", configuration={}, inputs={}),
+        ):
+            pytest.fail("nothing is written")
+        with publishing(place, kind="skipped", configuration={}, inputs={}, replaces="corpus"):
+            pass
+        assert load_manifest(place).kind == "skipped"
+
+
 def test_hashes_of_local_artifacts_are_those_of_earlier_revisions(tmp_path):
     publish(tmp_path / "corpus")
     assert load_manifest(tmp_path / "corpus").sha256 == KNOWN_SHA256
@@ -499,6 +513,7 @@ def test_artifact_that_other_means_copied_from_a_store_and_back_is_found(tmp_pat
     fsspec.filesystem("memory").get("/bucket/corpus/", str(tmp_path / "same layout/"), recursive=True)
     copied = load_manifest(tmp_path / "same layout", verify="sha256")
     assert (copied.sha256, copied.directory) == (there.sha256, tmp_path / "same layout")
+    assert files_of(tmp_path / "same layout") == copied.path != copied.directory
     flat = local_artifact(f"{store}/corpus", tmp_path / "cache")
     fsspec.filesystem("memory").put(f"{flat}/", "/bucket/back/", recursive=True)
     back = load_manifest(f"{store}/back", verify="sha256")

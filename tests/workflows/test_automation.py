@@ -57,6 +57,19 @@ def status(job: str) -> bytes:
     return json.dumps({"jobs": {"articlesmultistreamdump": {"status": job, "files": files}}}).encode()
 
 
+@pytest.mark.parametrize(
+    ("dump", "message"),
+    [("samplewiki-7", "samplewiki-7 names a generated sample"), ("enwiki-1", "belongs to this dump already")],
+)
+def test_sources_that_a_dump_cannot_take_are_refused(clean_environment, dump, message):
+    home = BertHome()
+    path = place(home.dump("enwiki-1"), "enwiki-pages-articles.xml")
+    with pytest.raises(dg.Failure, match=message):
+        data.dump(dg.build_asset_context(partition_key=dump), data.DumpLaunchpad(sources=[f"wikipedia:{path}"]), home)
+    assert path.exists()
+    assert not home.dump("samplewiki-7").exists()
+
+
 @pytest.fixture
 def site(monkeypatch) -> Iterator[dict[str, bytes]]:
     """Files of a dump site whose newest dump is not finished; tests may change them."""

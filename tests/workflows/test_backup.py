@@ -1,6 +1,7 @@
 """Backup of a home in use, and restoring it to another path with runs, versions, aliases and artifacts."""
 
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -181,3 +182,17 @@ def test_parts_stored_by_a_server_are_named(clean_environment, tmp_path, monkeyp
     assert "MLflow's database is kept elsewhere, by what MLFLOW_TRACKING_URI names" in said
     assert "Dagster's database is kept elsewhere" in said
     assert "s3cret" not in said
+
+    # The runs of a server may be going on in the first home: restoring its settings ends none.
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    monkeypatch.setattr(backup, "open_instance", mock.Mock(side_effect=AssertionError("opened")))
+    restore_backup(tmp_path / "backup", BertHome(directory=str(tmp_path / "second")))
+    assert (tmp_path / "second" / "dagster" / "dagster.yaml").is_file()
+
+
+def test_full_disk_is_one_sentence(clean_environment, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BERT_HOME", str(small_home(tmp_path / "first").path))
+    monkeypatch.setattr(shutil, "copy2", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    assert backup.main(["create", str(tmp_path / "backup")]) == 1
+    assert capsys.readouterr().err == "workflows.backup: [Errno 28] No space left on device\n"
+    assert not (tmp_path / "backup").exists()

@@ -52,17 +52,22 @@ def test_dump_files_and_task_folders_reach_the_assets(tmp_path, name):
     glue = tmp_path / "glue"
     glue.mkdir()
     words = ["--preset", "laptop", "--dump", "enwiki-1", "--dump-file", f"{name}text:{dump}", "--glue", str(glue)]
-    plan = plan_of(build_parser().parse_args([*words, "--dev-fraction", "0.25", "--tasks", "rte,cola"]))
+    plan = plan_of(
+        build_parser().parse_args([*words, "--dev-fraction", "0.25", "--tasks", "rte,cola", "--license", "mit"])
+    )
     assert plan.tasks == ("cola", "rte")
     assert run_config(plan, "data", tmp_path / "log")["ops"]["dump"]["config"]["sources"] == [f"{name}text:{dump}"]
     config = run_config(plan, "finetuning", tmp_path / "log")["ops"]
     assert config["task_data"]["config"]["glue"] == str(glue)
     assert config["task_data"]["config"]["dev_fraction"] == 0.25
+    assert config["registered_model"]["config"]["license"] == "mit"
+    config = run_config(plan, "pretraining", tmp_path / "log")["ops"]
+    assert config["candidate_model"]["config"]["license"] == "mit"
 
 
 def test_make_real_takes_several_sources():
     root = Path(__file__).resolve().parents[2]
-    words = ["make", "--dry-run", "real", "VENV=none"]
+    words = ["make", "--dry-run", "real", "VENV=none", "LICENSE=mit"]
     for dump, command in (
         (
             "wikipedia=parquet:articles books=text:novels",
@@ -73,6 +78,7 @@ def test_make_real_takes_several_sources():
     ):
         commands = subprocess.run([*words, f"DUMP={dump}"], cwd=root, capture_output=True, text=True, check=True).stdout
         assert command in commands
+        assert "--license 'mit'" in commands
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,12 @@ def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHom
     directory = home.dump(name)
     seed = sample_seed(name)
     with as_dagster_failures():
-        # Named files take precedence; a sample is generated, and everything else downloaded.
+        # Named files take precedence; a sample is generated, and everything else downloaded. What is named after a
+        # sample counts as one everywhere.
+        if config.sources and seed is not None:
+            raise UsageError(
+                f"sources: {name} names a generated sample; give them to a partition of another name, such as enwiki-1"
+            )
         if config.sources:
             manifest = _publish_sources(config.sources, directory)
         elif seed is not None:
@@ -114,6 +119,8 @@ def _publish_sources(sources: list[str], directory: Path) -> Manifest:
         kind, files = parse_source(unnamed)
         for path in files:
             place = path if is_remote(path) else str(Path(path).resolve())
+            if Path(place).is_relative_to(directory.resolve()):
+                raise UsageError(f"{place}: belongs to this dump already; leave `sources` empty to keep it")
             entry = {"format": kind, "path": place, "bytes": size_of(path)}
             entries.append({"name": name, **entry} if name else entry)
     inputs = {f"{index:02d}": foreign_input(entry["path"]) for index, entry in enumerate(entries)}

@@ -96,7 +96,10 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
         task, path, dev_fraction, reason = _find_task(config, home, name, task_name)
         # Published as skipped, for the report to name; nothing is materialized, so nothing downstream runs.
         if reason or task is None or path is None:
-            with publishing(directory, kind="skipped_task", configuration={"task": task_name}, inputs={}) as draft:
+            configuration = {"task": task_name}
+            with publishing(
+                directory, kind="skipped_task", configuration=configuration, inputs={}, replaces="task_data"
+            ) as draft:
                 draft.counts = {"reason": reason}
             context.log.warning(f"skipped: {task_name}: {reason}")
             context.log_event(
@@ -168,6 +171,7 @@ def _publish_task_data(directory: Path, path: Path, dev_fraction: float, data: A
         kind="task_data",
         configuration={"task": task.name, "dev_fraction": dev_fraction if data.own_split else 0.0, **description},
         inputs={name: {"name": name, "sha256": digest} for name, digest in sorted(data.sha256.items())},
+        replaces="skipped_task",
     ) as draft:
         draft.counts = {
             "train": len(data.train),

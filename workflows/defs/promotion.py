@@ -125,7 +125,7 @@ def _register(
     context: dg.AssetExecutionContext, license: str, home: BertHome, dump: str, task: str | None = None
 ) -> Any:
     """Register the pre-trained model of a dump, or with `task` its fine-tuned one, and write its README.md."""
-    from bert_model.registry.model_card import write_readme
+    from bert_model.registry.model_card import stated_license, write_readme
     from bert_model.registry.operations import register
 
     home.apply_environment()
@@ -133,8 +133,10 @@ def _register(
     directory = home.finetuning(dump, task) if task else pretrained
     if task:
         check_origin(directory, pretrained)
-    tags = lineage_tags(home, dump, run_id=context.run.run_id)
-    if license := license or text_license(home.dump(dump), dump):
+    tags = lineage_tags(dump, pretrained, run_id=context.run.run_id)
+    # Later runs, such as the automatic ones, know what an earlier one was told.
+    license = license or text_license(home.dump(dump), dump)
+    if license := license or stated_license(directory) or stated_license(pretrained):
         tags["license"] = license
 
     # The curves are those of the pre-training; the card of a fine-tuned model has the table of its runs.
@@ -281,10 +283,7 @@ def _decide(context: dg.AssetExecutionContext, config: Any, version: Any) -> Dec
     gates = from_launchpad(GateConfig, config)
     # The gates are evaluated in any case, for the metadata; the alias moves only if it is a new champion.
     decision = promote(version.name, version.version, dry_run=already or not config.promote, config=gates)
-    if already:
-        context.log.info(f"{version.name} version {version.version} is champion already")
-    else:
-        context.log.info(decision.outcome())
+    context.log.info(decision.outcome())
     return decision
 
 

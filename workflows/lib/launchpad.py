@@ -105,8 +105,9 @@ def asset_configs(
     sources: Sequence[str] = (),
     suites: Mapping[str, str] | None = None,
     dev_fraction: float | None = None,
+    license: str = "",
 ) -> dict[str, dict[str, Any]]:
-    """Return the run config of each asset for a preset."""
+    """Return the run config of each asset for a preset, files and the license of the weights."""
     beam_options = {"beam_options": list(preset.beam_arguments)}
     instances = to_mapping(preset.instances)
     del instances["max_seq_length"]  # the asset takes several: max_seq_lengths
@@ -121,6 +122,7 @@ def asset_configs(
         "pretrained_model": {**to_mapping(preset.pretraining), "launch": to_mapping(preset.launch)},
         "task_data": {**(suites or {}), "dev_fraction": dev_fraction},
         "finetuned_model": {**to_mapping(preset.finetuning), "dev_fraction": dev_fraction},
-        "registered_model": to_mapping(preset.promotion),
+        "candidate_model": {"license": license},
+        "registered_model": {**to_mapping(preset.promotion), "license": license},
         "promotion_decision": to_mapping(preset.promotion),
     }

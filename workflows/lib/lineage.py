@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_pipeline.configuration import from_mapping
+from bert_pipeline.corpus.sources import split_name
 from bert_pipeline.errors import ArtifactError
-from bert_pipeline.manifest import MANIFEST_NAME, load_manifest
-from bert_pipeline.storage import is_file
+from bert_pipeline.manifest import load_manifest
 from bert_pipeline.tasks.catalogue import Task
 from workflows.lib.resources import BertHome, sample_seed
 from workflows.lib.reuse import ROOT, packages_version
@@ -57,8 +57,8 @@ def load_published_task(home: BertHome, dump: str, task: str) -> Any:
     return data
 
 
-def lineage_tags(home: BertHome, dump: str, *, run_id: str) -> dict[str, str]:
-    """Return the registry tags that name the dump, the hashes of its artifacts, the code and the Dagster run."""
+def lineage_tags(dump: str, pretrained: Path, *, run_id: str) -> dict[str, str]:
+    """Return the registry tags of a model: its dump, the data of its pre-training, the code and the Dagster run."""
     tags = {
         "dump": dump,
         "generated_sample": str(sample_seed(dump) is not None).lower(),
@@ -68,13 +68,11 @@ def lineage_tags(home: BertHome, dump: str, *, run_id: str) -> dict[str, str]:
     if commit := code_commit():
         tags["code_commit"] = commit
 
-    # A model can be registered after its data were deleted: what is still there is named.
-    for artifact, directory in (("corpus", home.corpus(dump)), ("vocabulary", home.vocabulary(dump))):
-        if is_file(directory / MANIFEST_NAME):
-            tags[f"{artifact}_sha256"] = load_manifest(directory, kind=artifact).sha256
-    if lengths := home.all_instances(dump):
-        tags["instances_sha256"] = " ".join(load_manifest(path, kind="instances").sha256 for path in lengths)
-    return tags
+    # What the training has read, whatever is in the dump's directory by now.
+    hashes: dict[str, list[str]] = {}
+    for item in load_manifest(pretrained, kind="pretrained_model").provenance.get("data", []):
+        hashes.setdefault(item["kind"], []).append(item["sha256"])
+    return tags | {f"{kind}_sha256": " ".join(found) for kind, found in hashes.items()}
 
 
 @functools.cache
@@ -96,7 +94,7 @@ def text_license(directory: Path, dump: str) -> str:
     """Return the license of the text of a materialized dump; "" for the user's own files, whose license is unknown."""
     if sample_seed(dump) is not None:
         return SAMPLE_LICENSE
-    sources = dump_sources(directory)
+    sources = [split_name(source)[1] for source in dump_sources(directory)]
     return WIKIPEDIA_LICENSE if sources and all(source.startswith("wikipedia:") for source in sources) else ""
 
 

@@ -27,10 +27,10 @@ from bert_model.inference.inputs import open_rows
 from bert_model.inference.predict import TaskPredictor, _entities, answer_file, answer_inputs, load_predictor, predict
 from bert_model.metrics.ner import chunks
 from bert_model.metrics.score import score, score_files
-from bert_model.model.bert import new_model
+from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.heads import HEAD_CLASSES
-from bert_model.model.weights import save_model
+from bert_model.model.weights import load_model, save_model
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.storage import to_path
 from bert_pipeline.tasks.catalogue import Columns
@@ -61,6 +61,13 @@ def models(tmp_path_factory):
         for name, task in (("second", "sst2"), ("squad2 again", "squad2")):
             finetune(tiny_tasks.task_data(task), base, root / name, config, pool=pool, experiment="")
             found[name] = root / name
+    # Its next-sentence head has had gradients.
+    found["nsp"] = root / "nsp"
+    found["nsp"].mkdir()
+    model, _ = load_model(BertForPreTraining, base)
+    with torch.no_grad():
+        model.cls.seq_relationship.bias.fill_(0.1)
+    save_model(model, found["nsp"], tiny_tasks.tokenizer())
     return found
 
 
@@ -250,7 +257,7 @@ def test_mlm_fills_every_mask_with_ranked_candidates(models, tmp_path):
 
 
 def test_next_sentence_gives_both_probabilities(models, tmp_path):
-    (answer,) = answers_to("nsp", [models["base"]], "the film .\tit was fine .\n", tmp_path)
+    (answer,) = answers_to("nsp", [models["nsp"]], "the film .\tit was fine .\n", tmp_path)
     assert answer["probabilities"]["is_next"] + answer["probabilities"]["random"] == pytest.approx(1, abs=1e-5)
     assert answer["is_next"] is (answer["probabilities"]["is_next"] >= 0.5)
 
@@ -938,8 +945,10 @@ def test_model_with_one_segment_is_refused_for_two_texts(task, tmp_path):
     assert answer["prediction"] in ("0", "1")
 
 
-def test_pretrained_model_is_refused_with_one_segment_for_pairs_or_with_another_vocabulary(tmp_path):
+def test_pretrained_model_is_refused_with_an_untrained_head_one_segment_or_another_vocabulary(tmp_path):
     directory = tiny_tasks.make_model(tmp_path / "model", type_vocab_size=1)
+    with pytest.raises(UsageError, match="its next-sentence head was never trained"):
+        load_predictor("nsp", [tiny_tasks.make_model(tmp_path / "mlm")])
     with pytest.raises(UsageError, match="type_vocab_size=1, but nsp reads two texts"):
         load_predictor("nsp", [directory])
     load_predictor("mlm", [directory])

@@ -171,6 +171,25 @@ def test_another_choice_forgets_the_best(
     assert "published_step" not in load_manifest(output / "model").counts
 
 
+def test_best_loss_on_other_masks_is_forgotten(
+    budgeted: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = [1.0]
+    monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": loss[0]})
+    machine, output = Machine(), tmp_path / "training"
+
+    def crash(step: int) -> None:
+        if step == 18:
+            raise KeyError("a defect")
+
+    with pytest.raises(KeyError):
+        machine.train({**budgeted, "choose": "loss"}, output, crash)
+    loss[0] = 2.0
+    harder = {**budgeted, "choose": "loss", "masking": {"masked_lm_prob": 0.4}}
+    machine.train(harder, output, resume=True, allow_changes=True)
+    assert load_manifest(output / "model").counts["published_step"] > 18
+
+
 @pytest.mark.parametrize("shares", [(1.0, 1.0), (9.0, 1.0)])
 def test_budget_ends_on_time_whatever_a_phase_end_takes(data: dict[str, str], shares: tuple[float, float]) -> None:
     mapping = trapezoid(data, budget="3h") | {"decay_share": 0.2}

@@ -394,6 +394,32 @@ def test_non_finite_loss_stops_before_the_update(
     assert (end["event"], end["status"]) == ("end", "failed")
 
 
+@pytest.mark.parametrize(
+    ("error", "raised", "text"),
+    [
+        (KeyError("a defect"), KeyError, "KeyError: 'a defect'"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate"),
+            TrainingError,
+            "the GPU has too little memory (OutOfMemoryError: CUDA out of memory.); give a smaller micro_batch_size, "
+            "or activation_checkpointing=true; the last checkpoint is ",
+        ),
+    ],
+)
+def test_every_failure_is_the_last_line_of_the_log(
+    data: dict[str, str], tmp_path: Path, error: Exception, raised: type[Exception], text: str
+) -> None:
+    def fail(step: int) -> None:
+        if step == 5:
+            raise error
+
+    with pytest.raises(raised):
+        pretrain(single(data, checkpoint_interval_steps=4), tmp_path / "training", experiment="", after_step=fail)
+    end = read_events(tmp_path / "training")[-1]
+    assert (end["event"], end["status"]) == ("end", "failed")
+    assert text in end["error"]
+
+
 @pytest.mark.parametrize("file_format", ["parquet", "tfrecord"])
 def test_static_masks_train_from_both_formats(tmp_path: Path, file_format: str) -> None:
     write_instances(tmp_path / "static", max_seq_length=16, static_masks=True, file_format=file_format)

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,18 @@ def test_training_goes_on_while_the_store_fails(
     assert_same(copy_out(tmp_path / "copy"), alone)
 
 
+def test_newest_checkpoint_is_copied_first(store: dict[str, Any], data: dict[str, str]) -> None:
+    train(data)
+    for name in [name for name in store if "/checkpoints/" in name]:
+        del store[name]
+    with (
+        failing_uploads(FAULTS["silent"], lambda name: "/checkpoints/" in name) as refused,
+        pytest.raises(BertError),
+    ):
+        train(data)
+    assert "step-00000014" in refused[0]
+
+
 def test_store_that_fails_at_the_end_loses_nothing_on_this_host(
     store: dict[str, Any], data: dict[str, str], alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,11 +256,18 @@ def test_half_a_checkpoint_is_never_resumed(
     monkeypatch: pytest.MonkeyPatch,
     part: str,
 ) -> None:
+    def after_step(step: int) -> None:
+        # The first checkpoint is copied before there is another one.
+        until = time.monotonic() + 30
+        while step == 5 and checkpoint_steps(store) != [3] and time.monotonic() < until:
+            time.sleep(0.01)
+        at(8, vanish)(step)
+
     with (
         failing_uploads(FAULTS["silent"], lambda name: "step-00000006" in name and name.endswith(part)),
         pytest.raises(VanishedError),
     ):
-        train(data, after_step=at(8, vanish))
+        train(data, after_step=after_step)
     assert checkpoint_steps(store) == [3]
     monkeypatch.setenv("BERT_HOME", str(tmp_path / "host-2"))
     resumed: list[int] = []

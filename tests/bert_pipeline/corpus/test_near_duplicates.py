@@ -282,6 +282,20 @@ def test_near_passages_are_dropped_on_request(build: Build, texts: Texts) -> Non
     assert manifest.counts["scars"] == sum(map(count_broken_text, sentences)) == 0
 
 
+def test_document_that_keeps_no_passage_stands_for_no_other(build: Build) -> None:
+    rng = random.Random(8)
+    whole = [long_passage(rng) for _ in range(20)]
+    own = "A short passage that no other document has, of a dozen words."
+    others = [[long_passage(rng)] for _ in range(7)]
+    manifest = build([whole, whole[:5], [*whole[:5], own], *others], near_duplicates="drop-passages")
+    documents = documents_of(manifest)
+    assert manifest.counts["dropped"] == {"near duplicate": 1}
+    lines = (manifest.path / DROPPED_NAME).read_text(encoding="utf-8").splitlines()
+    assert lines[-1] == "a:a-2\tnear duplicate of a:a-1\t"
+    assert documents["a:a-1"].sentences == tuple(whole)
+    assert documents["a:a-3"].passages == [(own,)]
+
+
 @pytest.mark.parametrize("near", ["keep", "drop", "drop-passages"])
 def test_content_does_not_depend_on_workers_and_shards(build: Build, texts: Texts, near: str) -> None:
     one = build(texts, near_duplicates=near)

@@ -50,6 +50,7 @@ def test_tables_have_two_columns_or_a_third_with_the_kind(tmp_path):
     ("text", "message"),
     [
         ("a\tb\nalone\n", "own.tsv:2: found 1 columns"),
+        ("Good\tBad\tKind\na\tb\tc\n", "own.tsv:1: found a header, expected a pair; remove the line"),
         ("one\t \n", "own.tsv:1: found 'one' and ' ', expected two texts"),
         ('{"sentence_good": 3, "sentence_bad": "x"}\n', "own.tsv:1: sentence_good is 3, expected a text"),
         (blimp_line(0) + blimp_line(1, good="a \ud83d"), "own.tsv:2: sentence_good has half a character at 2"),

@@ -1,25 +1,29 @@
 """A fine-tuned model is registered by name and lineage of the pre-trained model that it was fine-tuned from."""
 
 import json
+import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
 
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
-from workflows.defs.promotion import TaskRegistrationLaunchpad, registered_model
-from workflows.lib.lineage import check_origin
+from workflows.defs.promotion import TaskRegistrationLaunchpad, _register, registered_model
+from workflows.lib.lineage import SOURCES_NAME, WIKIPEDIA_LICENSE, check_origin, lineage_tags, text_license
 from workflows.lib.resources import BertHome, dump_task_key
 
 DUMP, TASK = "samplewiki-1", "mrpc"
 
 
-def pretrain(home: BertHome, preset: str) -> Manifest:
+def pretrain(home: BertHome, preset: str, dump: str = DUMP) -> Manifest:
     """Publish a pre-trained model without weights, and make it the dump's current one."""
-    directory = home.pretraining(DUMP, preset) / "model"
-    with publishing(directory, kind="pretrained_model", configuration={"model": {"preset": preset}}, inputs={}):
-        pass
-    home.current_training(DUMP).write_text(json.dumps({"training": preset}), encoding="utf-8")
+    directory = home.pretraining(dump, preset) / "model"
+    configuration = {"model": {"preset": preset}}
+    with publishing(directory, kind="pretrained_model", configuration=configuration, inputs={}) as draft:
+        kinds = (("instances", "a"), ("corpus", "c"), ("instances", "b"))
+        draft.provenance["data"] = [{"kind": kind, "sha256": digit * 64} for kind, digit in kinds]
+    home.current_training(dump).write_text(json.dumps({"training": preset}), encoding="utf-8")
     return load_manifest(directory)
 
 
@@ -48,3 +52,44 @@ def test_fine_tuning_of_a_replaced_pretrained_model_is_not_registered(home):
     assert "fine-tuned from another pre-trained model" in str(failure.value.description)
     assert "materialize finetuned_model" in str(failure.value.description)
     assert not (home.path / "mlflow.db").exists()
+
+
+def test_lineage_names_what_the_training_has_read(home):
+    tags = lineage_tags(DUMP, home.current_model(DUMP), run_id="12ab")
+    assert tags["instances_sha256"] == f"{'a' * 64} {'b' * 64}"
+    assert tags["corpus_sha256"] == "c" * 64
+    assert (tags["dump"], tags["generated_sample"], tags["dagster_run_id"]) == (DUMP, "true", "12ab")
+
+
+def test_license_that_was_named_once_is_kept(home, monkeypatch):
+    found: list[str | None] = []
+
+    def register(directory, name, *, tags, curves):
+        found.append(tags.get("license"))
+        return SimpleNamespace(name=name, version=1, aliases=())
+
+    monkeypatch.setattr("bert_model.registry.operations.register", register)
+    monkeypatch.setattr("bert_model.registry.model_card.write_readme", lambda *_: None)
+    monkeypatch.setattr("workflows.defs.promotion.training_picture", lambda *_: None)
+    own = "own-1"
+    directory = pretrain(home, "tiny", own).path
+    with publishing(home.dump(own), kind="dump", configuration={}, inputs={}) as draft:
+        (draft.path / SOURCES_NAME).write_text('[{"format": "text", "path": "/data/a.txt"}]', encoding="utf-8")
+    context = SimpleNamespace(run=SimpleNamespace(run_id="12ab"), log=logging.getLogger("test"))
+    _register(context, "", home, own)
+    _register(context, "cc-by-4.0", home, own)
+    (directory / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n", encoding="utf-8")  # as `write_readme` does
+    _register(context, "", home, own)
+    assert found == [None, "cc-by-4.0", "cc-by-4.0"]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "license"),
+    [(["wikipedia"], WIKIPEDIA_LICENSE), (["parquet"], ""), (["wikipedia", "text"], "")],
+)
+@pytest.mark.parametrize("name", ["", "enwiki"])
+def test_license_of_the_text_is_known_for_dumps(home, kinds, license, name):
+    entries = [{"name": name, "format": kind, "path": f"/data/{kind}"} for kind in kinds]
+    with publishing(home.dump("own-1"), kind="dump", configuration={}, inputs={}) as draft:
+        (draft.path / SOURCES_NAME).write_text(json.dumps(entries), encoding="utf-8")
+    assert text_license(home.dump("own-1"), "own-1") == license
