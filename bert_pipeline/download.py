@@ -126,7 +126,7 @@ def download_wikipedia(
     if not re.fullmatch(r"\d{8}|latest", date):
         raise UsageError(f"date: found {date!r}, expected YYYYMMDD or latest")
     output = Path(output)
-    refuse_foreign_directory(output)
+    refuse_foreign_directory(output, "dump")
     client = _Client(sites, attempts, retry_seconds)
     date, files = _latest_files(client, wiki) if date == "latest" else (date, _finished_files(client, wiki, date))
 
@@ -178,7 +178,7 @@ def download_tasks(
     if suite not in OFFICIAL_FILES:
         raise UsageError(f"unknown task files {suite!r}{suggest(suite, OFFICIAL_FILES)}")
     output = Path(output)
-    refuse_foreign_directory(output)
+    refuse_foreign_directory(output, "task_files")
     site, files = OFFICIAL_FILES[suite]
 
     # Local folders first, then mirrors, then the official site.

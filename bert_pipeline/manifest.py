@@ -257,8 +257,7 @@ def publishing(
     processes on other machines write the files, a directory of the store.
     """
     directory = to_path(directory)
-    refuse_foreign_directory(directory)
-    _refuse_other_kind(directory, kind, replaces)
+    refuse_foreign_directory(directory, kind, replaces)
     started = time.monotonic()
     with _attempt(directory, by_workers) if is_remote(directory) else _replacing(directory) as attempt:
         draft = Draft(attempt.files, by_workers=by_workers)
@@ -382,8 +381,13 @@ def _manifest_text(content: Mapping[str, Any], provenance: Mapping[str, Any]) ->
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def refuse_foreign_directory(directory: Path) -> None:
-    """Raise ArtifactError if `directory` holds files without a manifest, or is a place that cannot be renamed."""
+def refuse_foreign_directory(directory: Path, kind: str, replaces: str = "") -> None:
+    """Raise ArtifactError if `directory` is no place for an artifact of this kind.
+
+    It may hold an earlier one of this kind, or of `replaces`, but no other files, and must be a place that a rename can
+    replace.
+    """
+    _refuse_other_kind(directory, kind, replaces)
     if is_remote(directory):
         names = {name.partition("/")[0] for name in storage.sizes_below(directory)}
         if MANIFEST_NAME not in names and any(not name.startswith(f"{ATTEMPT}-") for name in names):
@@ -406,10 +410,10 @@ def refuse_foreign_directory(directory: Path) -> None:
 
 
 def _refuse_other_kind(directory: Path, kind: str, replaces: str) -> None:
-    """Raise ArtifactError if `directory` holds an artifact that is no earlier one of its kind: a corpus, by a typo."""
+    """Raise ArtifactError if `directory` holds an artifact of another kind: by a typo, a corpus."""
     try:
         found = load_manifest(directory).kind
-    except ArtifactError:  # there is none, or it is damaged
+    except (ArtifactError, OSError):  # there is none, or it is damaged
         return
     if found not in (kind, replaces):
         raise ArtifactError(

@@ -69,7 +69,7 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
     """
     prefix = f".trials-{output.name}-"
     directory = output.parent / f"{prefix}{identity[:16]}"
-    refuse_foreign_directory(output)
+    refuse_foreign_directory(output, "finetuned_model")
     with creating(output):
         directory.mkdir(parents=True, exist_ok=True)
 

@@ -232,6 +232,7 @@ def drop_passages(table: pa.Table, rows: np.ndarray, passages: np.ndarray, lost:
     lost.update(passages=int((~is_kept).sum()), sentences=len(gone))
     lost["words"] += int(count_words(gone, np.array([0, len(gone)]))[0])
     lost["characters_out"] += pc.sum(pc.utf8_length(gone)).as_py() or 0
+    lost["bytes"] += pc.sum(pc.binary_length(gone)).as_py() or 0
     for name, counts in count_flaws(gone).items():
         lost[name] += int(counts.sum())
 

@@ -366,6 +366,9 @@ def test_artifact_of_another_kind_is_not_replaced(tmp_path, store):
         with publishing(place, kind="skipped", configuration={}, inputs={}, replaces="corpus"):
             pass
         assert load_manifest(place).kind == "skipped"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        publish(tmp_path / "file" / "below")
 
 
 def test_hashes_of_local_artifacts_are_those_of_earlier_revisions(tmp_path):

@@ -73,7 +73,7 @@ def stop_soon() -> None:
 
 def checkpoint_steps(objects: dict[str, Any]) -> list[int]:
     """The steps of the store's checkpoints that have a manifest."""
-    names = [name.split("/") for name in objects]
+    names = [name.split("/") for name in list(objects)]  # a thread may be writing
     return sorted(int(parts[4][5:]) for parts in names if parts[3] == "checkpoints" and parts[5:] == ["manifest.json"])
 
 
