@@ -415,6 +415,8 @@ def score_side(side: Side, test: Path, exams: Mapping[str, tuple[Path, str, Path
 
     if "losses" not in scores:
         add("losses", [column.tolist() for column in held_out_losses(side.model, test)])
+    losses, counts = map(sum, scores["losses"])
+    print(f"{side.name}: held-out loss {losses / counts:.3f} nats a token", file=sys.stderr, flush=True)
     for name, (source, part, floor) in exams.items():
         pairs = read_pairs_of(source, part)
         # Other pairs under the same name are another exam, and so is one with a floor that was not there.

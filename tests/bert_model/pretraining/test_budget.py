@@ -51,6 +51,14 @@ class Machine:
         )
 
 
+def crash_at(step: int) -> Callable[[int], None]:
+    def after_step(finished: int) -> None:
+        if finished == step:
+            raise KeyError("a defect")
+
+    return after_step
+
+
 def train_tokens(output: Path) -> dict[int, float]:
     events = [event for event in read_events(output) if event["event"] == "train"]
     return {event["step"]: event["metrics"]["train/tokens_seen"] for event in events}
@@ -89,14 +97,10 @@ def test_budget_that_is_stopped_twice_gives_the_same_bits(budgeted: dict[str, An
         if step == 7:
             signal.raise_signal(signal.SIGTERM)
 
-    def crash(step: int) -> None:
-        if step == 18:  # in the decay; steps since its beginning are lost
-            raise KeyError("a defect")
-
     assert machine.train(budgeted, output, terminate).status == "preempted"
     machine.now += 1e5  # a pause is no training
     with pytest.raises(KeyError):
-        machine.train(budgeted, output, crash, resume=True)
+        machine.train(budgeted, output, crash_at(18), resume=True)
     assert [event["step"] for event in read_events(output) if event["event"] == "checkpoint"][-1] == 16
     machine.now += 1e5
     assert machine.train(budgeted, output, resume=True).step == 20
@@ -161,12 +165,8 @@ def test_another_choice_forgets_the_best(
     monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
     machine, output = Machine(), tmp_path / "training"
 
-    def crash(step: int) -> None:
-        if step == 18:
-            raise KeyError("a defect")
-
     with pytest.raises(KeyError):
-        machine.train({**budgeted, "choose": "loss"}, output, crash)
+        machine.train({**budgeted, "choose": "loss"}, output, crash_at(18))
     machine.train(budgeted, output, resume=True, allow_changes=True)
     assert "published_step" not in load_manifest(output / "model").counts
 
@@ -178,12 +178,8 @@ def test_best_loss_on_other_masks_is_forgotten(
     monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": loss[0]})
     machine, output = Machine(), tmp_path / "training"
 
-    def crash(step: int) -> None:
-        if step == 18:
-            raise KeyError("a defect")
-
     with pytest.raises(KeyError):
-        machine.train({**budgeted, "choose": "loss"}, output, crash)
+        machine.train({**budgeted, "choose": "loss"}, output, crash_at(18))
     loss[0] = 2.0
     harder = {**budgeted, "choose": "loss", "masking": {"masked_lm_prob": 0.4}}
     machine.train(harder, output, resume=True, allow_changes=True)
