@@ -39,7 +39,7 @@ from benchmarks.harness import (
     working_directory,
 )
 from benchmarks.inputs import sample_dump
-from benchmarks.run_mlm import RunMlmCase, newest_checkpoint, seconds_of, write_rows
+from benchmarks.run_mlm import Lines, RunMlmCase, newest_checkpoint, seconds_of, tokens_of, write_lines
 from bert_model.cli import exiting_on_signals
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.weights import load_model, save_model
@@ -143,9 +143,7 @@ class PeerSide(Side):
 
     def trained(self) -> dict[str, float]:
         found = newest_checkpoint(Path(self.case.output))
-        updates = float(found[1]["global_step"]) if found else 0.0
-        length = np.load(self.case.rows, mmap_mode="r").shape[1]
-        return {"updates": updates, "tokens seen": updates * self.case.global_batch_size * length}
+        return {"updates": found[1]["global_step"], "tokens seen": tokens_of(found[1])} if found else {}
 
 
 def _ranks(command: list[str], processes: int, threads: int) -> list[tuple[list[str], dict[str, str]]]:
@@ -290,7 +288,7 @@ def fastest_variant(case: RunMlmCase, directory: Path) -> tuple[RunMlmCase, dict
     plain: list[dict[str, Any]] = [
         {"processes": processes, "bf16": bf16, "compile": False}
         for processes in sorted({1, num_cores()})
-        if case.global_batch_size % processes == 0
+        if case.lines[-1].batch % processes == 0
         for bf16 in precisions
     ]
     best = max(plain, key=measure)
@@ -329,7 +327,7 @@ def best_learning_rate(
             output=str(directory / f"rate-{rate:g}"),
             budget=SEARCH_SHARE * case.budget,
             decay=SEARCH_SHARE * case.decay,
-            cuts=[(SEARCH_SHARE * until, length) for until, length in case.cuts],
+            lines=[lines._replace(until=SEARCH_SHARE * lines.until) for lines in case.lines],
         )
         side = PeerSide(short)
         if not side.model.exists():
@@ -521,17 +519,20 @@ def find_corpus(corpus: Path | None, directory: Path) -> Manifest:
     return _made("corpus", directory / "corpus", lambda path: build_corpus([str(sample_dump(directory))], path))
 
 
-def cuts_of(config: PretrainingConfig, length: int) -> list[tuple[float, int]]:
-    """Return the seconds until which our phases but the last train, and their lengths, for rows of `length` tokens."""
-    shares = np.cumsum([phase.share for phase in config.phases])
-    cuts = []
-    for phase, share in zip(config.phases[:-1], shares):
-        if length % phase.max_seq_length:
+def lines_of(config: PretrainingConfig, directory: Path) -> list[Lines]:
+    """Return what the peer trains on in each of our phases: the same lengths and batches for the same time."""
+    shares, last = np.cumsum([phase.share for phase in config.phases]), config.phases[-1]
+    found = []
+    for phase, share in zip(config.phases, shares):
+        if phase.global_batch_size % last.global_batch_size:
             raise UsageError(
-                f"--peer-length: found {length}, expected a multiple of {phase.max_seq_length}, the length of our phase"
+                f"phases: found batches of {phase.global_batch_size} and {last.global_batch_size}, expected multiples "
+                "of the last, whose places in the order of the training have several lines in the other phases"
             )
-        cuts.append((float(config.budget_seconds * share / shares[-1]), phase.max_seq_length))
-    return cuts
+        until = float(config.budget_seconds * share / shares[-1])
+        file = directory / f"lines-{phase.max_seq_length}-{phase.global_batch_size}.npy"
+        found.append(Lines(until, str(file), phase.global_batch_size))
+    return found
 
 
 def check_settings(settings: Mapping[str, Any], path: Path) -> None:
@@ -554,8 +555,6 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--slice", type=float, default=600.0, help="seconds of a turn (default: %(default)g)")
     parser.add_argument("--name", default="duel", help="directory below benchmarks/ (default: %(default)s)")
     parser.add_argument("--blimp", type=Path, metavar="PATH", help="default: BERT_HOME/data/blimp.zip, if it is there")
-    parser.add_argument("--peer-length", type=int, help="tokens of the peer's rows (default: of our last phase)")
-    parser.add_argument("--peer-batch", type=int, help="rows of the peer's batch (default: of our last phase)")
     parser.add_argument(
         "--peer-learning-rate",
         type=float,
@@ -595,30 +594,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if config.objective != "mlm":
         raise UsageError(f"objective: found {config.objective}, expected mlm: run_mlm has no next sentences")
 
-    # The peer: the same initial weights and vocabulary, rows of the same text.
+    # The peer: the same initial weights and vocabulary, lines of the same text.
     last = config.phases[-1]
-    length = args.peer_length or last.max_seq_length
     tokenizer = Tokenizer.from_directory(config.phases[0].instances)
     start = directory / "start"
     if not start.exists():
         shape = config.model.resolve(vocab_size=tokenizer.vocab_size)
         with atomic_directory(start) as temporary:
             save_model(new_model(BertForPreTraining, shape, seed=config.seed), temporary, tokenizer)
-    rows, test = directory / f"rows-{length}.npy", directory / "test.npz"
-    if not rows.is_file():
-        write_rows(corpus, tokenizer, length, rows)
+    lines = lines_of(config, directory)
+    for phase, (_, file, batch) in zip(config.phases, lines):
+        if not Path(file).is_file():
+            write_lines(corpus, tokenizer, phase.max_seq_length, batch, Path(file))
+    test = directory / "test.npz"
     if not test.is_file():
         write_test(corpus, tokenizer, last.max_seq_length, test)
     case = RunMlmCase(
-        rows=str(rows),
+        lines=lines,
         model=str(start),
         output=str(directory / "peer"),
-        global_batch_size=args.peer_batch or last.global_batch_size,
         learning_rate=last.learning_rate,
         budget=config.budget_seconds,
         warmup=PEER_WARMUP * config.budget_seconds,
         decay=config.decay_share * config.budget_seconds,
-        cuts=cuts_of(config, length),
         save_steps=config.checkpoint_interval_steps or 1_000,
         mlm_probability=config.masking.masked_lm_prob,
     )

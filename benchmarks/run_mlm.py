@@ -1,12 +1,15 @@
 """The peer of the duel: the recipe of transformers' run_mlm.py, one slice of it or a measurement of its speed.
 
-As `examples/pytorch/language-modeling/run_mlm.py` does by default, lines are tokenized, joined and cut into rows of one
-length, which need no padding; its collator masks tokens anew in every epoch, and its Trainer trains a BertForMaskedLM
-with scaled-dot-product attention and fused AdamW. The initial weights, the share of masked tokens, the lengths and the
-learning rate's course (transformers' `warmup_stable_decay`) are ours: rows are cut into shorter ones while our phases
-are short. Two things differ, both in the peer's favor: the course follows the clock instead of a guessed number of
-steps, so that it ends with the budget, and threads, processes, precision and compilation are those that were measured
-to be fastest.
+As with `examples/pytorch/language-modeling/run_mlm.py --line_by_line`, a line of text, here a passage, is one sequence,
+cut after the greatest length. Batches have lines of like lengths (`group_by_length`), its collator masks tokens anew in
+every epoch, and its Trainer trains a BertForMaskedLM with scaled-dot-product attention and fused AdamW. The initial
+weights, the share of masked tokens, lengths, batches and the learning rate's course (transformers'
+`warmup_stable_decay`) are ours. Two things differ, both in the peer's favor: the course follows the clock instead of a
+guessed number of steps, so that it ends with the budget, and threads, processes, precision and compilation are those
+that were measured to be fastest.
+
+Joining the lines and cutting them into rows of one length, as the script does by default, is no faster and learns
+later: see docs/results.md.
 
 `python -m benchmarks.run_mlm CASE` runs one rank of the case given as JSON. It ends with the budget, or saves and ends
 when it is told to by SIGTERM.
@@ -20,7 +23,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -38,19 +41,31 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 STATE_NAME = "trainer_state.json"
 """Written last in a checkpoint of the Trainer."""
 WARMUP_STEPS_OF_MEASUREMENT = 3
-LINES_PER_CALL = 10_000
+TEXTS_PER_CALL = 10_000
+GROUPED_BATCHES = 50
+LINES_SEED = 17
+
+
+class Lines(NamedTuple):
+    """Lines of one length that are trained on until a time."""
+
+    until: float
+    """Seconds of training."""
+    file: str
+    """Of `write_lines`."""
+    batch: int
+    """Lines of an update."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunMlmCase:
     """What a slice of the peer's training depends on; paths as text, for JSON."""
 
-    rows: str
-    """File of `write_rows`."""
+    lines: Sequence[Lines]
+    """Of each phase. The last has the smallest batch, which the others are multiples of."""
     model: str
     """Directory with the initial weights and the vocabulary."""
     output: str
-    global_batch_size: int
     learning_rate: float
     budget: float
     """Seconds."""
@@ -59,8 +74,6 @@ class RunMlmCase:
     decay: float
     """Seconds of them, the last, in which it falls to 0."""
     save_steps: int
-    cuts: Sequence[tuple[float, int]] = ()
-    """(second, length): until that second each row is cut into rows of this length, which divides its own."""
     mlm_probability: float = 0.15
     """Share of the tokens that are masked."""
     seed: int = 1
@@ -74,65 +87,88 @@ class RunMlmCase:
         """Return the case for another process."""
         return json.dumps(dataclasses.asdict(self) | changes)
 
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the case that `to_json` wrote."""
+        fields = json.loads(text)
+        return cls(**fields | {"lines": [Lines(*lines) for lines in fields["lines"]]})
+
     @property
     def finished(self) -> Path:
         """The directory of the trained model."""
         return Path(self.output) / "model"
 
 
-def write_rows(corpus: Manifest, tokenizer: Tokenizer, length: int, path: Path) -> None:
-    """Write the training text of a corpus as rows of token ids (N, length): run_mlm's `group_texts`.
+def write_lines(corpus: Manifest, tokenizer: Tokenizer, length: int, batch: int, path: Path) -> None:
+    """Write the training text of a corpus as lines of token ids (N, length), padded: run_mlm's `--line_by_line`.
 
-    A line is a passage; the lines are joined, [CLS] and [SEP] included, and the rest that fills no row is left out.
+    A line is a passage, cut after `length` tokens, [CLS] and [SEP] included. Each `batch` lines are of like lengths, in
+    random order otherwise: Trainer's `group_by_length`, whose order is written, because the file is read as it lies.
     """
-    rows, rest = [], np.zeros(0, dtype=np.int32)
-    for lines in _lines(corpus):
-        ids = [[tokenizer.cls_id, *line, tokenizer.sep_id] for line in tokenizer.encode_batch(lines)]
-        joined = np.concatenate([rest, *(np.array(line, dtype=np.int32) for line in ids)])
-        end = len(joined) // length * length
-        rows.append(joined[:end].reshape(-1, length).astype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32))
-        rest = joined[end:]
+    kind = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
+    parts, lengths = [], []
+    for texts in _texts(corpus):
+        lines = [[tokenizer.cls_id, *ids[: length - 2], tokenizer.sep_id] for ids in tokenizer.encode_batch(texts)]
+        padded = np.full((len(lines), length), tokenizer.pad_id, dtype=kind)
+        for row, line in zip(padded, lines):
+            row[: len(line)] = line
+        parts.append(padded)
+        lengths += [len(line) for line in lines]
+    order = grouped_by_length(np.array(lengths), batch, np.random.default_rng(LINES_SEED))
     with atomic_write(path) as temporary, open(temporary, "wb") as file:
-        np.save(file, np.concatenate(rows))
+        np.save(file, np.concatenate(parts)[order])
 
 
-def _lines(corpus: Manifest) -> Iterator[list[str]]:
-    lines: list[str] = []
+def grouped_by_length(lengths: np.ndarray, batch: int, rng: np.random.Generator) -> np.ndarray:
+    """Return an order (N,) of the lines, whole batches only, in which each batch has lines of like lengths.
+
+    As transformers' LengthGroupedSampler: lines in random order are sorted within groups of 50 batches. The batches of
+    a group are mixed, so that the length does not follow the time.
+    """
+    order = rng.permutation(len(lengths))[: len(lengths) // batch * batch]
+    batches: list[np.ndarray] = []
+    for start in range(0, len(order), GROUPED_BATCHES * batch):
+        group = order[start : start + GROUPED_BATCHES * batch]
+        batches += list(rng.permutation(group[np.argsort(lengths[group])].reshape(-1, batch)))
+    return np.concatenate(batches)
+
+
+def _texts(corpus: Manifest) -> Iterator[list[str]]:
+    texts: list[str] = []
     for shard in corpus.file_paths("documents-"):
         for document in read_documents(shard):
             if document.split == "train":
-                lines += [" ".join(passage) for passage in document.passages]
-            if len(lines) >= LINES_PER_CALL:
-                yield lines
-                lines = []
-    yield lines
+                texts += [" ".join(passage) for passage in document.passages]
+            if len(texts) >= TEXTS_PER_CALL:
+                yield texts
+                texts = []
+    yield texts
 
 
-class _Rows(torch.utils.data.Dataset[dict[str, Any]]):
-    """Rows as the collator expects them. Their special tokens are given, which it would look for one by one."""
-
-    def __init__(self, path: str, special_ids: list[int]) -> None:
-        self.rows = np.load(path, mmap_mode="r")
-        self.special_ids = special_ids
+class _Numbers(torch.utils.data.Dataset[int]):
+    """The places of lines in the order of the training: the collator, which knows the time, reads the lines."""
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return 10**12
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        row = np.asarray(self.rows[index], dtype=np.int64)
-        return {"input_ids": row.tolist(), "special_tokens_mask": np.isin(row, self.special_ids).astype(int).tolist()}
+    def __getitem__(self, index: int) -> int:
+        return index
 
 
 class _Clock(transformers.TrainerCallback, ExportableState):
-    """Counts the seconds of training, which a checkpoint keeps, and ends the training with its budget."""
+    """Counts the seconds and tokens of training, which a checkpoint keeps, and ends the training with its budget."""
 
-    def __init__(self, case: RunMlmCase, seconds: float) -> None:
+    def __init__(self, case: RunMlmCase, seconds: float = 0.0, tokens: int = 0) -> None:
         self.case = case
         self.agreed = seconds
         """Seconds of rank 0 after the last step: all ranks take the same learning rate and the same end."""
+        self.tokens = tokens
+        """Of all ranks, without padding."""
+        self.tokens_of_step = 0
+        """Of this rank."""
         self._began = time.monotonic() - seconds
         self._is_stopped = False
-        self._measured: list[float] = []  # times after each step
+        self._measured: list[tuple[float, int]] = []  # time and tokens after each step
         signal.signal(signal.SIGTERM, self._stop)
 
     def _stop(self, *_: Any) -> None:
@@ -147,18 +183,14 @@ class _Clock(transformers.TrainerCallback, ExportableState):
         """Return the share of the learning rate: linear warm-up, 1, and linear decay to the end of the budget."""
         return max(0.0, min(self.agreed / self.case.warmup, 1.0, (self.case.budget - self.agreed) / self.case.decay))
 
-    def cut(self, rows: list[Any]) -> list[Any]:
-        """Cut the rows of a batch into those of the present length: the batch keeps its tokens."""
-        length = next((length for until, length in self.case.cuts if self.agreed < until), len(rows[0]["input_ids"]))
-        return [
-            {name: values[start : start + length] for name, values in row.items()}
-            for row in rows
-            for start in range(0, len(row["input_ids"]), length)
-        ]
+    @property
+    def lines(self) -> Lines:
+        """The lines of the present phase."""
+        return next((lines for lines in self.case.lines if self.agreed < lines.until), self.case.lines[-1])
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
-        return {"args": {}, "attributes": {"seconds": time.monotonic() - self._began}}
+        return {"args": {}, "attributes": {"seconds": time.monotonic() - self._began, "tokens": self.tokens}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock when data and model are there."""
@@ -169,38 +201,62 @@ class _Clock(transformers.TrainerCallback, ExportableState):
         if self.case.compile and not self._measured:  # each process compiles in its first step, which is not counted
             self._began = time.monotonic() - self.agreed
         is_main = args.process_index == 0
-        self._measured.append(time.monotonic())
         is_measured = bool(self.case.measure) and self._seconds_measured() >= self.case.measure
         # Rank 0 tells the time; any rank may have been told to stop.
         stops = self._is_stopped or (is_main and is_measured)
-        numbers = torch.tensor([(time.monotonic() - self._began) * is_main, float(stops)])
+        seconds = (time.monotonic() - self._began) * is_main
+        numbers = torch.tensor([seconds, float(stops), self.tokens_of_step], dtype=torch.float64)
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(numbers)
-        self.agreed, num_stopped = numbers.tolist()
+        self.agreed, num_stopped, tokens = numbers.tolist()
+        self.tokens, self.tokens_of_step = self.tokens + int(tokens), 0
+        self._measured.append((time.monotonic(), self.tokens))
         if num_stopped or (not self.case.measure and self.is_over):
             control.should_training_stop = True
             control.should_save = not self.case.measure
 
     def _seconds_measured(self) -> float:
-        times = self._measured[WARMUP_STEPS_OF_MEASUREMENT - 1 :]
+        times = [time for time, _ in self._measured[WARMUP_STEPS_OF_MEASUREMENT - 1 :]]
         return times[-1] - times[0] if times else 0.0
 
-    def steps_per_second(self) -> float:
+    def tokens_per_second(self) -> float:
         """Return the speed after the first steps; 0 if there are no others."""
-        return max(0, len(self._measured) - WARMUP_STEPS_OF_MEASUREMENT) / max(self._seconds_measured(), 1e-9)
+        tokens = [tokens for _, tokens in self._measured[WARMUP_STEPS_OF_MEASUREMENT - 1 :]] or [0]
+        return (tokens[-1] - tokens[0]) / max(self._seconds_measured(), 1e-9)
 
 
-class _CuttingCollator(transformers.DataCollatorForLanguageModeling):
+class _LineCollator(transformers.DataCollatorForLanguageModeling):
+    """Masks the lines that are due at the present time, padded to the longest."""
+
     clock: _Clock
+    special_ids: list[int]
 
     def torch_call(self, examples: list[Any]) -> dict[str, Any]:
-        """Mask rows of the present length."""
-        masked: dict[str, Any] = super().torch_call(self.clock.cut(examples))
-        return masked
+        """Return the batch of consecutive places; a place has several lines while they are short."""
+        lines = self.clock.lines
+        file = np.load(lines.file, mmap_mode="r")
+        num = lines.batch // self.clock.case.lines[-1].batch
+        first = examples[0] * num % len(file)
+        padded = torch.from_numpy(file[first : first + len(examples) * num].astype(np.int64))
+
+        # Compiled for one shape, as with run_mlm's --pad_to_max_length; else no longer than needed.
+        mask = padded != self.tokenizer.pad_token_id
+        if not self.clock.case.compile:
+            longest = int(mask.sum(1).max())
+            padded, mask = padded[:, :longest], mask[:, :longest]
+        special = torch.isin(padded, torch.tensor(self.special_ids))
+        masked, labels = self.torch_mask_tokens(padded, special_tokens_mask=special)
+        return {"input_ids": masked, "attention_mask": mask.long(), "labels": labels}
 
 
 class _ClockedTrainer(transformers.Trainer):
     clock: _Clock
+
+    def training_step(self, model: Any, inputs: dict[str, Any], *rest: Any) -> torch.Tensor:
+        """Count the tokens here: the collator is a batch ahead."""
+        self.clock.tokens_of_step += int(inputs["attention_mask"].sum())
+        loss: torch.Tensor = super().training_step(model, inputs, *rest)
+        return loss
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Follow the clock."""
@@ -223,13 +279,18 @@ def seconds_of(state: dict[str, Any]) -> float:
     return float(state["stateful_callbacks"]["_Clock"]["attributes"]["seconds"])
 
 
+def tokens_of(state: dict[str, Any]) -> int:
+    """Return the tokens of training up to a checkpoint, without padding."""
+    return int(state["stateful_callbacks"]["_Clock"]["attributes"]["tokens"])
+
+
 def run(case: RunMlmCase) -> None:
     """Train until the budget ends or SIGTERM arrives."""
     keep_freed_memory()
     transformers.utils.logging.set_verbosity_error()
     output = Path(case.output)
     found = None if case.measure else newest_checkpoint(output)
-    clock = _Clock(case, seconds_of(found[1]) if found else 0.0)
+    clock = _Clock(case, seconds_of(found[1]), tokens_of(found[1])) if found else _Clock(case)
 
     torch.manual_seed(case.seed)
     model = transformers.BertForMaskedLM.from_pretrained(case.model, attn_implementation="sdpa")
@@ -238,9 +299,9 @@ def run(case: RunMlmCase) -> None:
     arguments = transformers.TrainingArguments(
         output_dir=case.output,
         max_steps=10**9,  # the clock ends it
-        dataloader_drop_last=True,  # one shape, one compilation
-        remove_unused_columns=False,  # the collator reads the special tokens
-        per_device_train_batch_size=case.global_batch_size // case.processes,
+        train_sampling_strategy="sequential",  # the files are in random order
+        remove_unused_columns=False,  # there are none
+        per_device_train_batch_size=case.lines[-1].batch // case.processes,
         learning_rate=case.learning_rate,
         weight_decay=0.01,
         optim="adamw_torch_fused",
@@ -257,13 +318,12 @@ def run(case: RunMlmCase) -> None:
         disable_tqdm=True,
         seed=case.seed,
     )
-    rows = _Rows(case.rows, [ours.cls_id, ours.sep_id])
-    collator = _CuttingCollator(tokenizer, mlm_probability=case.mlm_probability)
-    collator.clock = clock
+    collator = _LineCollator(tokenizer, mlm_probability=case.mlm_probability)
+    collator.clock, collator.special_ids = clock, [ours.pad_id, ours.cls_id, ours.sep_id]
     trainer = _ClockedTrainer(
         model=model,
         args=arguments,
-        train_dataset=rows,
+        train_dataset=_Numbers(),
         processing_class=tokenizer,
         data_collator=collator,
         callbacks=[clock],
@@ -274,8 +334,7 @@ def run(case: RunMlmCase) -> None:
 
     if trainer.is_world_process_zero():
         if case.measure:
-            tokens = case.global_batch_size * rows.rows.shape[1]
-            print(json.dumps({"tokens_per_second": tokens * clock.steps_per_second()}), flush=True)
+            print(json.dumps({"tokens_per_second": clock.tokens_per_second()}), flush=True)
         elif clock.is_over:
             draft = case.finished.with_name("model.partial")
             trainer.save_model(str(draft))
@@ -289,4 +348,4 @@ def run(case: RunMlmCase) -> None:
 
 
 if __name__ == "__main__":
-    run(RunMlmCase(**json.loads(sys.argv[1])))
+    run(RunMlmCase.from_json(sys.argv[1]))

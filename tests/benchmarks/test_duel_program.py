@@ -1,5 +1,6 @@
 """A duel trains both sides in slices to the end of their budgets and scores both with the same code."""
 
+import collections
 import dataclasses
 import importlib.util
 import json
@@ -39,7 +40,7 @@ PRESET = {
         "masking": {"masked_lm_prob": 0.3},
         "schedule": "trapezoid",
         "phases": [
-            {"max_seq_length": 16, "global_batch_size": 4, "learning_rate": 1e-3, "warmup_steps": 2},
+            {"max_seq_length": 16, "global_batch_size": 8, "learning_rate": 1e-3, "warmup_steps": 2},
             {"max_seq_length": 32, "global_batch_size": 4, "learning_rate": 1e-3, "warmup_steps": 0},
         ],
         "checkpoint_interval_steps": 50,
@@ -87,7 +88,7 @@ def test_both_sides_train_for_the_budget_in_slices(inputs, tmp_path, monkeypatch
     others += [fastest | {"processes": duel.num_cores(), "bf16": bf16} for bf16 in (False, True)]
     rates = {json.dumps(variant): 1.0 for variant in others} | {json.dumps(fastest): 2.0}
     (directory / "variants.json").write_text(json.dumps(rates))
-    budget = ["--budget", "4s", "--peer-batch", "2", "--peer-learning-rate", "1e-7", "0.02"]
+    budget = ["--budget", "4s", "--peer-learning-rate", "1e-7", "0.02"]
     assert duel.main(arguments(inputs, *budget)) == 0
     printed = capsys.readouterr().out
     results = json.loads((directory / "results.json").read_text())["rows"]
@@ -98,7 +99,9 @@ def test_both_sides_train_for_the_budget_in_slices(inputs, tmp_path, monkeypatch
         assert results["peak memory, MB"][side] > 50
     settings = json.loads((directory / "settings.json").read_text())
     assert settings["peer"]["mlm_probability"] == settings["ours"]["masking"]["masked_lm_prob"] == 0.3
-    assert results["tokens seen"]["peer"] == results["updates"]["peer"] * 2 * 32
+    # Both sides have our lengths and batches; padding is not counted.
+    assert [lines[2] for lines in settings["peer"]["lines"]] == [8, 4]
+    assert results["tokens seen"]["peer"] <= results["updates"]["peer"] * 4 * 32
     assert re.search(r"\| held-out MLM loss, nats a token \| \d\.\d{3} \| \d\.\d{3} \| \d\.\d\d \|", printed)
     assert "made pairs: swap" in printed
 
@@ -134,7 +137,7 @@ def test_instances_of_another_corpus_are_refused(inputs, tmp_path, monkeypatch, 
 
 def test_another_corpus_is_refused_after_an_interrupted_start(inputs, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("BERT_HOME", str(tmp_path))
-    monkeypatch.setattr(duel, "write_rows", mock.Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(duel, "write_lines", mock.Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         duel.main(arguments(inputs))
     (tmp_path / "other").mkdir()
@@ -153,18 +156,17 @@ def test_child_that_has_just_ended_can_be_signaled():
 
 
 def test_peer_stops_and_goes_on_with_its_clock(inputs, tmp_path, monkeypatch):
-    rows, start = tmp_path / "rows.npy", tmp_path / "start"
+    lines, start = tmp_path / "lines.npy", tmp_path / "start"
     tokenizer = Tokenizer.from_directory(inputs / "vocabulary")
-    run_mlm.write_rows(load_manifest(inputs / "corpus"), tokenizer, 16, rows)
+    run_mlm.write_lines(load_manifest(inputs / "corpus"), tokenizer, 16, 4, lines)
     start.mkdir()
     config = BertConfig.from_preset("tiny", vocab_size=tokenizer.vocab_size, hidden_size=32)
     initial = new_model(BertForPreTraining, config, seed=1)
     save_model(initial, start, tokenizer)
     case = run_mlm.RunMlmCase(
-        rows=str(rows),
+        lines=[run_mlm.Lines(1000.0, str(lines), 4)],
         model=str(start),
         output=str(tmp_path / "peer"),
-        global_batch_size=4,
         learning_rate=0.0,
         budget=1000.0,
         warmup=50.0,
@@ -186,8 +188,9 @@ def test_peer_stops_and_goes_on_with_its_clock(inputs, tmp_path, monkeypatch):
         run_mlm.run(case)
         checkpoint, state = run_mlm.newest_checkpoint(tmp_path / "peer")
         assert (checkpoint.name, state["global_step"]) == ("checkpoint-3", 3)
-        first = run_mlm.seconds_of(state)
+        first, tokens = run_mlm.seconds_of(state), run_mlm.tokens_of(state)
         assert first > 0
+        assert tokens == np.count_nonzero(np.load(lines)[:12] != tokenizer.pad_id)
         assert not case.finished.exists()
 
         # The budget ends with the first step of the next slice: only the clock of the checkpoint knows it.
@@ -195,6 +198,7 @@ def test_peer_stops_and_goes_on_with_its_clock(inputs, tmp_path, monkeypatch):
         _, state = run_mlm.newest_checkpoint(tmp_path / "peer")
         assert state["global_step"] == 4
         assert run_mlm.seconds_of(state) > first
+        assert run_mlm.tokens_of(state) == np.count_nonzero(np.load(lines)[:16] != tokenizer.pad_id)
     finally:
         signal.signal(signal.SIGTERM, previous)
     trained, report = load_model(BertForPreTraining, case.finished)
@@ -204,47 +208,75 @@ def test_peer_stops_and_goes_on_with_its_clock(inputs, tmp_path, monkeypatch):
     assert torch.equal(*words)
 
 
-def test_learning_rate_and_length_follow_the_clock(inputs, tmp_path):
+def test_learning_rate_and_lines_follow_the_clock(tmp_path):
+    tokenizer = transformers.BertTokenizerFast(vocab={"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[MASK]": 3, "[UNK]": 4})
+    short = np.array([[1, 5, 2, 0], [1, 6, 2, 0], [1, 7, 8, 2], [1, 9, 9, 2]], dtype=np.uint16)
+    long = np.array([[1, 5, 6, 7, 8, 2, 0, 0], [1, 9, 5, 6, 7, 8, 9, 2]], dtype=np.uint16)
+    np.save(tmp_path / "short.npy", short)
+    np.save(tmp_path / "long.npy", long)
     case = run_mlm.RunMlmCase(
-        rows="",
+        lines=[
+            run_mlm.Lines(50.0, str(tmp_path / "short.npy"), 4),
+            run_mlm.Lines(100.0, str(tmp_path / "long.npy"), 2),
+        ],
         model="",
         output="",
-        global_batch_size=1,
         learning_rate=1.0,
         budget=100.0,
         warmup=5.0,
         decay=20.0,
         save_steps=1,
-        cuts=[(50.0, 4), (80.0, 8)],
     )
+    assert run_mlm.RunMlmCase.from_json(case.to_json()) == case
     previous = signal.getsignal(signal.SIGTERM)
     try:
-        clock = run_mlm._Clock(case, 0.0)
+        clock = run_mlm._Clock(case)
     finally:
         signal.signal(signal.SIGTERM, previous)
-    row = {"input_ids": list(range(16))}
-    shares, cut = [], []
+    collator = run_mlm._LineCollator(tokenizer, mlm_probability=1e-9)
+    collator.clock, collator.special_ids = clock, [0, 1, 2]
+
+    shares, batches = [], []
     for seconds in (0.0, 2.5, 5.0, 50.0, 80.0, 90.0, 100.0, 101.0):
         clock.agreed = seconds
         shares.append(clock.learning_rate_share(0))
-        cut.append([part["input_ids"] for part in clock.cut([row, row])])
+        batches.append(collator([0])["input_ids"].tolist())
     assert shares == pytest.approx([0.0, 0.5, 1.0, 1.0, 1.0, 0.5, 0.0, 0.0])
-    # The shorter rows hold the same tokens.
-    assert [len(parts[0]) for parts in cut] == [4, 4, 4, 8, 16, 16, 16, 16]
-    assert all(sum(parts, []) == [*range(16), *range(16)] for parts in cut)
+    # A place of the order has two short lines or a long one; lines are padded to the longest of them.
+    assert batches[:3] == [short[:2, :3].tolist()] * 3
+    assert batches[3:] == [long[:1, :6].tolist()] * 5
+
+    # After the last line comes the first.
+    clock.agreed = 0.0
+    assert collator([3])["attention_mask"].tolist() == [[1, 1, 1, 1]] * 2
+    assert collator([4])["input_ids"].tolist() == short[:2, :3].tolist()
+
+    # One shape for a compiled model.
+    clock.case = dataclasses.replace(case, compile=True)
+    assert collator([0])["input_ids"].shape == (2, 4)
 
 
-def test_rows_are_the_joined_lines_of_the_training_text(inputs, tmp_path):
+def test_lines_are_the_passages_of_the_training_text_in_batches_of_like_lengths(inputs, tmp_path):
     corpus, tokenizer = load_manifest(inputs / "corpus"), Tokenizer.from_directory(inputs / "vocabulary")
-    run_mlm.write_rows(corpus, tokenizer, 7, tmp_path / "rows.npy")
-    joined = []
+    run_mlm.write_lines(corpus, tokenizer, 12, 4, tmp_path / "lines.npy")
+    passages = []
     for document in read_documents(corpus.path / "documents-00000.parquet"):
         if document.split == "train":
             for passage in document.passages:
-                joined += [tokenizer.cls_id, *tokenizer.encode(" ".join(passage)), tokenizer.sep_id]
-    rows = np.load(tmp_path / "rows.npy")
-    assert rows.shape == (len(joined) // 7, 7)
-    assert rows.flatten().tolist() == joined[: rows.size]
+                ids = [tokenizer.cls_id, *tokenizer.encode(" ".join(passage))[:10], tokenizer.sep_id]
+                passages.append(tuple(ids + [tokenizer.pad_id] * (12 - len(ids))))
+    lines = [tuple(line) for line in np.load(tmp_path / "lines.npy").tolist()]
+    assert len(lines) == len(passages) // 4 * 4
+    assert not collections.Counter(lines) - collections.Counter(passages)
+    assert lines != passages[: len(lines)]
+
+    lengths = np.random.default_rng(1).integers(1, 100, size=1001)
+    order = run_mlm.grouped_by_length(lengths, 10, np.random.default_rng(2))
+    assert len(set(order)) == len(order) == 1000
+    batches = lengths[order].reshape(-1, 10)
+    # Within groups of 50 batches: a batch has a fiftieth of the lengths, and later batches are no longer.
+    assert np.ptp(batches, axis=1).max() <= 6
+    assert abs(np.corrcoef(batches[:50].mean(1), np.arange(50))[0, 1]) < 0.4
 
 
 def test_losses_equal_those_of_single_texts_in_transformers(inputs, tmp_path):
