@@ -1,1 +1,1 @@
-"""Benchmarks: each program runs this project and a peer alternately and prints one table."""
+"""Benchmarks: most programs run this project and a peer alternately; each prints one table."""

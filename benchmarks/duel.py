@@ -39,7 +39,16 @@ from benchmarks.harness import (
     working_directory,
 )
 from benchmarks.inputs import sample_dump
-from benchmarks.run_mlm import Lines, RunMlmCase, newest_checkpoint, seconds_of, tokens_of, write_lines
+from benchmarks.run_mlm import (
+    Lines,
+    RunMlmCase,
+    documents_of,
+    lines_of,
+    newest_checkpoint,
+    seconds_of,
+    tokens_of,
+    write_lines,
+)
 from bert_model.cli import exiting_on_signals
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.weights import load_model, save_model
@@ -53,7 +62,6 @@ from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.atomic import atomic_directory, atomic_write, write_text_durably
 from bert_pipeline.configuration import from_mapping, override, to_mapping
 from bert_pipeline.corpus.job import build_corpus
-from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.exam.floor import FLOOR_NAME, has_kenlm
 from bert_pipeline.exam.job import prepared_exam
@@ -349,13 +357,9 @@ def best_learning_rate(
 def write_test(corpus: Manifest, tokenizer: Tokenizer, length: int, path: Path) -> None:
     """Write held-out texts as rows of ids, padded with -1, and which of their tokens are masked: (N, length) each.
 
-    A text is [CLS], sentences of one document as far as they fit, [SEP]: the form of neither side's training.
+    A text is a line of the peer's training, of other documents.
     """
-    texts: list[list[int]] = []
-    for shard in corpus.file_paths("documents-"):
-        for document in read_documents(shard):
-            if document.split == "held_out":
-                texts += _texts(tokenizer.encode_batch(document.sentences), length - 2)
+    texts = [line for document in documents_of(corpus, "held_out") for line in lines_of(document, tokenizer, length)]
     if not texts:
         raise UsageError(f"{corpus.path}: has no held-out documents to test on; make it with a larger held_out")
     chosen = np.unique(np.linspace(0, len(texts) - 1, MAX_TESTS).round().astype(int))
@@ -363,22 +367,11 @@ def write_test(corpus: Manifest, tokenizer: Tokenizer, length: int, path: Path) 
     masked = np.zeros(ids.shape, dtype=bool)
     rng = np.random.default_rng(17)
     for row, text in enumerate(texts[index] for index in chosen):
-        ids[row, : len(text) + 2] = [tokenizer.cls_id, *text, tokenizer.sep_id]
-        count = max(1, round(MASKED_SHARE * len(text)))
-        masked[row, 1 + rng.choice(len(text), count, replace=False)] = True
+        ids[row, : len(text)] = text
+        count = max(1, round(MASKED_SHARE * (len(text) - 2)))
+        masked[row, 1 + rng.choice(len(text) - 2, count, replace=False)] = True
     with atomic_write(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, ids=ids, masked=masked)
-
-
-def _texts(sentences: Sequence[Sequence[int]], length: int) -> Iterator[list[int]]:
-    text: list[int] = []
-    for sentence in sentences:
-        if text and len(text) + len(sentence) > length:
-            yield text
-            text = []
-        text += sentence[: length - len(text)]
-    if text:
-        yield text
 
 
 @torch.inference_mode()
@@ -519,7 +512,7 @@ def find_corpus(corpus: Path | None, directory: Path) -> Manifest:
     return _made("corpus", directory / "corpus", lambda path: build_corpus([str(sample_dump(directory))], path))
 
 
-def lines_of(config: PretrainingConfig, directory: Path) -> list[Lines]:
+def phases_of(config: PretrainingConfig, directory: Path) -> list[Lines]:
     """Return what the peer trains on in each of our phases: the same lengths and batches for the same time."""
     shares, last = np.cumsum([phase.share for phase in config.phases]), config.phases[-1]
     found = []
@@ -602,7 +595,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shape = config.model.resolve(vocab_size=tokenizer.vocab_size)
         with atomic_directory(start) as temporary:
             save_model(new_model(BertForPreTraining, shape, seed=config.seed), temporary, tokenizer)
-    lines = lines_of(config, directory)
+    lines = phases_of(config, directory)
     for phase, (_, file, batch) in zip(config.phases, lines):
         if not Path(file).is_file():
             write_lines(corpus, tokenizer, phase.max_seq_length, batch, Path(file))
@@ -618,6 +611,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warmup=PEER_WARMUP * config.budget_seconds,
         decay=config.decay_share * config.budget_seconds,
         save_steps=config.checkpoint_interval_steps or 1_000,
+        epsilon=config.optimizer.epsilon,
         mlm_probability=config.masking.masked_lm_prob,
     )
 

@@ -1,14 +1,14 @@
 """The peer of the duel: the recipe of transformers' run_mlm.py, one slice of it or a measurement of its speed.
 
-As with `examples/pytorch/language-modeling/run_mlm.py --line_by_line`, a line of text, here a passage, is one sequence,
-cut after the greatest length. Batches have lines of like lengths (`group_by_length`), its collator masks tokens anew in
-every epoch, and its Trainer trains a BertForMaskedLM with scaled-dot-product attention and fused AdamW. The initial
-weights, the share of masked tokens, lengths, batches and the learning rate's course (transformers'
-`warmup_stable_decay`) are ours. Two things differ, both in the peer's favor: the course follows the clock instead of a
-guessed number of steps, so that it ends with the budget, and threads, processes, precision and compilation are those
-that were measured to be fastest.
+As with `examples/pytorch/language-modeling/run_mlm.py --line_by_line`, a line of text is one sequence; a line here has
+the sentences of one document, as far as they fit. Batches have lines of like lengths (`group_by_length`), its collator
+masks tokens anew in every epoch, and its Trainer trains a BertForMaskedLM with scaled-dot-product attention and fused
+AdamW. The initial weights, the share of masked tokens, lengths, batches, AdamW's epsilon and the learning rate's course
+(transformers' `warmup_stable_decay`) are ours. Two things differ, both in the peer's favor: the course follows the
+clock instead of a guessed number of steps, so that it ends with the budget, and threads, processes, precision and
+compilation are those that were measured to be fastest.
 
-Joining the lines and cutting them into rows of one length, as the script does by default, is no faster and learns
+Joining the text and cutting it into rows of one length, as the script does by default, needs no padding but learns
 later: see docs/results.md.
 
 `python -m benchmarks.run_mlm CASE` runs one rank of the case given as JSON. It ends with the budget, or saves and ends
@@ -34,6 +34,7 @@ from transformers.trainer_callback import ExportableState
 
 from bert_model.training.distributed import keep_freed_memory
 from bert_pipeline.atomic import atomic_write
+from bert_pipeline.corpus.documents import Document
 from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.manifest import Manifest
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -41,7 +42,6 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 STATE_NAME = "trainer_state.json"
 """Written last in a checkpoint of the Trainer."""
 WARMUP_STEPS_OF_MEASUREMENT = 3
-TEXTS_PER_CALL = 10_000
 GROUPED_BATCHES = 50
 LINES_SEED = 17
 
@@ -74,6 +74,8 @@ class RunMlmCase:
     decay: float
     """Seconds of them, the last, in which it falls to 0."""
     save_steps: int
+    epsilon: float = 1e-6
+    """Of AdamW."""
     mlm_probability: float = 0.15
     """Share of the tokens that are masked."""
     seed: int = 1
@@ -100,23 +102,36 @@ class RunMlmCase:
 
 
 def write_lines(corpus: Manifest, tokenizer: Tokenizer, length: int, batch: int, path: Path) -> None:
-    """Write the training text of a corpus as lines of token ids (N, length), padded: run_mlm's `--line_by_line`.
+    """Write the training text of a corpus as lines of token ids (N, length), padded: for run_mlm's `--line_by_line`.
 
-    A line is a passage, cut after `length` tokens, [CLS] and [SEP] included. Each `batch` lines are of like lengths, in
-    random order otherwise: Trainer's `group_by_length`, whose order is written, because the file is read as it lies.
+    Each `batch` lines are of like lengths, in random order otherwise: Trainer's `group_by_length`, whose order is
+    written, because the file is read as it lies.
     """
-    kind = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
-    parts, lengths = [], []
-    for texts in _texts(corpus):
-        lines = [[tokenizer.cls_id, *ids[: length - 2], tokenizer.sep_id] for ids in tokenizer.encode_batch(texts)]
-        padded = np.full((len(lines), length), tokenizer.pad_id, dtype=kind)
-        for row, line in zip(padded, lines):
-            row[: len(line)] = line
-        parts.append(padded)
-        lengths += [len(line) for line in lines]
-    order = grouped_by_length(np.array(lengths), batch, np.random.default_rng(LINES_SEED))
+    lines = [line for document in documents_of(corpus, "train") for line in lines_of(document, tokenizer, length)]
+    padded = np.full((len(lines), length), tokenizer.pad_id, np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
+    for row, line in zip(padded, lines):
+        row[: len(line)] = line
+    order = grouped_by_length(np.array([len(line) for line in lines]), batch, np.random.default_rng(LINES_SEED))
     with atomic_write(path) as temporary, open(temporary, "wb") as file:
-        np.save(file, np.concatenate(parts)[order])
+        np.save(file, padded[order])
+
+
+def documents_of(corpus: Manifest, split: str) -> Iterator[Document]:
+    """Yield the documents of a split."""
+    for shard in corpus.file_paths("documents-"):
+        yield from (document for document in read_documents(shard) if document.split == split)
+
+
+def lines_of(document: Document, tokenizer: Tokenizer, length: int) -> Iterator[np.ndarray]:
+    """Yield [CLS], sentences as far as they fit into `length` tokens, [SEP]; a longer sentence is cut."""
+    line: list[int] = []
+    for sentence in tokenizer.encode_batch(document.sentences):
+        if line and len(line) + len(sentence) > length - 2:
+            yield np.array([tokenizer.cls_id, *line, tokenizer.sep_id], dtype=np.int32)
+            line = []
+        line += sentence[: length - 2 - len(line)]
+    if line:
+        yield np.array([tokenizer.cls_id, *line, tokenizer.sep_id], dtype=np.int32)
 
 
 def grouped_by_length(lengths: np.ndarray, batch: int, rng: np.random.Generator) -> np.ndarray:
@@ -131,18 +146,6 @@ def grouped_by_length(lengths: np.ndarray, batch: int, rng: np.random.Generator)
         group = order[start : start + GROUPED_BATCHES * batch]
         batches += list(rng.permutation(group[np.argsort(lengths[group])].reshape(-1, batch)))
     return np.concatenate(batches)
-
-
-def _texts(corpus: Manifest) -> Iterator[list[str]]:
-    texts: list[str] = []
-    for shard in corpus.file_paths("documents-"):
-        for document in read_documents(shard):
-            if document.split == "train":
-                texts += [" ".join(passage) for passage in document.passages]
-            if len(texts) >= TEXTS_PER_CALL:
-                yield texts
-                texts = []
-    yield texts
 
 
 class _Numbers(torch.utils.data.Dataset[int]):
@@ -214,6 +217,12 @@ class _Clock(transformers.TrainerCallback, ExportableState):
         if num_stopped or (not self.case.measure and self.is_over):
             control.should_training_stop = True
             control.should_save = not self.case.measure
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """Print the mean training loss since the last one."""
+        if "loss" in (logs or {}) and args.process_index == 0:
+            # transformers 5.23 counts the loss of BertForMaskedLM once for each process.
+            print(json.dumps({"step": state.global_step, "loss": logs["loss"] / self.case.processes}), flush=True)
 
     def _seconds_measured(self) -> float:
         times = [time for time, _ in self._measured[WARMUP_STEPS_OF_MEASUREMENT - 1 :]]
@@ -304,6 +313,7 @@ def run(case: RunMlmCase) -> None:
         per_device_train_batch_size=case.lines[-1].batch // case.processes,
         learning_rate=case.learning_rate,
         weight_decay=0.01,
+        adam_epsilon=case.epsilon,
         optim="adamw_torch_fused",
         bf16=case.bf16,
         torch_compile=case.compile,
@@ -313,7 +323,7 @@ def run(case: RunMlmCase) -> None:
         save_strategy="no" if case.measure else "steps",
         save_steps=case.save_steps,
         save_total_limit=2,
-        logging_strategy="no",
+        logging_steps=50,
         report_to="none",
         disable_tqdm=True,
         seed=case.seed,

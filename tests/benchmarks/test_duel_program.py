@@ -23,7 +23,6 @@ from benchmarks import duel, run_mlm
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model, save_model
-from bert_pipeline.corpus.parquet import read_documents
 from bert_pipeline.errors import BertError, UsageError
 from bert_pipeline.instances.job import build_instances
 from bert_pipeline.instances.pairs import InstancesConfig
@@ -256,19 +255,25 @@ def test_learning_rate_and_lines_follow_the_clock(tmp_path):
     assert collator([0])["input_ids"].shape == (2, 4)
 
 
-def test_lines_are_the_passages_of_the_training_text_in_batches_of_like_lengths(inputs, tmp_path):
+def test_lines_have_the_sentences_of_a_document_in_batches_of_like_lengths(inputs, tmp_path):
     corpus, tokenizer = load_manifest(inputs / "corpus"), Tokenizer.from_directory(inputs / "vocabulary")
     run_mlm.write_lines(corpus, tokenizer, 12, 4, tmp_path / "lines.npy")
-    passages = []
-    for document in read_documents(corpus.path / "documents-00000.parquet"):
-        if document.split == "train":
-            for passage in document.passages:
-                ids = [tokenizer.cls_id, *tokenizer.encode(" ".join(passage))[:10], tokenizer.sep_id]
-                passages.append(tuple(ids + [tokenizer.pad_id] * (12 - len(ids))))
-    lines = [tuple(line) for line in np.load(tmp_path / "lines.npy").tolist()]
-    assert len(lines) == len(passages) // 4 * 4
-    assert not collections.Counter(lines) - collections.Counter(passages)
-    assert lines != passages[: len(lines)]
+    expected = collections.Counter()
+    for document in run_mlm.documents_of(corpus, "train"):
+        lines = [line.tolist() for line in run_mlm.lines_of(document, tokenizer, 12)]
+        expected.update(tuple(line + [tokenizer.pad_id] * (12 - len(line))) for line in lines)
+        assert all(line[0] == tokenizer.cls_id and line[-1] == tokenizer.sep_id for line in lines)
+        sentences = [tokenizer.encode(sentence)[:10] for sentence in document.sentences]
+        assert [id for line in lines for id in line[1:-1]] == [id for sentence in sentences for id in sentence]
+        # No sentence that would have fitted into the line before it begins a line.
+        starts = np.cumsum([0, *map(len, sentences)])
+        ends = np.cumsum([len(line) - 2 for line in lines])
+        assert set(ends) <= set(starts)
+        for line, end in zip(lines[:-1], ends):
+            assert len(line) + len(sentences[int(np.searchsorted(starts, end))]) > 12
+    found = collections.Counter(map(tuple, np.load(tmp_path / "lines.npy").tolist()))
+    assert found.total() == expected.total() // 4 * 4
+    assert found <= expected
 
     lengths = np.random.default_rng(1).integers(1, 100, size=1001)
     order = run_mlm.grouped_by_length(lengths, 10, np.random.default_rng(2))
