@@ -46,7 +46,6 @@ NUM_VALUES = NUM_BANDS * VALUES_PER_BAND
 
 _TEXTS = np.dtype([("document", "<i4"), ("passage", "<i4"), ("words", "<i4")])
 """Row of the document in its batch, number of the passage in it, -1 for the whole document, and words of the text."""
-_DOCUMENT, _PASSAGE = 0, 1
 _ALL_VALUES = NUM_BANDS
 _NO_SHINGLE = np.uint32(0xFFFFFFFF)
 _CHUNK_CHARACTERS = 1 << 20

@@ -19,7 +19,8 @@ from bert_pipeline.corpus.text_files import GUTENBERG_END, WHOLE, Span, decode, 
 from bert_pipeline.errors import InputError
 from bert_pipeline.parquet_io import open_parquet
 from bert_pipeline.storage import failure_of
-from bert_pipeline.wikipedia.punctuation import CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS
+from bert_pipeline.wikipedia.paragraphs import join_lines
+from bert_pipeline.wikipedia.punctuation import CJK, CLOSERS, QUOTATION_MARKS, SENTENCE_ENDS, UNSPACED_LETTERS
 from bert_pipeline.wikipedia.sentences import split_sentences
 
 Reader = Callable[[Path, str, str, Span, str], Iterator[Document | None]]
@@ -78,6 +79,10 @@ def read_book_documents(
             )
 
 
+_UNSPACED = re.compile(f"[{CJK}{UNSPACED_LETTERS}]{{2}}")
+"""Characters between which a hard line end is no space."""
+
+
 def read_book(text: str, *, is_start: bool = True, is_end: bool = True) -> list[str]:
     """Return the paragraphs of running text, separated by blank lines; single line ends are joined.
 
@@ -88,8 +93,8 @@ def read_book(text: str, *, is_start: bool = True, is_end: bool = True) -> list[
         text = text[start.end() :]
     if is_end and (start or not is_start) and (end := _GUTENBERG_END.search(text)):
         text = text[: end.start()]
-    paragraphs = (" ".join(paragraph.split()) for paragraph in _BLANK_LINES.split(text))
-    return [paragraph for paragraph in paragraphs if paragraph]
+    paragraphs = ([" ".join(line.split()) for line in part.strip().split("\n")] for part in _BLANK_LINES.split(text))
+    return [join_lines(lines, _UNSPACED) for lines in paragraphs if lines != [""]]
 
 
 # `text:`, either of the two
@@ -125,8 +130,8 @@ def detect_format(path: Path, language: str) -> Literal["lines", "book"]:
     num_ended = sum(map(_is_ended, lines)) / len(lines)
     num_inside = sum(_is_ended(part) for line in lines for part in split_sentences(line, language)[:-1]) / len(lines)
     has_ends = num_ended + num_inside >= 0.1 and len(_WITHOUT_SENTENCE_ENDS.findall(text)) < 0.3 * len(text)
-    # After hard line ends, a line begins in lower case where a script has it.
-    num_continued = sum(line[0].islower() for line in lines) / len(lines)
+    # After hard line ends, a line begins in lower case where sentences begin with a capital, unlike in Georgian.
+    num_continued = sum(line[0] != line[0].title() for line in lines) / len(lines)
     if has_ends:
         at_line_ends = num_ended / (num_ended + num_inside)
         if at_line_ends < 0.65 or num_ended < 0.6 and num_continued >= 0.3:

@@ -152,14 +152,18 @@ def open_text(path: Path | str) -> Iterator[BinaryIO]:
 
 
 def decode(data: bytes, offset: int, path: Path | str) -> str:
-    """Decode UTF-8 found at `offset`. InputError with the byte that is none."""
+    """Decode UTF-8 found at `offset`. InputError with the byte that is none, and for zero bytes, which no text has."""
     try:
-        return data.decode()
+        text = data.decode()
     except UnicodeDecodeError as error:
         where = " of the decompressed text" if compression_of(path) else ""
         raise InputError(
-            f"{path}: not UTF-8 text ({error.reason} at byte {offset + error.start:,}{where}); convert it"
+            f"{path}: not UTF-8 text ({error.reason} at byte {offset + error.start:,}{where}); convert it, or "
+            "unpack it if it is an archive"
         ) from None
+    if "\0" in text:
+        raise InputError(f"{path}: holds zero bytes: unpack it if it is a tar archive, convert it if it is UTF-16")
+    return text
 
 
 # Records

@@ -139,7 +139,7 @@ class PairMaker:
 
     def _names(self, passage: Sequence[str]) -> tuple[str, list[Word]]:
         """Return the beginning of a passage as one text, and the names in it."""
-        text, names, num_words, has_case = "", [], 0, False
+        text, names, num_words, num_cased, num_caseless = "", [], 0, 0, 0
         # By their text: all words that the training text does not have share an id.
         repeated: dict[str, list[Word]] = collections.defaultdict(list)
         for sentence in passage:
@@ -149,13 +149,15 @@ class PairMaker:
                 break
             start = len(text) + bool(text)
             text = f"{text} {sentence}" if text else sentence
-            has_case = has_case or sentence.lower() != sentence.upper()
+            # Georgian has capitals, with which no word begins.
+            has_case = [word.text[0].lower() != word.text[0].title() for word in words if word.text[0].isalpha()]
+            num_cased, num_caseless = num_cased + sum(has_case), num_caseless + len(has_case) - sum(has_case)
             shifted = [Word(word.id, word.start + start, word.end + start, word.text) for word in words]
             names += self._capitalized(text, shifted)
             for word in shifted:
                 if word.is_word and len(word.text) > 1 and self._shares[word.id] < _RARE:
                     repeated[word.text].append(word)
-        if not has_case:
+        if num_cased < num_caseless:  # "DNA" is in texts of every script
             names = [word for words in repeated.values() if len(words) > 1 for word in words]
         return text, sorted(names, key=lambda word: word.start)
 

@@ -50,8 +50,8 @@ from bert_pipeline.vocabulary.wordpiece import (
 log = logging.getLogger(__name__)
 
 _COUNT_SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64())])
-_SAMPLED_SENTENCES = 1_000
-"""Of each shard, to see how much of its text are marks that lower-casing removes."""
+_SAMPLED_SENTENCES = 200
+"""Of each row group, to see how much of the text are marks that lower-casing removes: groups differ in language."""
 _BYTES_PER_PARTITION = 1 << 30
 """Corpus bytes whose distinct words fit into the memory of one worker."""
 
@@ -229,8 +229,7 @@ def _count_shard(
     directory = to_path(scratch)
     with checked_copy(shard, sha256) as local:
         train, held_out, num_read = count_words(str(local), do_lower_case, texts)
-        sample = next((sentences for *_, sentences in read_sentences(str(local))), pa.array([], pa.string()))
-        marks, characters = count_marks(sample[:_SAMPLED_SENTENCES])
+        found = [count_marks(sentences[:_SAMPLED_SENTENCES]) for *_, sentences in read_sentences(str(local))]
     result: Result = {
         "name": to_path(shard).name,
         "rows": num_read,
@@ -238,8 +237,8 @@ def _count_shard(
         "words": train.total(),
         "held_out_file": f"held-out-{index:05d}.parquet",
         "held_out_words": held_out.total(),
-        "marks": marks,
-        "sampled_characters": characters,
+        "marks": sum(marks for marks, _ in found),
+        "sampled_characters": sum(characters for _, characters in found),
     }
     # Held-out words only serve the measurement, which one process does: they need no partitions.
     _write_counts(directory / result["held_out_file"], [sorted(held_out.items())])

@@ -121,7 +121,7 @@ class PassageReader:
         if not paragraph:
             return
         self._half_sentence = ""
-        raw = paragraph[0] if len(paragraph) == 1 else _join_lines(paragraph)
+        raw = paragraph[0] if len(paragraph) == 1 else join_lines(paragraph)
         paragraph.clear()
         kind = self._keep(raw)
         if kind:
@@ -141,16 +141,16 @@ class PassageReader:
             self._passages.append(passage)
             return ""
         # "The distance between two points" is a sentence if a formula follows on the next line.
-        self._half_sentence = passage if passage.count(" ") >= 3 else ""
+        self._half_sentence = passage if passage.count(" ") + count_unspaced_words(passage) >= 3 else ""
         return "fragment"
 
 
 _CJK_PAIR = re.compile(f"[{CJK}]{{2}}")
 
 
-def _join_lines(lines: Sequence[str]) -> str:
-    """Join the lines of a paragraph: by a space, but not between Chinese or Japanese characters."""
-    joints = ["" if _CJK_PAIR.fullmatch(line[-1:] + after[:1]) else " " for line, after in itertools.pairwise(lines)]
+def join_lines(lines: Sequence[str], close_up: re.Pattern[str] = _CJK_PAIR) -> str:
+    """Join the lines of a paragraph: by a space, but not where `close_up` matches the characters on both sides."""
+    joints = ["" if close_up.fullmatch(line[-1:] + after[:1]) else " " for line, after in itertools.pairwise(lines)]
     return "".join(map("".join, zip(lines, [*joints, ""])))
 
 
@@ -161,7 +161,7 @@ _BOLD = re.compile(rf"[{DROPPED} ]*+'''(?:'')?+(?!')((?:[^']|'(?!''))++)(?:''(?=
 def _is_bold_heading(paragraph: str) -> bool:
     """Return True if a paragraph is a few words in bold: a heading without its markup."""
     match = _BOLD.fullmatch(paragraph)
-    return match is not None and match[1].count(" ") < 10
+    return match is not None and match[1].count(" ") + count_unspaced_words(match[1]) < 10
 
 
 # "Smith, Jane, and Jean de la Tour", and the year or the title behind these names
@@ -194,10 +194,10 @@ def _is_bibliography_entry(paragraph: str) -> bool:
 # Paragraph to passage
 
 # Soft hyphens, direction marks and the like. Joiners (U+200C, U+200D) stay: they spell words in several scripts
-_INVISIBLE = re.compile("[\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
+_INVISIBLE = re.compile("[\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u061c\ufeff]")
 # White space other than " ", invisible characters, and all placeholders but DROPPED: one search instead of three
 _SPECIAL = re.compile(
-    "[\t-\r\x1c-\x1f\x85\xa0\xad\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ue001-\ue02f\ufeff]"
+    "[\t-\r\x1c-\x1f\x85\xa0\xad\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u061c\u3000\ue001-\ue02f\ufeff]"
 )
 
 

@@ -101,7 +101,11 @@ def _cut(text: str, positions: Iterable[int]) -> list[str]:
 _CLOSING = one_of(CLOSERS, "\"'")
 _SPACED_ENDS = r"[।۔؟](?=\s)"  # Hindi and Urdu may be quoted
 # One character first, then what must be around it: five times as fast as alternatives that begin differently
-_CJK_ENDS = r"[。！？｡!?.।۔؟](?:(?<=[。！？｡])|(?<=[!?])(?=[\s%s])|(?<=[a-zß-ÿ]{2}\.)(?=\s)|(?<=[।۔؟])(?=\s))"
+# "．" of the style that writes "，．", but not of figures and initials
+_CJK_ENDS = (
+    r"[。！？｡!?.।۔؟．](?:(?<=[。！？｡])|(?<=[^A-Za-zＡ-Ｚａ-ｚ\d]．)(?!\d)|(?<=[!?])(?=[\s%s])|"
+    r"(?<=[a-zß-ÿ]{2}\.)(?=\s)|(?<=[।۔؟])(?=\s))"
+)
 _OWN_ENDS = {
     language: re.compile(rf"(?:{ends}){_CLOSING}*+\s*+")
     for languages, ends in {

@@ -2,6 +2,7 @@
 
 import json
 import random
+import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -71,6 +72,19 @@ def test_book_is_joined_parted_and_freed_of_its_license(tmp_path: Path) -> None:
     assert document is not None
     assert document.passage_starts == (0, 2)
     assert document.document_id == "own:book"
+
+
+@pytest.mark.parametrize(
+    ("text", "paragraph"),
+    [
+        ("これは文です。ひら\nがなで書く。\n", "これは文です。ひらがなで書く。"),
+        ("เมืองนั้นมี\nมหาศาล\n", "เมืองนั้นมีมหาศาล"),
+        ("彼は Berlin\nに住む。\n", "彼は Berlin に住む。"),
+        ("  Hard line\r\n  ends.\n", "Hard line ends."),
+    ],
+)
+def test_hard_line_end_is_a_space_where_the_script_has_spaces(text: str, paragraph: str) -> None:
+    assert read_book(text) == [paragraph]
 
 
 def test_long_book_is_continued_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +160,21 @@ def test_other_encodings_raise_with_the_byte(tmp_path: Path) -> None:
 def test_format_of_text_is_decided_in_every_script(tmp_path: Path, text: str, expected: str) -> None:
     for language in ("en", "hi", "ja"):  # the option is often left out
         assert detect_format(write(tmp_path / "a.txt", text), language) == expected
+
+
+def test_georgian_lines_do_not_begin_in_lower_case(tmp_path: Path) -> None:
+    text = "ქალაქი დიდია და\nძველია.\n" * 9
+    with pytest.raises(InputError, match="cannot tell"):
+        detect_format(write(tmp_path / "a.txt", text), "ka")
+
+
+def test_archive_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(SENTENCE_LINES)
+    with tarfile.open(tmp_path / "books.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "a.txt", "a.txt")
+    for read in (read_line_documents, read_book_documents):
+        with pytest.raises(InputError, match="holds zero bytes: unpack it if it is a tar archive"):
+            list(read(tmp_path / "books.tar.gz", "own", "en"))
 
 
 @pytest.mark.parametrize(

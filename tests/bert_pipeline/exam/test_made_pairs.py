@@ -99,6 +99,14 @@ def test_scripts_without_case_exchange_rare_repeated_words():
     assert all(sorted(text.split()) == sorted(passage[0].split()) for text in bad if "सीता." in text)
 
 
+def test_capitals_of_another_script_do_not_decide_how_names_are_found():
+    counts = {"वह": 60_000, "राम": 5, "सीता": 5, "और": 90_000, "dna": 5}
+    assert make(("वह DNA राम और सीता और राम और सीता.",), counts=counts)["entity"]
+    # Georgian has capitals in Unicode, with which no word begins.
+    counts = {"ის": 60_000, "ანა": 5, "გია": 5, "და": 90_000}
+    assert make(("ის ანა და გია და ანა და გია.",), counts=counts)["entity"]
+
+
 def test_unknown_words_of_scripts_without_case_are_told_apart():
     counts = {"הלך": 50_000, "אל": 60_000}
     assert not make(("משה הלך אל ירושלים אל שילה אל בארשבע.",), counts=counts)["entity"]

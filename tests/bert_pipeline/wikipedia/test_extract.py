@@ -37,6 +37,17 @@ def test_passages_are_the_prose_that_a_reader_sees(wikitext: str, passages: list
     assert extract(wikitext, SITE, "Some Title").passages == passages
 
 
+@pytest.mark.parametrize("mark", ["\u2069", "\u061c", "\u200f"])
+def test_marks_of_direction_are_removed(mark: str) -> None:
+    assert extract(f"كتاب عن المدينة.{mark}", SITE, "Some Title").passages == ["كتاب عن المدينة."]
+
+
+def test_long_sentence_in_bold_is_no_heading_without_spaces_either() -> None:
+    sentence = "北京是中华人民共和国的首都，也是全国的政治、文化、科技创新和国际交往的中心。"
+    assert extract(f"'''{sentence}'''", SITE, "Some Title").passages == [sentence]
+    assert extract(f"'''{sentence[:20]}'''", SITE, "Some Title").passages == []
+
+
 def test_case_files_cover_every_construct() -> None:
     num_cases = {path.stem: len(read_cases(path)) for path in CASE_FILES}
     expected = {

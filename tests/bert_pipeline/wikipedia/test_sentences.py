@@ -66,6 +66,7 @@ def test_sentence_in_brackets_is_separate() -> None:
         ("ja", "彼は「行く。帰る。」と言った。"),
         ("ja", "彼は言った（「そうだ。」）。"),
         ("ja", "一番好きな漫画は『COWA!』。"),
+        ("ja", "高さは３．５メートルで，Ｊ．Ｋ．ローリングが書いた．"),
         ("ja", "映画『ハロー・ドリー!』封切り後に彼らの元を訪れた。"),
         ("en", "They had to send requests to the states.... ..."),
         ("en", "The modulus of rupture is at least 50 lbf/in.²"),
@@ -94,6 +95,10 @@ def test_sentence_of_another_language_is_not_cut(language: str, text: str) -> No
     [
         ("de", ["Er ging nach Berlin.", "1806 zog er um.", "48 Leute kamen."]),
         ("ja", ["輸出は拡大した。", "2003年には減った。", "「だめだ。」"]),
+        ("ja", ["輸出は拡大した．", "しかし，翌年には減った．"]),
+        ("jpn", ["輸出は拡大した。", "2003年には減った。"]),
+        ("zh_CN", ["柏林成为首府。", "1848年发生起义。"]),
+        ("tha", ["อิทธิพลของพวกเขาแก่เมืองนั้นมีมหาศาล", "ผู้อพยพอื่น ๆ จำนวนมากมาจากโบฮีเมีย"]),
         ("zh", ["柏林成为首府。", "1848年发生起义。"]),
         ("am", ["እንደምን አለህ፧", "መልካም ቀን ይሁንልህ።", "እባክሽ ያልሽዉን ድገሚልኝ።"]),
         ("de", ["»Wirklich?«", "»Ja, absolut!«", "»Das glaube ich erst, wenn ich es sehe.«"]),
@@ -122,7 +127,7 @@ def test_sentence_of_another_language_is_not_cut(language: str, text: str) -> No
     ],
 )
 def test_sentences_of_another_language_are_found(language: str, sentences: list[str]) -> None:
-    joint = "" if language in ("ja", "zh", "am") else " "
+    joint = "" if language[:2] in ("ja", "jp", "zh", "am") else " "
     assert split_sentences(joint.join(sentences), language) == sentences
 
 
