@@ -82,18 +82,18 @@ def test_a_preempted_job_is_queued_again(cluster: dict[str, str], tmp_path: Path
     assert "requeue 42" in (tmp_path / "scontrol.txt").read_text()
 
 
+@pytest.mark.parametrize("is_extended", [False, True])  # the model of an earlier run, with fewer steps, is there
 @pytest.mark.parametrize(("state", "is_finished"), [("RUNNING", False), ("RUNNING", True), ("COMPLETING", False)])
-def test_a_stopped_job_is_queued_again_unless_it_is_canceled_or_the_model_is_there(
-    cluster: dict[str, str], tmp_path: Path, state: str, is_finished: bool
+def test_a_stopped_job_is_queued_again_unless_it_is_canceled_or_has_published_its_model(
+    cluster: dict[str, str], tmp_path: Path, state: str, is_finished: bool, is_extended: bool
 ) -> None:
-    program(
-        tmp_path / "ranks",
-        f"trap 'touch {tmp_path}/saved; exit 1' TERM; touch {tmp_path}/ready; while true; do sleep 0.05; done",
-    )
     output = tmp_path / "training"
-    if is_finished:
-        (output / "model").mkdir(parents=True)
-        (output / "model" / "manifest.json").write_text("{}")
+    manifest = output / "model" / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    if is_extended:
+        manifest.write_text("{}")
+    end = f"touch {tmp_path}/saved; {f'touch {manifest}; ' if is_finished else ''}exit 1"
+    program(tmp_path / "ranks", f"trap '{end}' TERM; touch {tmp_path}/ready; while true; do sleep 0.05; done")
     job = start(cluster | {"BEHAVIOR": f"{tmp_path}/ranks", "STATE": state}, "demo", str(output))
     deadline = time.monotonic() + 120
     while not (tmp_path / "ready").exists() and time.monotonic() < deadline:

@@ -4,6 +4,7 @@ Order: `take_snapshot` copies the state to host memory, `BackgroundSaver` hands 
 writes, verifies and prunes, `restore` loads it again.
 """
 
+import contextlib
 import errno
 import json
 import logging
@@ -152,6 +153,13 @@ class CheckpointDirectory:
             except ArtifactError as error:
                 logger.warning("checkpoint of step %d is skipped: %s", step, error)
         return None
+
+    def is_intact(self, step: int) -> bool:
+        """Return whether there is a checkpoint of this step whose files match its manifest."""
+        with contextlib.suppress(ArtifactError):
+            load_manifest(self.path_of(step), kind=KIND, verify="sha256")
+            return True
+        return False
 
     def clean(self) -> None:
         """Remove incomplete checkpoints of a killed process. The caller holds the lock of the run."""

@@ -176,8 +176,6 @@ class PretrainingConfig:
                 f"budget: found {self.budget!r} with schedule={self.schedule}, expected a time such as 3h or 90m with "
                 "schedule=trapezoid"
             )
-        if self.choose == "exam" and not self.exam:
-            raise ConfigurationError("choose: found 'exam' without pairs to examine checkpoints on; give exam=FILE")
         if self.schedule == "trapezoid":
             for index, phase in enumerate(self.phases[1:], start=1):
                 if phase.warmup_steps:

@@ -1,6 +1,6 @@
-"""Exams in a training, which reads no pair of them: a fast one at checkpoints, and the whole one of the finished model.
+"""Exams during pre-training: a fast one at checkpoints, and a whole one of the finished model.
 
-The fast exam has a fixed sample of the pairs for choosing, the whole one all pairs for reporting.
+No pair is trained on. The fast exam has a fixed sample of the pairs for choosing, the whole one those for reporting.
 """
 
 import time
@@ -27,8 +27,10 @@ and the first, which shows how long an exam takes."""
 def pairs_for_choosing(path: Path | str, per_kind: int) -> list[Pair]:
     """Return the pairs that checkpoints are compared by: a fixed sample, disjoint from the pairs for reporting.
 
-    InputError if the file has none.
+    InputError if the file has none, ConfigurationError if there is no file.
     """
+    if not path:
+        raise ConfigurationError("choose: found 'exam' without pairs to examine checkpoints on; give exam=FILE")
     pairs = sample_pairs(read_pairs(path), per_kind, "choosing")
     if not pairs:
         raise InputError(f"{path}: all of its pairs are for reporting, by the hash of their source; give more pairs")

@@ -195,7 +195,7 @@ def _open_run(
     """Open the data, and open the run directory under its lock, which `stack` releases."""
     phases, tokenizer = load_phases(config)
     _check_batch_sizes(config, group.world_size)
-    pairs = pairs_for_choosing(config.exam, config.exam_pairs) if config.exam else []
+    pairs = pairs_for_choosing(config.exam, config.exam_pairs) if config.exam or config.choose == "exam" else []
     described = identity(config, [phase.train.manifest for phase in phases])
     stack.enter_context(run_lock(output))
     if store is not None:
@@ -249,7 +249,8 @@ def _newest_checkpoint(
     if manifest is not None and (trunk := trunk_step(config, read_state(manifest.path).get("budget", {}))) is not None:
         logger.info("the budget is larger than before: continuing from step %d, before the decay", trunk)
         manifest = load_manifest(checkpoints.path_of(trunk), kind=CHECKPOINT_KIND, verify="sha256")
-        cut_log(output, trunk)
+        if checkpoints.steps()[-1] > trunk:  # not after a crash before the next checkpoint
+            cut_log(output, trunk)
         checkpoints.remove_after(trunk)
     elif manifest is not None:
         # Remove damaged later ones: `keep_last` would keep them and prune those that are saved now.
@@ -315,7 +316,11 @@ def _restore_counters(trainer: Trainer, state: Mapping[str, Any], checkpoints: C
     # A best by another criterion, or one whose checkpoint was damaged and removed, is no longer the best.
     best = dict(state.get("best", {}))
     # Rank 0 looks, for all: it has the files.
-    is_there = trainer.group.call_on_main(lambda: bool(best) and checkpoints.path_of(best["step"]).is_dir())
+    is_there = trainer.group.call_on_main(lambda: bool(best) and checkpoints.is_intact(best["step"]))
+    if best and not is_there and trainer.group.is_main:
+        logger.warning(
+            "the best checkpoint, of step %d, is gone or damaged; the best of the others counts", best["step"]
+        )
     if is_there and best["criterion"] == trainer.criterion:
         trainer.best = best
     else:
@@ -387,6 +392,7 @@ def _train(
         if result.status == "finished":
             if trainer.best and trainer.best["step"] != result.step:
                 _load_best(trainer, checkpoints, store)
+            trainer.complete_exam()
             with unsharded(trainer.model):
                 _report_exam(trainer, result.step, run, directory.parent)
                 result = dataclasses.replace(result, metrics=trainer.metrics)
@@ -493,7 +499,7 @@ def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> N
     model = trainer.model
     inputs = dict(run.identity["inputs"])
     if trainer.exam is not None:
-        inputs["exam"] = input_of_pairs(trainer.exam.pairs)
+        inputs["exam"] = input_of_pairs(trainer.exam.scored_pairs)
     with publishing(directory, kind=MODEL_KIND, configuration=run.identity["configuration"], inputs=inputs) as draft:
         write_weights(dict(model.named_parameters()), model.config, type(model).__name__, draft.path)
         run.tokenizer.save(draft.path, model_max_length=model.config.max_position_embeddings)

@@ -118,6 +118,7 @@ class Trainer:
         self.watchdog = Watchdog(group, config.timeout_seconds)
         self.metrics: dict[str, float] = {}  # the latest held-out metrics
         self.metrics_step = -1  # the step after which they were measured; -1 if it is not known
+        self._saved_step = -1  # the newest step with a checkpoint; -1 if there is none
         self._updates: list[_Update] = []  # at most two, in order
         self.tokens_seen = 0
         self._seconds = 0.0  # of training so far, if there is a budget
@@ -126,6 +127,7 @@ class Trainer:
 
     def run(self, step: int) -> PretrainingResult:
         """Train from `step` finished updates to the end, or until some rank is asked to stop."""
+        self._saved_step = step or -1
         with self.watchdog:
             self.gradients.prepare(self._rehearse)
             for index in range(len(self.phases)):
@@ -138,7 +140,8 @@ class Trainer:
                     counts, num_stop_requests, self._seconds = self._all_reduce_counts(step, phase, batches)
                     if num_stop_requests:
                         self._read_updates(newest=True)
-                        self._save_checkpoint(step, phase)
+                        if step != self._saved_step:  # a store would remove the checkpoint that it has of this step
+                            self._save_checkpoint(step, phase)
                         return PretrainingResult(status="preempted", step=step, metrics=self._metrics_at(step))
                     phase = self._decide(step, phase)
                     self._train_step(step, phase, batches, counts)
@@ -398,13 +401,20 @@ class Trainer:
             return
         started = time.perf_counter()
         is_last = step == self.phases[-1].end_step
-        with unsharded(self.model):
+        with unsharded(self.model), self.watchdog.paused():
             metrics = self.group.call_on_main(lambda: exam.metrics(self.model, is_last=is_last))
         self._progress.exclude(time.perf_counter() - started)
         self.metrics = self.metrics | metrics
         if metrics and self.tracker is not None:
             self.tracker.record("exam", step, metrics, phase=phase.index)
             logger.info("step %d: exam %.1f %%", step, metrics["exam/accuracy"])
+
+    def complete_exam(self) -> None:
+        """Score the pairs if the checkpoint to be published had no time for them: a promotion compares the scores."""
+        exam = self.exam
+        if exam is not None and "exam/accuracy" not in self.metrics:
+            with unsharded(self.model):
+                self.metrics |= self.group.call_on_main(lambda: exam.metrics(self.model, is_last=True))
 
     def _choose(self, step: int, phase: Phase) -> None:
         """Keep the checkpoint of this step for publication if it is the best of the last phase so far."""
@@ -435,6 +445,7 @@ class Trainer:
 
     def _save_checkpoint(self, step: int, phase: Phase) -> None:
         """Copy the training state to host memory, on rank 0; a thread writes it while training continues."""
+        self._saved_step = step
         if self.saver is None:
             if is_sharded(self.model):
                 give_parts(self.model, self.optimizer)

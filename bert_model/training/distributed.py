@@ -251,6 +251,7 @@ class Watchdog:
         self.step = 0
         self._last_sign_of_life = time.monotonic()
         self._warned = False
+        self._is_paused = False
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -264,6 +265,16 @@ class Watchdog:
     def touch(self) -> None:
         """Note that this rank makes progress, also during an evaluation, which takes longer than a step."""
         self._last_sign_of_life, self._warned = time.monotonic(), False
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Watch nothing in the block, in which the ranks exchange signs of life of their own: `Group.together`."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self.touch()
+            self._is_paused = False
 
     def stalled_ranks(self, *, is_lost: bool = False) -> str:
         """Describe the ranks behind this rank's step; "" if there are none.
@@ -308,7 +319,7 @@ class Watchdog:
         while not self._ended.wait(min(self.timeout_seconds / 10, 5.0)):
             # Warn once a step and at half the timeout: after the whole timeout the processes are gone.
             waited = time.monotonic() - self._last_sign_of_life
-            if waited < self.timeout_seconds / 2 or self._warned:
+            if waited < self.timeout_seconds / 2 or self._warned or self._is_paused:
                 continue
             self._warned = True
             stalled = self.stalled_ranks()

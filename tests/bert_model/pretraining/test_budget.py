@@ -141,6 +141,7 @@ def test_extension_that_is_killed_is_not_finished(budgeted: dict[str, Any], tmp_
     steps = [event["step"] for event in read_events(output) if event["event"] == "train"]
     assert steps == [*range(1, 41)]
     assert (output / "metrics-1.jsonl").is_file()
+    assert not (output / "metrics-2.jsonl").exists()
 
 
 def test_best_checkpoint_before_the_decay_is_there_for_a_larger_budget(

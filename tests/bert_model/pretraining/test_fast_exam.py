@@ -235,9 +235,55 @@ def test_choice_is_remembered_by_a_resumed_training(
     assert load_manifest(output / "model").counts["published_step"] == 9
 
 
-def test_choice_by_exam_needs_pairs_and_they_belong_to_the_identity(data: dict[str, str], pairs: Path) -> None:
+def test_damaged_best_checkpoint_is_no_longer_the_best(
+    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    losses = iter([9.0, 9.0, 9.0, 1.0, 2.0, 3.0])
+    monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
+
+    def crash(step: int) -> None:
+        if step == 13:
+            raise KeyError("a defect")
+
+    mapping, output = configuration(data, choose="loss", keep_last=1), tmp_path / "training"
+    with pytest.raises(KeyError):
+        train(mapping, output, after_step=crash)
+    (output / "checkpoints" / "step-00000009" / "model.safetensors").write_bytes(b"")
+    train(mapping, output, resume=True)
+    assert load_manifest(output / "model").counts["published_step"] == 14
+    assert "the best checkpoint, of step 9, is gone or damaged" in caplog.text
+
+
+def test_published_checkpoint_that_had_no_time_for_the_exam_is_examined(
+    data: dict[str, str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([9.0, 9.0, 9.0, 1.0, 2.0, 3.0])
+    monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
+    monkeypatch.setattr(FastExam, "metrics", lambda *_, is_last, **__: {"exam/accuracy": 50.0} if is_last else {})
+    train(configuration(data, choose="loss", exam=str(pairs)), tmp_path / "training")
+    counts = load_manifest(tmp_path / "training" / "model").counts
+    assert (counts["published_step"], counts["exam/accuracy"]) == (9, 50.0)
+
+
+def test_exam_is_named_by_the_pairs_that_were_scored(data: dict[str, str], pairs: Path, tmp_path: Path) -> None:
+    two = [
+        Pair(pair_id=f"two-{number}", kind="next_sentence", good=("w1", "w2"), bad=("w2", "w1")) for number in range(20)
+    ]
+    write_pairs(tmp_path / "both.jsonl", [*read_pairs(pairs), *two])
+    exam = str(tmp_path / "both.jsonl")
+    train(configuration(data, objective="mlm", exam=exam, exam_pairs=5), tmp_path / "training")
+    model = load_manifest(tmp_path / "training" / "model")
+    assert {pair.kind for pair in read_pairs(model.path)} == {"a", "b"}
+    assert model.inputs["exam"] == input_of_pairs(read_pairs(model.path))
+
+
+def test_choice_by_exam_needs_pairs_and_they_belong_to_the_identity(
+    data: dict[str, str], pairs: Path, tmp_path: Path
+) -> None:
+    # A preset may leave the pairs to Dagster, which has made some.
     with pytest.raises(ConfigurationError, match="choose: found 'exam' without pairs"):
-        from_mapping(PretrainingConfig, configuration(data, choose="exam"))
+        train(configuration(data, choose="exam"), tmp_path / "training")
+    assert not (tmp_path / "training").exists()
     watched = from_mapping(PretrainingConfig, configuration(data, exam=str(pairs)))
     assert identity(watched, []) == identity(from_mapping(PretrainingConfig, configuration(data)), [])
     described = identity(from_mapping(PretrainingConfig, configuration(data, exam=str(pairs), choose="exam")), [])

@@ -188,6 +188,13 @@ def stop_after(step: int) -> Any:
     return lambda finished: os.kill(os.getpid(), signal.SIGTERM) if finished == step else None
 
 
+def test_stop_right_after_a_checkpoint_does_not_write_it_again(data: dict[str, str], tmp_path: Path) -> None:
+    config = from_mapping(PretrainingConfig, configuration(data))
+    result = pretrain(config, tmp_path / "training", experiment="", device="cpu", after_step=stop_after(3))
+    assert (result.status, result.step) == ("preempted", 3)
+    assert [event["step"] for event in read_events(tmp_path / "training") if event["event"] == "checkpoint"] == [3]
+
+
 @pytest.mark.parametrize("shapes", [[], [[32, 32], [64, 32]]])
 def test_resume_keeps_the_kernels_of_the_checkpoint(
     data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shapes: list[list[int]]

@@ -20,6 +20,17 @@ def test_watchdog_without_a_store_counts_steps_only(world_size: int) -> None:
     assert watchdog.stalled_ranks(is_lost=True) == ""
 
 
+def test_watchdog_takes_no_pause_for_a_stall(caplog: pytest.LogCaptureFixture) -> None:
+    group = Group(rank=0, world_size=1, device=torch.device("cpu"), store=torch.distributed.HashStore())
+    with Watchdog(group, 0.2) as watchdog:
+        watchdog.report_step(3)
+        with watchdog.paused():
+            time.sleep(0.4)
+        assert not caplog.text
+        time.sleep(0.4)
+    assert "rank 0 has been at step 3" in caplog.text
+
+
 def work_longer_than_the_timeout() -> None:
     with process_group(10, "cpu") as group:
 
