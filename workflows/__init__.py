@@ -1,1 +1,1 @@
-"""Workflow floor: the Dagster assets, checks, jobs, schedules and sensors over the two floors below."""
+"""Workflow layer: Dagster assets, checks, jobs, schedules and sensors over the two packages below."""

@@ -311,7 +311,7 @@ def _limits(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     if results.get("own_split"):
         lines.append("The dev set was cut off the only file there was: the scores are not those of the official split.")
     if results.get("degenerate"):
-        lines.append("It says the same of every dev example: do not use it.")
+        lines.append("It predicts the same for every dev example: do not use it.")
     if not results:
         lines.append("It fills in masked words and judges whether a text follows another; other uses need fine-tuning.")
     return "\n".join(f"- {line}" for line in lines)

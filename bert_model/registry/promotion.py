@@ -56,7 +56,7 @@ class GateConfig:
     min_coverage: Proportion = 1.0
     """Share of the champion's tasks that must have a score on the same data."""
     max_degenerate_tasks: NonNegativeInt = 0
-    """How many fine-tunings of a pre-trained model may say the same of every example."""
+    """How many fine-tunings of a pre-trained model may be collapsed: one prediction for all examples."""
     ignored_tasks: tuple[str, ...] = ("wnli",)
     """Tasks by which no pre-trained model is judged; the paper leaves WNLI out too (section 4.1)."""
     waived_gates: tuple[str, ...] = ()
@@ -244,7 +244,8 @@ def decide(
         gates.append(Gate(name="new", passed=not same, detail=detail))
     if champion is not None and not is_demo and not candidate.is_copy_of(champion):
         gates += [_comparable(tasks, candidate, config), _covers(tasks, config)]
-        gates += [_better(tasks, config), _no_task_worse(tasks, config)]
+        is_newer = candidate.version > champion.version
+        gates += [_better(tasks, config, is_newer=is_newer), _no_task_worse(tasks, config)]
         if inspection.exam is not None:
             gates.append(Gate(name="exam_not_worse", passed=False, detail=inspection.exam))
         elif champion.exam_accuracy is not None:
@@ -362,16 +363,17 @@ def _covers(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
     return Gate(name="covers_champion", passed=coverage >= config.min_coverage, detail=detail)
 
 
-def _better(tasks: Sequence[TaskComparison], config: GateConfig) -> Gate:
+def _better(tasks: Sequence[TaskComparison], config: GateConfig, *, is_newer: bool) -> Gate:
     averages = _averages(tasks)
     if averages is None:
         return Gate(name="better", passed=False, detail="there are no two scores to compare")
     new, old = averages
-    # At a margin of 0, an equal average is not better.
+    # At a margin of 0, an equal average is not better. A negative margin is for newer versions: with it, two versions
+    # would take the alias from each other at every new decision.
     gain = new - old
     return Gate(
         name="better",
-        passed=gain >= config.margin and (gain > 0 or config.margin < 0),
+        passed=gain >= config.margin and (gain > 0 or (config.margin < 0 and is_newer)),
         detail=f"{new:.2f} against the champion's {old:.2f} ({gain:+.2f}), margin {config.margin:g}",
     )
 

@@ -253,7 +253,7 @@ def test_registered_versions_carry_lineage(finished_home, monkeypatch):
     assert tags["dump"] == miniature.DUMP
     assert tags["corpus_sha256"] == load_manifest(finished_home.corpus(miniature.DUMP)).sha256
     assert tags["generated_sample"] == "true"
-    assert tags["license"] == "Apache-2.0"
+    assert tags["license"] == "apache-2.0"
     for key in ("vocabulary_sha256", "instances_sha256", "dagster_run_id", "code_version", "pretrained_model_sha256"):
         assert tags[key], key
 

@@ -1,1 +1,1 @@
-"""The asset graph: a module for each stage, and one each for checks and automation."""
+"""Dagster's definitions: assets by stage, checks, automation, predictions, archived dumps."""

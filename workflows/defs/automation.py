@@ -52,17 +52,19 @@ MONTHLY = dg.FreshnessPolicy.time_window(
 """Dumps appear each month: without a newer model after 45 days, retraining has stopped."""
 
 
-def after_last_of(asset: str) -> AutomationCondition[Any]:
-    """Return the condition "once after a round of new partitions of `asset`": one is new, and no input is in progress.
+def after_last_of(*assets: str) -> AutomationCondition[Any]:
+    """Return the condition "once after a round of new partitions of `assets`": one is new, no input is in progress.
 
     Inputs may lack partitions (tasks without files), for which `eager` would wait forever.
     """
-    new = AutomationCondition.any_deps_match(AutomationCondition.newly_updated()).allow(dg.AssetSelection.assets(asset))
+    new = AutomationCondition.any_deps_match(AutomationCondition.newly_updated()).allow(
+        dg.AssetSelection.assets(*assets)
+    )
     busy = AutomationCondition.any_deps_match(
         AutomationCondition.in_progress() | AutomationCondition.will_be_requested()
     )
     condition = new.since_last_handled() & ~busy & ~AutomationCondition.in_progress()
-    return condition.with_label(f"after the last new {asset}")
+    return condition.with_label(f"after the last new {' or '.join(assets)}")
 
 
 # --- jobs ---

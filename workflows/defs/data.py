@@ -104,7 +104,7 @@ def dump(context: dg.AssetExecutionContext, config: DumpLaunchpad, home: BertHom
             # A download may fail by chance, so only here every error is retried.
             with as_dagster_failures(allow_retries=True):
                 manifest = _download(wiki, date, directory, context)
-    metadata = manifest_metadata(manifest) | {
+    metadata = manifest_metadata(manifest, rates=False) | {
         "sources": dg.MetadataValue.json([without_secrets(source) for source in dump_sources(directory)]),
         "generated_sample": manifest.kind == "sample",
     }

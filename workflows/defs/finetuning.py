@@ -116,7 +116,7 @@ def task_data(context: dg.AssetExecutionContext, config: TaskDataLaunchpad, home
     context.log.info(f"{task.title}: {sizes}{' (own split)' if data.own_split else ''}")
     for note in data.notes():
         context.log.info(f"{task.title}: {note}")
-    metadata = manifest_metadata(manifest) | {
+    metadata = manifest_metadata(manifest, rates=False) | {
         "title": task.title,
         "own_split": data.own_split,
         "generated_sample": sample_seed(name) is not None,

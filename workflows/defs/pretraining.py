@@ -41,9 +41,6 @@ TRAINING_POOL = "training"
 
 PRETRAINING_CODE = code_version("bert_model.pretraining.run.pretrain")
 
-EXPORT_TIMES = ("seconds", "_per_second")
-"""Suffixes of the manifest's timings: they measure the export of the weights, not the training."""
-
 SHOWN_METRICS = {
     "train/mlm_loss": ("MLM loss", 3),
     "train/nsp_loss": ("NSP loss", 3),
@@ -129,8 +126,7 @@ def pretrained_model(
     # The whole history is read again, so that a resumed or reused training has full curves.
     events = read_course(output)
     curves = training_curves(events, training_title(settings.model.preset, name))
-    facts = manifest_metadata(manifest)
-    metadata = {key: value for key, value in facts.items() if not key.endswith(EXPORT_TIMES)} | {
+    metadata = manifest_metadata(manifest, rates=False) | {
         "training_id": output.name,
         "training_directory": dg.MetadataValue.path(str(output)),
         "configuration": dg.MetadataValue.json(to_mapping(settings)),

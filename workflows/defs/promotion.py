@@ -134,9 +134,9 @@ def _register(
     if task:
         check_origin(directory, pretrained)
     tags = lineage_tags(dump, pretrained, run_id=context.run.run_id)
-    # Later runs, such as the automatic ones, know what an earlier one was told.
-    license = license or text_license(home.dump(dump), dump)
-    if license := license or stated_license(directory) or stated_license(pretrained):
+    # Later runs, such as the automatic ones, know what an earlier one was told; that of the text is only assumed.
+    license = license or stated_license(directory) or stated_license(pretrained)
+    if license := license or text_license(home.dump(dump), dump):
         tags["license"] = license
 
     # The curves are those of the pre-training; the card of a fine-tuned model has the table of its runs.
@@ -241,7 +241,7 @@ def with_pictures(directory: Path) -> str:
     deps=[candidate_model, registered_model, report],
     group_name="report",
     partitions_def=dump_partitions,
-    automation_condition=after_last_of("report"),
+    automation_condition=after_last_of("report", "registered_model"),  # one that is repeated adds a task
     freshness_policy=MONTHLY,
     tags=job_tags("promotion_decision"),
 )
@@ -263,7 +263,10 @@ def promotion_decision(
         content = load_manifest(directory, kind="pretrained_model").sha256
         version = next((v for v in reversed(list_models(name)) if v.content_sha256 == content), None)
         if version is None:
-            raise ArtifactError(f"{name}: {directory} is not registered; materialize candidate_model")
+            raise ArtifactError(
+                f"{name}: {directory} is not registered; materialize pretrained_model and "
+                "candidate_model together, so that its checks decide"
+            )
         decision = _decide(context, config, version)
     context.log.info(f"{decision.outcome()}\n{decision.table()}")
     metadata = {
@@ -277,12 +280,11 @@ def promotion_decision(
 
 def _decide(context: dg.AssetExecutionContext, config: Any, version: Any) -> Decision:
     """Evaluate the promotion gates for a version, and promote it if they pass and it is not champion already."""
-    from bert_model.registry.operations import CHAMPION, promote
+    from bert_model.registry.operations import promote
 
-    already = CHAMPION in version.aliases
     gates = from_launchpad(GateConfig, config)
-    # The gates are evaluated in any case, for the metadata; the alias moves only if it is a new champion.
-    decision = promote(version.name, version.version, dry_run=already or not config.promote, config=gates)
+    # The gates are evaluated in any case, for the metadata.
+    decision = promote(version.name, version.version, dry_run=not config.promote, config=gates)
     context.log.info(decision.outcome())
     return decision
 
@@ -349,11 +351,23 @@ def rollback_champion(context: dg.OpExecutionContext, config: RollbackLaunchpad,
     context.log.info(f"{version.name} version {version.version} is champion again")
 
 
-@dg.job(name="promote", description="Print the decision on a version, and promote it where dry_run is off.")
+FIRST_IN_QUEUE = {"dagster/priority": "10"}
+"""Tag of short jobs that must not wait behind the queued trainings."""
+
+
+@dg.job(
+    name="promote",
+    tags=FIRST_IN_QUEUE,
+    description="Print the decision on a version, and promote it where dry_run is off.",
+)
 def promote_job() -> None:
     evaluate_promotion()
 
 
-@dg.job(name="rollback", description="Give the alias champion of a registered model back to its former holder.")
+@dg.job(
+    name="rollback",
+    tags=FIRST_IN_QUEUE,
+    description="Give the alias champion of a registered model back to its former holder.",
+)
 def rollback_job() -> None:
     rollback_champion()

@@ -107,7 +107,7 @@ class StepConsole(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         asset, event = _asset_of(record), _meta_of(record).get("dagster_event")
 
-        # Warnings, and what a step waits for, at once; of the rest, the last message of a step, which is its result, when the step ends.
+        # Warnings, and what a step waits for, at once; of the rest, when the step ends, its last message, the result.
         if record.levelno >= logging.WARNING or pool_waited_for(event):
             self._print(record)
         elif event is not None:

@@ -21,9 +21,9 @@ EXPORT_FILE = re.compile(r"pages-articles.*\.xml(-p\d+p\d+)?(\.bz2|\.gz)?$")
 """File of a MediaWiki export; large dumps are split into files such as …-pages-articles1.xml-p1p41242.bz2."""
 TASK_SOURCE_NAME = "source.json"
 """File of `task_data` with the folder of the official files and the share of the training set cut off as dev set."""
-WIKIPEDIA_LICENSE = "CC-BY-SA-4.0"
+WIKIPEDIA_LICENSE = "cc-by-sa-4.0"
 """https://foundation.wikimedia.org/wiki/Policy:Terms_of_Use, section 7."""
-SAMPLE_LICENSE = "Apache-2.0"
+SAMPLE_LICENSE = "apache-2.0"
 """The generated encyclopedia is a product of this program."""
 
 
@@ -61,10 +61,11 @@ def lineage_tags(dump: str, pretrained: Path, *, run_id: str) -> dict[str, str]:
     """Return the registry tags of a model: its dump, the data of its pre-training, the code and the Dagster run."""
     tags = {
         "dump": dump,
-        "generated_sample": str(sample_seed(dump) is not None).lower(),
         "dagster_run_id": run_id,
         "code_version": packages_version("bert_pipeline", "bert_model"),
     }
+    if sample_seed(dump) is not None:  # else the files of its task tell whether they were generated
+        tags["generated_sample"] = "true"
     if commit := code_commit():
         tags["code_commit"] = commit
 

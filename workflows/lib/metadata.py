@@ -39,24 +39,27 @@ def as_dagster_failures(*, allow_retries: bool = False) -> Iterator[None]:
         ) from error
 
 
-def manifest_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return path, hash, size and every count of an artifact; the UI plots numbers as time series."""
+def manifest_metadata(manifest: Manifest, *, rates: bool = True) -> dict[str, Any]:
+    """Return path, hash, size and every count of an artifact; the UI plots numbers as time series.
+
+    Without `rates` seconds and rates are left out: for artifacts most of whose time passes before they are written.
+    """
     metadata: dict[str, Any] = {
         "path": dg.MetadataValue.path(without_secrets(str(manifest.path))),
         "sha256": manifest.sha256,
         "bytes": sum(entry["bytes"] for entry in manifest.files.values()),
         "files": len(manifest.files),
-        "seconds": float(manifest.provenance.get("seconds", 0.0)),
     }
-
-    # Rates only where the artifact tells how long it took.
-    if manifest.provenance.get("seconds"):
-        metadata["bytes_per_second"] = metadata["bytes"] / metadata["seconds"]
     rows = [entry["rows"] for entry in manifest.files.values() if "rows" in entry]
     if rows:
         metadata["dagster/row_count"] = sum(rows)
-        if metadata["seconds"]:
-            metadata["rows_per_second"] = sum(rows) / metadata["seconds"]
+    seconds = float(manifest.provenance.get("seconds", 0.0))
+    if rates:
+        metadata["seconds"] = seconds
+    if rates and seconds:
+        metadata["bytes_per_second"] = metadata["bytes"] / seconds
+        if rows:
+            metadata["rows_per_second"] = sum(rows) / seconds
     metadata |= flat_numbers(manifest.counts)
     return metadata
 

@@ -93,7 +93,7 @@ class Results:
 
 
 def collect_results(home: BertHome, dump: str, model_sha256: str) -> Results:
-    """Read the results.json of every task; a task without one is skipped with its reason."""
+    """Read the results.json of every task; a task without one of this pre-trained model is skipped with its reason."""
     rows: list[dict[str, Any]] = []
     skipped: dict[str, str] = {}
     inputs: dict[str, dict[str, str]] = {}
@@ -106,8 +106,11 @@ def collect_results(home: BertHome, dump: str, model_sha256: str) -> Results:
             continue
         manifest = load_manifest(directory, kind="finetuned_model")
         results = json.loads((directory / DATA_NAME).read_text(encoding="utf-8"))
+        if results.get("model_sha256") != model_sha256:
+            skipped[task] = "not fine-tuned on this pre-trained model yet"
+            continue
         inputs[task] = input_of(manifest)
-        rows.append(result_row(results, generated=sample_seed(dump) is not None, model_sha256=model_sha256))
+        rows.append(result_row(results, generated=sample_seed(dump) is not None))
     return Results(dump=dump, rows=tuple(rows), skipped=skipped, inputs=inputs)
 
 
@@ -119,7 +122,7 @@ def _reason_skipped(task_data: Path) -> str:
     return str(manifest.counts["reason"]) if manifest.kind == "skipped_task" else ""
 
 
-def result_row(results: Mapping[str, Any], *, generated: bool, model_sha256: str) -> dict[str, Any]:
+def result_row(results: Mapping[str, Any], *, generated: bool) -> dict[str, Any]:
     """Return one row of the table from the results of a task; the paper's score is left out for a generated sample."""
     key = results["main_key"]
     entry = results["metrics"][key]
@@ -130,7 +133,6 @@ def result_row(results: Mapping[str, Any], *, generated: bool, model_sha256: str
         *(["own split"] if results.get("own_split") else []),
         *(["at chance"] if at_chance else []),
         *(["degenerate"] if results.get("degenerate") else []),
-        *(["of an older pre-trained model"] if results.get("model_sha256") != model_sha256 else []),
     ]
     return {
         "task": results["task"],

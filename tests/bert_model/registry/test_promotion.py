@@ -98,6 +98,9 @@ def test_margin_decides_whether_a_slightly_worse_model_passes():
     candidate, champion = _pair({"sst2": 79.6}, {"sst2": 80.0})
     assert decide(candidate, champion).refused_by == ("better",)
     assert decide(candidate, champion, config=GateConfig(margin=-0.5)).passed
+    # An older version does not take the alias back by it.
+    older = dataclasses.replace(candidate, version=champion.version - 1)
+    assert decide(older, champion, config=GateConfig(margin=-0.5)).refused_by == ("better",)
     assert decide(*_pair({"sst2": 80.0}, {"sst2": 80.0})).refused_by == ("better",)
 
 

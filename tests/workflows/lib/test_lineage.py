@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from workflows.defs.promotion import TaskRegistrationLaunchpad, _register, registered_model
 from workflows.lib.lineage import SOURCES_NAME, WIKIPEDIA_LICENSE, check_origin, lineage_tags, text_license
+from workflows.lib.report import collect_results
 from workflows.lib.resources import BertHome, dump_task_key
 
 DUMP, TASK = "samplewiki-1", "mrpc"
@@ -54,11 +56,22 @@ def test_fine_tuning_of_a_replaced_pretrained_model_is_not_registered(home):
     assert not (home.path / "mlflow.db").exists()
 
 
+def test_report_leaves_out_the_task_of_a_replaced_pretrained_model(home):
+    (home.finetuning(DUMP, TASK) / "results.json").write_text('{"model_sha256": "of another"}', encoding="utf-8")
+    results = collect_results(home, DUMP, load_manifest(home.current_model(DUMP)).sha256)
+    assert results.rows == ()
+    assert results.skipped[TASK] == "not fine-tuned on this pre-trained model yet"
+
+
 def test_lineage_names_what_the_training_has_read(home):
     tags = lineage_tags(DUMP, home.current_model(DUMP), run_id="12ab")
     assert tags["instances_sha256"] == f"{'a' * 64} {'b' * 64}"
     assert tags["corpus_sha256"] == "c" * 64
     assert (tags["dump"], tags["generated_sample"], tags["dagster_run_id"]) == (DUMP, "true", "12ab")
+
+    # Only a generated dump is known to be one: the files of a task may be generated beside another dump.
+    pretrain(home, "tiny", "enwiki-1")
+    assert "generated_sample" not in lineage_tags("enwiki-1", home.current_model("enwiki-1"), run_id="12ab")
 
 
 def test_license_that_was_named_once_is_kept(home, monkeypatch):
@@ -81,6 +94,14 @@ def test_license_that_was_named_once_is_kept(home, monkeypatch):
     (directory / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n", encoding="utf-8")  # as `write_readme` does
     _register(context, "", home, own)
     assert found == [None, "cc-by-4.0", "cc-by-4.0"]
+
+    # It is worth more than what is assumed of a dump of Wikipedia, and the dump may be gone.
+    with publishing(home.dump(own), kind="dump", configuration={}, inputs={}) as draft:
+        (draft.path / SOURCES_NAME).write_text('[{"format": "wikipedia", "path": "/data/a.xml"}]', encoding="utf-8")
+    _register(context, "", home, own)
+    shutil.rmtree(home.dump(own))
+    _register(context, "", home, own)
+    assert found[3:] == ["cc-by-4.0", "cc-by-4.0"]
 
 
 @pytest.mark.parametrize(

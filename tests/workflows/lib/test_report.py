@@ -38,7 +38,7 @@ def results(task: str = "sst2", *, mean: float = 80.0, **changes: Any) -> dict[s
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    return result_row(results(**changes), generated=False, model_sha256="m")
+    return result_row(results(**changes), generated=False)
 
 
 def of(*rows: dict[str, Any], dump: str = "enwiki-20261101", skipped: dict[str, str] | None = None) -> Results:
@@ -54,12 +54,11 @@ def test_row_has_score_and_baselines():
 
 
 def test_paper_score_is_left_out_for_a_generated_sample():
-    assert result_row(results(), generated=True, model_sha256="m")["paper"] is None
+    assert result_row(results(), generated=True)["paper"] is None
 
 
-def test_row_notes_own_split_degenerate_and_older_model():
-    note = row(own_split=True, degenerate=True, model_sha256="another")["note"]
-    assert note == "own split, degenerate, of an older pre-trained model"
+def test_row_notes_own_split_and_degenerate():
+    assert row(own_split=True, degenerate=True)["note"] == "own split, degenerate"
 
 
 @pytest.mark.parametrize(
