@@ -1,1 +1,1 @@
-"""Model floor: BERT in PyTorch, its training, fine-tuning, metrics and registry."""
+"""Model layer: BERT in PyTorch, its training, fine-tuning, metrics and registry."""

@@ -19,7 +19,8 @@ from bert_model.pretraining.config import add_arguments
 from bert_pipeline import cli as pipeline_cli
 from bert_pipeline.cli import add_command
 from bert_pipeline.configuration import from_mapping, override
-from bert_pipeline.errors import BertError, PromotionError, UsageError
+from bert_pipeline.errors import ArtifactError, BertError, PromotionError, UsageError
+from bert_pipeline.manifest import load_manifest
 from bert_pipeline.storage import fetched, local_path, path_or_url, store_errors
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASK_FILES, TASKS
 
@@ -363,30 +364,45 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     # Settings and data are checked before a model is fetched and workers start.
     settings = override({}, arguments.assignments)
     config = task_configuration(task, settings)
-    if task.feature_based and "learning_rates" in settings:
-        raise UsageError(f"{arguments.task}: learning_rates has no effect on frozen features; give lstm_learning_rates")
+    for key, instead in {"learning_rates": "; give lstm_learning_rates", "head": ""}.items():
+        if task.feature_based and key in settings:
+            raise UsageError(f"{arguments.task}: {key} has no effect on frozen features{instead}")
     data = load_task_data(arguments.task, _fetched(arguments.data), arguments.dev_fraction)
     for note in data.notes():
         print(f"{arguments.task}: {note}", file=sys.stderr)
     license = stated_license(arguments.output)  # of an earlier fine-tuning, which this one extends
     shown = TrialDisplay()
-    with exiting_on_signals(), shown, WorkerPool(num_workers=arguments.workers) as pool:
-        result = finetune(
-            data,
-            resolve_model(arguments.model),
-            arguments.output,
-            config,
-            pool=pool,
-            progress=shown.finished,
-            watch=shown.running,
-        )
+    try:
+        with exiting_on_signals(), shown, WorkerPool(num_workers=arguments.workers) as pool:
+            result = finetune(
+                data,
+                resolve_model(arguments.model),
+                arguments.output,
+                config,
+                pool=pool,
+                progress=shown.finished,
+                watch=shown.running,
+            )
+    finally:
+        # Also after an interruption, once the model is there: the license would be lost with the former README.md.
+        if _lacks_readme(arguments.output):
+            write_readme(arguments.output, {"license": license} if license else {})
 
     # Metrics go to standard output, as JSON lines for programs; all else to standard error.
-    write_readme(result.path, {"license": license} if license else {})
     for key, entry in result.metrics.items():
         print(json.dumps({"metric": key, **entry, "own_split": data.own_split}))
     print(f"{result.path}/results.md, {errors_path(result.path)}", file=sys.stderr)
     return 0
+
+
+def _lacks_readme(directory: Path) -> bool:
+    """Return whether there is a fine-tuned model without README.md."""
+    from bert_model.registry.model_card import README_NAME
+
+    with contextlib.suppress(ArtifactError):
+        load_manifest(directory, kind="finetuned_model")
+        return not (directory / README_NAME).is_file()
+    return False
 
 
 @contextlib.contextmanager
@@ -437,7 +453,6 @@ def run_score(arguments: argparse.Namespace) -> int:
 
 def run_submission(arguments: argparse.Namespace) -> int:
     from bert_model.metrics.score import read_predictions
-    from bert_pipeline.manifest import load_manifest
     from bert_pipeline.tasks.submission import write_submission
     from bert_pipeline.tasks.task import get_task
 

@@ -1,6 +1,7 @@
 """Whole-run presets: one YAML file that configures corpus, vocabulary, model and tasks."""
 
 import dataclasses
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -16,10 +17,13 @@ from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import ConfigurationError, UsageError, suggest
 from bert_pipeline.exam.pairs import ExamConfig
 from bert_pipeline.instances.pairs import InstancesConfig
-from bert_pipeline.tasks.catalogue import TASKS, Task
+from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASKS, Task
 from bert_pipeline.vocabulary.wordpiece import VocabularyConfig
 
 PRESETS_DIRECTORY = Path(__file__).parent / "presets"
+
+MISSPELLED = 0.75
+"""Similarity (difflib's ratio) to the name of a paper's task from which a name is that of no other task."""
 
 
 @configuration
@@ -77,13 +81,15 @@ class TaskRunsConfig:
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What differs for a task, by its name."""
     comparison: bool = True
-    """Fine-tune from random weights too, with the same search, and once more with four times the steps."""
+    """Fine-tune from random weights too, with the same search; and for `random_step_multiple` times the steps."""
     dev_fraction: Share = 0.0
     """Where a task has one file only: the share of it that becomes the dev set ("own split"); 0 skips the task."""
 
     def __post_init__(self) -> None:
         for task in self.tasks:
-            if task not in TASKS:
+            # Any other name may be that of a task of one's own, unless it is a misspelled one of the paper's.
+            is_misspelled = bool(difflib.get_close_matches(task, TASKS, cutoff=MISSPELLED))
+            if task not in TASKS and (is_misspelled or not NAME_PATTERN.fullmatch(task)):
                 raise ConfigurationError(f"tasks: unknown task {task!r}{suggest(task, TASKS)}")
             self.for_task(task)
         self.for_task("")
@@ -121,7 +127,7 @@ class RunPreset:
     finetuning: TaskRunsConfig = field(default_factory=TaskRunsConfig)
     """The fine-tunings."""
     promotion: GateConfig = field(default_factory=GateConfig)
-    """What a version must hold against before it becomes champion."""
+    """The gates of promotion."""
     beam: BeamConfig = field(default_factory=BeamConfig)
     """Where the Beam jobs run."""
     beam_options: tuple[str, ...] = ()

@@ -217,7 +217,7 @@ def _configuration_without_facts(task: Task, directory: Path, model_config: Bert
 
     SQuAD's windows have the paper's length, which its models are trained at; other models read as much as they can.
     """
-    paper = task_configuration("squad1" if task.kind == "span" else task.name)
+    paper = task_configuration(task)
     limits = [model_config.max_position_embeddings, model_max_length(directory)]
     if task.kind == "span":
         limits.append(paper.max_seq_length)
@@ -227,7 +227,7 @@ def _configuration_without_facts(task: Task, directory: Path, model_config: Bert
     max_query_length = min(paper.max_query_length, length // 2)
     room = length - max_query_length - 3
     return task_configuration(
-        task.name,
+        task,
         {
             "max_seq_length": length,
             "max_query_length": max_query_length,

@@ -76,6 +76,11 @@ def test_task_settings_override_default_and_paper(tmp_path):
     own = dataclasses.replace(TASKS["ner"], name="own")
     assert (runs.for_task(own).max_seq_length, runs.for_task(own).seeds) == (512, (5,))
 
+    # A task of one's own may have settings of its own too.
+    sections["finetuning"]["tasks"] = {"own": {"max_seq_length": 256}}
+    runs = load_preset(write(tmp_path / "p.yaml", **sections)).finetuning
+    assert (runs.for_task(own).max_seq_length, runs.for_task(own).seeds) == (256, (5,))
+
 
 def test_preset_round_trips_through_yaml(tmp_path):
     preset = load_preset("demo")
