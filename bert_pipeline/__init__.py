@@ -1,1 +1,1 @@
-"""Data floor: Wikipedia dump -> documents -> vocabulary -> instances, and task data in the official formats."""
+"""Data layer: Wikipedia dump -> documents -> vocabulary -> instances, and task data in the official formats."""

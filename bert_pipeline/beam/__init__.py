@@ -1,4 +1,4 @@
-"""What the Beam jobs share: options, worker processes, shards. They import Beam from here, which keeps it quiet."""
+"""Parts of all Beam jobs: options, workers, results, failures, progress. Importing Beam from here keeps it quiet."""
 
 import contextlib
 import logging
