@@ -1,15 +1,15 @@
 """The peer of the duel: the recipe of transformers' run_mlm.py, one slice of it or a measurement of its speed.
 
-As with `examples/pytorch/language-modeling/run_mlm.py --line_by_line --streaming`, a line of text is one sequence, and
-lines are shuffled within a buffer; a line here has the sentences of one document, as far as they fit. Batches have
-lines of like lengths (`group_by_length`), its collator masks tokens anew in every epoch, and its Trainer trains a
-BertForMaskedLM with scaled-dot-product attention and fused AdamW. The initial weights, the share of masked tokens,
-lengths, batches, AdamW's epsilon and the learning rate's course (transformers' `warmup_stable_decay`) are ours. Two
-things differ, both in the peer's favor: the course follows the clock instead of a guessed number of steps, so that it
-ends with the budget, and threads, processes, precision and compilation are those that were measured to be fastest.
+As with `examples/pytorch/language-modeling/run_mlm.py --line_by_line`, a line of text is one sequence; a line here has
+the sentences of one document, as far as they fit. Batches have lines of like lengths (`group_by_length`), its collator
+masks tokens anew in every epoch, and its Trainer trains a BertForMaskedLM with scaled-dot-product attention and fused
+AdamW. The initial weights, the share of masked tokens, lengths, batches, AdamW's epsilon and the learning rate's course
+(transformers' `warmup_stable_decay`) are ours. Two things differ, both in the peer's favor: the course follows the
+clock instead of a guessed number of steps, so that it ends with the budget, and threads, processes, precision and
+compilation are those that were measured to be fastest.
 
-By default the script joins the text, cuts it into rows of one length and shuffles all of them. That needs no padding,
-but with every row from another document the model learns later: see docs/results.md.
+Joining the text and cutting it into rows of one length, as the script does by default, needs no padding but learns
+later: see docs/results.md.
 
 `python -m benchmarks.run_mlm CASE` runs one rank of the case given as JSON. It ends with the budget, or saves and ends
 when it is told to by SIGTERM.
@@ -43,7 +43,6 @@ STATE_NAME = "trainer_state.json"
 """Written last in a checkpoint of the Trainer."""
 WARMUP_STEPS_OF_MEASUREMENT = 3
 GROUPED_BATCHES = 50
-PIECE_LINES, PIECES_PER_WINDOW = 4_096, 8
 LINES_SEED = 17
 
 
@@ -105,8 +104,8 @@ class RunMlmCase:
 def write_lines(corpus: Manifest, tokenizer: Tokenizer, length: int, batch: int, path: Path) -> None:
     """Write the training text of a corpus as lines of token ids (N, length), padded: for run_mlm's `--line_by_line`.
 
-    Each `batch` lines are of like lengths: Trainer's `group_by_length`, whose order is written, because the file is
-    read as it lies.
+    Each `batch` lines are of like lengths, in random order otherwise: Trainer's `group_by_length`, whose order is
+    written, because the file is read as it lies.
     """
     lines = [line for document in documents_of(corpus, "train") for line in lines_of(document, tokenizer, length)]
     padded = np.full((len(lines), length), tokenizer.pad_id, np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
@@ -138,15 +137,10 @@ def lines_of(document: Document, tokenizer: Tokenizer, length: int) -> Iterator[
 def grouped_by_length(lengths: np.ndarray, batch: int, rng: np.random.Generator) -> np.ndarray:
     """Return an order (N,) of the lines, whole batches only, in which each batch has lines of like lengths.
 
-    Lines are shuffled within windows of eight pieces of the text, as our reader does and a streamed dataset with a
-    buffer. As in transformers' LengthGroupedSampler they are then sorted within groups of 50 batches; the batches of a
-    group are mixed, so that the length does not follow the time.
+    As transformers' LengthGroupedSampler: lines in random order are sorted within groups of 50 batches. The batches of
+    a group are mixed, so that the length does not follow the time.
     """
-    pieces = np.array_split(np.arange(len(lengths)), -(-len(lengths) // PIECE_LINES))
-    drawn = rng.permutation(len(pieces))
-    windows = [drawn[start : start + PIECES_PER_WINDOW] for start in range(0, len(drawn), PIECES_PER_WINDOW)]
-    order = np.concatenate([rng.permutation(np.concatenate([pieces[index] for index in window])) for window in windows])
-    order = order[: len(order) // batch * batch]
+    order = rng.permutation(len(lengths))[: len(lengths) // batch * batch]
     batches: list[np.ndarray] = []
     for start in range(0, len(order), GROUPED_BATCHES * batch):
         group = order[start : start + GROUPED_BATCHES * batch]

@@ -284,16 +284,6 @@ def test_lines_have_the_sentences_of_a_document_in_batches_of_like_lengths(input
     assert abs(np.corrcoef(batches[:50].mean(1), np.arange(50))[0, 1]) < 0.4
 
 
-def test_lines_are_shuffled_within_windows_of_eight_pieces(monkeypatch):
-    monkeypatch.setattr(run_mlm, "PIECE_LINES", 100)
-    order = run_mlm.grouped_by_length(np.full(2400, 30), 16, np.random.default_rng(2))
-    windows = order.reshape(3, 800) // 100
-    assert all(len(set(window)) == 8 for window in windows.tolist())
-    assert sorted(set(windows.flatten())) == list(range(24))
-    assert len({tuple(sorted(set(window))) for window in windows.tolist()} - {tuple(range(8))}) >= 2
-    assert all((np.diff(window) != 0).mean() > 0.5 for window in windows)
-
-
 def test_losses_equal_those_of_single_texts_in_transformers(inputs, tmp_path):
     corpus, tokenizer = load_manifest(inputs / "corpus"), Tokenizer.from_directory(inputs / "vocabulary")
     duel.write_test(corpus, tokenizer, 32, tmp_path / "test.npz")
