@@ -34,6 +34,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("pretrain --config laptop sede=7 --output out/training", 2, "unknown key 'sede' (did you mean 'seed'?)"),
         ("finetune sst3 --data . --model absent --output out/model", 2, "unknown task 'sst3' (did you mean 'sst2'?)"),
         ("finetune sst2 epoch=[3] --data . --model m --output out/model", 2, "did you mean 'epochs'?"),
+        ("finetune ner_features head=bilstm --data . --model m --output out/model", 2, "head has no effect on frozen"),
         ("finetune sst2 --data absent --model m --output out/model", 1, "absent"),
         ("predict sst3 --model absent", 2, "unknown task 'sst3'"),
         ("score sst2 --data absent.tsv --predictions absent.json", 1, "absent"),

@@ -218,9 +218,9 @@ def test_best_checkpoint_of_the_last_phase_is_published(
     assert (counts["steps"], counts["published_step"]) == (14, 12)
 
 
-def test_choice_is_remembered_by_a_resumed_training(
-    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def stopped(data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], Path]:
+    """A training that chooses by its loss and crashed after step 13; its best checkpoint is that of step 9."""
     losses = iter([9.0, 9.0, 9.0, 1.0, 2.0, 3.0])
     monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
 
@@ -231,23 +231,19 @@ def test_choice_is_remembered_by_a_resumed_training(
     mapping, output = configuration(data, choose="loss", keep_last=1), tmp_path / "training"
     with pytest.raises(KeyError):
         train(mapping, output, after_step=crash)
+    return mapping, output
+
+
+def test_choice_is_remembered_by_a_resumed_training(stopped: tuple[dict[str, Any], Path]) -> None:
+    mapping, output = stopped
     train(mapping, output, resume=True)
     assert load_manifest(output / "model").counts["published_step"] == 9
 
 
 def test_damaged_best_checkpoint_is_no_longer_the_best(
-    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    stopped: tuple[dict[str, Any], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    losses = iter([9.0, 9.0, 9.0, 1.0, 2.0, 3.0])
-    monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
-
-    def crash(step: int) -> None:
-        if step == 13:
-            raise KeyError("a defect")
-
-    mapping, output = configuration(data, choose="loss", keep_last=1), tmp_path / "training"
-    with pytest.raises(KeyError):
-        train(mapping, output, after_step=crash)
+    mapping, output = stopped
     (output / "checkpoints" / "step-00000009" / "model.safetensors").write_bytes(b"")
     train(mapping, output, resume=True)
     assert load_manifest(output / "model").counts["published_step"] == 14
