@@ -5,7 +5,7 @@ import re
 from collections import Counter
 
 from bert_pipeline.wikipedia.placeholders import DROPPED, FORMULA, UNKNOWN_VALUE, protect
-from bert_pipeline.wikipedia.site import CATEGORY_NAMESPACE, FILE_NAMESPACE, MEDIA_NAMESPACE, Site
+from bert_pipeline.wikipedia.site import CATEGORY_NAMESPACE, FILE_NAMESPACE, MEDIA_NAMESPACE, TEMPLATE_NAMESPACE, Site
 from bert_pipeline.wikipedia.templates import Arguments, Wiki, load_wiki, show_nothing
 
 # A link without brackets inside, with at most one pipe and no colon before it, which is nine in ten of all links:
@@ -95,6 +95,8 @@ class _Expansion:
     def _expand_template(self, start: int, end: int, index: int, depth: int) -> str:
         written = self._read_name(start, end)
         name, renderer, is_function = self.wiki.find_call(written)
+        if renderer is None and self.site.namespace_of(written) == TEMPLATE_NAMESPACE:  # {{Vorlage:Name}}
+            name, renderer, is_function = self.wiki.find_call(written.partition(":")[2])
         if renderer is None or renderer is show_nothing:  # most templates: their arguments are not expanded
             self.dropped["template"] += 1
             if renderer is None and self.unknown is not None:

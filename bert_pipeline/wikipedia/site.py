@@ -18,6 +18,7 @@ from bert_pipeline.wikipedia.templates import normalize_name
 
 MEDIA_NAMESPACE = -2
 FILE_NAMESPACE = 6
+TEMPLATE_NAMESPACE = 10
 CATEGORY_NAMESPACE = 14
 
 _DATA = Path(__file__).parent / "data"

@@ -52,6 +52,11 @@ def test_local_names_apply_to_their_wiki_only() -> None:
     assert render_call("a word{{citation|mot}}", "en") == "a word"
 
 
+@pytest.mark.parametrize("prefix", ["Template:", "template: ", "Vorlage:", "VORLAGE: "])
+def test_name_may_have_its_namespace_in_english_or_in_the_language_of_the_wiki(prefix: str) -> None:
+    assert render_call(f"{{{{{prefix}enS|word}}}}", "de") == "englisch word"
+
+
 def test_language_variant_uses_templates_of_the_language() -> None:
     assert render_call("{{enS|word}}", "de-AT") == "englisch word"
 
