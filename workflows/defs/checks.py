@@ -20,6 +20,7 @@ CHECKS: Mapping[dg.AssetsDefinition, Sequence[Check]] = {
         data_checks.corpus_intact,
         data_checks.corpus_not_empty,
         data_checks.corpus_without_markup,
+        data_checks.corpus_without_broken_text,
         data_checks.corpus_split_disjoint,
         data_checks.corpus_not_shrunken,
     ],
@@ -41,11 +42,12 @@ CHECKS: Mapping[dg.AssetsDefinition, Sequence[Check]] = {
 }
 """The checks of each asset; a function's name and docstring are the name and description of the check."""
 WARNINGS = {
+    data_checks.corpus_without_broken_text,
     model_checks.pretrained_model_beats_floor,
     model_checks.task_splits_disjoint,
     model_checks.finetuned_not_degenerate,
 }
-"""Checks whose failure is a warning: it may be a property of the task or of a short training."""
+"""Checks whose failure is a warning: it may be a property of the text, of the task or of a short training."""
 NOT_BLOCKING = WARNINGS | {
     model_checks.registered_pretrained_consistent,
     model_checks.registered_task_consistent,

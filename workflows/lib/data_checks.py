@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_model.training.metrics_log import artifact_cache
 from bert_pipeline.corpus.documents import content_digest
-from bert_pipeline.corpus.quality import count_markup
+from bert_pipeline.corpus.quality import count_broken_text, count_markup
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest, local_artifact
 from bert_pipeline.storage import is_file, store_errors, to_path, without_secrets
@@ -23,6 +23,7 @@ from workflows.lib.lineage import dump_sources
 from workflows.lib.resources import BertHome, sample_seed
 
 MAX_MARKUP_SHARE = 1e-3
+MAX_BROKEN_SHARE = 1e-2
 UNKNOWN_SAMPLE_SENTENCES = 20_000
 RANDOM_NEXT_BOUNDS = (0.2, 0.9)
 """Slightly over half by the algorithm; more where most chunks hold one sentence, as at very short lengths."""
@@ -130,22 +131,32 @@ def corpus_not_empty(home: BertHome, dump: str) -> Verdict:
 @fails_if_unreadable
 def corpus_without_markup(home: BertHome, dump: str) -> Verdict:
     """Sentences are prose, free of wikitext and HTML but for one in a thousand."""
+    return _verdict_on_sentences(home.corpus(dump), count_markup, "markup", MAX_MARKUP_SHARE)
+
+
+@fails_if_unreadable
+def corpus_without_broken_text(home: BertHome, dump: str) -> Verdict:
+    """Sentences have lost no part ("born in ,"), as they do without a wiki's templates, but for one in a hundred."""
+    return _verdict_on_sentences(home.corpus(dump), count_broken_text, "broken text", MAX_BROKEN_SHARE)
+
+
+def _verdict_on_sentences(corpus: Path, count: Callable[[str], int], fault: str, most: float) -> Verdict:
+    """Return whether at most a share of the sentences has a fault; prose may quote a brace or a tag."""
     sentences = hits = 0
     examples: list[str] = []
-    for document in _documents(home.corpus(dump)):
+    for document in _documents(corpus):
         for sentence in document.sentences:
             sentences += 1
-            if count_markup(sentence):
+            if count(sentence):
                 hits += 1
                 if len(examples) < 5:
                     examples.append(f"{document.document_id}: {sentence[:200]}")
 
-    # Prose may quote a brace or a tag, so a small share is allowed.
     share = hits / max(1, sentences)
     return Verdict(
-        passed=share <= MAX_MARKUP_SHARE,
-        description=f"{hits} of {sentences:,} sentences with markup, at most {MAX_MARKUP_SHARE:.1%} allowed",
-        metadata={"markup_share": share, "examples": "\n".join(examples) or "none"},
+        passed=share <= most,
+        description=f"{hits} of {sentences:,} sentences with {fault}, at most {most:.1%} allowed",
+        metadata={f"{fault.replace(' ', '_')}_share": share, "examples": "\n".join(examples) or "none"},
     )
 
 

@@ -94,19 +94,24 @@ def test_corpus_with_fewer_documents_than_counted_is_refused(home):
     refused(data_checks.corpus_not_empty(home, DUMP), "the manifest counts")
 
 
-def test_corpus_with_markup_is_refused_and_shown(home):
+@pytest.mark.parametrize(
+    ("check", "fault", "spoiled"),
+    [
+        (data_checks.corpus_without_markup, "with markup", "It stands [[Bern|in Bern]]."),
+        (data_checks.corpus_without_broken_text, "with broken text", "東京（、とうきょう）は首都。"),
+    ],
+)
+def test_corpus_with_faulty_sentences_is_refused_and_they_are_shown(home, check, fault, spoiled):
     def spoil(documents):
-        spoiled = [
-            dataclasses.replace(d, sentences=("It stands [[Bern|in Bern]].", *d.sentences[1:])) for d in documents
-        ]
-        return [*spoiled[:20], *documents[20:]]
+        changed = [dataclasses.replace(d, sentences=(spoiled, *d.sentences[1:])) for d in documents[:40]]
+        return [*changed, *documents[40:]]
 
     directory = home.corpus(DUMP)
-    assert data_checks.corpus_without_markup(home, DUMP).passed
+    assert check(home, DUMP).passed
     republish(directory, documents_changed(spoil))
-    verdict = data_checks.corpus_without_markup(home, DUMP)
-    refused(verdict, "with markup")
-    assert "[[Bern" in verdict.metadata["examples"]
+    verdict = check(home, DUMP)
+    refused(verdict, fault)
+    assert spoiled in verdict.metadata["examples"]
 
 
 def test_held_out_text_in_training_data_is_refused(home):
