@@ -523,7 +523,7 @@ def phases_of(config: PretrainingConfig, directory: Path) -> list[Lines]:
                 "of the last, whose places in the order of the training have several lines in the other phases"
             )
         until = float(config.budget_seconds * share / shares[-1])
-        file = directory / f"lines-{phase.max_seq_length}-{phase.global_batch_size}.npy"
+        file = directory / f"lines-{phase.max_seq_length}.npy"
         found.append(Lines(until, str(file), phase.global_batch_size))
     return found
 
@@ -596,9 +596,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with atomic_directory(start) as temporary:
             save_model(new_model(BertForPreTraining, shape, seed=config.seed), temporary, tokenizer)
     lines = phases_of(config, directory)
-    for phase, (_, file, batch) in zip(config.phases, lines):
+    for phase, (_, file, _) in zip(config.phases, lines):
         if not Path(file).is_file():
-            write_lines(corpus, tokenizer, phase.max_seq_length, batch, Path(file))
+            write_lines(corpus, tokenizer, phase.max_seq_length, Path(file))
     test = directory / "test.npz"
     if not test.is_file():
         write_test(corpus, tokenizer, last.max_seq_length, test)

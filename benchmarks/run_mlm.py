@@ -1,14 +1,14 @@
 """The peer of the duel: the recipe of transformers' run_mlm.py, one slice of it or a measurement of its speed.
 
 As with `examples/pytorch/language-modeling/run_mlm.py --line_by_line`, a line of text is one sequence; a line here has
-the sentences of one document, as far as they fit. Batches have lines of like lengths (`group_by_length`), its collator
-masks tokens anew in every epoch, and its Trainer trains a BertForMaskedLM with scaled-dot-product attention and fused
-AdamW. The initial weights, the share of masked tokens, lengths, batches, AdamW's epsilon and the learning rate's course
-(transformers' `warmup_stable_decay`) are ours. Two things differ, both in the peer's favor: the course follows the
-clock instead of a guessed number of steps, so that it ends with the budget, and threads, processes, precision and
-compilation are those that were measured to be fastest.
+the sentences of one document, as far as they fit. Batches have lines in random order, padded to the longest, its
+collator masks tokens anew in every epoch, and its Trainer trains a BertForMaskedLM with scaled-dot-product attention
+and fused AdamW. The initial weights, the share of masked tokens, lengths, batches, AdamW's epsilon and the learning
+rate's course (transformers' `warmup_stable_decay`) are ours. Two things differ, both in the peer's favor: the course
+follows the clock instead of a guessed number of steps, so that it ends with the budget, and threads, processes,
+precision and compilation are those that were measured to be fastest.
 
-Joining the text and cutting it into rows of one length, as the script does by default, needs no padding but learns
+Rows of joined text, the script's default, and batches of like lengths (`group_by_length`) have less padding but learn
 later: see docs/results.md.
 
 `python -m benchmarks.run_mlm CASE` runs one rank of the case given as JSON. It ends with the budget, or saves and ends
@@ -42,7 +42,6 @@ from bert_pipeline.vocabulary.tokenizer import Tokenizer
 STATE_NAME = "trainer_state.json"
 """Written last in a checkpoint of the Trainer."""
 WARMUP_STEPS_OF_MEASUREMENT = 3
-GROUPED_BATCHES = 50
 LINES_SEED = 17
 
 
@@ -101,19 +100,17 @@ class RunMlmCase:
         return Path(self.output) / "model"
 
 
-def write_lines(corpus: Manifest, tokenizer: Tokenizer, length: int, batch: int, path: Path) -> None:
-    """Write the training text of a corpus as lines of token ids (N, length), padded: for run_mlm's `--line_by_line`.
+def write_lines(corpus: Manifest, tokenizer: Tokenizer, length: int, path: Path) -> None:
+    """Write the training text of a corpus as lines of token ids (N, length), padded, in random order.
 
-    Each `batch` lines are of like lengths, in random order otherwise: Trainer's `group_by_length`, whose order is
-    written, because the file is read as it lies.
+    They are for run_mlm's `--line_by_line`, which has `length` as `--max_seq_length`.
     """
     lines = [line for document in documents_of(corpus, "train") for line in lines_of(document, tokenizer, length)]
     padded = np.full((len(lines), length), tokenizer.pad_id, np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32)
-    for row, line in zip(padded, lines):
-        row[: len(line)] = line
-    order = grouped_by_length(np.array([len(line) for line in lines]), batch, np.random.default_rng(LINES_SEED))
+    for row, place in enumerate(np.random.default_rng(LINES_SEED).permutation(len(lines))):
+        padded[row, : len(lines[place])] = lines[place]
     with atomic_write(path) as temporary, open(temporary, "wb") as file:
-        np.save(file, padded[order])
+        np.save(file, padded)
 
 
 def documents_of(corpus: Manifest, split: str) -> Iterator[Document]:
@@ -132,20 +129,6 @@ def lines_of(document: Document, tokenizer: Tokenizer, length: int) -> Iterator[
         line += sentence[: length - 2 - len(line)]
     if line:
         yield np.array([tokenizer.cls_id, *line, tokenizer.sep_id], dtype=np.int32)
-
-
-def grouped_by_length(lengths: np.ndarray, batch: int, rng: np.random.Generator) -> np.ndarray:
-    """Return an order (N,) of the lines, whole batches only, in which each batch has lines of like lengths.
-
-    As transformers' LengthGroupedSampler: lines in random order are sorted within groups of 50 batches. The batches of
-    a group are mixed, so that the length does not follow the time.
-    """
-    order = rng.permutation(len(lengths))[: len(lengths) // batch * batch]
-    batches: list[np.ndarray] = []
-    for start in range(0, len(order), GROUPED_BATCHES * batch):
-        group = order[start : start + GROUPED_BATCHES * batch]
-        batches += list(rng.permutation(group[np.argsort(lengths[group])].reshape(-1, batch)))
-    return np.concatenate(batches)
 
 
 class _Numbers(torch.utils.data.Dataset[int]):
