@@ -57,7 +57,7 @@ from bert_model.pretraining.checkpoint import read_state
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.fast_exam import input_of_pairs
 from bert_model.training.distributed import rank_environments, resolve_precision
-from bert_model.training.metrics_log import bert_home
+from bert_model.training.home import bert_home
 from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.atomic import atomic_directory, atomic_write, write_text_durably
 from bert_pipeline.configuration import from_mapping, override, to_mapping

@@ -478,7 +478,7 @@ def run_submission(arguments: argparse.Namespace) -> int:
 
 def run_exam(arguments: argparse.Namespace) -> int:
     from bert_model.registry.resolve import resolve_model
-    from bert_model.training.metrics_log import bert_home
+    from bert_model.training.home import bert_home
     from bert_pipeline.exam.floor import FLOOR_NAME, KENLM_MISSING, has_kenlm
     from bert_pipeline.exam.pairs import blimp_path, read_pairs_of
 
@@ -537,7 +537,7 @@ def run_attention(arguments: argparse.Namespace) -> int:
 
 
 def _fetched(data: Path) -> Path:
-    from bert_model.training.metrics_log import bert_home
+    from bert_model.training.home import bert_home
 
     return fetched(data, bert_home() / "cache" / "files")
 

@@ -14,7 +14,8 @@ from bert_model.cli import main
 from bert_model.inference.predict import load_predictor
 from bert_model.pretraining.data import InstanceSplit
 from bert_model.registry import operations
-from bert_model.training.metrics_log import read_lines, tracking_uri
+from bert_model.training.home import tracking_uri
+from bert_model.training.metrics_log import read_lines
 from bert_model.training.mlflow_store import open_client
 from bert_pipeline.errors import ArtifactError
 from bert_pipeline.instances.job import build_instances

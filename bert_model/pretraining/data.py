@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bert_model.training.metrics_log import artifact_cache
+from bert_model.training.home import artifact_cache
 from bert_pipeline.errors import ArtifactError, ConfigurationError
 from bert_pipeline.instances.columns import InstanceColumns, offsets_of
 from bert_pipeline.instances.directory import (

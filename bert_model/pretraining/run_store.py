@@ -24,7 +24,7 @@ from typing import Any
 
 from bert_model.pretraining.checkpoint import CheckpointDirectory, directory_name, read_state, step_numbers
 from bert_model.pretraining.run_directory import CONFIGURATION_NAME, LOCK_NAME
-from bert_model.training.metrics_log import artifact_cache, bert_home
+from bert_model.training.home import artifact_cache, bert_home
 from bert_pipeline import storage
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import ArtifactError, BertError, TrainingError, UsageError

@@ -42,7 +42,8 @@ from bert_model.registry.versions import (
     refuse_unsafe_files,
     tags_of,
 )
-from bert_model.training.metrics_log import DataInput, bert_home, first_line, metric_key, mlflow_run_id
+from bert_model.training.home import bert_home
+from bert_model.training.metrics_log import DataInput, first_line, metric_key, mlflow_run_id
 from bert_model.training.mlflow_store import NOTE_TAG, dataset_input, experiment_id
 from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.errors import ArtifactError, BertError, InputError, UnavailableError, UsageError

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 import filelock
 
 from bert_model.registry.versions import FACTS_NAME, PRETRAINED, REGISTERED_TAG, RegisteredVersion, TaskScore
-from bert_model.training.metrics_log import bert_home, first_line, tracking_uri, without_password
+from bert_model.training.home import bert_home, tracking_uri
+from bert_model.training.metrics_log import first_line, without_password
 from bert_model.training.mlflow_store import open_client
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import PromotionError, UnavailableError, UsageError

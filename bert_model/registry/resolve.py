@@ -7,7 +7,7 @@ registry nor hub.
 import re
 from pathlib import Path
 
-from bert_model.training.metrics_log import artifact_cache
+from bert_model.training.home import artifact_cache
 from bert_pipeline.errors import UsageError
 from bert_pipeline.manifest import local_artifact
 from bert_pipeline.storage import scheme_of

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bert_model.training.metrics_log import DataInput, bert_home, tracking_uri
+from bert_model.training.home import bert_home, tracking_uri
+from bert_model.training.metrics_log import DataInput
 from bert_pipeline.errors import ArtifactError
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from bert_model.training.home import tracking_uri
 from bert_model.training.metrics_log import (
     METRICS_NAME,
     STATE_NAME,
@@ -41,7 +42,6 @@ from bert_model.training.metrics_log import (
     read_lines,
     read_state,
     redacted,
-    tracking_uri,
     without_password,
     write_state,
 )

@@ -12,7 +12,7 @@ from loopback import Handler, serving
 from materialized import materialize
 
 from bert_model.registry.operations import list_models
-from bert_model.training.metrics_log import tracking_uri
+from bert_model.training.home import tracking_uri
 from bert_model.training.mlflow_store import open_client
 from workflows.defs import automation
 from workflows.lib.instance import open_instance

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeAlias
 
 import numpy as np
 
-from bert_model.training.metrics_log import artifact_cache
+from bert_model.training.home import artifact_cache
 from bert_pipeline.corpus.documents import content_digest
 from bert_pipeline.corpus.quality import count_broken_text, count_markup
 from bert_pipeline.errors import BertError

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
-from bert_model.training.metrics_log import credentials_apart, sqlite_uri
+from bert_model.training.home import credentials_apart, sqlite_uri
 from bert_pipeline.errors import ArtifactError, BertError, UsageError, suggest
 from bert_pipeline.manifest import MANIFEST_NAME
 from bert_pipeline.storage import absolute, local_directory, store_errors, to_path

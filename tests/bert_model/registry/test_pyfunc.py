@@ -19,7 +19,7 @@ from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import load_predictor, predict
 from bert_model.registry import operations, pyfunc
 from bert_model.registry.resolve import resolve_model
-from bert_model.training.metrics_log import tracking_uri
+from bert_model.training.home import tracking_uri
 from bert_pipeline.manifest import load_manifest
 
 INPUTS = {

@@ -18,14 +18,8 @@ from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model, save_model
 from bert_model.training import mlflow_sync
-from bert_model.training.metrics_log import (
-    MAX_PARAM_LENGTH,
-    credentials_apart,
-    first_line,
-    flat_params,
-    tracking_uri,
-    without_password,
-)
+from bert_model.training.home import credentials_apart, tracking_uri
+from bert_model.training.metrics_log import MAX_PARAM_LENGTH, first_line, flat_params, without_password
 from bert_model.training.mlflow_sync import Tracker, open_client
 from bert_pipeline.errors import ArtifactError, BertError, UsageError
 from bert_pipeline.manifest import load_manifest, publishing
