@@ -13,6 +13,7 @@ from typing import Any
 from bert_model.pretraining.config import PretrainingConfig
 from bert_model.pretraining.phases import UNDECIDED, Phase, place_phases
 from bert_model.training.schedule import trapezoid_at
+from bert_pipeline.errors import ConfigurationError
 
 _MIN_STEPS = 4
 """Steps of the last phase before its decay: fewer have no steady pace."""
@@ -45,7 +46,15 @@ class Budget:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`state` is what `state` returned for the checkpoint that is resumed from; {} for a new training."""
+        """`state` is what `state` returned for the checkpoint that is resumed from; {} for a new training.
+
+        ConfigurationError if the budget is smaller than the one for which the learning rate decays already.
+        """
+        if state.get("decay_start") is not None and config.budget_seconds < state["budget_seconds"]:
+            raise ConfigurationError(
+                f"budget: found {config.budget}, but since step {state['decay_start']} the learning rate decays to the "
+                f"end of {state['budget_seconds']:g} s of training; give at least as much, or another directory"
+            )
         self.config = config
         self.phases = list(phases)
         self.decisions = Decisions(phase_ends=tuple(state.get("phase_ends", ())), decay_start=state.get("decay_start"))
@@ -53,8 +62,9 @@ class Budget:
             self.decisions = Decisions(phase_ends=self.decisions.phase_ends[:-1])
         self._clock = clock
         self._started = clock() - float(state.get("seconds", 0.0))
-        # Step and seconds from which on the phase's pace is measured: it decides how many steps the decay has.
-        self._pace_from: list[float] = list(state.get("pace_from", []))
+        # Step and seconds from which on the pace is measured, which decides how many steps the decay has. It is not
+        # kept in checkpoints, because a resumed training may be on another machine.
+        self._pace_from: list[float] = []
         self._replace_phases()
 
     @property
@@ -67,7 +77,6 @@ class Budget:
         return {
             "budget_seconds": self.config.budget_seconds,
             "seconds": seconds,
-            "pace_from": self._pace_from,
             **dataclasses.asdict(self.decisions),
         }
 

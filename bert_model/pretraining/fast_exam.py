@@ -4,7 +4,7 @@ No pair is trained on. The fast exam has a fixed sample of the pairs for choosin
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +20,8 @@ from bert_pipeline.manifest import content_sha256
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 MAX_SHARE = 0.02
-"""Largest share of the time since the start or resume: an exam that would exceed it is left out, except the last one,
-and the first, which shows how long an exam takes."""
+"""Largest share of the time of training: an exam that would exceed it is left out, except the last one, and the first,
+which shows how long an exam takes."""
 
 
 def pairs_for_choosing(path: Path | str, per_kind: int) -> list[Pair]:
@@ -53,9 +53,13 @@ class FastExam:
         *,
         next_sentence: bool,
         precision: str,
+        state: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`next_sentence` is False for a model whose next-sentence head is not trained."""
+        """`next_sentence` is False for a model whose next-sentence head is not trained.
+
+        `state` is what `state` returned for the checkpoint that is resumed from.
+        """
         if not next_sentence and all(len(pair.good) > 1 for pair in pairs):
             raise ConfigurationError("exam: has pairs of two sentences only, and objective=mlm trains no head for them")
         self.pairs = pairs
@@ -64,8 +68,13 @@ class FastExam:
         self.next_sentence = next_sentence
         self.precision = precision
         self._clock = clock
-        self._began = clock()
-        self._spent = self._longest = 0.0
+        state = state or {}
+        self._began = clock() - state.get("seconds", 0.0)
+        self._spent, self._longest = state.get("spent", 0.0), state.get("longest", 0.0)
+
+    def state(self) -> dict[str, float]:
+        """Return what a checkpoint holds of the exam: seconds of training, of all exams and of the longest one."""
+        return {"seconds": self._clock() - self._began, "spent": self._spent, "longest": self._longest}
 
     def metrics(self, model: BertForPreTraining, *, is_last: bool) -> dict[str, float]:
         """Return "exam/accuracy", the mean over kinds, and the accuracy of each kind (0-100); {} if time is short."""

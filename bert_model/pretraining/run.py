@@ -52,7 +52,7 @@ from bert_model.training.throughput import peak_matmul_flops
 from bert_model.zero_shot.exam import exam_table
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, TrainingError
-from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
+from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, read_pairs, write_pairs
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
 from bert_pipeline.storage import is_remote, to_path
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
@@ -146,6 +146,8 @@ def pretrain(
                 run.tokenizer,
                 next_sentence=config.objective == "mlm_nsp",
                 precision=resolve_precision(config.precision, group.device),
+                state=initial.state.get("exam"),
+                clock=clock,
             )
 
         # All ranks train alike; only rank 0 logs and saves.
@@ -392,12 +394,11 @@ def _train(
         if result.status == "finished":
             if trainer.best and trainer.best["step"] != result.step:
                 _load_best(trainer, checkpoints, store)
-            trainer.complete_exam()
             with unsharded(trainer.model):
-                _report_exam(trainer, result.step, run, directory.parent)
+                examined = _report_exam(trainer, result.step, run, directory.parent)
                 result = dataclasses.replace(result, metrics=trainer.metrics)
                 if trainer.group.is_main:
-                    _publish_model(trainer, result.step, run, directory)
+                    _publish_model(trainer, result.step, run, examined, directory)
     except Exception as error:
         if saver is not None:
             # Finish the queued checkpoints first, so that the error names the last one that is safe.
@@ -472,16 +473,19 @@ def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory, store: RunSto
     trainer.metrics = {key: value for key, value in manifest.counts.items() if key != "step"}
 
 
-def _report_exam(trainer: Trainer, step: int, run: _Run, output: Path) -> None:
-    """Examine the model on the pairs for reporting, on all ranks; add the scores to the metrics and write exam.json."""
+def _report_exam(trainer: Trainer, step: int, run: _Run, output: Path) -> list[Pair]:
+    """Examine the model on the pairs for reporting, on all ranks; add the scores to the metrics and write exam.json.
+
+    Returns the pairs that were scored, on rank 0.
+    """
     path = trainer.config.exam
     if not path:
-        return
+        return []
     result = whole_exam(
         path, trainer.model, run.tokenizer, trainer.group, next_sentence=trainer.config.objective == "mlm_nsp"
     )
     if result is None:
-        return
+        return []
     metrics = report_metrics(result)
     trainer.metrics = trainer.metrics | metrics
     if trainer.tracker is not None:
@@ -492,19 +496,25 @@ def _report_exam(trainer: Trainer, step: int, run: _Run, output: Path) -> None:
         document = {"pairs": path, "part": "reporting", **result.to_json()}
         replace_text(output / EXAM_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         logger.info("exam of the model, pairs for reporting:\n%s", exam_table(result))
+    return [pair for pair in read_pairs(path) if pair.pair_id in result.correct] if trainer.group.is_main else []
 
 
-def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> None:
-    """Publish the trained weights as a Hugging Face directory without training state."""
+def _publish_model(trainer: Trainer, step: int, run: _Run, examined: list[Pair], directory: Path) -> None:
+    """Publish the trained weights as a Hugging Face directory without training state.
+
+    `examined` are the pairs for reporting, on which a promotion examines the champion too.
+    """
     model = trainer.model
     inputs = dict(run.identity["inputs"])
     if trainer.exam is not None:
         inputs["exam"] = input_of_pairs(trainer.exam.scored_pairs)
+    if examined:
+        inputs["exam_report"] = input_of_pairs(examined)
     with publishing(directory, kind=MODEL_KIND, configuration=run.identity["configuration"], inputs=inputs) as draft:
         write_weights(dict(model.named_parameters()), model.config, type(model).__name__, draft.path)
         run.tokenizer.save(draft.path, model_max_length=model.config.max_position_embeddings)
-        if trainer.exam is not None:  # a promotion examines the champion on them
-            write_pairs(draft.path / PAIRS_NAME, trainer.exam.scored_pairs)
+        if examined:
+            write_pairs(draft.path / PAIRS_NAME, examined)
         draft.counts = {
             "steps": step,
             "tokens_seen": trainer.tokens_seen,
@@ -512,6 +522,8 @@ def _publish_model(trainer: Trainer, step: int, run: _Run, directory: Path) -> N
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             **trainer.metrics,
         }
+        if trainer.budget is not None:  # a training with the same steps computes the same
+            draft.provenance["budget"] = dataclasses.asdict(trainer.budget.decisions)
         # Names the data to the fine-tunings of the model, wherever it is copied.
         draft.provenance["data"] = data_inputs(run.phases)
 

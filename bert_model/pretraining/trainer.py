@@ -409,13 +409,6 @@ class Trainer:
             self.tracker.record("exam", step, metrics, phase=phase.index)
             logger.info("step %d: exam %.1f %%", step, metrics["exam/accuracy"])
 
-    def complete_exam(self) -> None:
-        """Score the pairs if the checkpoint to be published had no time for them: a promotion compares the scores."""
-        exam = self.exam
-        if exam is not None and "exam/accuracy" not in self.metrics:
-            with unsharded(self.model):
-                self.metrics |= self.group.call_on_main(lambda: exam.metrics(self.model, is_last=True))
-
     def _choose(self, step: int, phase: Phase) -> None:
         """Keep the checkpoint of this step for publication if it is the best of the last phase so far."""
         key = {"loss": "held_out/mlm_loss", "exam": "exam/accuracy"}.get(self.config.choose, "")
@@ -470,6 +463,7 @@ class Trainer:
                 "best": self.best,
                 "kept": dict(self.kept),
                 **({"budget": self.budget.state(self.budget.seconds)} if self.budget is not None else {}),
+                **({"exam": self.exam.state()} if self.exam is not None else {}),
             },
             metrics=self._metrics_at(step),
         )

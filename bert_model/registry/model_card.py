@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from bert_model.model.config import CONFIG_NAME
-from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FLOOR, EXAM_REPORT, FINETUNED, TaskScore, facts_of
+from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FLOOR, EXAM_FOR_CHOOSING, FINETUNED, TaskScore, facts_of
 from bert_model.training.metrics_log import read_course
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.manifest import Manifest, load_manifest
@@ -286,12 +286,12 @@ def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
     # Nested counts, such as a report of defects, would not fit a line.
     counts = {key: value for key, value in manifest.counts.items() if isinstance(value, int)}
     lines += [f"- {key.replace('_', ' ')}: {value:,}" for key, value in counts.items()]
-    if EXAM_ACCURACY in tags:
-        score = float(tags[EXAM_ACCURACY])
+    if EXAM_FOR_CHOOSING in tags:
+        score = float(tags[EXAM_FOR_CHOOSING])
         lines.append(f"- Exam on minimal pairs while it was trained: {score:.1f} of 100, mean over kinds; chance is 50")
-    if EXAM_REPORT in tags:
+    if EXAM_ACCURACY in tags:
         floor = f"an n-gram model has {float(tags[EXAM_FLOOR]):.1f}, " if EXAM_FLOOR in tags else ""
-        score = float(tags[EXAM_REPORT])
+        score = float(tags[EXAM_ACCURACY])
         lines.append(f"- Exam on other minimal pairs: {score:.1f} of 100, mean over kinds; {floor}chance is 50")
     if tags.get("generated_sample") == "true":
         lines.append("- The text is generated: an invented encyclopedia, and tasks over it.")

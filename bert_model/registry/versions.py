@@ -15,10 +15,14 @@ from bert_pipeline.manifest import Manifest, content_sha256
 PRETRAINED, FINETUNED = "pretrained_model", "finetuned_model"
 KINDS = (PRETRAINED, FINETUNED)
 PRETRAINED_METRIC = "held_out/mlm_loss"
-EXAM_ACCURACY, EXAM_PAIRS = "exam/accuracy", "input.exam"
-EXAM_REPORT, EXAM_FLOOR = "exam_report/accuracy", "exam_report/floor"
-"""Facts of a model that was examined on minimal pairs while it was trained: its score (0-100), and their identity.
-The report is on pairs that chose nothing, beside an n-gram model."""
+EXAM_ACCURACY, EXAM_PAIRS = "exam_report/accuracy", "input.exam_report"
+EXAM_FLOOR = "exam_report/floor"
+"""Facts of a model that was examined on minimal pairs for reporting: its score (0-100), the identity of the pairs, and
+the score of an n-gram model."""
+EXAM_FOR_CHOOSING = "exam/accuracy"
+"""Its score on the few pairs that checkpoints are compared by."""
+EXAM_INPUTS = ("exam", "exam_report")
+"""Inputs of a model's manifest that are pairs."""
 FACTS_NAME = "facts.json"
 """File next to a version's model: every fact, with hashes and reference outputs, as text."""
 FILTER_TAGS = (
@@ -79,8 +83,8 @@ def _finetuned_facts(manifest: Manifest) -> dict[str, str]:
 
 
 def _pretrained_facts(manifest: Manifest) -> dict[str, str]:
-    # The weights that training started from are lineage, and the pairs that chose a checkpoint were not read: no data.
-    data = {name: entry for name, entry in manifest.inputs.items() if name not in ("initial_model", "exam")}
+    # The weights that training started from are lineage, and the pairs of its exams were not read: no data.
+    data = {name: entry for name, entry in manifest.inputs.items() if name not in ("initial_model", *EXAM_INPUTS)}
     held_out = {
         key: repr(float(value))
         for key, value in manifest.counts.items()
@@ -98,7 +102,7 @@ def _pretrained_facts(manifest: Manifest) -> dict[str, str]:
         **held_out,
         **{
             key: repr(float(manifest.counts[key]))
-            for key in (EXAM_ACCURACY, EXAM_REPORT, EXAM_FLOOR)
+            for key in (EXAM_ACCURACY, EXAM_FLOOR, EXAM_FOR_CHOOSING)
             if key in manifest.counts
         },
     }

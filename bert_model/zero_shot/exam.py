@@ -3,9 +3,9 @@
 import collections
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -57,10 +57,21 @@ class ExamResult:
     """Mean over groups of the means of their kinds, as published for BLiMP's twelve; None without groups."""
     correct: dict[str, float]
     """By the id of each scored pair: 1 if the model decides it rightly, 0 if not, 0.5 for a tie."""
+    floor_group_mean: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the result in JSON values."""
         return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return the result that `to_json` wrote, which may be part of a larger document."""
+        fields = {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name in values}
+        kinds: dict[str, KindResult] = {}
+        for kind, found in fields["kinds"].items():
+            scores = {name: KindScore(**part) for name, part in found.items() if isinstance(part, Mapping)}
+            kinds[kind] = dataclasses.replace(KindResult(score=scores.pop("score")), **scores, chance=found["chance"])
+        return cls(**{**fields, "kinds": kinds})
 
 
 def take_exam(
@@ -118,15 +129,21 @@ def exam_result(scores: PairScores, baseline: np.ndarray | None, *, whole_words:
         )
         for kind, score in by_kind.items()
     }
-    groups: dict[str, dict[str, KindScore]] = collections.defaultdict(dict)
+    groups: dict[str, set[str]] = collections.defaultdict(set)
     for pair in scores.pairs:
-        groups[pair.group][pair.kind] = by_kind[pair.kind]
+        groups[pair.group].add(pair.kind)
+
+    def group_mean(by_kind: Mapping[str, KindScore]) -> float | None:
+        means = [mean_accuracy({kind: by_kind[kind] for kind in group}) for group in groups.values()]
+        return float(np.mean(means)) if len(means) > 1 else None
+
     return ExamResult(
         whole_words=whole_words,
         kinds=kinds,
         mean=mean_accuracy(by_kind),
         floor_mean=None if baseline is None else mean_accuracy(parts[0]),
-        group_mean=float(np.mean([mean_accuracy(group) for group in groups.values()])) if len(groups) > 1 else None,
+        group_mean=group_mean(by_kind),
+        floor_group_mean=None if baseline is None else group_mean(parts[0]),
         correct={pair.pair_id: value for pair, value in zip(scores.pairs, scores.correct.tolist())},
     )
 
@@ -150,7 +167,8 @@ def exam_table(result: ExamResult) -> str:
     floor = "" if result.floor_mean is None else f", floor {result.floor_mean:.1f}"
     lines.append(f"mean over {len(result.kinds)} kinds: {result.mean:.1f}{floor}, chance {CHANCE:.1f}")
     if result.group_mean is not None:
-        lines.append(f"mean over groups: {result.group_mean:.1f}")
+        floor = "" if result.floor_group_mean is None else f", floor {result.floor_group_mean:.1f}"
+        lines.append(f"mean over groups: {result.group_mean:.1f}{floor}")
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ import operator
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -156,12 +156,13 @@ def _files(path: Path) -> Iterator[tuple[str, str]]:
     try:
         if path.is_dir():
             made = path / PAIRS_NAME
-            for file in [made] if made.is_file() else sorted(path.rglob("*.jsonl")):
+            found = [file for file in sorted(path.rglob("*.jsonl")) if not _is_beside_pairs(file.relative_to(path))]
+            for file in [made] if made.is_file() else found:
                 yield str(file), file.read_text(encoding="utf-8-sig")
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 members = [member for member in archive.infolist() if member.filename.endswith(".jsonl")]
-                members = [member for member in members if not member.filename.startswith("__MACOSX")]
+                members = [member for member in members if not _is_beside_pairs(PurePosixPath(member.filename))]
                 total, allowed = sum(member.file_size for member in members), max_unpacked_bytes(path)
                 if total > allowed:
                     largest = max(members, key=lambda member: member.file_size).filename
@@ -180,6 +181,11 @@ def _files(path: Path) -> Iterator[tuple[str, str]]:
         raise InputError(f"{path}: damaged archive ({error}); download it again") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _is_beside_pairs(path: PurePath) -> bool:
+    """Return True for files of an archive's maker, and for the scores of models in BLiMP's repository."""
+    return not {"__MACOSX", "raw_results"}.isdisjoint(path.parts)
 
 
 def _of_json(line: str, stem: str, number: int, where: str) -> Pair:

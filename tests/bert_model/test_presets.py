@@ -4,8 +4,10 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
+from bert_model.model.bert import BertForPreTraining
 from bert_model.presets import load_preset, preset_names, with_phases_in
 from bert_pipeline.beam.options import pipeline_options
 from bert_pipeline.configuration import to_mapping
@@ -105,3 +107,13 @@ def test_phases_read_the_instances_of_their_length(tmp_path):
     config = load_preset("paper-base").pretraining
     phases = with_phases_in(config, {128: tmp_path / "128", 512: tmp_path / "512"}).phases
     assert [Path(phase.instances).name for phase in phases] == ["128", "512"]
+
+
+def test_three_hour_preset_is_small_and_drops_near_duplicates():
+    preset = load_preset("cpu-3h")
+    config = preset.pretraining.model.resolve(vocab_size=preset.vocabulary.vocab_size)
+    with torch.device("meta"):
+        model = BertForPreTraining(config)
+    assert sum(parameter.numel() for parameter in model.parameters()) < 12_000_000
+    assert preset.pretraining.budget_seconds == 3 * 3600
+    assert preset.corpus.near_duplicates == "drop"

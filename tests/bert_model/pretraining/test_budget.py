@@ -13,6 +13,7 @@ from two_ranks import run_pretraining
 
 from bert_model.pretraining.budget import Budget
 from bert_model.pretraining.config import PhaseConfig, PretrainingConfig
+from bert_model.pretraining.fast_exam import FastExam
 from bert_model.pretraining.phases import load_phases
 from bert_model.pretraining.run import pretrain
 from bert_model.pretraining.run_directory import identity
@@ -80,7 +81,9 @@ def test_budget_gives_the_bits_of_a_training_with_the_same_steps(
 ) -> None:
     result = Machine().train(budgeted, tmp_path / "budget")
     assert (result.status, result.step) == ("finished", 20)
-    assert load_manifest(tmp_path / "budget" / "model").counts["steps"] == 20
+    published = load_manifest(tmp_path / "budget" / "model")
+    assert published.counts["steps"] == 20
+    assert published.provenance["budget"] == {"phase_ends": [10, 20], "decay_start": 15}
     Machine().train(trapezoid(data), tmp_path / "steps")
     assert_equal_models(tmp_path / "budget", tmp_path / "steps")
     rates = [event["train/learning_rate"] for event in train_events(tmp_path / "budget").values()]
@@ -107,7 +110,27 @@ def test_budget_that_is_stopped_twice_gives_the_same_bits(budgeted: dict[str, An
     assert_equal_models(output, tmp_path / "whole")
 
 
-def test_larger_budget_continues_before_the_decay(budgeted: dict[str, Any], tmp_path: Path) -> None:
+def test_exams_of_checkpoints_count_in_the_budget(
+    budgeted: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"the {number}\t{number} the\n" for number in range(40)))
+    machine = Machine()
+    began = machine.now
+
+    def metrics(*_: Any, **__: Any) -> dict[str, float]:
+        machine.now += 2.0
+        return {"exam/accuracy": 50.0}
+
+    monkeypatch.setattr(FastExam, "metrics", metrics)
+    result = machine.train({**budgeted, "exam": str(pairs)}, tmp_path / "training")
+    assert result.step < 18
+    assert machine.now - began == pytest.approx(20.0, abs=3.0)
+
+
+def test_larger_budget_continues_before_the_decay(
+    data: dict[str, str], budgeted: dict[str, Any], tmp_path: Path
+) -> None:
     machine, output = Machine(), tmp_path / "training"
     machine.train(budgeted, output)
     assert [path.name for path in sorted((output / "checkpoints").iterdir())] == ["step-00000015", "step-00000020"]
@@ -122,6 +145,8 @@ def test_larger_budget_continues_before_the_decay(budgeted: dict[str, Any], tmp_
     assert [rates[step] for step in (16, 20, 31)] == [1e-3] * 3
     assert rates[40] == pytest.approx(1e-4)
     assert [path.name for path in sorted((output / "checkpoints").iterdir())] == ["step-00000030", "step-00000040"]
+    Machine().train(trapezoid(data, steps=(10, 30)), tmp_path / "steps")
+    assert_equal_models(output, tmp_path / "steps")
 
 
 def test_extension_that_is_killed_is_not_finished(budgeted: dict[str, Any], tmp_path: Path) -> None:
@@ -205,6 +230,35 @@ def test_budget_ends_on_time_whatever_a_phase_end_takes(data: dict[str, str], sh
     assert now[0] - 60.0 == pytest.approx(3 * 3600, rel=0.005)
 
 
+def test_pace_is_that_of_the_machine_on_which_the_decay_begins(data: dict[str, str]) -> None:
+    config = from_mapping(PretrainingConfig, trapezoid(data, budget="1000s"))
+    now = [0.0]
+    phases, _ = load_phases(config)
+    budget, step = Budget(config, phases, {}, clock=lambda: now[0]), 0
+
+    def train_until(seconds: float, pace: float) -> None:
+        nonlocal step
+        while now[0] < seconds and step < budget.phases[-1].end_step:
+            budget.decide(step, int(step >= budget.phases[0].end_step), budget.seconds)
+            now[0] += pace
+            step += 1
+
+    train_until(700.0, 0.5)
+    state = budget.state(budget.seconds)
+    now[0] = 0.0  # the other machine's clock
+    budget = Budget(config, budget.phases, state, clock=lambda: now[0])
+    train_until(2000.0, 4.0)
+    assert state["seconds"] + now[0] == pytest.approx(1000.0, abs=8.0)
+
+
+def test_smaller_budget_is_refused_once_the_rate_decays(budgeted: dict[str, Any], tmp_path: Path) -> None:
+    machine, output = Machine(), tmp_path / "training"
+    with pytest.raises(KeyError):
+        machine.train(budgeted, output, crash_at(18))
+    with pytest.raises(ConfigurationError, match="budget: found 10s, but since step 15 .* 20 s of training"):
+        machine.train({**budgeted, "budget": "10s"}, output, resume=True, allow_changes=True)
+
+
 def test_damaged_trunk_is_an_error_that_removes_nothing(budgeted: dict[str, Any], tmp_path: Path) -> None:
     machine, output = Machine(), tmp_path / "training"
     machine.train(budgeted, output)
@@ -238,6 +292,14 @@ def test_batch_grows_during_the_warm_up(data: dict[str, str], tmp_path: Path) ->
         if event["event"] == "train"
     ]
     assert seen[0] <= 4 * 16 < seen[1]
+
+    # A stop during the growth changes nothing.
+    machine, stopped = Machine(), {**mapping, "checkpoint_interval_steps": 2}
+    with pytest.raises(KeyError):
+        machine.train(stopped, tmp_path / "stopped", crash_at(3))
+    machine.train(stopped, tmp_path / "stopped", resume=True)
+    assert_equal_models(tmp_path / "stopped", tmp_path / "training")
+
     mapping["phases"][0]["initial_batch_size"] = 5
     with pytest.raises(ConfigurationError, match="initial_batch_size: found 5, expected a divisor"):
         from_mapping(PretrainingConfig, mapping)

@@ -73,8 +73,7 @@ def test_checkpoints_are_examined_on_the_pairs_for_choosing(
     assert exams[14]["exam/accuracy"] == pytest.approx(again.accuracy())
     manifest = load_manifest(tmp_path / "training" / "model")
     assert manifest.counts["exam/accuracy"] == exams[14]["exam/accuracy"]
-    assert manifest.inputs["exam"] == input_of_pairs(chosen)  # what a promotion compares exams by
-    assert read_pairs(tmp_path / "training" / "model") == chosen  # and what it examines the champion on
+    assert manifest.inputs["exam"] == input_of_pairs(chosen)
 
 
 def test_exams_do_not_change_the_training(data: dict[str, str], pairs: Path, tmp_path: Path) -> None:
@@ -106,6 +105,10 @@ def test_finished_model_is_examined_on_the_pairs_for_reporting(
     assert stored["mean"] == result.metrics["exam_report/accuracy"]
     assert stored["floor_mean"] == expected.floor_mean
     assert sum(kind["score"]["count"] for kind in stored["kinds"].values()) == len(reporting)
+
+    # What a promotion compares exams by, and what it examines the champion on.
+    assert read_pairs(output / "model") == reporting
+    assert load_manifest(output / "model").inputs["exam_report"] == input_of_pairs(reporting)
 
     (event,) = [event for event in read_events(output) if event["event"] == "exam_report"]
     assert set(event["metrics"]) == {f"exam_report/{name}" for name in ("accuracy", "a", "b", "floor")}
@@ -172,6 +175,15 @@ def test_exams_take_a_small_share_of_the_time(data: dict[str, str], pairs: Path)
     assert exam.metrics(model, is_last=False)
     assert not exam.metrics(model, is_last=False)
     assert exam.metrics(model, is_last=True)
+
+    # A stop makes room for no more of them.
+    now[0] += 1 / MAX_SHARE
+    state = exam.state()
+    now[0] = 0.0
+    exam = FastExam(exam.pairs, tokenizer, next_sentence=True, precision="float32", state=state, clock=clock)
+    assert not exam.metrics(model, is_last=False)
+    now[0] += 2 / MAX_SHARE
+    assert exam.metrics(model, is_last=False)
 
 
 def test_mean_is_not_replaced_by_a_kind_of_its_name(data: dict[str, str]) -> None:
@@ -250,17 +262,6 @@ def test_damaged_best_checkpoint_is_no_longer_the_best(
     assert "the best checkpoint, of step 9, is gone or damaged" in caplog.text
 
 
-def test_published_checkpoint_that_had_no_time_for_the_exam_is_examined(
-    data: dict[str, str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    losses = iter([9.0, 9.0, 9.0, 1.0, 2.0, 3.0])
-    monkeypatch.setattr("bert_model.pretraining.trainer.evaluate", lambda *_, **__: {"held_out/mlm_loss": next(losses)})
-    monkeypatch.setattr(FastExam, "metrics", lambda *_, is_last, **__: {"exam/accuracy": 50.0} if is_last else {})
-    train(configuration(data, choose="loss", exam=str(pairs)), tmp_path / "training")
-    counts = load_manifest(tmp_path / "training" / "model").counts
-    assert (counts["published_step"], counts["exam/accuracy"]) == (9, 50.0)
-
-
 def test_exam_is_named_by_the_pairs_that_were_scored(data: dict[str, str], pairs: Path, tmp_path: Path) -> None:
     two = [
         Pair(pair_id=f"two-{number}", kind="next_sentence", good=("w1", "w2"), bad=("w2", "w1")) for number in range(20)
@@ -270,7 +271,7 @@ def test_exam_is_named_by_the_pairs_that_were_scored(data: dict[str, str], pairs
     train(configuration(data, objective="mlm", exam=exam, exam_pairs=5), tmp_path / "training")
     model = load_manifest(tmp_path / "training" / "model")
     assert {pair.kind for pair in read_pairs(model.path)} == {"a", "b"}
-    assert model.inputs["exam"] == input_of_pairs(read_pairs(model.path))
+    assert model.inputs["exam_report"] == input_of_pairs(read_pairs(model.path))
 
 
 def test_choice_by_exam_needs_pairs_and_they_belong_to_the_identity(

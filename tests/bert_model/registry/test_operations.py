@@ -365,7 +365,7 @@ def test_unknown_name_alias_and_version_are_errors(home, trained):
 
 def _pretrained(directory, base, loss, data="1"):
     source = load_manifest(_with_manifest(directory.parent / f"instances-{data}", data))
-    inputs = {"instances": input_of(source), "exam": {"name": "20 pairs", "sha256": "p" * 64}}
+    inputs = {"instances": input_of(source), "exam_report": {"name": "20 pairs", "sha256": "p" * 64}}
     with publishing(directory, kind="pretrained_model", configuration={"seed": loss}, inputs=inputs) as draft:
         shutil.copytree(base, draft.path, dirs_exist_ok=True)
         draft.counts = {"steps": 10, "held_out/mlm_loss": loss, "held_out/mlm_accuracy": 50.0}
@@ -447,7 +447,7 @@ def two_examined(home, base, tmp_path_factory):
         directories[number] = tmp_path / f"model-{number}"
         inputs = {
             "instances": input_of(load_manifest(_with_manifest(tmp_path / f"instances-{number}", str(number)))),
-            "exam": input_of_pairs(pairs[number]),
+            "exam_report": input_of_pairs(pairs[number]),
         }
         with publishing(directories[number], kind="pretrained_model", configuration={}, inputs=inputs) as draft:
             shutil.copytree(base, draft.path, dirs_exist_ok=True)

@@ -155,4 +155,5 @@ def test_pairs_that_the_floor_solves_are_apart():
     assert result.mean == pytest.approx((200 / 3 + 100 + 0) / 3)
     assert result.group_mean == pytest.approx(((200 / 3 + 100) / 2 + 0) / 2)
     assert result.floor_mean == pytest.approx((250 / 3 + 0 + 100) / 3)
+    assert result.floor_group_mean == pytest.approx(((250 / 3 + 0) / 2 + 100) / 2)
     assert exam_table(result).splitlines()[2].split()[:3] == ["a", "3", "66.7"]

@@ -59,9 +59,12 @@ def test_windows_are_merged_in_the_order_of_last_then_first(monkeypatch, runs_pe
 
 
 class Textbook:
-    """Interpolated modified Kneser-Ney, equation by equation (Chen and Goodman 1998, section 3)."""
+    """Interpolated modified Kneser-Ney, equation by equation (Chen and Goodman 1998, section 3).
 
-    def __init__(self, texts: list[list[str]], order: int) -> None:
+    What n-grams of three or more words that occur at most `prune` times would have goes to the words below them.
+    """
+
+    def __init__(self, texts: list[list[str]], order: int, prune: int = 0) -> None:
         self.order = order
         occurrences: collections.Counter[tuple[str, ...]] = collections.Counter()
         for text in texts:
@@ -77,9 +80,12 @@ class Textbook:
             for gram, count in occurrences.items()
             if gram != ("<s>",)
         }
+        self.kept: set[tuple[str, ...]] = set()
         self.following = collections.defaultdict(list)
-        for gram, count in self.counts.items():
-            self.following[gram[:-1]].append(count)
+        for gram in sorted(self.counts, key=len):
+            self.following[gram[:-1]].append(gram)
+            if len(gram) <= 2 or (occurrences[gram] > prune and gram[:-1] in self.kept):
+                self.kept.add(gram)
         self.discounts = [self.discount(length) for length in range(1, order + 1)]
 
     def discount(self, length: int) -> list[float]:
@@ -91,12 +97,12 @@ class Textbook:
         """P(word | context), the context at most order - 1 words."""
         discounts = self.discounts[len(context)]
         shorter = self.probability(word, context[1:]) if context else 1 / (len(WORDS) + 2)  # with </s> and <unk>
-        following = self.following[context]
-        if not following:
+        if not self.following[context] or (len(context) > 1 and context not in self.kept):
             return shorter
-        count = self.counts.get((*context, word), 0)
-        rest = sum(discounts[min(c, 3)] for c in following)
-        return (count - discounts[min(count, 3)] + rest * shorter) / sum(following)
+        counts = {gram: self.counts[gram] for gram in self.following[context]}
+        own = {gram: count - discounts[min(count, 3)] for gram, count in counts.items() if gram in self.kept}
+        total = sum(counts.values())
+        return (own.get((*context, word), 0) + (total - sum(own.values())) * shorter) / total
 
     def score(self, text: list[str]) -> float:
         """log10 of the probability of a sentence."""
@@ -135,12 +141,12 @@ class BackoffModel:
 
 
 @pytest.mark.parametrize("reader", ["backoff", "kenlm"])
-@pytest.mark.parametrize("order", [3, 4, 5])
-def test_scores_equal_the_textbook(tmp_path, order, reader):
+@pytest.mark.parametrize(("order", "prune"), [(3, 0), (4, 0), (5, 0), (4, 1), (5, 2)])
+def test_scores_equal_the_textbook(tmp_path, order, prune, reader):
     open_model = BackoffModel if reader == "backoff" else pytest.importorskip("kenlm").Model
     texts = sentences(600, seed=1)
-    write_arpa(tmp_path / "floor.arpa", build(texts, order), WORDS)
-    model, textbook = open_model(str(tmp_path / "floor.arpa")), Textbook(texts, order)
+    write_arpa(tmp_path / "floor.arpa", build(texts, order, prune), WORDS)
+    model, textbook = open_model(str(tmp_path / "floor.arpa")), Textbook(texts, order, prune)
     assert model.order == order
     for text in [*sentences(40, seed=2), ["nothing", "w1"], ["w3"] * 9]:
         assert model.score(" ".join(text)) == pytest.approx(textbook.score(text), abs=1e-4)

@@ -21,7 +21,8 @@ def blimp_line(number: int, good: str = "Who hugs Richard?") -> str:
 def test_blimp_is_read_from_a_zip_a_folder_and_a_file(tmp_path):
     (tmp_path / "agreement.jsonl").write_text(blimp_line(0) + blimp_line(1))
     with zipfile.ZipFile(tmp_path / "blimp.zip", "w") as archive:
-        archive.write(tmp_path / "agreement.jsonl", "data/agreement.jsonl")
+        archive.write(tmp_path / "agreement.jsonl", "blimp-master/data/agreement.jsonl")
+        archive.writestr("blimp-master/raw_results/summary/models_summary.jsonl", '{"UID": "agreement", "gpt2": 0.9}')
     expected = Pair(
         pair_id="agreement:0",
         kind="agreement",
