@@ -18,7 +18,7 @@ from workflows.defs.pretraining import OWNERS, pretrained_model, training_pictur
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
 from workflows.lib.lineage import check_origin, lineage_tags, registered_name, text_license
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, score_preview, table
-from workflows.lib.report import REPORT_NAME, SCORES_PLOT, TRAINING_PLOT, collect_results, write_report
+from workflows.lib.report import REPORT_NAME, collect_results, write_report
 from workflows.lib.resources import (
     BertHome,
     dump_and_task,
@@ -186,7 +186,7 @@ def version_path(version: Any) -> str:
     code_version=code_version("workflows.lib.report.collect_results", "workflows.lib.report.write_report"),
 )
 def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeResult[None]:
-    """The table of all tasks and the pictures: scores with and without pre-training, and of the majority class.
+    """The table of all tasks, the exam, and pictures: scores with and without pre-training, and of the majority class.
 
     Tasks at chance and tasks that were skipped are named. The same files are in MLflow as a run of their own.
     """
@@ -196,7 +196,7 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
     with as_dagster_failures():
         directory = home.current_model(name)
         model = load_manifest(directory, kind="pretrained_model")
-        results = collect_results(home, name, model.sha256)
+        results = collect_results(home, name, model)
         events = read_course(directory.parent)
         manifest = write_report(results, events, model, home.report(name))
 
@@ -213,7 +213,6 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
         )
     context.log.info(f"{len(results.rows)} tasks, {len(results.skipped)} skipped; MLflow run {run_id}")
     metadata: dict[str, Any] = manifest_metadata(manifest) | {
-        "scores": score_preview([(row["task"], row["score"], row["majority"]) for row in results.rows]),
         "report": dg.MetadataValue.md(with_pictures(manifest.path)),
         "results": table(results.shown_rows()),
         "at_chance": ", ".join(results.at_chance) or "none",
@@ -221,6 +220,8 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
         "generated_sample": results.generated,
         "mlflow_run": f"#/runs/{run_id}",
     }
+    if results.rows:
+        metadata["scores"] = score_preview([(row["task"], row["score"], row["majority"]) for row in results.rows])
     metadata |= {f"score/{row['task']}": float(row["score"]) for row in results.rows}
     return materialization(manifest.sha256, metadata)
 
@@ -228,7 +229,7 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
 def with_pictures(directory: Path) -> str:
     """Return the Markdown report with its pictures inlined, for the UI."""
     text = (directory / REPORT_NAME).read_text(encoding="utf-8")
-    for name in (SCORES_PLOT, TRAINING_PLOT):
+    for name in (path.name for path in directory.glob("*.png")):
         picture = base64.b64encode((directory / name).read_bytes()).decode()
         text = text.replace(f"({name})", f"(data:image/png;base64,{picture})")
     return text

@@ -1,4 +1,4 @@
-"""The report of a dump: results of all tasks as CSV, text and Markdown, and the plots."""
+"""The report of a dump: results of all tasks as CSV, text and Markdown, the exam of the model, and the plots."""
 
 import csv
 import dataclasses
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.errors import ArtifactError, BertError
+from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from workflows.lib.metadata import score_bars, training_curves
 from workflows.lib.resources import BertHome, dump_label, sample_seed
@@ -41,6 +41,7 @@ BARS = {
     "random_longer": "random weights, longer",
     "majority": "majority",
 }
+EXAM_HEADING = "Exam without fine-tuning, on the minimal pairs for reporting:"
 RANDOM_LONGER = re.compile(r"random_x(\d+)")
 
 
@@ -55,6 +56,8 @@ class Results:
     """Task -> why it was not run."""
     inputs: dict[str, dict[str, str]]
     """Identities of the manifests that the results are from."""
+    exam: str = ""
+    """The table of the model's exam on minimal pairs; empty if it was not examined."""
 
     @property
     def generated(self) -> bool:
@@ -92,8 +95,11 @@ class Results:
         return {key: sum(row[key] for row in complete) / len(complete) for key in keys}
 
 
-def collect_results(home: BertHome, dump: str, model_sha256: str) -> Results:
-    """Read the results.json of every task; a task without one of this pre-trained model is skipped with its reason."""
+def collect_results(home: BertHome, dump: str, model: Manifest) -> Results:
+    """Read the exam of a pre-trained model and the results.json of every task.
+
+    A task without results of this model is skipped with its reason.
+    """
     rows: list[dict[str, Any]] = []
     skipped: dict[str, str] = {}
     inputs: dict[str, dict[str, str]] = {}
@@ -106,12 +112,20 @@ def collect_results(home: BertHome, dump: str, model_sha256: str) -> Results:
             continue
         manifest = load_manifest(directory, kind="finetuned_model")
         results = json.loads((directory / DATA_NAME).read_text(encoding="utf-8"))
-        if results.get("model_sha256") != model_sha256:
+        if results.get("model_sha256") != model.sha256:
             skipped[task] = "not fine-tuned on this pre-trained model yet"
             continue
         inputs[task] = input_of(manifest)
         rows.append(result_row(results, generated=sample_seed(dump) is not None))
-    return Results(dump=dump, rows=tuple(rows), skipped=skipped, inputs=inputs)
+    return Results(dump=dump, rows=tuple(rows), skipped=skipped, inputs=inputs, exam=_read_exam(model.path.parent))
+
+
+def _read_exam(training: Path) -> str:
+    from bert_model.pretraining.run import EXAM_NAME
+    from bert_model.zero_shot.exam import ExamResult, exam_table
+
+    path = training / EXAM_NAME
+    return exam_table(ExamResult.from_json(json.loads(path.read_text(encoding="utf-8")))) if path.is_file() else ""
 
 
 def _reason_skipped(task_data: Path) -> str:
@@ -157,16 +171,12 @@ def is_at_chance(score: float, majority: float | None, count: int) -> bool:
 
 
 def write_report(results: Results, events: Sequence[Mapping[str, Any]], model: Manifest, directory: Path) -> Manifest:
-    """Publish the table in all formats and the plots; ArtifactError when no task was run."""
-    if not results.rows:
-        reasons = "; ".join(f"{task}: {reason}" for task, reason in results.skipped.items())
-        raise ArtifactError(f"{results.dump}: no task has results, so there is nothing to report ({reasons})")
+    """Publish the table in all formats and the plots; without tasks there is the exam, and the plot of the training."""
     inputs = {"pretrained_model": input_of(model), **results.inputs}
     with publishing(directory, kind="report", configuration={"dump": results.dump}, inputs=inputs) as draft:
-        pictures = {
-            TRAINING_PLOT: training_curves(events, f"pre-training on {dump_label(results.dump)}"),
-            SCORES_PLOT: score_bars(list(results.rows), BARS, f"scores on {dump_label(results.dump)}"),
-        }
+        pictures = {TRAINING_PLOT: training_curves(events, f"pre-training on {dump_label(results.dump)}")}
+        if results.rows:
+            pictures[SCORES_PLOT] = score_bars(list(results.rows), BARS, f"scores on {dump_label(results.dump)}")
         for name, picture in pictures.items():
             (draft.path / name).write_bytes(picture)
         (draft.path / TABLE_NAME).write_text(csv_table(results), encoding="utf-8")
@@ -189,7 +199,7 @@ def write_report(results: Results, events: Sequence[Mapping[str, Any]], model: M
 def csv_table(results: Results) -> str:
     """Return the table as CSV, not rounded."""
     stream = io.StringIO()
-    columns = [key for key in results.rows[0] if key != "at_chance"]
+    columns = [key for key in (results.rows[0] if results.rows else COLUMNS) if key != "at_chance"]
     writer = csv.DictWriter(stream, [*columns, "at_chance"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(results.rows)
@@ -197,10 +207,10 @@ def csv_table(results: Results) -> str:
 
 
 def text_table(results: Results) -> str:
-    """Return the table for a terminal, followed by averages, tasks at chance and skipped tasks."""
-    cells = _cells(results)
+    """Return the table for a terminal, followed by averages, tasks at chance, skipped tasks and the exam."""
+    cells = _cells(results) if results.rows else []
     # Task, metric and note are aligned to the left, numbers to the right.
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    widths = [max(map(len, column)) for column in zip(*cells)]
     lines = []
     for index, line in enumerate(cells):
         parts = [
@@ -210,34 +220,30 @@ def text_table(results: Results) -> str:
         lines.append("  ".join(parts).rstrip())
         if index == 0:
             lines.append("-" * len("  ".join(parts)))
-    return "\n".join([dump_label(results.dump), *lines, *_notes(results), ""])
+    exam = ["", EXAM_HEADING, results.exam] if results.exam else []
+    return "\n".join([dump_label(results.dump), *lines, *_notes(results), *exam, ""])
 
 
 def markdown_report(results: Results) -> str:
     """Return the report as Markdown that refers to the plots in its directory."""
-    header, *body = _cells(results)
-    alignment = ["---"] * 2 + ["---:"] * (len(header) - 3) + ["---"]
-    table = [f"| {' | '.join(cells)} |" for cells in (header, alignment, *body)]
-    notes = [f"- {note}" for note in _notes(results)]
-
-    # The pictures are named by file, so that the directory can be moved as a whole.
-    return "\n".join(
-        [
-            f"# {dump_label(results.dump)}",
-            "",
+    parts = [f"# {dump_label(results.dump)}"]
+    if results.rows:
+        header, *body = _cells(results)
+        alignment = ["---"] * 2 + ["---:"] * (len(header) - 3) + ["---"]
+        parts += [
             "Scores are means over seeds on the dev set, on the scale of 0 to 100. Both starts got the same examples, "
             "steps and search; *random ×N* trained for N times the steps.",
-            "",
-            *table,
-            "",
-            *notes,
-            "",
-            f"![scores]({SCORES_PLOT})",
-            "",
-            f"![pre-training]({TRAINING_PLOT})",
-            "",
+            "\n".join(f"| {' | '.join(cells)} |" for cells in (header, alignment, *body)),
         ]
-    )
+    parts.append("\n".join(f"- {note}" for note in _notes(results)))
+    if results.exam:
+        parts.append(f"{EXAM_HEADING}\n\n```text\n{results.exam}\n```")
+
+    # The pictures are named by file, so that the directory can be moved as a whole.
+    if results.rows:
+        parts.append(f"![scores]({SCORES_PLOT})")
+    parts.append(f"![pre-training]({TRAINING_PLOT})")
+    return "\n\n".join([*filter(None, parts), ""])
 
 
 def _cells(results: Results) -> list[list[str]]:

@@ -58,7 +58,7 @@ def test_fine_tuning_of_a_replaced_pretrained_model_is_not_registered(home):
 
 def test_report_leaves_out_the_task_of_a_replaced_pretrained_model(home):
     (home.finetuning(DUMP, TASK) / "results.json").write_text('{"model_sha256": "of another"}', encoding="utf-8")
-    results = collect_results(home, DUMP, load_manifest(home.current_model(DUMP)).sha256)
+    results = collect_results(home, DUMP, load_manifest(home.current_model(DUMP)))
     assert results.rows == ()
     assert results.skipped[TASK] == "not fine-tuned on this pre-trained model yet"
 

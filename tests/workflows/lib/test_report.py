@@ -1,12 +1,27 @@
 """The report's table: baselines, tasks at chance, own splits, and skipped tasks."""
 
+import dataclasses
+import json
 from typing import Any
 
+import numpy as np
 import pytest
 
-from bert_pipeline.errors import ArtifactError
+from bert_model.zero_shot.exam import exam_result, exam_table
+from bert_model.zero_shot.pseudo_likelihood import PairScores
+from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.manifest import load_manifest, publishing
-from workflows.lib.report import Results, csv_table, is_at_chance, markdown_report, result_row, text_table, write_report
+from workflows.lib.report import (
+    Results,
+    collect_results,
+    csv_table,
+    is_at_chance,
+    markdown_report,
+    result_row,
+    text_table,
+    write_report,
+)
+from workflows.lib.resources import BertHome
 
 
 def results(task: str = "sst2", *, mean: float = 80.0, **changes: Any) -> dict[str, Any]:
@@ -112,10 +127,23 @@ def test_csv_keeps_full_numbers():
     assert "80.123456" in csv_table(of(row(mean=80.123456)))
 
 
-def test_report_without_any_result_is_refused_with_the_reasons(tmp_path):
-    with publishing(tmp_path / "model", kind="pretrained_model", configuration={}, inputs={}):
+def test_report_without_tasks_has_the_exam_and_the_reasons(tmp_path):
+    with publishing(tmp_path / "training" / "model", kind="pretrained_model", configuration={}, inputs={}):
         pass
-    model = load_manifest(tmp_path / "model")
-    with pytest.raises(ArtifactError, match="sst2: no folder is given"):
-        write_report(of(skipped={"sst2": "no folder is given"}), [], model, tmp_path / "report")
-    assert not (tmp_path / "report").exists()
+    model = load_manifest(tmp_path / "training" / "model")
+    pairs = tuple(Pair(pair_id=str(number), kind="swap", good=("a b",), bad=("b a",)) for number in range(3))
+    examined = exam_result(PairScores(pairs, np.array([1.0, 0.0, 2.0]), np.full(3, 0.5)), np.array([1.0, 1.0, 0.0]))
+    document = {"pairs": "made", "part": "reporting", **examined.to_json()}
+    (tmp_path / "training" / "exam.json").write_text(json.dumps(document))
+
+    found = collect_results(BertHome(path=str(tmp_path / "home")), "enwiki-20261101", model)
+    assert found.rows == ()
+    assert found.exam == exam_table(examined)
+    report = write_report(dataclasses.replace(found, skipped={"sst2": "no folder is given"}), [], model, tmp_path / "r")
+    for name in ("results.txt", "report.md"):
+        text = (report.path / name).read_text()
+        assert "skipped: sst2: no folder is given" in text
+        assert "mean over 1 kinds: 66.7, floor 66.7" in text
+    assert "scores.png" not in text
+    assert not (report.path / "scores.png").exists()
+    assert (report.path / "results.csv").read_text().count("\n") == 1
