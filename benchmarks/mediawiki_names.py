@@ -29,6 +29,14 @@ _SWITCHES_OF_EXTENSIONS = [
 ]  # fmt: skip
 """https://www.mediawiki.org/wiki/Help:Magic_words#Behavior_switches"""
 
+_RENDERED = (
+    "lc uc lcfirst ucfirst formatnum pagename subjectpagename basepagename fullpagename numberofarticles numberofpages"
+    " numberoffiles numberofusers numberofactiveusers numberofedits currentyear currentmonth currentmonthname"
+    " currentmonthnamegen currentmonthabbrev currentday currentday2 currentdayname currenttime currenthour currentweek"
+    " localyear localmonth localmonthname localmonthnamegen localday localdayname localtime localhour"
+)
+"""Variables and parser functions that `wikipedia/templates/data/en.toml` renders, by MediaWiki's own names."""
+
 _STRING = r"""(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)")"""
 
 
@@ -56,6 +64,12 @@ def read_language(source: str) -> dict[str, Any]:
     switches: dict[bool, list[str]] = {False: [], True: []}
     for synonyms, is_cased in magic_words.values():
         switches[is_cased] += [word for word in synonyms if word.startswith("__")]
+    rendered = {
+        word.rstrip(":").replace("_", " ").lower(): key
+        for key, (synonyms, _) in magic_words.items()
+        for word in synonyms
+        if key in _RENDERED.split() and len(word.rstrip(":")) > 1  # not "1", as files had them before there were names
+    }
     return {
         "fallback": [code.strip() for code in fallback[1].split(",")] if fallback else [],
         "namespaces": {
@@ -66,6 +80,7 @@ def read_language(source: str) -> dict[str, Any]:
         "redirects": magic_words.get("redirect", ([], False))[0],
         "switches": switches[False],
         "cased_switches": switches[True],
+        "words": rendered,
     }
 
 
@@ -94,8 +109,10 @@ def read_release(directory: Path) -> dict[str, Any]:
         own = languages[code]
         for key in ("redirects", "switches", "cased_switches"):
             own[key] = [word for word in own[key] if word not in english[key]]
+        own["words"] = {word: key for word, key in own["words"].items() if word not in english["words"]}
         # Of the talk pages of other namespaces, only the header of an export has the local names
         own["namespaces"] = {name: n for name, n in own["namespaces"].items() if n == 1 or n < 0 or n % 2 == 0}
+    del english["words"]  # en.toml has them
     return {
         "version": f"MediaWiki {version[1]}",
         "renamed": {**dict(zip(old_codes[::2], old_codes[1::2])), **_CODES_OF_WIKIPEDIAS},

@@ -27,6 +27,15 @@ def current_code(language: str) -> str:
     return _THREE_LETTERS.get(base, base) + hyphen + rest
 
 
+def names_by_nearness(language: str) -> list[dict[str, Any]]:
+    """Return MediaWiki's names in a language, then those in its fallback languages; English is the last."""
+    languages = mediawiki_names()["languages"]
+    code = current_code(language)
+    code = code if code in languages else code.partition("-")[0]
+    codes = dict.fromkeys((code, *languages.get(code, {}).get("fallback", ()), "en"))
+    return [languages[code] for code in codes if code in languages]
+
+
 @functools.lru_cache(maxsize=1)
 def mediawiki_names() -> dict[str, Any]:
     """Return names of namespaces and magic words by language, as `benchmarks/mediawiki_names.py` wrote them."""

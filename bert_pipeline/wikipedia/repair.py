@@ -113,7 +113,8 @@ _DASHES = frozenset("–—")
 _SEPARATORS = "".join(SEPARATORS)
 _CJK = re.compile(f"[{CJK}]{{2}}")
 # Dropped elements with only separators between them count as one: "DROPPED, DROPPED or DROPPED"
-_DROPPED_ROW = re.compile(rf"{DROPPED}(?: *+(?:{one_of(PAUSES, '/–~')} *+|(?:and|or)(?=[ {DROPPED}]) *+)?+{DROPPED})++")
+_IN_ROW = one_of(PAUSES, "/–~〜～－―")
+_DROPPED_ROW = re.compile(rf"{DROPPED}(?: *+(?:{_IN_ROW} *+|(?:and|or)(?=[ {DROPPED}]) *+)?+{DROPPED})++")
 # What only leads to a dropped element: "English pronunciation:" of "(English pronunciation: *; born 1950)", or one of a
 # few English words: "(pronounced *; born 1950)", "(born 1950, or *)"
 _LEAD_IN_WORDS = ("or", "and", "from", "in", "at", "also", "see", "pronounced")

@@ -222,7 +222,7 @@ def _continues(end: str, start: str, language: str, has_capitals: bool | None) -
         ordinal = _ORDINAL.search(end, max(0, len(end) - 40))
         if ordinal and not ordinal["roman"] and _AFTER_ORDINAL.match(start):
             return True
-        if ordinal and language in _ORDINAL_LANGUAGES:
+        if ordinal and language in _ORDINAL_LANGUAGES and not _SCORE.search(end, max(0, len(end) - 8)):
             return ordinal["roman"] is None or language in _ROMAN_FIRST or not ordinal["name"]
     elif before == "m":
         if end[-4:-1] in ("a.m", "p.m") and _TIME_ZONE.match(start):
@@ -239,7 +239,9 @@ def _continues(end: str, start: str, language: str, has_capitals: bool | None) -
 def _starts_in_lower_case(text: str) -> bool:
     letter = _FIRST_LETTER.match(text)
     # Georgian letters count as lower case, but their capitals are not in use.
-    return letter is not None and letter[1].islower() and not "\u10d0" <= letter[1] <= "\u10ff"
+    if letter is None or not letter[1].islower() or "\u10d0" <= letter[1] <= "\u10ff":
+        return False
+    return _LOWER_CASE_FIRST.match(text) is None
 
 
 _NEVER_FIRST = CLOSERS | PAUSES | {"/"}
@@ -250,6 +252,7 @@ _MAX_WORDLESS_CHARACTERS = 6
 _WORD = re.compile(r"[^\W²³_]")
 # The first letter, behind a dash, an equals sign, quotation marks or brackets
 _FIRST_LETTER = re.compile(rf"(?:{one_of(OPENERS, QUOTATION_MARKS, '–—-=')}|\s)*+([^\W\d_])")
+_LOWER_CASE_FIRST = re.compile(rf"(?:{_any_of(_WORDS['lower_case_first'])})(?!\w)")
 _NUMBER = re.compile(r"(?:^|[;,:] )\(?\d{1,2}[.)]$")
 _TAKES_NUMBER = re.compile(r"\b(?:[Vv]ol|[Nn]os?|[Ff]igs?|[Oo]p|[Cc]h|Art|[Ss]ec|[Pp]p?|[Ee]qs?|[Vv]v?|[Nn]r)\.$")
 
@@ -257,6 +260,7 @@ _ORDINAL_LANGUAGES = frozenset(_WORDS["ordinals"].split())
 _ROMAN_FIRST = frozenset(_WORDS["roman_before_name"].split())
 _ORDINAL_ENDS = frozenset("0123456789IVXL")
 _ORDINAL = re.compile(r"(?P<name>[^\W\d_a-z]\w++ )?(?<![\w.,])(?:\d{1,2}0?|(?P<roman>[IVXL]+))\.$")
+_SCORE = re.compile(r"(?:[:/+−]|\d[-–]|(?<!\S)-)\d++\.$")  # "endete 3:2.", "won 3-2.", "−15."
 _AFTER_ORDINAL = re.compile(rf"(?:{_any_of(_WORDS['after_ordinals'])})\b")
 _TIME_ZONE = re.compile(r"[A-Z][a-z]+ (?:(?:Standard|Daylight|Summer|Mean|Universal) )?Time\b")
 # "W 1930 r. Berlin", "W maju 1930 r. Berlin": they begin with a preposition, unlike the sentence "Zmarł w 1930 r."

@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.wikipedia.languages import current_code, mediawiki_names
+from bert_pipeline.wikipedia.languages import current_code, mediawiki_names, names_by_nearness
 from bert_pipeline.wikipedia.templates import normalize_name
 
 MEDIA_NAMESPACE = -2
@@ -106,15 +106,12 @@ def read_site(header: str) -> Site:
 @functools.lru_cache(maxsize=32)
 def _read_names(language: str) -> dict[str, Any]:
     """Return the fields of `Site` that follow from a language; with "", file and category names of all languages."""
-    languages = mediawiki_names()["languages"]
-    code = current_code(language)
-    code = code if code in languages else code.partition("-")[0]
-    codes = dict.fromkeys((code, *languages.get(code, {}).get("fallback", ()), "en"))
-    chain = [languages[code] for code in codes if code in languages]
+    chain = names_by_nearness(language)
     namespaces: dict[str, int] = {}
     if not language:
         kept = (MEDIA_NAMESPACE, FILE_NAMESPACE, CATEGORY_NAMESPACE)
-        every = [entry for names in languages.values() for entry in names.get("namespaces", {}).items()]
+        languages = mediawiki_names()["languages"].values()
+        every = [entry for names in languages for entry in names.get("namespaces", {}).items()]
         namespaces = {name: number for name, number in every if number in kept}
     # The nearest language last: of equal names, its own takes precedence
     for names in reversed(chain):
@@ -123,7 +120,7 @@ def _read_names(language: str) -> dict[str, Any]:
         kind: "|".join(re.escape(word) for names in chain for word in names.get(kind, ()))
         for kind in ("redirects", "switches", "cased_switches")
     }
-    by_language = _disambiguation()[1]
+    by_language, code = _disambiguation()[1], current_code(language)
     templates = [by_language.get(name, frozenset()) for name in ("en", code.partition("-")[0], code)]
     return {
         "namespaces": namespaces,

@@ -10,6 +10,7 @@ from small_corpus import make_corpus, make_documents, make_vocabulary
 from bert_pipeline.cli import add_commands
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.manifest import load_manifest
+from bert_pipeline.vocabulary import quality
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 
@@ -125,6 +126,18 @@ def test_too_large_vocab_size_raises_with_largest_size(corpus, tmp_path):
     assert caught.value.exit_code == 1
     assert bert("vocab", corpus, "--output", tmp_path / "out", "--vocab-size", "3000", "--pad-with-unused") == 0
     assert Tokenizer.from_directory(tmp_path / "out").vocab_size == 3000
+
+
+def test_script_that_the_alphabet_lacks_is_printed_and_warned_of(tmp_path, monkeypatch, capsys, caplog):
+    monkeypatch.setattr(quality, "MIN_SCRIPT_TOKENS", 10)
+    text = tmp_path / "made.txt"
+    han = ["".join(chr(0x4E00 + 7 * number + place) for place in range(5)) for number in range(40)]
+    text.write_text("\n\n".join(f"These are letters of two scripts.\n{word}" for word in han))
+    assert bert("corpus", f"lines:{text}", "--held-out-per-mille", "500", "--output", tmp_path / "corpus") == 0
+    words = ["--vocab-size", "150", "--num-unused", "3", "--pad-with-unused", "--max-alphabet", "20"]
+    assert bert("vocab", tmp_path / "corpus", *words, "--output", tmp_path / "vocabulary") == 0
+    assert "[UNK] by script: Latin 0.000% of" in capsys.readouterr().out
+    assert "of the tokens of Han script are [UNK], at most" in caplog.text
 
 
 def test_extending_with_vocab_size_raises(corpus, vocabulary, tmp_path):

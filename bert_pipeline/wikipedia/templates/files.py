@@ -13,7 +13,7 @@ from typing import Any
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.storage import reason_of, to_path
-from bert_pipeline.wikipedia.languages import current_code
+from bert_pipeline.wikipedia.languages import current_code, names_by_nearness
 from bert_pipeline.wikipedia.placeholders import FORMULA, PARAGRAPH_BREAK, PIPE, UNKNOWN_VALUE, protect
 from bert_pipeline.wikipedia.templates.registry import (
     FILTERS,
@@ -52,7 +52,19 @@ def load_wiki(language: str, file: str = "") -> Wiki:
         _add_file(wiki, own)
     if file:
         _add_file(wiki, to_path(file))
+    # What the wiki calls the parser functions and variables of the English file: {{KISBETŰ:A}}, {{JETZIGES_JAHR}}
+    for names in names_by_nearness(language):
+        for word, english in names.get("words", {}).items():
+            if english in wiki.functions:
+                wiki.functions.setdefault(word, wiki.functions[english])
+            elif english in wiki.renderers:
+                wiki.renderers.setdefault(word, _without_arguments(wiki.renderers[english]))
     return wiki
+
+
+def _without_arguments(renderer: Renderer) -> Renderer:
+    """Return a variable's renderer: with arguments, its name is that of a template."""
+    return lambda arguments: None if arguments.given() else renderer(arguments)
 
 
 # Files

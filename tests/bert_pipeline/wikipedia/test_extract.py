@@ -129,6 +129,7 @@ INDENTED = """; ナイト2000
 :: 会話ができるほか、自動で走行することもできる<ref>x</ref>。
 : 演 - ウィリアム・ダニエルズ、日本語吹替 - 野島昭生（追加吹替：？）
 : 声優。
+: この項目は削除しないでください。--[[利用者:A|A]] 2010年1月1日 (金) 00:00 (UTC)
 : ※県内の他の都市圏については、該当する各記事の説明を参照のこと。
 : ''ここでは車両について説明する。番組については別の記事を参照のこと。''
 :* 箇条書きの項目は、文であっても段落ではないので残さない。
@@ -146,7 +147,7 @@ def test_indented_sentences_are_kept_where_writers_indent_prose() -> None:
         "会話ができるほか、自動で走行することもできる。",
     ]
     assert extraction.dropped["indented sentence, kept"] == 2
-    assert extraction.dropped["list"] == 7
+    assert extraction.dropped["list"] == 8
     assert "indented sentence" not in extraction.dropped
 
 

@@ -83,6 +83,27 @@ def test_numbers_have_separators_of_the_language(number: str, language: str, tex
     assert write_number(number, load_wiki(language)) == text
 
 
+@pytest.mark.parametrize(
+    ("language", "call", "text"),
+    [
+        ("de", "{{ZAHLENFORMAT:3700000}}", "3.700.000"),
+        ("hu", "{{KISBETŰ:Abc}}", "abc"),
+        ("ru", "{{НАЗВАНИЕ_СТРАНИЦЫ}}", "Title"),
+        ("de-AT", "{{SEITENNAME}}", "Title"),
+    ],
+)
+def test_parser_functions_and_variables_have_the_names_of_the_wiki(language: str, call: str, text: str) -> None:
+    site = read_site(f'<mediawiki xml:lang="{language}">')
+    assert extract(f"So it is {call} in all of it.", site, "Title").passages == [f"So it is {text} in all of it."]
+
+
+@pytest.mark.parametrize(("language", "call"), [("de", "JETZIGES_JAHR"), ("hu", "ÉV"), ("ru", "ТЕКУЩИЙ_ГОД")])
+def test_sentence_with_the_present_year_is_dropped(language: str, call: str) -> None:
+    site = read_site(f'<mediawiki xml:lang="{language}">')
+    kept = "This one has nothing of the sort."
+    assert extract(f"It is so since {{{{{call}}}}} and later. {kept}", site).passages == [kept]
+
+
 def test_sentence_without_its_population_is_dropped_in_every_language() -> None:
     site = read_site('<mediawiki xml:lang="de">')
     figure = "{{Metadaten Einwohnerzahl DE-BE|Berlin}}"
