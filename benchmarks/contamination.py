@@ -12,7 +12,7 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +109,12 @@ def read_task(name: str, path: str) -> list[Text]:
     ]
 
 
+def found_pairs(pairs: Sequence[Pair], found: Collection[Text]) -> set[str]:
+    """Return the ids of the pairs that were found themselves, or were made from a held-out document that was found."""
+    texts = {(text.test_set, text.text_id) for text in found}
+    return {pair.pair_id for pair in pairs if {(PAIRS, pair.pair_id), (HELD_OUT, pair.source)} & texts}
+
+
 def exam_without(path: Path, pairs: Sequence[Pair], found: set[str]) -> tuple[ExamResult, ExamResult]:
     """Return the exam that `bert exam --output` wrote, computed again on all of its pairs, and without those found."""
     correct = json.loads(path.read_text(encoding="utf-8")).get("correct", {})
@@ -161,8 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(describe_machine(()))
     print(markdown_table(("test set", "texts", "found", "share of texts", f"share of runs of {RUN_WORDS} words"), rows))
     if args.exam:
-        found_pairs = {text.text_id for text, (_, found) in zip(texts, counts) if found and text.test_set == PAIRS}
-        results = zip(("all", "without those found"), exam_without(args.exam, pairs, found_pairs))
+        those = found_pairs(pairs, [text for text, (_, found) in zip(texts, counts) if found])
+        results = zip(("all", "without those found"), exam_without(args.exam, pairs, those))
         exams = [
             (name, f"{len(r.correct):,}", f"{r.mean:.2f}", "-" if r.group_mean is None else f"{r.group_mean:.2f}")
             for name, r in results

@@ -430,6 +430,7 @@ def report(sides: Sequence[Side], directory: Path, exams: Sequence[str]) -> str:
     usage = used(directory)
     scores = {side.name: json.loads((directory / f"{side.name}-scores.json").read_text()) for side in sides}
     numbers: dict[str, dict[str, float]] = {}  # of a row: by side
+    intervals: dict[tuple[str, str], str] = {}  # of a row and side
     for side in sides:
         losses, counts = map(np.array, scores[side.name]["losses"])
         found = {
@@ -447,7 +448,9 @@ def report(sides: Sequence[Side], directory: Path, exams: Sequence[str]) -> str:
             if result["group_mean"] is not None:
                 found[f"{exam}, mean over groups"] = result["group_mean"]
             if len(result["kinds"]) < 10:
-                found |= {f"{exam}: {kind}": values["score"]["accuracy"] for kind, values in result["kinds"].items()}
+                for kind, score in ((kind, values["score"]) for kind, values in result["kinds"].items()):
+                    found[f"{exam}: {kind}"] = score["accuracy"]
+                    intervals[f"{exam}: {kind}", side.name] = f" [{score['low']:.1f}, {score['high']:.1f}]"
         for name, value in found.items():
             numbers.setdefault(name, {})[side.name] = float(value)
     losses, counts = (np.array([scores[side.name]["losses"][part] for side in sides]) for part in (0, 1))
@@ -455,10 +458,10 @@ def report(sides: Sequence[Side], directory: Path, exams: Sequence[str]) -> str:
     document = {"rows": numbers, "loss_difference": [difference, low, high]}
     write_text_durably(directory / "results.json", json.dumps(document, indent=1) + "\n")
 
-    rows = [
-        (name, *(f"{by_side[side]:,.{_digits(name)}f}" for side in SIDES), f"{by_side['ours'] / by_side['peer']:.2f}")
-        for name, by_side in numbers.items()
-    ]
+    rows = []
+    for name, by_side in numbers.items():
+        cells = (f"{by_side[side]:,.{_digits(name)}f}{intervals.get((name, side), '')}" for side in SIDES)
+        rows.append((name, *cells, f"{by_side['ours'] / by_side['peer']:.2f}"))
     table = markdown_table(("what", "ours", "transformers", "ratio"), rows, ("---", "---:", "---:", "---:"))
     floors = [f"{name} {found:.1f}" for name in exams if (found := scores["ours"][name]["floor_mean"]) is not None]
     return (

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from benchmarks import contamination
-from benchmarks.contamination import RUN_WORDS, Text, find_runs
+from benchmarks.contamination import HELD_OUT, PAIRS, RUN_WORDS, Text, find_runs, found_pairs
 from bert_model.zero_shot.exam import exam_result
 from bert_model.zero_shot.pseudo_likelihood import PairScores
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.splits import CorpusConfig
 from bert_pipeline.errors import InputError
-from bert_pipeline.exam.pairs import read_pairs
+from bert_pipeline.exam.pairs import Pair, read_pairs
 
 WORDS = [f"word{chr(97 + index // 26)}{chr(97 + index % 26)}" for index in range(60)]
 
@@ -37,6 +37,15 @@ def test_runs_do_not_cross_documents_or_pieces() -> None:
     halves = [" ".join(WORDS[:8]), " ".join(WORDS[8:16])]
     assert find_runs([Text("set", "1", (" ".join(WORDS[:16]),))], halves) == [(4, 0)]
     assert find_runs([Text("set", "1", tuple(halves))], [" ".join(WORDS[:16])]) == [(2, 2)]
+
+
+def test_pairs_of_a_found_document_are_found_too() -> None:
+    pairs = [
+        Pair(pair_id=name, kind="swap", good=("a b",), bad=("b a",), source=source)
+        for name, source in (("one", "wiki:1"), ("two", "wiki:2"), ("three", "wiki:2"), ("four", "wiki:3"))
+    ]
+    found = [Text(HELD_OUT, "wiki:2", ()), Text(PAIRS, "four", ()), Text(PAIRS, "wiki:1", ())]
+    assert found_pairs(pairs, found) == {"two", "three", "four"}
 
 
 def test_program_counts_by_test_set(tmp_path, capsys) -> None:

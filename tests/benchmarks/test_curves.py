@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.curves import EXAM, HELD_OUT_LOSS, LOSS, main, read_series
+from benchmarks import curves
+from benchmarks.curves import EXAM, HELD_OUT_LOSS, LOSS, main, read_log, read_series
 
 
 def write_run(directory: Path, events: list[dict[str, Any]]) -> Path:
@@ -44,6 +45,23 @@ def test_each_metric_is_at_the_tokens_seen(tmp_path: Path) -> None:
         HELD_OUT_LOSS: [[2e6, 6.5]],
         EXAM: [[3e6, 55.0]],
     }
+
+
+def test_log_of_a_peer_is_drawn_over_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "run", EVENTS)
+    log = tmp_path / "peer.log"
+    losses = [(50, 7.5), (100, 6.5), (100, 6.0)]
+    log.write_text("loading\n" + "".join(json.dumps({"step": step, "loss": loss}) + "\n" for step, loss in losses))
+    assert read_log(log)[LOSS].tolist() == [[50, 7.5], [100, 6.0]]
+    assert read_series(run, over_updates=True)[LOSS].tolist() == [[10, 7.0], [20, 6.0]]
+
+    drawn = {}
+    draw = curves.draw
+    monkeypatch.setattr(curves, "draw", lambda runs, **settings: drawn.update(settings) or draw(runs, **settings))
+    output = tmp_path / "curves.png"
+    assert main([f"ours={run}", f"peer={log}", "--output", str(output)]) == 0
+    assert drawn["over_updates"] is True
+    assert output.is_file()
 
 
 @pytest.mark.parametrize(("exams", "panels"), [(True, 2), (False, 1)])
