@@ -4,7 +4,7 @@
     python -m benchmarks.curves "this project=duel/ours" "transformers=duel/peer.log" --output duel.png
 
 Thin lines are training losses, dots evaluations on held-out text and exams on made pairs. The log of a duel's peer has
-no tokens: beside one, everything is drawn over the updates.
+no tokens and no evaluations: beside one, the training losses alone are drawn, over the updates.
 """
 
 import argparse
@@ -80,7 +80,9 @@ def draw(
     from matplotlib import pyplot
 
     panels = [("loss of masked tokens, nats", [LOSS, HELD_OUT_LOSS], unigram, "unigram model")]
-    if any(EXAM in series for series in runs.values()):
+    if over_updates:
+        panels = [("training loss, nats a masked token", [LOSS], unigram, "unigram model")]
+    elif any(EXAM in series for series in runs.values()):
         panels.append(("right of two texts, %", [EXAM], floor, "n-gram model"))
     figure, axes = pyplot.subplots(
         1, len(panels), figsize=(5.5 * len(panels), 3.8), layout="constrained", squeeze=False
@@ -91,16 +93,16 @@ def draw(
                 if name not in series:
                     continue
                 places, values = series[name].T
-                is_training = name == LOSS
+                is_training = name == LOSS and not over_updates
                 place.plot(
                     places / (1e3 if over_updates else 1e6),
                     values,
                     color=color,
                     alpha=0.35 if is_training else 1.0,
                     linewidth=1.0,
-                    marker=None if is_training else "o",
+                    marker=None if name == LOSS else "o",
                     markersize=4,
-                    label=None if is_training and HELD_OUT_LOSS in series else run,
+                    label=None if is_training else run,
                 )
         if level is not None:
             place.axhline(level, color="grey", linestyle="--", linewidth=1, label=level_label)
@@ -133,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for run in args.run:
         name, separator, path = run.partition("=")
         if not separator:
-            raise UsageError(f"{run}: expected NAME=DIR")
+            raise UsageError(f"{run}: expected NAME=DIR|LOG")
         paths[name] = Path(path)
     over_updates = any(path.is_file() for path in paths.values())
     runs = {

@@ -68,7 +68,7 @@ def read_language(source: str) -> dict[str, Any]:
         word.rstrip(":").replace("_", " ").lower(): key
         for key, (synonyms, _) in magic_words.items()
         for word in synonyms
-        if key in _RENDERED.split() and len(word.rstrip(":")) > 1  # not "1", as files had them before there were names
+        if key in _RENDERED.split() and len(word.rstrip(":")) > 1  # skip the case flag of files in an old form
     }
     return {
         "fallback": [code.strip() for code in fallback[1].split(",")] if fallback else [],

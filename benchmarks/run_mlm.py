@@ -228,7 +228,7 @@ class _LineCollator(transformers.DataCollatorForLanguageModeling):
         lines = self.clock.lines
         file = np.load(lines.file, mmap_mode="r")
         num = lines.batch // self.clock.case.lines[-1].batch
-        first = examples[0] * num % len(file)
+        first = examples[0] * num % (len(file) // lines.batch * lines.batch)  # whole batches only
         padded = torch.from_numpy(file[first : first + len(examples) * num].astype(np.int64))
 
         # Compiled for one shape, as with run_mlm's --pad_to_max_length; else no longer than needed.

@@ -499,7 +499,8 @@ def run_exam(arguments: argparse.Namespace) -> int:
         exam = prepared_exam(arguments.corpus, bert_home() / "exams")
         floor = exam / FLOOR_NAME
         pairs = read_pairs_of(exam, part) if is_made else pairs
-    from bert_model.zero_shot.exam import exam_table, take_exam
+    from bert_model.zero_shot.exam import take_exam
+    from bert_model.zero_shot.result import exam_table
     from bert_pipeline.atomic import creating, replace_text
 
     if arguments.output is not None:

@@ -17,6 +17,8 @@ from bert_pipeline.errors import ConfigurationError
 
 _MIN_STEPS = 4
 """Steps of the last phase before its decay: fewer have no steady pace."""
+_RESUMED_SHARE = 0.01
+"""Share of the budget after which the pace since a resume counts alone."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,15 @@ def trunk_step(config: PretrainingConfig, state: Mapping[str, Any]) -> int | Non
     return start if start is not None and config.budget_seconds > state["budget_seconds"] else None
 
 
+def refuse_smaller_budget(config: PretrainingConfig, state: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError if the learning rate decays already, for a larger budget than the present one."""
+    if config.budget and state.get("decay_start") is not None and config.budget_seconds < state["budget_seconds"]:
+        raise ConfigurationError(
+            f"budget: found {config.budget}, but since step {state['decay_start']} the learning rate decays to the end "
+            f"of {state['budget_seconds']:g} s of training; give at least as much, or another directory"
+        )
+
+
 class Budget:
     """The clock of a training, its decisions, and the learning rate and phases that follow from them."""
 
@@ -46,15 +57,7 @@ class Budget:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`state` is what `state` returned for the checkpoint that is resumed from; {} for a new training.
-
-        ConfigurationError if the budget is smaller than the one for which the learning rate decays already.
-        """
-        if state.get("decay_start") is not None and config.budget_seconds < state["budget_seconds"]:
-            raise ConfigurationError(
-                f"budget: found {config.budget}, but since step {state['decay_start']} the learning rate decays to the "
-                f"end of {state['budget_seconds']:g} s of training; give at least as much, or another directory"
-            )
+        """`state` is what `state` returned for the checkpoint that is resumed from; {} for a new training."""
         self.config = config
         self.phases = list(phases)
         self.decisions = Decisions(phase_ends=tuple(state.get("phase_ends", ())), decay_start=state.get("decay_start"))
@@ -62,9 +65,10 @@ class Budget:
             self.decisions = Decisions(phase_ends=self.decisions.phase_ends[:-1])
         self._clock = clock
         self._started = clock() - float(state.get("seconds", 0.0))
-        # Step and seconds from which on the pace is measured, which decides how many steps the decay has. It is not
-        # kept in checkpoints, because a resumed training may be on another machine.
-        self._pace_from: list[float] = []
+        # Step and seconds from which on the phase's pace is measured: it decides how many steps the decay has.
+        self._pace_from: list[float] = list(state.get("pace_from", []))
+        # The same of the first two steps since a resume, which may be on another machine.
+        self._since_resume: list[list[float]] | None = [] if state else None
         self._replace_phases()
 
     @property
@@ -77,6 +81,7 @@ class Budget:
         return {
             "budget_seconds": self.config.budget_seconds,
             "seconds": seconds,
+            "pace_from": self._pace_from,
             **dataclasses.asdict(self.decisions),
         }
 
@@ -93,10 +98,17 @@ class Budget:
             if step > self.phases[index].first_step:
                 self._pace_from = [step, seconds]
             return False
-        steps = step - int(self._pace_from[0])
-        pace = (seconds - self._pace_from[1]) / max(1, steps)  # seconds a step
-
         total, shares = self.config.budget_seconds, [phase.share for phase in self.config.phases]
+        # Nor has the first one since a resume, and a few more say little: until then the pace before it counts too.
+        start = self._pace_from
+        if self._since_resume is not None:
+            if len(self._since_resume) < 2:
+                self._since_resume.append([step, seconds])
+            elif seconds - self._since_resume[1][1] >= _RESUMED_SHARE * total:
+                start = self._since_resume[1]
+        steps = step - int(start[0])
+        pace = (seconds - start[1]) / max(1, steps)  # seconds a step
+
         ends = self.decisions.phase_ends
         if index == len(shares) - 1:
             if steps < _MIN_STEPS or seconds < total * (1 - self.config.decay_share):
@@ -105,7 +117,7 @@ class Budget:
             self.decisions = Decisions(phase_ends=(*ends, end), decay_start=step)
         elif seconds + pace >= total * sum(shares[: index + 1]) / sum(shares):
             self.decisions = Decisions(phase_ends=(*ends, step + 1))
-            self._pace_from = []
+            self._pace_from, self._since_resume = [], None
         else:
             return False
         self._replace_phases()

@@ -6,13 +6,15 @@ No pair is trained on. The fast exam has a fixed sample of the pairs for choosin
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.training.distributed import Group, autocast
-from bert_model.zero_shot.exam import ExamResult, exam_result, floor_baseline
+from bert_model.zero_shot.exam import exam_result, floor_baseline
 from bert_model.zero_shot.pseudo_likelihood import PairScores, score_pairs
+from bert_model.zero_shot.result import ExamResult
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.exam.floor import FLOOR_NAME
 from bert_pipeline.exam.pairs import Pair, read_pairs, sample_pairs
@@ -53,7 +55,7 @@ class FastExam:
         *,
         next_sentence: bool,
         precision: str,
-        state: Mapping[str, float] | None = None,
+        state: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`next_sentence` is False for a model whose next-sentence head is not trained.
@@ -70,11 +72,15 @@ class FastExam:
         self._clock = clock
         state = state or {}
         self._began = clock() - state.get("seconds", 0.0)
-        self._spent, self._longest = state.get("spent", 0.0), state.get("longest", 0.0)
+        self._spent = state.get("spent", 0.0)
+        # How long other pairs took says nothing about these.
+        self._identity = input_of_pairs(pairs)["sha256"]
+        self._longest = state["longest"] if state.get("pairs") == self._identity else 0.0
 
-    def state(self) -> dict[str, float]:
+    def state(self) -> dict[str, Any]:
         """Return what a checkpoint holds of the exam: seconds of training, of all exams and of the longest one."""
-        return {"seconds": self._clock() - self._began, "spent": self._spent, "longest": self._longest}
+        seconds = self._clock() - self._began
+        return {"pairs": self._identity, "seconds": seconds, "spent": self._spent, "longest": self._longest}
 
     def metrics(self, model: BertForPreTraining, *, is_last: bool) -> dict[str, float]:
         """Return "exam/accuracy", the mean over kinds, and the accuracy of each kind (0-100); {} if time is short."""
@@ -93,8 +99,8 @@ class FastExam:
 
 def whole_exam(
     path: Path | str, model: BertForPreTraining, tokenizer: Tokenizer, group: Group, *, next_sentence: bool
-) -> ExamResult | None:
-    """Score the pairs for reporting in float32, each rank its share; return the result on every rank.
+) -> tuple[ExamResult, list[Pair]] | None:
+    """Score the pairs for reporting in float32, each rank its share; return result and scored pairs on every rank.
 
     A directory of `build_exam` has an n-gram model to compare with. None if no pair can be scored.
     """
@@ -118,7 +124,7 @@ def whole_exam(
 
     floor = Path(path) / FLOOR_NAME
     baseline = group.call_on_main(lambda: floor_baseline(floor if floor.is_file() else None, found.pairs))
-    return exam_result(found, baseline) if found.pairs else None
+    return (exam_result(found, baseline), list(found.pairs)) if found.pairs else None
 
 
 def report_metrics(result: ExamResult) -> dict[str, float]:

@@ -15,7 +15,7 @@ import torch
 from bert_model.model.config import BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice, onednn_shapes, processor
 from bert_model.model.weights import write_weights
-from bert_model.pretraining.budget import Budget, trunk_step
+from bert_model.pretraining.budget import Budget, refuse_smaller_budget, trunk_step
 from bert_model.pretraining.checkpoint import KIND as CHECKPOINT_KIND
 from bert_model.pretraining.checkpoint import BackgroundSaver, CheckpointDirectory, read_state, restore
 from bert_model.pretraining.config import PretrainingConfig
@@ -49,18 +49,15 @@ from bert_model.training.gradients import unsharded
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log, first_line, read_lines
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
-from bert_model.zero_shot.exam import exam_table
+from bert_model.zero_shot.result import EXAM_NAME, exam_table
 from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, TrainingError
-from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, read_pairs, write_pairs
+from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
 from bert_pipeline.storage import is_remote, to_path
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
-
-EXAM_NAME = "exam.json"
-"""File of a run directory: the exam of the finished model, as `bert exam --output` writes it."""
 
 
 def pretrain(
@@ -79,7 +76,7 @@ def pretrain(
 
     With `resume` the run in `output` continues from its newest valid checkpoint, a finished one is left unchanged, and
     an empty directory starts from the beginning. Without an `experiment` MLflow is not used. `resolve` turns the
-    configuration's initial model into a directory, on rank 0. `clock` measures a budget, in seconds.
+    configuration's initial model into a directory, on rank 0. `clock` measures budget and exams, in seconds.
 
     Raise TrainingError if another process holds the directory or a loss is not finite, ConfigurationError if the
     configuration does not fit the data or differs from that of the run to resume (`allow_changes` accepts the
@@ -202,6 +199,11 @@ def _open_run(
     stack.enter_context(run_lock(output))
     if store is not None:
         store.fetch(resume=resume)
+    state: dict[str, Any] = {}
+    if checkpoints := sorted((output / "checkpoints").glob("step-*")):
+        with contextlib.suppress(OSError, ValueError):  # a damaged one, which is skipped later
+            state = read_state(checkpoints[-1])
+    refuse_smaller_budget(config, state.get("budget", {}))
     status = open_directory(output, config, described, resume=resume, allow_changes=allow_changes)
     if store is not None:  # only now: a start that is refused stops no other run
         store.take_over()
@@ -476,16 +478,15 @@ def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory, store: RunSto
 def _report_exam(trainer: Trainer, step: int, run: _Run, output: Path) -> list[Pair]:
     """Examine the model on the pairs for reporting, on all ranks; add the scores to the metrics and write exam.json.
 
-    Returns the pairs that were scored, on rank 0.
+    Returns the pairs that were scored.
     """
     path = trainer.config.exam
-    if not path:
-        return []
-    result = whole_exam(
+    found = path and whole_exam(
         path, trainer.model, run.tokenizer, trainer.group, next_sentence=trainer.config.objective == "mlm_nsp"
     )
-    if result is None:
+    if not found:
         return []
+    result, pairs = found
     metrics = report_metrics(result)
     trainer.metrics = trainer.metrics | metrics
     if trainer.tracker is not None:
@@ -496,7 +497,7 @@ def _report_exam(trainer: Trainer, step: int, run: _Run, output: Path) -> list[P
         document = {"pairs": path, "part": "reporting", **result.to_json()}
         replace_text(output / EXAM_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         logger.info("exam of the model, pairs for reporting:\n%s", exam_table(result))
-    return [pair for pair in read_pairs(path) if pair.pair_id in result.correct] if trainer.group.is_main else []
+    return pairs
 
 
 def _publish_model(trainer: Trainer, step: int, run: _Run, examined: list[Pair], directory: Path) -> None:

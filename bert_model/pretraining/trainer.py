@@ -444,7 +444,8 @@ class Trainer:
                 give_parts(self.model, self.optimizer)
             return
         started = time.perf_counter()
-        # The state is what the next update depends on besides the weights, and what `_restore_counters` compares.
+        # The state is what the next update depends on besides the weights, what `_restore_counters` compares, and the
+        # clocks of budget and exams.
         snapshot = take_snapshot(
             self.model,
             self.optimizer,

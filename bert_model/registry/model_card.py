@@ -288,11 +288,11 @@ def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:
     lines += [f"- {key.replace('_', ' ')}: {value:,}" for key, value in counts.items()]
     if EXAM_FOR_CHOOSING in tags:
         score = float(tags[EXAM_FOR_CHOOSING])
-        lines.append(f"- Exam on minimal pairs while it was trained: {score:.1f} of 100, mean over kinds; chance is 50")
+        lines.append(f"- Exam on a few minimal pairs, for choosing a checkpoint: {score:.1f} of 100; chance is 50")
     if EXAM_ACCURACY in tags:
         floor = f"an n-gram model has {float(tags[EXAM_FLOOR]):.1f}, " if EXAM_FLOOR in tags else ""
-        score = float(tags[EXAM_ACCURACY])
-        lines.append(f"- Exam on other minimal pairs: {score:.1f} of 100, mean over kinds; {floor}chance is 50")
+        accuracy = f"{float(tags[EXAM_ACCURACY]):.1f} of 100, mean over kinds"
+        lines.append(f"- Exam on the minimal pairs for reporting: {accuracy}; {floor}chance is 50")
     if tags.get("generated_sample") == "true":
         lines.append("- The text is generated: an invented encyclopedia, and tasks over it.")
     return "\n".join(lines)

@@ -393,7 +393,9 @@ def _exam_not_worse(candidate: RegisteredVersion, champion: RegisteredVersion, c
     passed = True
     if new is None or old is None:
         detail = "not compared: only the champion was examined"
-    elif not candidate.exam_pairs or candidate.exam_pairs != champion.exam_pairs:
+    elif not candidate.exam_pairs:
+        detail = "not compared: the candidate's pairs for reporting are not known"
+    elif candidate.exam_pairs != champion.exam_pairs:
         detail = "not compared: the champion was examined on other pairs"
     else:
         passed = new >= old - config.exam_tolerance

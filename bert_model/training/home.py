@@ -1,4 +1,4 @@
-"""Where the state is: BERT_HOME, and the MLflow store that trainings log to."""
+"""Addresses of the state: BERT_HOME, and the MLflow store that trainings log to."""
 
 import os
 import re

@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import limited_threads
+from bert_model.zero_shot.result import KindScore
 from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -31,16 +32,6 @@ CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 32768
 """Tokens of a batch by default: a CPU's fit in its caches, a GPU's fill it."""
 _Z = 1.959963984540054
 """Quantile of the normal distribution for intervals of 95 %."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class KindScore:
-    """Accuracy on the pairs of one kind, from 0 to 100, with its 95 % interval (Wilson 1927)."""
-
-    count: int
-    accuracy: float
-    low: float
-    high: float
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,6 @@ from bert_pipeline.wikipedia.punctuation import (
     PARENTHESES,
     PAUSES,
     QUOTATIONS,
-    SEPARATORS,
     one_of,
 )
 
@@ -46,13 +45,13 @@ def _broken_text() -> str:
     others = [f"{left}{right}" for left, right in BRACKETS.items() if left not in PARENTHESES and left != "{"]
     quotations = [pair for pair in QUOTATIONS if pair[0] in OPENERS - {"«", "‹"}]
     empty = "|".join(" *".join(map(re.escape, pair)) for pair in (*others, *quotations))
-    between = one_of(SEPARATORS)
     word = rf"(?<=\w|{closer_or_quote})"
     return (
-        rf"{opener}{between}*+{closer}(?!-)|{empty}|«»|‹›|(?<![^\s\(])[«‹] ++[»›]|(?<![\w\"])\"\"(?![\w\"])"
+        rf"{opener} *+(?:{pause}|[〜～－]|//)?+ *+{closer}"
+        rf"|{empty}|«»|‹›|(?<![^\s\(])[«‹] ++[»›]|(?<![\w\"])\"\"(?![\w\"])"
         rf"|{opener} (?![ \n])|{opener}{pause}|{opener}(?:\.(?=\s)|{stop})|(?<=\S) {closer}|{pause} ?{closer}"
         rf"|{word} (?:{one_of(CLOSE_UP - set(',.'))}|,(?=\s|$)|{latin_stop})"
-        rf"|{one_of(PAUSES, FULL_STOPS - {'.'})} ?{comma}(?=\s|\w)|{comma} ?(?:{latin_stop}|{stop})"
+        rf"|{pause} ?{comma}(?=\s|\w)|{comma} ?(?:{latin_stop}|{stop})"
         # In English: words that need another one after them, and a currency without its amount
         r"|(?<!['’-])(?<!\w)(?:the|such as)[.,;\)](?=\s|$)|(?<=[a-z] )[$£][.,;\)]"
         r"|(?<![0-9])(?<![0-9] )[$£€] (?:in|as|per|of|million|billion)(?!\w)"

@@ -156,13 +156,13 @@ def _files(path: Path) -> Iterator[tuple[str, str]]:
     try:
         if path.is_dir():
             made = path / PAIRS_NAME
-            found = [file for file in sorted(path.rglob("*.jsonl")) if not _is_beside_pairs(file.relative_to(path))]
+            found = [file for file in sorted(path.rglob("*.jsonl")) if not _holds_no_pairs(file.relative_to(path))]
             for file in [made] if made.is_file() else found:
                 yield str(file), file.read_text(encoding="utf-8-sig")
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 members = [member for member in archive.infolist() if member.filename.endswith(".jsonl")]
-                members = [member for member in members if not _is_beside_pairs(PurePosixPath(member.filename))]
+                members = [member for member in members if not _holds_no_pairs(PurePosixPath(member.filename))]
                 total, allowed = sum(member.file_size for member in members), max_unpacked_bytes(path)
                 if total > allowed:
                     largest = max(members, key=lambda member: member.file_size).filename
@@ -183,7 +183,7 @@ def _files(path: Path) -> Iterator[tuple[str, str]]:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
-def _is_beside_pairs(path: PurePath) -> bool:
+def _holds_no_pairs(path: PurePath) -> bool:
     """Return True for files of an archive's maker, and for the scores of models in BLiMP's repository."""
     return not {"__MACOSX", "raw_results"}.isdisjoint(path.parts)
 

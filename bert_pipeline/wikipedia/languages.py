@@ -1,4 +1,4 @@
-"""Codes of languages, as MediaWiki writes them today: two letters where ISO 639-1 has a code."""
+"""Codes of languages, as MediaWiki writes them today, and its names in them: two letters where ISO 639-1 has a code."""
 
 import functools
 import json
@@ -27,7 +27,7 @@ def current_code(language: str) -> str:
     return _THREE_LETTERS.get(base, base) + hyphen + rest
 
 
-def names_by_nearness(language: str) -> list[dict[str, Any]]:
+def names_with_fallbacks(language: str) -> list[dict[str, Any]]:
     """Return MediaWiki's names in a language, then those in its fallback languages; English is the last."""
     languages = mediawiki_names()["languages"]
     code = current_code(language)

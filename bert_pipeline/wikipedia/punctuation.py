@@ -54,7 +54,7 @@ UNSPACED_ENDS = frozenset("。！？｡")
 CLOSE_UP = frozenset(",.،۔、。，")
 """Commas and full stops that follow a word without a space in every language that writes them. French puts a space
 before ";", Hindi before "।", Khmer before "។"."""
-SEPARATORS = PAUSES | frozenset(" \u3000/·・–—-~〜～－―")
+SEPARATORS = PAUSES | frozenset(" \u3000/·・–—-")
 """Marks that separate words, and are nothing without one on each side."""
 
 CJK = "\u3001-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff01-\uffef"

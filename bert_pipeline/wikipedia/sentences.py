@@ -260,7 +260,7 @@ _ORDINAL_LANGUAGES = frozenset(_WORDS["ordinals"].split())
 _ROMAN_FIRST = frozenset(_WORDS["roman_before_name"].split())
 _ORDINAL_ENDS = frozenset("0123456789IVXL")
 _ORDINAL = re.compile(r"(?P<name>[^\W\d_a-z]\w++ )?(?<![\w.,])(?:\d{1,2}0?|(?P<roman>[IVXL]+))\.$")
-_SCORE = re.compile(r"(?:[:/+−]|\d[-–]|(?<!\S)-)\d++\.$")  # "endete 3:2.", "won 3-2.", "−15."
+_SCORE = re.compile(r"(?:\d:|(?<!\S)[-+−])\d++\.$")  # "endete 3:2.", "−15."; not the ordinals "5./6.", "10–12."
 _AFTER_ORDINAL = re.compile(rf"(?:{_any_of(_WORDS['after_ordinals'])})\b")
 _TIME_ZONE = re.compile(r"[A-Z][a-z]+ (?:(?:Standard|Daylight|Summer|Mean|Universal) )?Time\b")
 # "W 1930 r. Berlin", "W maju 1930 r. Berlin": they begin with a preposition, unlike the sentence "Zmarł w 1930 r."

@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from bert_pipeline.wikipedia.languages import current_code, mediawiki_names, names_by_nearness
+from bert_pipeline.wikipedia.languages import current_code, mediawiki_names, names_with_fallbacks
 from bert_pipeline.wikipedia.templates import normalize_name
 
 MEDIA_NAMESPACE = -2
@@ -62,19 +62,24 @@ class Site:
         """Return True if the text calls a template of disambiguation pages outside of comments and other templates."""
         # Few pages have such a name at all, or one with a comment in it: only those are read with their brackets
         names = {*_NAME.findall(text)}
-        if not any(name.endswith("<") or normalize_name(name[:-1]) in self.disambiguation_templates for name in names):
+        if not any(name.endswith("<") or self._marks_disambiguation(name[:-1]) for name in names):
             return False
         text = _HIDDEN.sub("", text)
         # A call inside of another template counts only if that one is never closed: then its braces are text
         opened: list[list[bool]] = []  # [whether it has such a name, whether it holds a call with such a name]
         for brackets in _BRACKETS.finditer(text):
             if brackets[0] != "}}":
-                opened.append([normalize_name(brackets[1]) in self.disambiguation_templates, False])
+                opened.append([self._marks_disambiguation(brackets[1]), False])
             elif opened and opened.pop()[0]:
                 if not opened:
                     return True
                 opened[-1][1] = True
         return any(holds_call for _, holds_call in opened)
+
+    def _marks_disambiguation(self, template: str) -> bool:
+        if self.namespace_of(template) == TEMPLATE_NAMESPACE:  # {{Vorlage:Begriffsklärung}}
+            template = template.partition(":")[2]
+        return normalize_name(template) in self.disambiguation_templates
 
 
 # {{name|, {{name}}, {{name<!-- a comment -->, a name that ends its line; each with the character after it
@@ -106,7 +111,7 @@ def read_site(header: str) -> Site:
 @functools.lru_cache(maxsize=32)
 def _read_names(language: str) -> dict[str, Any]:
     """Return the fields of `Site` that follow from a language; with "", file and category names of all languages."""
-    chain = names_by_nearness(language)
+    chain = names_with_fallbacks(language)
     namespaces: dict[str, int] = {}
     if not language:
         kept = (MEDIA_NAMESPACE, FILE_NAMESPACE, CATEGORY_NAMESPACE)

@@ -80,7 +80,7 @@ def test_a_picture_has_a_panel_of_losses_and_one_of_exams(tmp_path: Path, exams:
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        ("{directory}", "expected NAME=DIR"),
+        ("{directory}", "expected NAME=DIR|LOG"),
         ("a={directory}/none", "has no metrics.jsonl"),
         ("a={directory}", "at least"),
     ],

@@ -63,6 +63,7 @@ def test_names_are_read_from_the_message_files_of_a_release(tmp_path: Path) -> N
         "redirects": ["#WEITERLEITUNG", "#l'autre"],
         "switches": ["__INHALTSVERZEICHNIS__"],
         "cased_switches": ["__VERSTECKTE_KATEGORIE__"],
+        "words": {"klein": "lc", "lc": "lc"},
     }
     assert content["languages"]["de-at"] == {"fallback": ["de", "en"]}
     english = content["languages"]["en"]

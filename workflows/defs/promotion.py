@@ -205,16 +205,21 @@ def report(context: dg.AssetExecutionContext, home: BertHome) -> dg.MaterializeR
     with as_dagster_failures(), mlflow_errors_as_unavailable(home.tracking_uri):
         run_id = home.log_report(
             run_name=f"report-{name}",
-            note=f"Scores of {len(results.rows)} tasks on the model that was pre-trained on {dump_label(name)}; the "
-            f"table is the artifact `{REPORT_NAME}`.",
+            note=f"The model that was pre-trained on {dump_label(name)}: scores of {len(results.rows)} tasks"
+            f"{' and an exam' if results.exam else ''}; the tables are in the artifact `{REPORT_NAME}`.",
             tags={"dump": name, "generated_sample": str(results.generated), "dagster_run_id": context.run.run_id},
-            metrics={**scores, **{f"average/{key}": value for key, value in results.averages().items()}},
+            metrics={
+                **scores,
+                **{f"average/{key}": value for key, value in results.averages().items()},
+                **{f"exam/{key}": value for key, value in results.exam_scores().items()},
+            },
             directory=manifest.path,
         )
     context.log.info(f"{len(results.rows)} tasks, {len(results.skipped)} skipped; MLflow run {run_id}")
     metadata: dict[str, Any] = manifest_metadata(manifest) | {
         "report": dg.MetadataValue.md(with_pictures(manifest.path)),
         "results": table(results.shown_rows()),
+        **{f"exam_{key}": value for key, value in results.exam_scores().items()},
         "at_chance": ", ".join(results.at_chance) or "none",
         "skipped_tasks": dg.MetadataValue.json(results.skipped),
         "generated_sample": results.generated,

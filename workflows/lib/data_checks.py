@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from bert_model.training.home import artifact_cache
 from bert_pipeline.corpus.documents import content_digest
-from bert_pipeline.corpus.quality import count_broken_text, count_markup
+from bert_pipeline.corpus.quality import QUALITY_COUNTS
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest, local_artifact
 from bert_pipeline.storage import is_file, store_errors, to_path, without_secrets
@@ -131,22 +133,24 @@ def corpus_not_empty(home: BertHome, dump: str) -> Verdict:
 @fails_if_unreadable
 def corpus_without_markup(home: BertHome, dump: str) -> Verdict:
     """Sentences are prose, free of wikitext and HTML but for one in a thousand."""
-    return _verdict_on_sentences(home.corpus(dump), count_markup, "markup", MAX_MARKUP_SHARE)
+    return _verdict_on_sentences(home.corpus(dump), "residue", "markup", MAX_MARKUP_SHARE)
 
 
 @fails_if_unreadable
 def corpus_without_broken_text(home: BertHome, dump: str) -> Verdict:
-    """Sentences have lost no part ("born in ,"), as they do without a wiki's templates, but for one in a hundred."""
-    return _verdict_on_sentences(home.corpus(dump), count_broken_text, "broken text", MAX_BROKEN_SHARE)
+    """At most 1 % of the sentences lack a part ("born in ,"), as happens where a wiki's templates are unknown."""
+    return _verdict_on_sentences(home.corpus(dump), "scars", "broken text", MAX_BROKEN_SHARE)
 
 
-def _verdict_on_sentences(corpus: Path, count: Callable[[str], int], fault: str, most: float) -> Verdict:
-    """Return whether at most a share of the sentences has a fault; prose may quote a brace or a tag."""
+def _verdict_on_sentences(corpus: Path, key: str, fault: str, limit: float) -> Verdict:
+    """Pass if a share of the sentences at most has the fault of a key of QUALITY_COUNTS: prose may quote a brace."""
+    count, pattern = QUALITY_COUNTS[key]
     sentences = hits = 0
     examples: list[str] = []
     for document in _documents(corpus):
-        for sentence in document.sentences:
-            sentences += 1
+        sentences += len(document.sentences)
+        of_document = pa.array(document.sentences, pa.string())
+        for sentence in of_document.filter(pc.match_substring_regex(of_document, pattern)).to_pylist():
             if count(sentence):
                 hits += 1
                 if len(examples) < 5:
@@ -154,8 +158,8 @@ def _verdict_on_sentences(corpus: Path, count: Callable[[str], int], fault: str,
 
     share = hits / max(1, sentences)
     return Verdict(
-        passed=share <= most,
-        description=f"{hits} of {sentences:,} sentences with {fault}, at most {most:.1%} allowed",
+        passed=share <= limit,
+        description=f"{hits} of {sentences:,} sentences with {fault}, at most {limit:.1%} allowed",
         metadata={f"{fault.replace(' ', '_')}_share": share, "examples": "\n".join(examples) or "none"},
     )
 

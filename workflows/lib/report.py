@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, input_of, load_manifest, publishing
 from workflows.lib.metadata import score_bars, training_curves
@@ -56,8 +57,8 @@ class Results:
     """Task -> why it was not run."""
     inputs: dict[str, dict[str, str]]
     """Identities of the manifests that the results are from."""
-    exam: str = ""
-    """The table of the model's exam on minimal pairs; empty if it was not examined."""
+    exam: ExamResult | None = None
+    """The model's exam on the minimal pairs for reporting; None if it was not examined."""
 
     @property
     def generated(self) -> bool:
@@ -84,6 +85,11 @@ class Results:
             {headings[key]: round(row[key], 1) if isinstance(row[key], float) else row[key] for key in keys}
             for row in self.rows
         ]
+
+    def exam_scores(self) -> dict[str, float]:
+        """Return the mean accuracy in the exam, and that of the n-gram model; {} without an exam."""
+        scores = {"accuracy": self.exam.mean, "floor": self.exam.floor_mean} if self.exam else {}
+        return {key: value for key, value in scores.items() if value is not None}
 
     def averages(self) -> dict[str, float]:
         """Return the mean of each score over the tasks that have all of them."""
@@ -120,12 +126,9 @@ def collect_results(home: BertHome, dump: str, model: Manifest) -> Results:
     return Results(dump=dump, rows=tuple(rows), skipped=skipped, inputs=inputs, exam=_read_exam(model.path.parent))
 
 
-def _read_exam(training: Path) -> str:
-    from bert_model.pretraining.run import EXAM_NAME
-    from bert_model.zero_shot.exam import ExamResult, exam_table
-
+def _read_exam(training: Path) -> ExamResult | None:
     path = training / EXAM_NAME
-    return exam_table(ExamResult.from_json(json.loads(path.read_text(encoding="utf-8")))) if path.is_file() else ""
+    return ExamResult.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
 def _reason_skipped(task_data: Path) -> str:
@@ -184,7 +187,12 @@ def write_report(results: Results, events: Sequence[Mapping[str, Any]], model: M
         (draft.path / REPORT_NAME).write_text(markdown_report(results), encoding="utf-8")
 
         # The same rows for programs, such as the check `report_intact`.
-        document = {"dump": results.dump, "rows": list(results.rows), "skipped": results.skipped}
+        document = {
+            "dump": results.dump,
+            "rows": list(results.rows),
+            "skipped": results.skipped,
+            "exam": results.exam_scores(),
+        }
         (draft.path / DATA_NAME).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         draft.rows[TABLE_NAME] = len(results.rows)
         draft.counts = {
@@ -199,8 +207,7 @@ def write_report(results: Results, events: Sequence[Mapping[str, Any]], model: M
 def csv_table(results: Results) -> str:
     """Return the table as CSV, not rounded."""
     stream = io.StringIO()
-    columns = [key for key in (results.rows[0] if results.rows else COLUMNS) if key != "at_chance"]
-    writer = csv.DictWriter(stream, [*columns, "at_chance"], lineterminator="\n")
+    writer = csv.DictWriter(stream, [*COLUMNS, "seeds", "random_multiple", "at_chance"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(results.rows)
     return stream.getvalue()
@@ -220,8 +227,8 @@ def text_table(results: Results) -> str:
         lines.append("  ".join(parts).rstrip())
         if index == 0:
             lines.append("-" * len("  ".join(parts)))
-    exam = ["", EXAM_HEADING, results.exam] if results.exam else []
-    return "\n".join([dump_label(results.dump), *lines, *_notes(results), *exam, ""])
+    exam = f"\n{EXAM_HEADING}\n{exam_table(results.exam)}\n" if results.exam else ""
+    return "\n".join([dump_label(results.dump), *lines, *_notes(results), exam])
 
 
 def markdown_report(results: Results) -> str:
@@ -237,7 +244,7 @@ def markdown_report(results: Results) -> str:
         ]
     parts.append("\n".join(f"- {note}" for note in _notes(results)))
     if results.exam:
-        parts.append(f"{EXAM_HEADING}\n\n```text\n{results.exam}\n```")
+        parts.append(f"{EXAM_HEADING}\n\n```text\n{exam_table(results.exam)}\n```")
 
     # The pictures are named by file, so that the directory can be moved as a whole.
     if results.rows:

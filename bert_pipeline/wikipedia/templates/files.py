@@ -13,7 +13,7 @@ from typing import Any
 
 from bert_pipeline.errors import InputError
 from bert_pipeline.storage import reason_of, to_path
-from bert_pipeline.wikipedia.languages import current_code, names_by_nearness
+from bert_pipeline.wikipedia.languages import current_code, names_with_fallbacks
 from bert_pipeline.wikipedia.placeholders import FORMULA, PARAGRAPH_BREAK, PIPE, UNKNOWN_VALUE, protect
 from bert_pipeline.wikipedia.templates.registry import (
     FILTERS,
@@ -44,7 +44,8 @@ def load_wiki(language: str, file: str = "") -> Wiki:
     Raise InputError if the file cannot be read or is no template file, with the line that is wrong.
     """
     wiki = Wiki()
-    language = current_code(language).partition("-")[0] or GENERAL
+    code = current_code(language)
+    language = code.partition("-")[0] or GENERAL
     wiki.is_english = language == GENERAL
     _add_file(wiki, DATA / f"{GENERAL}.toml", is_general=not wiki.is_english)
     own = DATA / f"{language}.toml"
@@ -53,18 +54,23 @@ def load_wiki(language: str, file: str = "") -> Wiki:
     if file:
         _add_file(wiki, to_path(file))
     # What the wiki calls the parser functions and variables of the English file: {{KISBETŰ:A}}, {{JETZIGES_JAHR}}
-    for names in names_by_nearness(language):
+    for names in names_with_fallbacks(code):
         for word, english in names.get("words", {}).items():
             if english in wiki.functions:
                 wiki.functions.setdefault(word, wiki.functions[english])
             elif english in wiki.renderers:
-                wiki.renderers.setdefault(word, _without_arguments(wiki.renderers[english]))
+                wiki.renderers.setdefault(word, _variable(wiki.renderers[english]))
     return wiki
 
 
-def _without_arguments(renderer: Renderer) -> Renderer:
-    """Return a variable's renderer: with arguments, its name is that of a template."""
-    return lambda arguments: None if arguments.given() else renderer(arguments)
+def _variable(renderer: Renderer) -> Renderer:
+    """Return the renderer of a variable: in lower case or with arguments, its name is that of a template."""
+
+    def render(arguments: Arguments) -> str | None:
+        is_template = len(arguments.values) > 1 or arguments.called != arguments.called.upper()
+        return None if is_template else renderer(arguments)
+
+    return render
 
 
 # Files

@@ -230,7 +230,15 @@ def test_budget_ends_on_time_whatever_a_phase_end_takes(data: dict[str, str], sh
     assert now[0] - 60.0 == pytest.approx(3 * 3600, rel=0.005)
 
 
-def test_pace_is_that_of_the_machine_on_which_the_decay_begins(data: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("stopped", "first", "pace"),
+    [
+        (700.0, 4.0, 4.0),  # on a slower machine
+        (700.0, 30.0, 0.5),  # after a step that compiles
+        (749.0, 10.0, 0.5),  # the decay begins with the third step
+    ],
+)
+def test_decay_ends_on_time_after_a_resume(data: dict[str, str], stopped: float, first: float, pace: float) -> None:
     config = from_mapping(PretrainingConfig, trapezoid(data, budget="1000s"))
     now = [0.0]
     phases, _ = load_phases(config)
@@ -243,12 +251,13 @@ def test_pace_is_that_of_the_machine_on_which_the_decay_begins(data: dict[str, s
             now[0] += pace
             step += 1
 
-    train_until(700.0, 0.5)
+    train_until(stopped, 0.5)
     state = budget.state(budget.seconds)
     now[0] = 0.0  # the other machine's clock
     budget = Budget(config, budget.phases, state, clock=lambda: now[0])
-    train_until(2000.0, 4.0)
-    assert state["seconds"] + now[0] == pytest.approx(1000.0, abs=8.0)
+    train_until(0.1, first)
+    train_until(2000.0, pace)
+    assert state["seconds"] + now[0] == pytest.approx(1000.0, abs=16.0)
 
 
 def test_smaller_budget_is_refused_once_the_rate_decays(budgeted: dict[str, Any], tmp_path: Path) -> None:
@@ -257,6 +266,8 @@ def test_smaller_budget_is_refused_once_the_rate_decays(budgeted: dict[str, Any]
         machine.train(budgeted, output, crash_at(18))
     with pytest.raises(ConfigurationError, match="budget: found 10s, but since step 15 .* 20 s of training"):
         machine.train({**budgeted, "budget": "10s"}, output, resume=True, allow_changes=True)
+    # The run is as it was.
+    assert machine.train(budgeted, output, resume=True).step == 20
 
 
 def test_damaged_trunk_is_an_error_that_removes_nothing(budgeted: dict[str, Any], tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_margin_decides_whether_a_slightly_worse_model_passes():
         ({EXAM_ACCURACY: "60.0", EXAM_PAIRS: "p"}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, True, "(-4.00)"),
         ({EXAM_ACCURACY: "62.0", EXAM_PAIRS: "p"}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, False, "(-2.00)"),
         ({EXAM_ACCURACY: "60.0", EXAM_PAIRS: "q"}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, False, "other pairs"),
-        ({EXAM_ACCURACY: "60.0"}, {EXAM_ACCURACY: "64.0"}, False, "other pairs"),
+        ({EXAM_ACCURACY: "60.0"}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, False, "reporting are not known"),
         ({}, {EXAM_ACCURACY: "64.0", EXAM_PAIRS: "p"}, False, "only the champion was examined"),
     ],
 )

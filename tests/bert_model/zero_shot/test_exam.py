@@ -12,8 +12,9 @@ from bert_model.cli import main
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
 from bert_model.model.weights import save_model
-from bert_model.zero_shot.exam import exam_result, exam_table
+from bert_model.zero_shot.exam import exam_result
 from bert_model.zero_shot.pseudo_likelihood import PairScores
+from bert_model.zero_shot.result import exam_table
 from bert_pipeline.exam import job
 from bert_pipeline.exam.pairs import Pair, read_pairs
 
@@ -155,5 +156,6 @@ def test_pairs_that_the_floor_solves_are_apart():
     assert result.mean == pytest.approx((200 / 3 + 100 + 0) / 3)
     assert result.group_mean == pytest.approx(((200 / 3 + 100) / 2 + 0) / 2)
     assert result.floor_mean == pytest.approx((250 / 3 + 0 + 100) / 3)
+    assert exam_table(result).endswith("mean over groups: 41.7, floor 70.8")
     assert result.floor_group_mean == pytest.approx(((250 / 3 + 0) / 2 + 100) / 2)
     assert exam_table(result).splitlines()[2].split()[:3] == ["a", "3", "66.7"]

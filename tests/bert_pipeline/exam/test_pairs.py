@@ -23,6 +23,8 @@ def test_blimp_is_read_from_a_zip_a_folder_and_a_file(tmp_path):
     with zipfile.ZipFile(tmp_path / "blimp.zip", "w") as archive:
         archive.write(tmp_path / "agreement.jsonl", "blimp-master/data/agreement.jsonl")
         archive.writestr("blimp-master/raw_results/summary/models_summary.jsonl", '{"UID": "agreement", "gpt2": 0.9}')
+    (tmp_path / "raw_results").mkdir()
+    (tmp_path / "raw_results" / "models.jsonl").write_text('{"UID": "agreement", "gpt2": 0.9}')
     expected = Pair(
         pair_id="agreement:0",
         kind="agreement",

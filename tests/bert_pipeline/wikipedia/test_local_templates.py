@@ -90,6 +90,7 @@ def test_numbers_have_separators_of_the_language(number: str, language: str, tex
         ("hu", "{{KISBETŰ:Abc}}", "abc"),
         ("ru", "{{НАЗВАНИЕ_СТРАНИЦЫ}}", "Title"),
         ("de-AT", "{{SEITENNAME}}", "Title"),
+        ("nds-nl", "{{HL:abc}}", "ABC"),
     ],
 )
 def test_parser_functions_and_variables_have_the_names_of_the_wiki(language: str, call: str, text: str) -> None:
@@ -102,6 +103,12 @@ def test_sentence_with_the_present_year_is_dropped(language: str, call: str) -> 
     site = read_site(f'<mediawiki xml:lang="{language}">')
     kept = "This one has nothing of the sort."
     assert extract(f"It is so since {{{{{call}}}}} and later. {kept}", site).passages == [kept]
+
+
+@pytest.mark.parametrize("call", ["Hét", "HÉT|x", "HÉT|x=1"])
+def test_template_with_the_name_of_a_variable_is_none(call: str) -> None:
+    site = read_site('<mediawiki xml:lang="hu">')
+    assert extract(f"It is so {{{{{call}}}}} and later.", site).passages == ["It is so and later."]
 
 
 def test_sentence_without_its_population_is_dropped_in_every_language() -> None:

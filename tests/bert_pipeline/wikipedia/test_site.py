@@ -183,6 +183,11 @@ def test_links_to_disambiguation_pages_do_not_mark_one(language: str, template: 
     assert reason_of(f"{{{{{template}}}}} Prose.", language) == ""
 
 
+def test_disambiguation_template_may_have_the_name_of_its_namespace() -> None:
+    for name in ("Begriffsklärung", "Vorlage:Begriffsklärung", "Template:Begriffsklärung"):
+        assert reason_of(f"{{{{{name}}}}}\nA text.", "de") == "disambiguation"
+
+
 @pytest.mark.real_data
 def test_japanese_articles_with_an_inline_template_are_kept(real_data: Path) -> None:
     dump = open_dump(real_data / "wikipedia" / "languages" / "jawiki-every-second-page.xml.bz2")

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_model.zero_shot.exam import exam_result, exam_table
+from bert_model.zero_shot.exam import exam_result
 from bert_model.zero_shot.pseudo_likelihood import PairScores
+from bert_model.zero_shot.result import ExamResult, exam_table
 from bert_pipeline.exam.pairs import Pair
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.lib.report import (
@@ -138,12 +139,22 @@ def test_report_without_tasks_has_the_exam_and_the_reasons(tmp_path):
 
     found = collect_results(BertHome(path=str(tmp_path / "home")), "enwiki-20261101", model)
     assert found.rows == ()
-    assert found.exam == exam_table(examined)
+    assert found.exam == examined
     report = write_report(dataclasses.replace(found, skipped={"sst2": "no folder is given"}), [], model, tmp_path / "r")
     for name in ("results.txt", "report.md"):
         text = (report.path / name).read_text()
         assert "skipped: sst2: no folder is given" in text
-        assert "mean over 1 kinds: 66.7, floor 66.7" in text
+        assert exam_table(examined) in text
     assert "scores.png" not in text
     assert not (report.path / "scores.png").exists()
-    assert (report.path / "results.csv").read_text().count("\n") == 1
+    assert (report.path / "results.csv").read_text() == csv_table(of(row())).partition("\n")[0] + "\n"
+    assert json.loads((report.path / "results.json").read_text())["exam"] == {
+        "accuracy": pytest.approx(200 / 3),
+        "floor": pytest.approx(200 / 3),
+    }
+
+
+def test_exam_of_an_earlier_revision_is_read():
+    examined = exam_result(PairScores((), np.zeros(0), np.zeros(0)), None).to_json()
+    del examined["correct"], examined["floor_group_mean"]
+    assert ExamResult.from_json(examined).correct == {}

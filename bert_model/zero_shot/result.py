@@ -1,0 +1,86 @@
+"""The result of an exam: the accuracy on each kind of minimal pair, beside an n-gram floor and chance."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+CHANCE = 50.0
+EXAM_NAME = "exam.json"
+"""File of a pre-training's directory: the exam of its finished model, as `bert exam --output` writes it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KindScore:
+    """Accuracy on the pairs of one kind, from 0 to 100, with its 95 % interval (Wilson 1927)."""
+
+    count: int
+    accuracy: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KindResult:
+    """The pairs of one kind; scores from 0 to 100. Without a floor the last three are None."""
+
+    score: KindScore
+    chance: float = CHANCE
+    floor: KindScore | None = None
+    """Of the n-gram model."""
+    floor_solved: KindScore | None = None
+    """Of the model, on the pairs that the n-gram model decides rightly; None also if there are none."""
+    floor_unsolved: KindScore | None = None
+    """Of the model, on the other pairs; None also if there are none."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExamResult:
+    """Results by kind and their means, in which kinds, or groups, have equal weight."""
+
+    whole_words: bool
+    kinds: dict[str, KindResult]
+    mean: float
+    floor_mean: float | None
+    group_mean: float | None
+    """Mean over groups of the means of their kinds, as published for BLiMP's twelve; None without groups."""
+    correct: dict[str, float] = dataclasses.field(default_factory=dict)
+    """By the id of each scored pair: 1 if the model decides it rightly, 0 if not, 0.5 for a tie. Empty for results that
+    an earlier revision wrote."""
+    floor_group_mean: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result in JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return the result that `to_json` wrote, which may be part of a larger document."""
+        fields = {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name in values}
+        kinds: dict[str, KindResult] = {}
+        for kind, found in fields["kinds"].items():
+            scores = {name: KindScore(**part) for name, part in found.items() if isinstance(part, Mapping)}
+            kinds[kind] = dataclasses.replace(KindResult(score=scores.pop("score")), **scores, chance=found["chance"])
+        return cls(**{**fields, "kinds": kinds})
+
+
+def exam_table(result: ExamResult) -> str:
+    """Format a result as plain text."""
+    width = max(len(kind) for kind in [*result.kinds, "mean over groups"])
+    lines = [f"{'kind':{width}}      N  model        95 %  floor  chance  floor wrong: N  model        95 %"]
+    lines.append("-" * len(lines[0]))
+    for kind, found in result.kinds.items():
+        floor = f"{found.floor.accuracy:6.1f}" if found.floor else f"{'-':>6}"
+        unsolved = found.floor_unsolved
+        beyond = f"{unsolved.count:15}  {_interval(unsolved)}" if unsolved else f"{'-':>15}"
+        score = f"{found.score.count:6}  {_interval(found.score)}"
+        lines.append(f"{kind:{width}} {score} {floor}  {found.chance:6.1f}  {beyond}")
+    floor = "" if result.floor_mean is None else f", floor {result.floor_mean:.1f}"
+    lines.append(f"mean over {len(result.kinds)} kinds: {result.mean:.1f}{floor}, chance {CHANCE:.1f}")
+    if result.group_mean is not None:
+        floor = "" if result.floor_group_mean is None else f", floor {result.floor_group_mean:.1f}"
+        lines.append(f"mean over groups: {result.group_mean:.1f}{floor}")
+    return "\n".join(lines)
+
+
+def _interval(score: KindScore) -> str:
+    return f"{score.accuracy:5.1f}  {score.low:4.1f}-{score.high:5.1f}"
