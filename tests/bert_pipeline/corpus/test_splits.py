@@ -621,8 +621,8 @@ def test_english_dump_gives_clean_corpus(real_data: Path, output: Path) -> None:
     dump = real_data / "wikipedia" / "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
     manifest = build_corpus([str(dump)], output, CorpusConfig(), ONE)
     assert manifest.counts["documents"] >= 95
-    assert manifest.counts["residue_per_million_characters"] < 20
-    assert manifest.counts["scars_per_million_characters"] < 50
+    assert manifest.counts["residue_per_million_characters"] < 2
+    assert manifest.counts["scars_per_million_characters"] < 4
 
 
 def test_template_file_is_applied_and_recorded(output: Path, tmp_path: Path) -> None:

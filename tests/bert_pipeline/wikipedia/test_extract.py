@@ -209,7 +209,13 @@ def test_punctuation_is_repaired_only_at_placeholders() -> None:
     ("name", "min_characters", "max_scars"),
     [
         ("enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2", 2_400_000, 6),
+        ("enwiki-2014-head-truncated.xml.bz2", 4_400_000, 12),
         ("languages/arwiki-head.xml.bz2", 35_000, 0),
+        ("languages/hywiki-head.xml.bz2", 20_000, 0),
+        ("languages/jawiki-head.xml.bz2", 15_000, 0),
+        ("languages/kowiki-head.xml.bz2", 2_000, 0),
+        ("languages/mlwiki-head.xml.bz2", 4_000, 1),
+        ("languages/trwiki-head.xml.bz2", 12_000, 0),
         ("languages/jawiki-every-second-page.xml.bz2", 550_000, 10),
         ("languages/mywiki-head.xml.bz2", 8_000, 0),
         ("languages/tawiki-head.xml.bz2", 5_000, 0),
@@ -227,7 +233,7 @@ def test_articles_have_little_residue_and_few_scars(
             num_empty += not passages
             text += "\n".join(passages) + "\n"
     assert len(text) > min_characters
-    assert num_empty <= 2
+    assert num_empty <= 4
     assert count_markup(text) <= max(2, len(text) * 20e-6)
     assert count_broken_text(text) <= max_scars
 
