@@ -32,7 +32,8 @@ def data(
 
 
 def test_failed_blocking_check_stops_downstream_assets(data, monkeypatch):
-    monkeypatch.setattr(data_checks, "MAX_MARKUP_SHARE", -1.0)  # no corpus is as clean as that
+    for limit in ("MARKUP_WARNING_SHARE", "MAX_MARKUP_SHARE"):
+        monkeypatch.setattr(data_checks, limit, -1.0)  # no corpus is as clean as that
     with open_instance(data) as instance:
         result = materialize(instance, miniature.DUMP, ["dump", "corpus", "vocabulary"], miniature.preset())
     assert not result.success

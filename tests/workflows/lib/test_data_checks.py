@@ -102,16 +102,26 @@ def test_corpus_with_fewer_documents_than_counted_is_refused(home):
     ],
 )
 def test_corpus_with_faulty_sentences_is_refused_and_they_are_shown(home, check, fault, spoiled):
-    def spoil(documents):
-        changed = [dataclasses.replace(d, sentences=(spoiled, *d.sentences[1:])) for d in documents[:40]]
-        return [*changed, *documents[40:]]
-
     directory = home.corpus(DUMP)
     assert check(home, DUMP).passed
-    republish(directory, documents_changed(spoil))
+    republish(directory, documents_changed(lambda documents: with_sentence(documents, spoiled, 40)))
     verdict = check(home, DUMP)
     refused(verdict, fault)
+    assert not verdict.is_warning
     assert spoiled in verdict.metadata["examples"]
+
+
+def with_sentence(documents, sentence, count):
+    changed = [dataclasses.replace(d, sentences=(sentence, *d.sentences[1:])) for d in documents[:count]]
+    return [*changed, *documents[count:]]
+
+
+def test_a_little_markup_in_the_text_of_another_program_is_a_warning(home):
+    marked = "It is in [[Bern]]."
+    republish(home.corpus(DUMP), documents_changed(lambda documents: with_sentence(documents, marked, 10)))
+    verdict = data_checks.corpus_without_markup(home, DUMP)
+    refused(verdict, "10 of 2,6")
+    assert verdict.is_warning
 
 
 def test_held_out_text_in_training_data_is_refused(home):
