@@ -13,11 +13,10 @@ from typing import Any, ParamSpec, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bert_model.training.home import artifact_cache
+from bert_pipeline.corpus.batches import count_flaws
 from bert_pipeline.corpus.documents import content_digest
-from bert_pipeline.corpus.quality import QUALITY_COUNTS
 from bert_pipeline.errors import BertError
 from bert_pipeline.manifest import Manifest, file_sha256, load_manifest, local_artifact
 from bert_pipeline.storage import is_file, store_errors, to_path, without_secrets
@@ -146,18 +145,14 @@ def corpus_without_broken_text(home: BertHome, dump: str) -> Verdict:
 
 
 def _verdict_on_sentences(corpus: Path, key: str, fault: str, limit: float) -> Verdict:
-    """Pass if a share of the sentences at most has the fault of a key of QUALITY_COUNTS: prose may quote a brace."""
-    count, pattern = QUALITY_COUNTS[key]
+    """Pass if a share of the sentences at most has the fault of a key of `count_flaws`: prose may quote a brace."""
     sentences = hits = 0
     examples: list[str] = []
     for document in _documents(corpus):
         sentences += len(document.sentences)
-        of_document = pa.array(document.sentences, pa.string())
-        for sentence in of_document.filter(pc.match_substring_regex(of_document, pattern)).to_pylist():
-            if count(sentence):
-                hits += 1
-                if len(examples) < 5:
-                    examples.append(f"{document.document_id}: {sentence[:200]}")
+        faulty = np.flatnonzero(count_flaws(pa.array(document.sentences, pa.string()))[key])
+        hits += len(faulty)
+        examples += [f"{document.document_id}: {document.sentences[row][:200]}" for row in faulty[: 5 - len(examples)]]
 
     share = hits / max(1, sentences)
     return Verdict(
