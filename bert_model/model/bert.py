@@ -312,7 +312,8 @@ class BertModel(nn.Module):
         has_dropout = self.training and config.attention_probs_dropout_prob > 0
         if not self.has_varlen or has_dropout or config.attention != "bidirectional":
             return False
-        is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        # Not `is_autocast_available`, which splits the graph of a compiled model before torch 2.13.
+        is_cast = device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if is_cast else hidden.dtype
         head_size = config.hidden_size // config.num_attention_heads
         return dtype in VARLEN_DTYPES and head_size % 8 == 0 and head_size <= 256

@@ -86,7 +86,20 @@ def _compile_layers(model: nn.Module) -> None:
     dynamic from the first batch on, and evaluations take no variant.
     """
     for layer in _layers(model):
-        layer.forward = _in_training(torch.compile(layer.forward, dynamic=True), layer.forward)
+        layer.forward = _in_training(_compile(layer.forward, dynamic=True), layer.forward)
+
+
+def _compile(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return `torch.compile(function)`, without an analysis that fails on sizes that vary before torch 2.13.
+
+    It compares products of sizes term by term: https://github.com/pytorch/pytorch/issues/181563.
+    """
+    if torch.__version__ < "2.13":  # a TorchVersion, which compares as versions do
+        import torch._inductor.config as inductor
+
+        inductor.triton.coalesce_tiling_analysis = False
+    compiled: Callable[..., Any] = torch.compile(function, **options)
+    return compiled
 
 
 def _in_training(compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,7 +114,7 @@ class GradientBuffer(GradientSum):
     """
 
     def __init__(self, model: Any, group: Group, num_numbers: int, *, compile: bool = False) -> None:
-        self.loss_sums = torch.compile(model.loss_sums) if compile else model.loss_sums
+        self.loss_sums = _compile(model.loss_sums) if compile else model.loss_sums
         self.group = group
         parameters = trained_parameters(model)[::-1]
         offsets = []

@@ -1,0 +1,352 @@
+"""What only a GPU can show: its kernels and collectives beside the CPU's, and that the host waits for nothing."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_tasks
+import torch
+import torch.distributed as dist
+from small_training import SMALL_MODEL, configuration, train_events
+
+from bert_model.finetuning import trial
+from bert_model.finetuning.finetune import finetune
+from bert_model.finetuning.worker_pool import WorkerPool
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.unpadding import supports_varlen
+from bert_model.pretraining import trainer
+from bert_model.pretraining.batch import Batch, make_batch
+from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.data import InstanceReader, InstanceSplit
+from bert_model.pretraining.run import pretrain
+from bert_model.training.distributed import Group, autocast
+from bert_model.training.gradients import build_gradient_sum, shard_parameters, whole
+from bert_model.training.optimizer import build_optimizer, clip_gradients
+from bert_model.training.schedule import OptimizerConfig
+from bert_model.zero_shot.pseudo_likelihood import score_pairs
+from bert_pipeline.configuration import from_mapping
+from bert_pipeline.exam.pairs import Pair
+from bert_pipeline.instances.masking import MaskingConfig
+from bert_pipeline.manifest import load_manifest
+from bert_pipeline.vocabulary.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+Tensors = dict[str, torch.Tensor]
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+NO_ATTENTION_DROPOUT = {"attention_probs_dropout_prob": 0.0}
+
+
+def small_model(**overrides: Any) -> dict[str, Any]:
+    return SMALL_MODEL | {"overrides": SMALL_MODEL["overrides"] | overrides}  # type: ignore[operator]
+
+
+def train(
+    data: dict[str, str], output: Path, *, device: str = "cuda", resume: bool = False, after_step: Any = None, **changes
+) -> dict[int, dict[str, float]]:
+    config = from_mapping(PretrainingConfig, configuration(data, **changes))
+    pretrain(config, output, experiment="", device=device, resume=resume, after_step=after_step)
+    return train_events(output)
+
+
+def stop_after_7(step: int) -> None:
+    if step == 7:
+        raise KeyboardInterrupt
+
+
+def losses(events: dict[int, dict[str, float]]) -> list[float]:
+    return [event["train/loss"] for _, event in sorted(events.items())]
+
+
+# --- kernels ---
+
+
+def padded_batch(data: dict[str, str], device: torch.device) -> Batch:
+    """Twelve instances of 8 to 32 tokens, as a GPU gets them."""
+    manifest = load_manifest(Path(data["long"]), kind="instances")
+    samples = InstanceReader(InstanceSplit(manifest.path, "train"), seed=1, groups_per_window=2).take(0, 12)
+    vocabulary = Tokenizer.from_directory(manifest.path)
+    return make_batch(samples, MaskingConfig(), vocabulary, seed=1, device=GPU, few_sizes=True).to(device)
+
+
+def model_on(device: torch.device, **overrides: Any) -> BertForPreTraining:
+    config = BertConfig.from_preset("tiny", vocab_size=60, max_position_embeddings=40, **overrides)
+    return new_model(BertForPreTraining, config, seed=3).to(device).train()
+
+
+def loss_sums(function: Callable[..., Any], batch: Batch, precision: str) -> tuple[torch.Tensor, torch.Tensor]:
+    with autocast(batch.input_ids.device, precision):
+        sums: tuple[torch.Tensor, torch.Tensor] = function(
+            batch.input_ids,
+            batch.attention_mask,
+            batch.token_type_ids,
+            token_indices=batch.token_indices,
+            masked_lm_positions=batch.masked_lm_positions,
+            prediction_indices=batch.prediction_indices,
+            labels=batch.labels,
+            next_sentence_label=batch.next_sentence_label,
+        )
+    return sums
+
+
+def loss_and_gradients(model: BertForPreTraining, batch: Batch, precision: str) -> tuple[float, Tensors]:
+    model.zero_grad()
+    masked_lm, next_sentence = loss_sums(model.loss_sums, batch, precision)
+    loss = masked_lm / batch.num_predictions + next_sentence / len(batch.next_sentence_label)
+    loss.backward()
+    return loss.item(), {name: p.grad.detach().cpu() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_alike(found: Tensors, expected: Tensors, tolerance: float) -> None:
+    """Gradients as vectors differ by at most this share of their length."""
+    assert found.keys() == expected.keys()
+    one, other = (torch.cat([item[name].flatten() for name in expected]) for item in (found, expected))
+    assert (one - other).norm() <= tolerance * other.norm()
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 2e-2)])
+@pytest.mark.parametrize("varlen", [False, True])
+def test_loss_and_gradients_are_those_of_the_cpu(
+    data: dict[str, str], precision: str, tolerance: float, varlen: bool
+) -> None:
+    expected_loss, expected = loss_and_gradients(model_on(CPU, **NO_DROPOUT), padded_batch(data, CPU), "float32")
+    model = model_on(GPU, **NO_DROPOUT)
+    model.bert.has_varlen = varlen
+    assert supports_varlen(GPU)
+    loss, found = loss_and_gradients(model, padded_batch(data, GPU), precision)
+    assert loss == pytest.approx(expected_loss, rel=tolerance)
+    assert_alike(found, expected, tolerance)
+
+
+def test_unpadded_attention_is_what_computes_without_its_dropout(data: dict[str, str]) -> None:
+    kernels = {}
+    for rate in (0.0, 0.1):
+        model = model_on(GPU, attention_probs_dropout_prob=rate)
+        model.bert.has_varlen = True
+        with torch.profiler.profile() as profiler:
+            loss_and_gradients(model, padded_batch(data, GPU), "bfloat16")
+        names = [event.key for event in profiler.key_averages()]
+        kernels[rate] = {part for part in ("_varlen_attn", "scaled_dot_product") if any(part in name for name in names)}
+    assert kernels == {0.0: {"_varlen_attn"}, 0.1: {"scaled_dot_product"}}
+
+
+def test_attention_dropout_keeps_the_mean_of_the_loss(data: dict[str, str]) -> None:
+    batch = padded_batch(data, GPU)
+    expected, _ = loss_and_gradients(model_on(GPU, **NO_DROPOUT), batch, "bfloat16")
+    model = model_on(GPU, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.1)
+    found = [loss_and_gradients(model, batch, "bfloat16")[0] for _ in range(30)]
+    assert np.std(found) > 0
+    assert np.mean(found) == pytest.approx(expected, rel=0.02)
+
+
+def test_recomputed_blocks_have_equal_gradients_and_take_less_memory(data: dict[str, str]) -> None:
+    results, peaks = [], []
+    for recomputes in (False, True):
+        model = model_on(GPU, num_hidden_layers=8)
+        model.bert.recomputes_blocks = recomputes
+        batch = padded_batch(data, GPU)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        torch.manual_seed(1)
+        results.append(loss_and_gradients(model, batch, "bfloat16"))
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+    assert results[0][0] == results[1][0]
+    assert_alike(results[1][1], results[0][1], 1e-3)
+    assert peaks[1] < peaks[0]
+
+
+# --- the host's waits ---
+
+
+@pytest.fixture
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Raise where the host waits for the GPU within an update; the list has the steps that were watched."""
+    steps: list[int] = []
+    train_step = trainer.Trainer._train_step
+
+    def watched(self: trainer.Trainer, step: int, *arguments: Any) -> None:
+        if step == 0:  # libraries are initialized
+            return train_step(self, step, *arguments)
+        steps.append(step)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            train_step(self, step, *arguments)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    monkeypatch.setattr(trainer.Trainer, "_train_step", watched)
+    return steps
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"model": small_model(**NO_ATTENTION_DROPOUT)},
+        {"precision": "float32"},
+        {"activation_checkpointing": True},
+    ],
+    ids=["sdpa", "varlen", "float32", "recomputed"],
+)
+def test_update_does_not_wait_for_the_gpu(
+    changes: dict[str, Any], data: dict[str, str], tmp_path: Path, no_waits: list[int]
+) -> None:
+    train(data, tmp_path / "training", **changes)
+    assert no_waits == list(range(1, 14))
+    torch.cuda.set_sync_debug_mode("error")  # sees waits
+    try:
+        with pytest.raises(RuntimeError, match="synchroniz"):
+            torch.ones(1, device=GPU).item()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_batches_are_prepared_in_pinned_memory_and_read_ahead(
+    data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    to = Batch.to
+
+    def watched(batch: Batch, device: torch.device) -> Batch:
+        seen.append(batch.input_ids.is_pinned())
+        return to(batch, device)
+
+    monkeypatch.setattr(Batch, "to", watched)
+    monkeypatch.setattr(trainer, "evaluate", lambda *given, **named: {})
+    train(data, tmp_path / "training")
+    assert len(seen) >= 14 * 2
+    assert all(seen)
+
+
+# --- trainings ---
+
+
+def test_training_has_the_losses_of_the_cpu(data: dict[str, str], tmp_path: Path) -> None:
+    settings = {"model": small_model(**NO_DROPOUT), "precision": "float32"}
+    expected = losses(train(data, tmp_path / "cpu", device="cpu", **settings))
+    np.testing.assert_allclose(losses(train(data, tmp_path / "gpu", **settings)), expected, rtol=1e-4)
+    in_bfloat16 = train(data, tmp_path / "bfloat16", **settings | {"precision": "auto"})
+    np.testing.assert_allclose(losses(in_bfloat16), expected, rtol=1e-2)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_resumed_training_sees_the_same_samples_with_the_same_dropout(
+    compiled: bool, data: dict[str, str], tmp_path: Path
+) -> None:
+    whole_run = train(data, tmp_path / "whole", compile=compiled)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(data, tmp_path / "resumed", after_step=stop_after_7, compile=compiled)
+    resumed = train(data, tmp_path / "resumed", resume=True, compile=compiled)
+    assert list(resumed) == list(whole_run)
+    np.testing.assert_allclose(losses(resumed), losses(whole_run), rtol=1e-3)
+
+
+def test_compiled_training_has_the_losses_of_an_eager_one_and_few_graphs(data: dict[str, str], tmp_path: Path) -> None:
+    settings = {"model": small_model(**NO_DROPOUT)}
+    eager = train(data, tmp_path / "eager", **settings)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = train(data, tmp_path / "compiled", compile=True, **settings)
+    np.testing.assert_allclose(losses(compiled), losses(eager), rtol=1e-2)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 5  # padded or not; batches of 3 and 2
+
+
+# --- collectives ---
+
+
+@pytest.fixture
+def one_rank() -> Iterator[Group]:
+    """A process group of one rank, with NCCL for the GPU: with one GPU there can be no second."""
+    torch.cuda.set_device(0)
+    dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.HashStore(), rank=0, world_size=1)
+    yield Group(rank=0, world_size=1, device=torch.device("cuda", 0))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_gradients_sent_by_nccl_are_those_of_the_buffer(
+    kind: Any, compiled: bool, data: dict[str, str], one_rank: Group
+) -> None:
+    updated: dict[str, Tensors] = {}
+    batch = padded_batch(data, one_rank.device)
+    for name in ("buffer", kind):
+        model = model_on(one_rank.device, **NO_DROPOUT)
+        if name == "fsdp":
+            shard_parameters(model, one_rank)
+        optimizer = build_optimizer(model, OptimizerConfig(), 1e-3)
+        sums = build_gradient_sum(name, model, one_rank, num_numbers=1, compile=compiled and name == kind)
+
+        def accumulate(sums: Any = sums) -> None:
+            masked_lm, next_sentence = loss_sums(sums.loss_sums, batch, "bfloat16")
+            sums.numbers += masked_lm.detach()
+            (masked_lm + next_sentence).backward()
+
+        sums.prepare(accumulate)
+        for _ in range(2):
+            sums.zero()
+            for index in range(2):
+                with sums.accumulating(is_last=index == 1):
+                    accumulate()
+            sums.all_reduce()
+            clip_gradients(model.parameters(), 1.0)
+            optimizer.step()
+        updated[name] = {key: whole(value.detach()).cpu() for key, value in model.named_parameters()}
+        updated[name]["numbers"] = sums.numbers.cpu()
+    assert_alike(updated[kind], updated["buffer"], 1e-3)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_training_whose_gradients_nccl_sends_is_that_of_one_process(
+    kind: Any, data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_rank: Group
+) -> None:
+    settings = {"model": small_model(**NO_DROPOUT)}
+    alone = train(data, tmp_path / "alone", **settings)
+    monkeypatch.setattr(trainer, "resolve_data_parallel", lambda *_: kind)
+    monkeypatch.setattr("bert_model.pretraining.run_directory.resolve_data_parallel", lambda *_: kind)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(data, tmp_path / kind, after_step=stop_after_7, **settings)
+    found = train(data, tmp_path / kind, resume=True, **settings)
+    np.testing.assert_allclose(losses(found), losses(alone), rtol=1e-2)
+
+
+# --- fine-tuning and exam ---
+
+
+@pytest.mark.parametrize("name", ["sst2", "stsb", "squad2", "ner", "ner_features"])
+def test_finetuning_does_not_wait_for_the_gpu(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_tasks.make_model(tmp_path / "tiny")
+    backward = trial._backward
+    steps: list[int] = []
+
+    def watched(*arguments: Any) -> torch.Tensor:
+        # The first step initializes libraries; an LSTM needs the lengths of its sequences in host memory.
+        torch.cuda.set_sync_debug_mode("error" if steps and name != "ner_features" else "default")
+        steps.append(1)
+        try:
+            return backward(*arguments)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    monkeypatch.setattr(trial, "_backward", watched)
+    config = tiny_tasks.configuration(classifier_dropout=0.0)
+    pool = WorkerPool(num_workers=0)
+    assert pool.devices[0] == "cuda:0"
+    found = finetune(tiny_tasks.task_data(name), model, tmp_path / "out", config, pool=pool, experiment="")
+    assert found.results["winner"]["steps"] == len(steps)
+
+
+def test_exam_scores_pairs_as_on_the_cpu(data: dict[str, str]) -> None:
+    tokenizer = Tokenizer.from_directory(Path(data["long"]))
+    pairs = [
+        Pair(pair_id=str(n), kind="k", good=(f"w{n} w{n + 1} w{n + 2}",), bad=(f"w{n + 1} w{n}",)) for n in range(20)
+    ]
+    on_cpu, on_gpu = (score_pairs(model_on(device).eval(), tokenizer, pairs) for device in (CPU, GPU))
+    np.testing.assert_allclose(on_gpu.good, on_cpu.good, atol=1e-4)
+    np.testing.assert_allclose(on_gpu.bad, on_cpu.bad, atol=1e-4)
