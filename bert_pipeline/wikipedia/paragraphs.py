@@ -206,8 +206,10 @@ def _finish_passage(text: str, dropped: Counter[str]) -> str:
     if "'" in text and "''" in text:
         text = remove_emphasis(text)
     has_special = _SPECIAL.search(text) is not None
-    if has_special or "  " in text:  # splitting takes as long as all else in this function: only where needed
+    if has_special:  # splitting takes as long as all else in this function: only where needed
         text = " ".join(text.split())
+    while "  " in text:
+        text = text.replace("  ", " ")
     text = text.strip()
     # Sentences before punctuation: what is removed from them leaves DROPPED, whose gap is closed next.
     if has_special and (FORMULA in text or UNKNOWN_VALUE in text):

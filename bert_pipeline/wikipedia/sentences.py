@@ -83,7 +83,7 @@ def _propose(text: str, language: str) -> list[str]:
 
 def _mask(text: str, language: str) -> str:
     """Replace characters that sentencex misunderstands by others; positions stay."""
-    if " ”" in text:  # Swedish and Finnish open a quotation with the mark that closes it
+    if "”" in text and " ”" in text:  # Swedish and Finnish open a quotation with the mark that closes it
         text = _OPENING_QUOTE.sub("“", text)
     if language == "he" and '"' in text:  # in קמ"ר the sign belongs to the word, and opens no quotation
         return _GERSHAYIM.sub("״", text)
@@ -203,13 +203,14 @@ def _continues(end: str, start: str, language: str, has_capitals: bool | None) -
     last = end[-1]
     if len(start) <= _MAX_WORDLESS_CHARACTERS and _WORD.search(start) is None:  # the "。" of （「そうだ。」）。
         return True
-    if start[0] in _NEVER_FIRST and not (start[0] in _EITHER_QUOTES and start[1:2].isalnum()):  # »Ja«, ”Ja”
-        return True
-    if last in "」』" and "\u3041" <= start[0] <= "\u309f":  # 「…。」と言った
-        return True
+    if not start[0].isupper():  # as most sentences start where there are capitals
+        if start[0] in _NEVER_FIRST and not (start[0] in _EITHER_QUOTES and start[1:2].isalnum()):  # »Ja«, ”Ja”
+            return True
+        if last in "」』" and "\u3041" <= start[0] <= "\u309f":  # 「…。」と言った
+            return True
+        if has_capitals and _starts_in_lower_case(start):
+            return True
     if last == "』" and end[-2:-1] in _TITLE_ENDS:  # 『ハロー・ドリー!』公開
-        return True
-    if has_capitals and not start[0].isupper() and _starts_in_lower_case(start):
         return True
     if last in ".)" and len(end) <= 4 and _NUMBER.match(end):
         return True

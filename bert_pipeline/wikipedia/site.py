@@ -42,6 +42,8 @@ class Site:
     """The switches that mark a disambiguation page."""
     disambiguation_templates: frozenset[str]
     """Normalized names of the templates that mark a disambiguation page."""
+    _other_names: set[str] = dataclasses.field(default_factory=set, init=False, repr=False, compare=False)
+    """Names of templates that were found to be others, as `_NAME` finds them: pages call the same ones."""
 
     def namespace_of(self, title: str) -> int:
         """Return the namespace of a title's prefix; 0 if it is none ("Alien: Covenant")."""
@@ -61,8 +63,10 @@ class Site:
     def _calls_template(self, text: str) -> bool:
         """Return True if the text calls a template of disambiguation pages outside of comments and other templates."""
         # Few pages have such a name at all, or one with a comment in it: only those are read with their brackets
-        names = {*_NAME.findall(text)}
+        names = {*_NAME.findall(text)} - self._other_names
         if not any(name.endswith("<") or self._marks_disambiguation(name[:-1]) for name in names):
+            if len(self._other_names) < _MAX_OTHER_NAMES:
+                self._other_names.update(name for name in names if len(name) <= _MAX_NAME_CHARACTERS)
             return False
         text = _HIDDEN.sub("", text)
         # A call inside of another template counts only if that one is never closed: then its braces are text
@@ -84,6 +88,7 @@ class Site:
 
 # {{name|, {{name}}, {{name<!-- a comment -->, a name that ends its line; each with the character after it
 _NAME = re.compile(r"\{\{([^|{}\[\]<>\n]*+[|}\n<])")
+_MAX_OTHER_NAMES, _MAX_NAME_CHARACTERS = 1 << 16, 60
 _BRACKETS = re.compile(r"\{\{([^|{}\[\]<>\n]*+)|\}\}")
 _HIDDEN = re.compile(r"<!--.*?(?:-->|\Z)|<nowiki\s*+/>|<nowiki\b[^<>]*+>.*?(?:</nowiki\s*+>|\Z)", re.DOTALL)
 

@@ -75,8 +75,8 @@ PIECES = [
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join))
 def test_prefilter_has_no_false_negatives(text: str) -> None:
-    for count, pattern in [*QUALITY_COUNTS.values(), (count_markup, SUSPECT), (count_broken_text, SUSPECT)]:
-        assert pc.match_substring_regex(pa.array([text]), pattern)[0].as_py() or not count(text)
+    is_suspect = pc.match_substring_regex(pa.array([text]), SUSPECT)[0].as_py()
+    assert is_suspect or not any(count(text) for count in QUALITY_COUNTS.values())
 
 
 def test_every_match_is_counted() -> None:

@@ -1,6 +1,7 @@
 """Building corpus directories: equal for any number of workers, complete or absent."""
 
 import bz2
+import gc
 import gzip
 import json
 import os
@@ -268,6 +269,19 @@ def test_replaced_dump_is_read_again(tmp_path: Path) -> None:
         config = CorpusConfig()
         (split,) = plan_splits([path], config)
         assert sum(unit.counts["pages_read"] for unit in read_batches(split, config, tmp_path)) == number
+
+
+def test_cycles_are_collected_between_batches_and_after_an_error(tmp_path: Path) -> None:
+    texts = [json.dumps({"text": f"Record {number:03} is here."}) for number in range(40)]
+    source = write(tmp_path / "a.jsonl", "\n".join([*texts, "no record"]) + "\n")
+    (split,) = plan_splits([f"jsonl:{source}"], CorpusConfig(pages_per_unit=10))
+    batches = read_batches(split, CorpusConfig(pages_per_unit=10), tmp_path)
+    assert gc.isenabled()
+    assert next(batches)
+    assert gc.isenabled()
+    with pytest.raises(InputError):
+        list(batches)
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("is_read", [False, True], ids=["before", "while it is read"])

@@ -135,6 +135,19 @@ def test_drop_reason_tells_disambiguation_and_empty_pages(text: str, title: str,
     assert reason_of(text, title=title) == reason
 
 
+def test_page_is_judged_alike_after_others_with_the_same_templates() -> None:
+    site = site_of("en")
+    pages = {
+        "{{Infobox|a}} Prose.": False,
+        "{{disambig}}": True,
+        "{{Infobox|a}} {{disambig}}": True,
+        "{{Infobox|see={{disambig}}}} Prose.": False,
+        "{{Infobox<!-- a -->|a}} {{disambig}}": True,
+    }
+    for _ in range(2):
+        assert {text: site.is_disambiguation("Foo", text) for text in pages} == pages
+
+
 @pytest.mark.parametrize(
     ("language", "template"),
     [
