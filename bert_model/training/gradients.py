@@ -90,9 +90,10 @@ def _compile_layers(model: nn.Module) -> None:
 
 
 def _compile(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Return `torch.compile(function)`, without an analysis that fails on sizes that vary before torch 2.13.
+    """Return `torch.compile(function)`, without an analysis of torch 2.11 that fails on sizes that vary.
 
-    It compares products of sizes term by term: https://github.com/pytorch/pytorch/issues/181563.
+    It compares products of sizes term by term, which torch 2.13 no longer does:
+    https://github.com/pytorch/pytorch/issues/181563.
     """
     if torch.__version__ < "2.13":  # a TorchVersion, which compares as versions do
         import torch._inductor.config as inductor

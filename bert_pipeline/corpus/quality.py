@@ -82,7 +82,7 @@ def count_broken_text(text: str) -> int:
 
 QUALITY_COUNTS = {"residue": count_markup, "scars": count_broken_text}
 """Keys of leftover markup and broken text in manifests -> how they are counted."""
-SUSPECT = f"{_for_re2(_MARKUP)}|{_for_re2(_broken_text())}"
+SUSPECT = f"(?m){_for_re2(_MARKUP)}|{_for_re2(_broken_text())}"
 """A pattern for RE2 that finds every text with some of either, and few others."""
 
 SAMPLE_PASSAGES = 10

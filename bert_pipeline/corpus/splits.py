@@ -263,13 +263,11 @@ def _without_collections(batches: Iterator[PageBatch]) -> Iterator[PageBatch]:
     The search takes 3 % of the time of an extraction.
     """
     while True:
-        was_enabled = gc.isenabled()
         gc.disable()
         try:
             batch = next(batches, None)
         finally:
-            if was_enabled:
-                gc.enable()
+            gc.enable()
         if batch is None:
             return
         yield batch

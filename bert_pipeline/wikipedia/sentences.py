@@ -203,7 +203,7 @@ def _continues(end: str, start: str, language: str, has_capitals: bool | None) -
     last = end[-1]
     if len(start) <= _MAX_WORDLESS_CHARACTERS and _WORD.search(start) is None:  # the "。" of （「そうだ。」）。
         return True
-    if not start[0].isupper():  # as most sentences start where there are capitals
+    if not start[0].isupper():  # most sentences start with a capital and skip these
         if start[0] in _NEVER_FIRST and not (start[0] in _EITHER_QUOTES and start[1:2].isalnum()):  # »Ja«, ”Ja”
             return True
         if last in "」』" and "\u3041" <= start[0] <= "\u309f":  # 「…。」と言った

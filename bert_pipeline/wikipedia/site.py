@@ -88,7 +88,7 @@ class Site:
 
 # {{name|, {{name}}, {{name<!-- a comment -->, a name that ends its line; each with the character after it
 _NAME = re.compile(r"\{\{([^|{}\[\]<>\n]*+[|}\n<])")
-_MAX_OTHER_NAMES, _MAX_NAME_CHARACTERS = 1 << 16, 60
+_MAX_OTHER_NAMES, _MAX_NAME_CHARACTERS = 1 << 13, 60
 _BRACKETS = re.compile(r"\{\{([^|{}\[\]<>\n]*+)|\}\}")
 _HIDDEN = re.compile(r"<!--.*?(?:-->|\Z)|<nowiki\s*+/>|<nowiki\b[^<>]*+>.*?(?:</nowiki\s*+>|\Z)", re.DOTALL)
 

@@ -1,5 +1,6 @@
-"""What only a GPU can show: its kernels and collectives beside the CPU's, and that the host waits for nothing."""
+"""What only a GPU can show: its kernels and collectives beside the CPU's, and that no update waits for it."""
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import tiny_tasks
 import torch
 import torch.distributed as dist
 from small_training import SMALL_MODEL, configuration, train_events
+from torch.nn import functional
 
 from bert_model.finetuning import trial
 from bert_model.finetuning.finetune import finetune
@@ -24,8 +26,6 @@ from bert_model.pretraining.data import InstanceReader, InstanceSplit
 from bert_model.pretraining.run import pretrain
 from bert_model.training.distributed import Group, autocast
 from bert_model.training.gradients import build_gradient_sum, shard_parameters, whole
-from bert_model.training.optimizer import build_optimizer, clip_gradients
-from bert_model.training.schedule import OptimizerConfig
 from bert_model.zero_shot.pseudo_likelihood import score_pairs
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.exam.pairs import Pair
@@ -65,10 +65,10 @@ def losses(events: dict[int, dict[str, float]]) -> list[float]:
 # --- kernels ---
 
 
-def padded_batch(data: dict[str, str], device: torch.device) -> Batch:
+def padded_batch(data: dict[str, str], device: torch.device, first: int = 0) -> Batch:
     """Twelve instances of 8 to 32 tokens, as a GPU gets them."""
     manifest = load_manifest(Path(data["long"]), kind="instances")
-    samples = InstanceReader(InstanceSplit(manifest.path, "train"), seed=1, groups_per_window=2).take(0, 12)
+    samples = InstanceReader(InstanceSplit(manifest.path, "train"), seed=1, groups_per_window=2).take(first, 12)
     vocabulary = Tokenizer.from_directory(manifest.path)
     return make_batch(samples, MaskingConfig(), vocabulary, seed=1, device=GPU, few_sizes=True).to(device)
 
@@ -108,15 +108,19 @@ def assert_alike(found: Tensors, expected: Tensors, tolerance: float) -> None:
     assert (one - other).norm() <= tolerance * other.norm()
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 2e-2)])
-@pytest.mark.parametrize("varlen", [False, True])
+@pytest.mark.parametrize(
+    ("precision", "varlen", "tolerance"),
+    [("float32", False, 1e-5), ("bfloat16", False, 2e-2), ("bfloat16", True, 2e-2)],
+)
 def test_loss_and_gradients_are_those_of_the_cpu(
-    data: dict[str, str], precision: str, tolerance: float, varlen: bool
+    data: dict[str, str], precision: str, varlen: bool, tolerance: float
 ) -> None:
     expected_loss, expected = loss_and_gradients(model_on(CPU, **NO_DROPOUT), padded_batch(data, CPU), "float32")
     model = model_on(GPU, **NO_DROPOUT)
     model.bert.has_varlen = varlen
     assert supports_varlen(GPU)
+    with autocast(GPU, precision):
+        assert model.bert._uses_varlen(torch.zeros(1, 128, device=GPU)) == varlen
     loss, found = loss_and_gradients(model, padded_batch(data, GPU), precision)
     assert loss == pytest.approx(expected_loss, rel=tolerance)
     assert_alike(found, expected, tolerance)
@@ -134,13 +138,16 @@ def test_unpadded_attention_is_what_computes_without_its_dropout(data: dict[str,
     assert kernels == {0.0: {"_varlen_attn"}, 0.1: {"scaled_dot_product"}}
 
 
-def test_attention_dropout_keeps_the_mean_of_the_loss(data: dict[str, str]) -> None:
-    batch = padded_batch(data, GPU)
-    expected, _ = loss_and_gradients(model_on(GPU, **NO_DROPOUT), batch, "bfloat16")
-    model = model_on(GPU, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.1)
-    found = [loss_and_gradients(model, batch, "bfloat16")[0] for _ in range(30)]
-    assert np.std(found) > 0
-    assert np.mean(found) == pytest.approx(expected, rel=0.02)
+def test_attention_dropout_keeps_the_mean_of_what_is_attended() -> None:
+    query, key, value = (torch.randn(2, 4, 64, 32, device=GPU, dtype=torch.bfloat16) for _ in range(3))
+    mask = (torch.arange(64, device=GPU) < torch.tensor([[64], [40]], device=GPU))[:, None, None, :]
+    whole_output = functional.scaled_dot_product_attention(query, key, value, mask).float()
+    outputs = torch.stack(
+        [functional.scaled_dot_product_attention(query, key, value, mask, dropout_p=0.1).float() for _ in range(400)]
+    )
+    assert outputs.std(0).min() > 0
+    mean = outputs.mean(0)
+    assert (mean - whole_output).norm() <= 0.05 * whole_output.norm()  # without 1 / (1 - p) it would be 0.1
 
 
 def test_recomputed_blocks_have_equal_gradients_and_take_less_memory(data: dict[str, str]) -> None:
@@ -205,24 +212,42 @@ def test_update_does_not_wait_for_the_gpu(
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_batches_are_prepared_in_pinned_memory_and_read_ahead(
+def test_batches_are_prepared_in_pinned_memory_by_another_thread(
     data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[bool] = []
-    to = Batch.to
+    pinned: list[bool] = []
+    threads: list[bool] = []
+    to, prepare = Batch.to, trainer.Trainer._prepare
 
     def watched(batch: Batch, device: torch.device) -> Batch:
-        seen.append(batch.input_ids.is_pinned())
+        pinned.append(batch.input_ids.is_pinned())
         return to(batch, device)
 
+    def prepared(*arguments: Any) -> list[Batch]:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return prepare(*arguments)
+
     monkeypatch.setattr(Batch, "to", watched)
+    monkeypatch.setattr(trainer.Trainer, "_prepare", prepared)
     monkeypatch.setattr(trainer, "evaluate", lambda *given, **named: {})
     train(data, tmp_path / "training")
-    assert len(seen) >= 14 * 2
-    assert all(seen)
+    assert len(pinned) >= 14 * 2
+    assert all(pinned)
+    assert threads.count(True) == 2  # the first batch of each phase
+    assert len(threads) == 14
 
 
 # --- trainings ---
+
+
+@pytest.fixture(autouse=True)
+def no_graphs() -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+def num_graphs() -> int:
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
 def test_training_has_the_losses_of_the_cpu(data: dict[str, str], tmp_path: Path) -> None:
@@ -241,19 +266,21 @@ def test_resumed_training_sees_the_same_samples_with_the_same_dropout(
 
     with pytest.raises(KeyboardInterrupt):
         train(data, tmp_path / "resumed", after_step=stop_after_7, compile=compiled)
-    resumed = train(data, tmp_path / "resumed", resume=True, compile=compiled)
+    steps: list[int] = []
+    resumed = train(data, tmp_path / "resumed", resume=True, after_step=steps.append, compile=compiled)
+    assert steps == list(range(steps[0], 15))
+    assert steps[0] in (4, 7)  # the checkpoint of step 6 may not have been complete
     assert list(resumed) == list(whole_run)
     np.testing.assert_allclose(losses(resumed), losses(whole_run), rtol=1e-3)
+    assert (num_graphs() > 0) == compiled
 
 
 def test_compiled_training_has_the_losses_of_an_eager_one_and_few_graphs(data: dict[str, str], tmp_path: Path) -> None:
     settings = {"model": small_model(**NO_DROPOUT)}
     eager = train(data, tmp_path / "eager", **settings)
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
     compiled = train(data, tmp_path / "compiled", compile=True, **settings)
     np.testing.assert_allclose(losses(compiled), losses(eager), rtol=1e-2)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 5  # padded or not; batches of 3 and 2
+    assert 1 <= num_graphs() <= 5  # padded or not; batches of 3 and 2
 
 
 # --- collectives ---
@@ -270,39 +297,39 @@ def one_rank() -> Iterator[Group]:
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_gradients_sent_by_nccl_are_those_of_the_buffer(
+def test_gradients_of_one_rank_are_those_of_the_buffer(
     kind: Any, compiled: bool, data: dict[str, str], one_rank: Group
 ) -> None:
-    updated: dict[str, Tensors] = {}
-    batch = padded_batch(data, one_rank.device)
+    found: dict[str, Tensors] = {}
+    numbers: dict[str, float] = {}
+    batches = [padded_batch(data, one_rank.device, first) for first in (0, 12)]
     for name in ("buffer", kind):
         model = model_on(one_rank.device, **NO_DROPOUT)
         if name == "fsdp":
             shard_parameters(model, one_rank)
-        optimizer = build_optimizer(model, OptimizerConfig(), 1e-3)
         sums = build_gradient_sum(name, model, one_rank, num_numbers=1, compile=compiled and name == kind)
 
-        def accumulate(sums: Any = sums) -> None:
+        def accumulate(batch: Batch, sums: Any = sums) -> None:
             masked_lm, next_sentence = loss_sums(sums.loss_sums, batch, "bfloat16")
             sums.numbers += masked_lm.detach()
             (masked_lm + next_sentence).backward()
 
-        sums.prepare(accumulate)
+        sums.prepare(lambda: accumulate(batches[0]))
         for _ in range(2):
             sums.zero()
-            for index in range(2):
-                with sums.accumulating(is_last=index == 1):
-                    accumulate()
+            for batch, is_last in zip(batches, (False, True)):
+                with sums.accumulating(is_last=is_last):
+                    accumulate(batch)
             sums.all_reduce()
-            clip_gradients(model.parameters(), 1.0)
-            optimizer.step()
-        updated[name] = {key: whole(value.detach()).cpu() for key, value in model.named_parameters()}
-        updated[name]["numbers"] = sums.numbers.cpu()
-    assert_alike(updated[kind], updated["buffer"], 1e-3)
+        found[name] = {key: whole(p.grad).cpu() for key, p in model.named_parameters()}  # type: ignore[arg-type]
+        numbers[name] = sums.numbers.item()
+    assert_alike(found[kind], found["buffer"], 1e-2)
+    assert numbers[kind] == pytest.approx(numbers["buffer"], rel=1e-3)
+    assert (num_graphs() > 0) == compiled
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_training_whose_gradients_nccl_sends_is_that_of_one_process(
+def test_training_of_one_rank_is_that_without_a_process_group(
     kind: Any, data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_rank: Group
 ) -> None:
     settings = {"model": small_model(**NO_DROPOUT)}
@@ -312,22 +339,24 @@ def test_training_whose_gradients_nccl_sends_is_that_of_one_process(
 
     with pytest.raises(KeyboardInterrupt):
         train(data, tmp_path / kind, after_step=stop_after_7, **settings)
-    found = train(data, tmp_path / kind, resume=True, **settings)
+    steps: list[int] = []
+    found = train(data, tmp_path / kind, resume=True, after_step=steps.append, **settings)
+    assert steps == list(range(steps[0], 15))
+    assert steps[0] in (4, 7)
     np.testing.assert_allclose(losses(found), losses(alone), rtol=1e-2)
 
 
 # --- fine-tuning and exam ---
 
 
-@pytest.mark.parametrize("name", ["sst2", "stsb", "squad2", "ner", "ner_features"])
+@pytest.mark.parametrize("name", ["sst2", "stsb", "squad2", "ner"])
 def test_finetuning_does_not_wait_for_the_gpu(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_tasks.make_model(tmp_path / "tiny")
     backward = trial._backward
     steps: list[int] = []
 
     def watched(*arguments: Any) -> torch.Tensor:
-        # The first step initializes libraries; an LSTM needs the lengths of its sequences in host memory.
-        torch.cuda.set_sync_debug_mode("error" if steps and name != "ner_features" else "default")
+        torch.cuda.set_sync_debug_mode("error" if steps else "default")  # the first step initializes libraries
         steps.append(1)
         try:
             return backward(*arguments)

@@ -67,8 +67,8 @@ def test_prefilter_finds_every_example(text: str) -> None:
 
 
 PIECES = [
-    *"()[]{}<>|=*#!:;,. \"'&$€/a1x", *"（）、，。；：「」『』“”„«»،؛۔።፣၊।·é字", "the", " in", ".jpg", "px", "\xa0",
-    *MARKUP, *BROKEN_TEXT,
+    *"()[]{}<>|=*#!:;,. \"'&$€/a1x", *"（）、，。；：「」『』“”„«»،؛۔።፣၊।·é字", "the", " in", ".jpg", "px",
+    "\xa0", "\n", *MARKUP, *BROKEN_TEXT,
 ]  # fmt: skip
 
 

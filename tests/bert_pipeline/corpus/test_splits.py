@@ -17,6 +17,7 @@ import pytest
 from small_exports import FOOTER, HEADER, make_export, make_page
 
 from bert_pipeline.corpus import duplicates, job
+from bert_pipeline.corpus.batches import PageBatchWriter
 from bert_pipeline.corpus.documents import Document, id_hash
 from bert_pipeline.corpus.job import build_corpus
 from bert_pipeline.corpus.parquet import read_documents
@@ -271,7 +272,17 @@ def test_replaced_dump_is_read_again(tmp_path: Path) -> None:
         assert sum(unit.counts["pages_read"] for unit in read_batches(split, config, tmp_path)) == number
 
 
-def test_cycles_are_collected_between_batches_and_after_an_error(tmp_path: Path) -> None:
+def test_cycles_are_searched_between_batches_and_after_an_error_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    while_made: list[bool] = []
+    finish = PageBatchWriter.finish
+
+    def watched(writer: PageBatchWriter, **named: Any) -> Any:
+        while_made.append(gc.isenabled())
+        return finish(writer, **named)
+
+    monkeypatch.setattr(PageBatchWriter, "finish", watched)
     texts = [json.dumps({"text": f"Record {number:03} is here."}) for number in range(40)]
     source = write(tmp_path / "a.jsonl", "\n".join([*texts, "no record"]) + "\n")
     (split,) = plan_splits([f"jsonl:{source}"], CorpusConfig(pages_per_unit=10))
@@ -282,6 +293,7 @@ def test_cycles_are_collected_between_batches_and_after_an_error(tmp_path: Path)
     with pytest.raises(InputError):
         list(batches)
     assert gc.isenabled()
+    assert while_made == [False] * 4
 
 
 @pytest.mark.parametrize("is_read", [False, True], ids=["before", "while it is read"])
