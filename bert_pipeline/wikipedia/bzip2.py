@@ -7,7 +7,6 @@ the front yields. A block is passed to a decoder as a stream of its own, which v
 `indexed_bzip2`, which is faster than the `bz2` module, and to `bz2` if the other one refuses it or is not installed.
 """
 
-import bisect
 import bz2
 import io
 from collections.abc import Iterator
@@ -145,6 +144,8 @@ def _shifted_patterns(magic: int) -> list[tuple[int, bytes, int, int]]:
 
 _PATTERNS = [(pattern, True) for pattern in _shifted_patterns(_BLOCK_MAGIC)]
 _PATTERNS += [(pattern, False) for pattern in _shifted_patterns(_END_MAGIC)]
+_IS_START = np.zeros(1 << 16, dtype=bool)
+_IS_START[[int.from_bytes(inner[:2], "big") for (_, inner, _, _), _ in _PATTERNS]] = True
 
 
 def _find_magics(stream: BinaryIO, start: int, size: int) -> Iterator[tuple[int, bool]]:
@@ -153,14 +154,20 @@ def _find_magics(stream: BinaryIO, start: int, size: int) -> Iterator[tuple[int,
         # Windows overlap by 7 bytes: a number of 48 bits that begins in the last byte of one ends within them.
         window = read_at(stream, _WINDOW_BYTES + 7, offset)
         found: list[tuple[int, bool]] = []
-        for (shift, inner, head, tail), is_block in _PATTERNS:
-            at = window.find(inner, 1 if shift else 0)
-            while at >= 0:
+        for at in _find_starts(window):
+            for (shift, inner, head, tail), is_block in _PATTERNS:
                 position = at * 8 - (8 - shift) % 8
-                if position < _WINDOW_BYTES * 8 and _edges_match(window, at, len(inner), shift, head, tail):
-                    bisect.insort(found, (offset * 8 + position, is_block))
-                at = window.find(inner, at + 1)
-        yield from found
+                is_here = window.startswith(inner, at) and 0 <= position < _WINDOW_BYTES * 8
+                if is_here and _edges_match(window, at, len(inner), shift, head, tail):
+                    found.append((offset * 8 + position, is_block))
+        yield from sorted(found)
+
+
+def _find_starts(window: bytes) -> list[int]:
+    """Return where the first two whole bytes of any pattern are: one look instead of a search for each of sixteen."""
+    values = np.frombuffer(window, dtype=np.uint8).astype(np.uint16)
+    found: list[int] = np.flatnonzero(_IS_START[values[:-1] << 8 | values[1:]]).tolist()
+    return found
 
 
 def _edges_match(window: bytes, at: int, num_inner: int, shift: int, head: int, tail: int) -> bool:
