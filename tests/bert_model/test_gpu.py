@@ -79,17 +79,9 @@ def model_on(device: torch.device, **overrides: Any) -> BertForPreTraining:
 
 
 def loss_sums(function: Callable[..., Any], batch: Batch, precision: str) -> tuple[torch.Tensor, torch.Tensor]:
+    inputs = {name: item for name, item in batch._asdict().items() if not isinstance(item, int)}  # all but the counts
     with autocast(batch.input_ids.device, precision):
-        sums: tuple[torch.Tensor, torch.Tensor] = function(
-            batch.input_ids,
-            batch.attention_mask,
-            batch.token_type_ids,
-            token_indices=batch.token_indices,
-            masked_lm_positions=batch.masked_lm_positions,
-            prediction_indices=batch.prediction_indices,
-            labels=batch.labels,
-            next_sentence_label=batch.next_sentence_label,
-        )
+        sums: tuple[torch.Tensor, torch.Tensor] = function(**inputs)
     return sums
 
 
