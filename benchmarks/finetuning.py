@@ -233,7 +233,7 @@ def case_of(args: argparse.Namespace, device: str) -> FinetuningCase:
     for name in (task.train_file, next(iter(task.dev_files.values()))):
         examples = read_examples(task, folder / name)
         chosen.append([examples[index] for index in rng.permutation(len(examples))[: args.examples]])
-    return encode_case(task, chosen[0], chosen[1], args, device=device)
+    return encode_case(task, chosen[0], chosen[1], args, device=device, learning_rate=args.learning_rate)
 
 
 def encode_case(
@@ -243,6 +243,7 @@ def encode_case(
     args: argparse.Namespace,
     *,
     device: str,
+    learning_rate: float,
     optimizer: str = "bert_adam",
 ) -> FinetuningCase:
     """Encode the examples of a task for the model that the arguments name."""
@@ -261,7 +262,7 @@ def encode_case(
         dev=encode_examples(task, dev, tokenizer, config),
         dev_examples=dev,
         batch_size=args.batch_size,
-        learning_rate=args.learning_rate,
+        learning_rate=learning_rate,
         epochs=args.epochs,
         precision=args.precision,
         device=device,

@@ -6,7 +6,9 @@ alternation, and score the same dev set. The difference of their means comes wit
 dev examples and seeds, and against the Trainer with the processor time of both trainings. The predictions of a finished
 training are kept in a directory (`--runs`), named by what was trained: an interrupted program continues on any machine
 that has the same model and task files, and the intervals of docs/results.md are computed again from `docs/scores/`
-without training. `--without FILE` leaves out the dev examples that `benchmarks.contamination --output` wrote.
+without training. Of several learning rates each side gets, for each task, the one whose first seed scores best on the
+dev set, as in the paper (section 4.1). `--without FILE` leaves out the dev examples that `benchmarks.contamination
+--output` wrote.
 """
 
 import argparse
@@ -58,10 +60,12 @@ class Run:
 
 def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, directory: Path) -> Run:
     """Train with a seed, or read what an earlier call has stored for the same case."""
-    # By content: the same files may be elsewhere on another machine, and other files in the same place.
+    # By content: the same files may be elsewhere on another machine, and other files in the same place. Random weights
+    # are those of every model of the shape.
+    started_from = "config.json" if side == "random" else "*.safetensors"
     settings = json.dumps(
         {
-            "weights": [file_sha256(path) for path in sorted(case.model.glob("*.safetensors"))],
+            "weights": [file_sha256(path) for path in sorted(case.model.glob(started_from))],
             "examples": _sha256_of(case),
             "batch_size": case.batch_size,
             "learning_rate": case.learning_rate,
@@ -70,7 +74,7 @@ def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, director
             "optimizer": case.optimizer,
         }
     )
-    path = directory / f"{case.task.name}-{side}-{seed}.npz"
+    path = directory / f"{case.task.name}-{side}-{case.learning_rate:g}-{seed}.npz"
     ids = [example.example_id for example in case.dev_examples]
     if path.is_file():
         stored = np.load(path)
@@ -89,6 +93,17 @@ def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, director
         np.savez_compressed(file, predictions=values, seconds=seconds, settings=settings, place=place)
     print(f"{path.name}: {case.score(logits):.2f}, {seconds:.0f} processor seconds", file=sys.stderr, flush=True)
     return Run(predictions, seconds, place)
+
+
+def with_best_rate(
+    case: FinetuningCase, side: str, make: Side, learning_rates: Sequence[float], directory: Path
+) -> FinetuningCase:
+    """Return a case with the learning rate whose first seed scores best on the dev set; one rate needs no training."""
+    candidates = [dataclasses.replace(case, learning_rate=rate) for rate in learning_rates]
+    if len(candidates) == 1:
+        return candidates[0]
+    found = [scores_of(candidate, [run_or_load(candidate, side, make, 1, directory)]) for candidate in candidates]
+    return candidates[found.index(max(found))]
 
 
 def day_and_machine() -> str:
@@ -239,7 +254,7 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=5, help="seeds 1 to N (default: %(default)s)")
     parser.add_argument("--epochs", type=float, default=3.0)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("--learning-rates", type=float, nargs="+", default=[5e-5], metavar="RATE")
     parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
     return parser
 
@@ -261,21 +276,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError(f"--task {name}: found {data.task.kind}, expected a classification or a regression")
         split, dev = next(iter(data.dev.items()))
         scored[name] = [example for example in dev if (f"{name} {split}", example.example_id) not in found]
-        cases.append(encode_case(data.task, data.train, dev, args, device=device, optimizer="adamw"))
+        rate = args.learning_rates[0]
+        case = encode_case(data.task, data.train, dev, args, device=device, learning_rate=rate, optimizer="adamw")
+        cases.append(case)
         if args.against == "random":
             bags[name] = bag_or_load(data, dev, directory)
+    rated = {
+        (case.task.name, side): with_best_rate(case, side, make, args.learning_rates, directory)
+        for case in cases
+        for side, make in sides.items()
+    }
     runs: dict[str, dict[str, list[Run]]] = {case.task.name: {side: [] for side in sides} for case in cases}
     for seed in range(1, args.seeds + 1):
-        for case in cases:
-            for side, make in sides.items():
-                runs[case.task.name][side].append(run_or_load(case, side, make, seed, directory))
+        for (task, side), case in rated.items():
+            runs[task][side].append(run_or_load(case, side, sides[side], seed, directory))
     # Trained and predicted alike, whatever is scored.
     cases = [dataclasses.replace(case, dev_examples=scored[case.task.name]) for case in cases]
     places = {run.place for sides in runs.values() for side_runs in sides.values() for run in side_runs}
     print("\n".join(sorted(places)))
-    print(
-        f"{args.seeds} seeds, {args.epochs:g} epochs, batch {args.batch_size}, learning rate {args.learning_rate:g}\n"
-    )
+    print(f"{args.seeds} seeds, {args.epochs:g} epochs, batch {args.batch_size}")
+    for side in sides:
+        rates = (f"{task} {rated[task, side].learning_rate:g}" for task in runs)
+        print(f"learning rates, {side}: {', '.join(rates)}")
+    print()
     bag_scores = {
         case.task.name: score(case.task, case.dev_examples, bags[case.task.name])[case.task.main_metric]
         for case in cases

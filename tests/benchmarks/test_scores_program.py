@@ -11,6 +11,9 @@ import pytest
 import tiny_tasks
 
 from benchmarks import scores
+from bert_model.model.bert import BertForPreTraining, new_model
+from bert_model.model.config import BertConfig
+from bert_model.model.weights import save_model
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("accelerate") is None, reason="accelerate, which the peer needs, is absent"
@@ -24,7 +27,7 @@ def inputs(tmp_path, monkeypatch):
     train = "\n".join(f"{n}\ta song {'. ' * (n % 7)}\ta film\t{n % 5}" for n in range(40))
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text(f"index\tsentence1\tsentence2\tscore\n{train}\n")
-    settings = ["--seeds", "2", "--epochs", "1", "--batch-size", "8", "--learning-rate", "1e-3"]
+    settings = ["--seeds", "2", "--epochs", "1", "--batch-size", "8", "--learning-rates", "1e-3"]
     return ["--model", str(tmp_path / "tiny"), "--task", f"stsb={tmp_path}", *settings]
 
 
@@ -60,7 +63,9 @@ def test_program_prints_the_difference_with_its_interval(inputs, tmp_path, capsy
 def test_interval_holds_the_difference_of_known_predictions(inputs, tmp_path):
     args = scores.argument_parser().parse_args(inputs)
     examples = tiny_tasks.task_data("stsb").dev["dev"]
-    case = scores.encode_case(tiny_tasks.task_data("stsb").task, examples, examples, args, device="cpu")
+    case = scores.encode_case(
+        tiny_tasks.task_data("stsb").task, examples, examples, args, device="cpu", learning_rate=0.0
+    )
     right = {example.example_id: example.label for example in examples}
     wrong = {example.example_id: -example.label for example in examples}
     equal = {"ours": [scores.Run(right, 1.0)] * 2, "peer": [scores.Run(right, 1.0)] * 2}
@@ -71,9 +76,11 @@ def test_interval_holds_the_difference_of_known_predictions(inputs, tmp_path):
 
 
 def test_both_sides_of_a_regression_start_from_the_mean_of_the_labels(inputs):
-    args = scores.argument_parser().parse_args([*inputs, "--learning-rate", "0"])
+    args = scores.argument_parser().parse_args(inputs)
     examples = [dataclasses.replace(example, label=4.0) for example in tiny_tasks.task_data("stsb").dev["dev"]]
-    case = scores.encode_case(tiny_tasks.task_data("stsb").task, examples, examples, args, device="cpu")
+    case = scores.encode_case(
+        tiny_tasks.task_data("stsb").task, examples, examples, args, device="cpu", learning_rate=0.0
+    )
     for make in scores.SIDES["peer"].values():
         side = make(case)
         side.train_from(1)
@@ -136,3 +143,24 @@ def test_tasks_of_other_kinds_are_refused(inputs, tmp_path, capsys):
         (tmp_path / name).write_text("-DOCSTART- -X- O O\n\nParis NNP I-NP I-LOC\n")
     assert scores.main([*inputs, "--task", f"ner={tmp_path}"]) == 2
     assert "--task ner: found tagging, expected a classification or a regression" in capsys.readouterr().err
+
+
+def test_each_side_gets_its_best_learning_rate(inputs, tmp_path, capsys):
+    arguments = [*inputs, "--learning-rates", "2e-3", "1e-5", "--against", "random"]
+    assert scores.main(arguments) == 0
+    printed = capsys.readouterr()
+    trained = dict(re.findall(r"stsb-(\S+)\.npz: (\S+),", printed.err))
+    for side in ("ours", "random"):
+        rates = {rate: float(trained[f"{side}-{rate}-1"]) for rate in ("0.002", "1e-05")}
+        best = max(rates, key=lambda rate: rates[rate])
+        assert f"learning rates, {side}: stsb {best}\n" in printed.out
+        assert {name for name in trained if name.startswith(side) and name.endswith("-2")} == {f"{side}-{best}-2"}
+
+    # Random weights depend on the shape only: they are not trained again beside other weights.
+    (tmp_path / "other").mkdir()
+    model = new_model(BertForPreTraining, BertConfig.from_directory(tmp_path / "tiny"), seed=1)
+    save_model(model, tmp_path / "other", tiny_tasks.tokenizer())
+    assert scores.main([*arguments, "--model", str(tmp_path / "other")]) == 0
+    again = capsys.readouterr().err
+    assert "stsb-ours-0.002-1.npz" in again
+    assert "stsb-random" not in again
