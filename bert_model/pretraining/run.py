@@ -49,8 +49,8 @@ from bert_model.training.gradients import unsharded
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log, first_line, read_lines
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
-from bert_model.zero_shot.result import EXAM_NAME, exam_table
-from bert_pipeline.atomic import replace_text
+from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
+from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, TrainingError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
@@ -397,10 +397,10 @@ def _train(
             if trainer.best and trainer.best["step"] != result.step:
                 _load_best(trainer, checkpoints, store)
             with unsharded(trainer.model):
-                examined = _report_exam(trainer, result.step, run, directory.parent)
+                exam = _take_exam(trainer, result.step, run, directory.parent)
                 result = dataclasses.replace(result, metrics=trainer.metrics)
                 if trainer.group.is_main:
-                    _publish_model(trainer, result.step, run, examined, directory)
+                    _publish_model(trainer, result.step, run, exam, directory)
     except Exception as error:
         if saver is not None:
             # Finish the queued checkpoints first, so that the error names the last one that is safe.
@@ -475,47 +475,49 @@ def _load_best(trainer: Trainer, checkpoints: CheckpointDirectory, store: RunSto
     trainer.metrics = {key: value for key, value in manifest.counts.items() if key != "step"}
 
 
-def _report_exam(trainer: Trainer, step: int, run: _Run, output: Path) -> list[Pair]:
-    """Examine the model on the pairs for reporting, on all ranks; add the scores to the metrics and write exam.json.
+def _take_exam(trainer: Trainer, step: int, run: _Run, output: Path) -> tuple[ExamResult, list[Pair]] | None:
+    """Examine the model on the pairs for reporting, on all ranks, and add the scores to the metrics.
 
-    Returns the pairs that were scored.
+    Returns the result and the pairs that were scored, or None if no exam is configured.
     """
     path = trainer.config.exam
     found = path and whole_exam(
         path, trainer.model, run.tokenizer, trainer.group, next_sentence=trainer.config.objective == "mlm_nsp"
     )
     if not found:
-        return []
-    result, pairs = found
-    metrics = report_metrics(result)
+        return None
+    metrics = report_metrics(found[0])
     trainer.metrics = trainer.metrics | metrics
     if trainer.tracker is not None:
         # A run that was killed before its publication has recorded the same.
         lines = [line for line in read_lines(output) if line.get("event") == "exam_report"]
         if (step, metrics) not in [(line["step"], line["metrics"]) for line in lines]:
             trainer.tracker.record("exam_report", step, metrics)
-        document = {"pairs": path, "part": "reporting", **result.to_json()}
-        replace_text(output / EXAM_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-        logger.info("exam of the model, pairs for reporting:\n%s", exam_table(result))
-    return pairs
+        logger.info("exam of the model, pairs for reporting:\n%s", exam_table(found[0]))
+    return found
 
 
-def _publish_model(trainer: Trainer, step: int, run: _Run, examined: list[Pair], directory: Path) -> None:
+def _publish_model(
+    trainer: Trainer, step: int, run: _Run, exam: tuple[ExamResult, list[Pair]] | None, directory: Path
+) -> None:
     """Publish the trained weights as a Hugging Face directory without training state.
 
-    `examined` are the pairs for reporting, on which a promotion examines the champion too.
+    Beside them are the result of the exam and its pairs, on which a promotion examines the champion too.
     """
     model = trainer.model
     inputs = dict(run.identity["inputs"])
     if trainer.exam is not None:
         inputs["exam"] = input_of_pairs(trainer.exam.scored_pairs)
-    if examined:
-        inputs["exam_report"] = input_of_pairs(examined)
+    if exam:
+        inputs["exam_report"] = input_of_pairs(exam[1])
     with publishing(directory, kind=MODEL_KIND, configuration=run.identity["configuration"], inputs=inputs) as draft:
         write_weights(dict(model.named_parameters()), model.config, type(model).__name__, draft.path)
         run.tokenizer.save(draft.path, model_max_length=model.config.max_position_embeddings)
-        if examined:
-            write_pairs(draft.path / PAIRS_NAME, examined)
+        if exam:
+            result, pairs = exam
+            document = {"pairs": trainer.config.exam, "part": "reporting", **result.to_json()}
+            write_text_durably(draft.path / EXAM_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+            write_pairs(draft.path / PAIRS_NAME, pairs)
         draft.counts = {
             "steps": step,
             "tokens_seen": trainer.tokens_seen,

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 CHANCE = 50.0
 EXAM_NAME = "exam.json"
-"""File of a pre-training's directory: the exam of its finished model, as `bert exam --output` writes it."""
+"""File of a pre-trained model: its exam on the pairs for reporting, in the form that `bert exam --output` writes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

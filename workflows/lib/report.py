@@ -123,11 +123,11 @@ def collect_results(home: BertHome, dump: str, model: Manifest) -> Results:
             continue
         inputs[task] = input_of(manifest)
         rows.append(result_row(results, generated=sample_seed(dump) is not None))
-    return Results(dump=dump, rows=tuple(rows), skipped=skipped, inputs=inputs, exam=_read_exam(model.path.parent))
+    return Results(dump=dump, rows=tuple(rows), skipped=skipped, inputs=inputs, exam=_read_exam(model.path))
 
 
-def _read_exam(training: Path) -> ExamResult | None:
-    path = training / EXAM_NAME
+def _read_exam(model: Path) -> ExamResult | None:
+    path = model / EXAM_NAME
     return ExamResult.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 

@@ -101,7 +101,7 @@ def test_finished_model_is_examined_on_the_pairs_for_reporting(
     reporting = [pair for pair in read_pairs(pairs) if pair.part == "reporting"]
     expected = take_exam(output / "model", reporting, floor=exam / FLOOR_NAME)
     assert result.metrics["exam_report/accuracy"] == pytest.approx(expected.mean)
-    stored = json.loads((output / EXAM_NAME).read_text())
+    stored = json.loads((output / "model" / EXAM_NAME).read_text())
     assert (stored["pairs"], stored["part"]) == (str(exam), "reporting")
     assert stored["mean"] == result.metrics["exam_report/accuracy"]
     assert stored["floor_mean"] == expected.floor_mean

@@ -524,5 +524,5 @@ def test_hosts_that_share_a_model_but_no_disk_resume_from_a_store(data: dict[str
     resumed = [event["step"] for event in read_events(tmp_path / "store") if event["event"] == "resume"]
     assert resumed in ([6], [8], [9])
     assert_same(tmp_path / "store", whole)
-    assert (tmp_path / "store" / "exam.json").is_file()
+    assert (tmp_path / "store" / "model" / "exam.json").is_file()
     assert list((tmp_path / "second-1").rglob("optimizer.safetensors"))  # read from the store

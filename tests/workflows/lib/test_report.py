@@ -129,13 +129,12 @@ def test_csv_keeps_full_numbers():
 
 
 def test_report_without_tasks_has_the_exam_and_the_reasons(tmp_path):
-    with publishing(tmp_path / "training" / "model", kind="pretrained_model", configuration={}, inputs={}):
-        pass
-    model = load_manifest(tmp_path / "training" / "model")
     pairs = tuple(Pair(pair_id=str(number), kind="swap", good=("a b",), bad=("b a",)) for number in range(3))
     examined = exam_result(PairScores(pairs, np.array([1.0, 0.0, 2.0]), np.full(3, 0.5)), np.array([1.0, 1.0, 0.0]))
     document = {"pairs": "made", "part": "reporting", **examined.to_json()}
-    (tmp_path / "training" / "exam.json").write_text(json.dumps(document))
+    with publishing(tmp_path / "model", kind="pretrained_model", configuration={}, inputs={}) as draft:
+        (draft.path / "exam.json").write_text(json.dumps(document))
+    model = load_manifest(tmp_path / "model")
 
     found = collect_results(BertHome(path=str(tmp_path / "home")), "enwiki-20261101", model)
     assert found.rows == ()
