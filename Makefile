@@ -27,13 +27,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet -c constraints.txt -e .
 	@touch $@
 
-# An extra of exams, once: without a C++ compiler or the package index they have no n-gram floor
+# An extra of exams, tried once: without a C++ compiler they have no n-gram floor, and its tests are skipped
 $(VENV)/.tried-kenlm: | $(VENV)/.installed
 	@$(PIP) install --quiet -c constraints.txt 'kenlm>=0.2' || \
 		echo "kenlm could not be installed (see above; it is compiled): exams will have no n-gram floor" >&2
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
+$(VENV)/.installed-dev: $(VENV)/.installed $(VENV)/.tried-kenlm
 	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 

@@ -290,6 +290,14 @@ def test_ranks_decide_alike_and_a_killed_one_is_resumed(data: dict[str, str], tm
     steps = train_events(tmp_path / "training")
     assert list(steps) == list(range(1, reports[0]["step"] + 1))
 
+    # An uninterrupted training with the steps that the clock decided has the same bits.
+    decided = load_manifest(tmp_path / "training" / "model").provenance["budget"]
+    first, last = decided["phase_ends"]
+    uninterrupted = trapezoid(data, steps=(first, last - first))
+    uninterrupted["decay_share"] = 1 - decided["decay_start"] / last
+    assert run_pretraining(uninterrupted, tmp_path / "uninterrupted")[0] == [0, 0]
+    assert_equal_models(tmp_path / "training", tmp_path / "uninterrupted")
+
 
 def test_batch_grows_during_the_warm_up(data: dict[str, str], tmp_path: Path) -> None:
     phase = PhaseConfig(warmup_steps=4, global_batch_size=16, initial_batch_size=4)

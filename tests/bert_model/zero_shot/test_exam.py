@@ -99,9 +99,21 @@ def test_output_may_be_in_a_new_folder(home, capsys):
 
 def test_table_of_ones_own_is_scored_whole(home, capsys):
     (home / "own.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\nKaka tusa\ttusa kaka\torder\n")
-    code, table = run("model --pairs own.tsv --whole-words", capsys)
+    for option, whole_words in (("", False), ("--whole-words", True)):
+        code, table = run(f"model --pairs own.tsv --output own.json {option}", capsys)
+        assert code == 0
+        assert table.splitlines()[2].split()[:2] == ["order", "2"]
+        assert json.loads((home / "own.json").read_text())["whole_words"] is whole_words
+
+
+def test_blimp_is_found_below_the_home(home, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("BERT_HOME", str(tmp_path))
+    row = {"sentence_good": "Kalo mipan.", "sentence_bad": "Mipan kalo.", "UID": "order", "pairID": "0"}
+    (tmp_path / "data" / "blimp").mkdir(parents=True)
+    (tmp_path / "data" / "blimp" / "order.jsonl").write_text(json.dumps({**row, "linguistics_term": "syntax"}) + "\n")
+    code, table = run("model --pairs blimp", capsys)
     assert code == 0
-    assert table.splitlines()[2].split()[:2] == ["order", "2"]
+    assert table.splitlines()[2].split()[:2] == ["order", "1"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The exam of a corpus: equal for any workers and shards, its floor counted on training documents only."""
 
+import dataclasses
+
 import pytest
 from small_corpus import make_corpus, make_documents
 
@@ -55,6 +57,29 @@ def test_another_seed_makes_other_pairs(built, tmp_path):
     ours, theirs = contents(built / "exam"), contents(tmp_path / "exam")
     assert ours[FLOOR_NAME] == theirs[FLOOR_NAME]
     assert ours[PAIRS_NAME] != theirs[PAIRS_NAME]
+
+
+def test_floor_does_not_depend_on_held_out_documents(built, tmp_path):
+    fewer = [document for index, document in enumerate(DOCUMENTS) if document.split == "train" or index % 8]
+    build_exam(make_corpus(tmp_path / "corpus", [fewer]), tmp_path / "exam", CONFIG)
+    ours, theirs = contents(built / "exam"), contents(tmp_path / "exam")
+    assert ours[FLOOR_NAME] == theirs[FLOOR_NAME]
+    assert ours[PAIRS_NAME] != theirs[PAIRS_NAME]
+
+
+def test_endings_that_the_training_text_has_are_dropped(tmp_path):
+    # Held-out texts repeat training texts but for their endings, so some wrong words are those of a training text.
+    endings = ("walked", "walking", "walker", "walks")
+    sentences = [f"the {name} {ending} to {place} ." for name in "abcdefgh" for ending in endings for place in "xyz"]
+    trained, held_out = sentences[::2], sentences[1::2]
+    documents = [
+        dataclasses.replace(DOCUMENTS[0], document_id=f"made:{index}", sentences=tuple(texts), split=split)
+        for index, (split, texts) in enumerate([("train", trained), *(("held_out", [text]) for text in held_out)])
+    ]
+    manifest = build_exam(make_corpus(tmp_path / "corpus", [documents]), tmp_path / "exam", CONFIG)
+    assert manifest.counts["attested_pairs"] > 0
+    bad = {text for pair in read_pairs(tmp_path / "exam") if pair.kind == "ending" for text in pair.bad}
+    assert not bad & set(trained)
 
 
 def test_floor_of_a_share_of_documents_is_smaller(built, tmp_path):

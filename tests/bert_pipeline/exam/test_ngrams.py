@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bert_pipeline.exam import ngrams
+from bert_pipeline.exam.floor import floor_scores
 from bert_pipeline.exam.ngrams import (
     END,
     MARKS,
@@ -20,6 +21,7 @@ from bert_pipeline.exam.ngrams import (
     merge_windows,
     write_arpa,
 )
+from bert_pipeline.exam.pairs import Pair
 
 WORDS = [f"w{number}" for number in range(300)]
 
@@ -150,6 +152,18 @@ def test_scores_equal_the_textbook(tmp_path, order, prune, reader):
     assert model.order == order
     for text in [*sentences(40, seed=2), ["nothing", "w1"], ["w3"] * 9]:
         assert model.score(" ".join(text)) == pytest.approx(textbook.score(text), abs=1e-4)
+
+
+def test_floor_scores_good_and_bad_texts_as_one_sentence_each(tmp_path):
+    pytest.importorskip("kenlm")
+    path = tmp_path / "floor.arpa"
+    write_arpa(path, build(sentences(600, seed=1), 3), WORDS)
+    texts = [(("W1 w2.", "w3"), ("w3 w3", "w9")), (("w4 w5",), ("w5 w4",))]
+    pairs = [Pair(pair_id=str(number), kind="k", good=good, bad=bad) for number, (good, bad) in enumerate(texts)]
+    good, bad = floor_scores(path, pairs)
+    model = BackoffModel(str(path))
+    assert good == pytest.approx([model.score("w1 w2 . w3"), model.score("w4 w5")], abs=1e-4)
+    assert bad == pytest.approx([model.score("w3 w3 w9"), model.score("w5 w4")], abs=1e-4)
 
 
 @pytest.mark.parametrize("prune", [0, 1, 3])
