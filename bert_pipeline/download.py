@@ -405,6 +405,7 @@ class _Client:
     def read(self, path: str) -> bytes:
         """Return the content of a small file. InputError if no site has it."""
         reasons: list[str] = []
+        without: set[str] = set()  # addresses that answered "not found"
         for attempt in range(self._attempts):
             url = self._sites[attempt % len(self._sites)] + path
             retry_after = 0.0
@@ -414,8 +415,10 @@ class _Client:
             except urllib.error.HTTPError as error:
                 reasons.append(f"{url}: {error.code} {error.reason}")
                 retry_after = _retry_after(error)
-                # A missing file is final once every site was asked; any other failure may pass.
-                if error.code == 404 and attempt + 1 >= len(self._sites):
+                # A missing file is final once every site has said so; any other failure may pass.
+                if error.code == 404:
+                    without.add(url)
+                if len(without) == len(self._sites):
                     break
             except (OSError, http.client.HTTPException) as error:
                 reasons.append(f"{url}: {_reason(error)}")

@@ -204,7 +204,7 @@ def serve_code(arguments: argparse.Namespace) -> int:
         signal.signal(number, lambda received, _: server.send_signal(received))
 
     # Not before the daemon has seen the new server: it could not start the runs again.
-    if left and _has_settled(server, arguments.port, arguments.settling_seconds):
+    if left and _has_settled(server, arguments.host, arguments.port, arguments.settling_seconds):
         with open_instance(home) as instance:
             for run_id in fail_runs(instance, left, "the code server that executed this run was ended"):
                 print(f"run {run_id} had ended with the code server that executed it: marked as failed", flush=True)
@@ -226,13 +226,14 @@ def _stop(processes: Sequence["subprocess.Popen[bytes]"], grace_seconds: float =
             process.wait()
 
 
-def _has_settled(server: "subprocess.Popen[bytes]", port: int, seconds: float) -> bool:
+def _has_settled(server: "subprocess.Popen[bytes]", host: str, port: int, seconds: float) -> bool:
     """Wait until the server has listened for `seconds`; return False if it ends first."""
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # of all addresses one
     since = None
     while server.poll() is None:
         # The time counts from the first connection that succeeds.
         if since is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+            with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=5):
                 since = time.monotonic()
         elif time.monotonic() > since + seconds:
             return True

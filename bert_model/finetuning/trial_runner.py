@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import glob
 import json
 import logging
 import shutil
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import tokenizers
 import torch
 from filelock import FileLock, Timeout
 
@@ -74,7 +76,7 @@ def trial_directory(output: Path, identity: str) -> Iterator[Path]:
         directory.mkdir(parents=True, exist_ok=True)
 
     # Trials of other data, code or machines cannot be reused. A directory with a lock belongs to a running search.
-    for other in output.parent.glob(f"{prefix}{'[0-9a-f]' * 16}"):
+    for other in output.parent.glob(f"{glob.escape(prefix)}{'[0-9a-f]' * 16}"):
         if other != directory:
             with contextlib.suppress(Timeout), _lock(other):
                 shutil.rmtree(other, ignore_errors=True)
@@ -118,7 +120,7 @@ def code_sha256() -> str:
     """Hash the code and the versions of the libraries that decide what a trial computes."""
     root = Path(__file__).resolve().parents[2]
     files = sorted(path for room in CODE for path in (root / room).rglob("*.py"))
-    versions = {"torch": torch.__version__, "numpy": np.__version__}
+    versions = {"torch": torch.__version__, "numpy": np.__version__, "tokenizers": tokenizers.__version__}
     return content_sha256({**versions, **{path.relative_to(root).as_posix(): file_sha256(path) for path in files}})
 
 

@@ -12,7 +12,7 @@ import re
 import shutil
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -259,6 +259,7 @@ class BackgroundSaver:
         self._unfinished.append(self._executor.submit(work))
 
     def wait(self) -> None:
-        """Wait until all snapshots are written; raise the first failure."""
+        """Wait until all snapshots are written; raise the first failure after the last of them."""
+        wait(self._unfinished)
         while self._unfinished:
             self._unfinished.popleft().result()

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch.optim import Optimizer
 
 from bert_model.model.bert import BertForPreTraining, new_model
-from bert_model.model.config import BertConfig
+from bert_model.model.config import CONFIG_NAME, BertConfig
 from bert_model.model.unpadding import supports_varlen
 from bert_model.model.weights import load_model, weight_files
 from bert_model.pretraining.batch import ALIGNED_LENGTH
@@ -73,7 +73,7 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
     inputs: dict[str, Any] = {f"instances_{index}": input_of(manifest) for index, manifest in enumerate(manifests)}
     if mapping.pop("initial_model"):
         directory = Path(config.initial_model)
-        files = weight_files(directory)
+        files = [*weight_files(directory), directory / CONFIG_NAME]
         # A restored optimizer changes every weight, so its file belongs to the identity.
         if config.initial_optimizer == "restored":
             if not (directory / OPTIMIZER_NAME).is_file():
@@ -83,9 +83,7 @@ def identity(config: PretrainingConfig, manifests: Sequence[Manifest]) -> dict[s
                 )
             files.append(directory / OPTIMIZER_NAME)
         hashes = {path.name: file_sha256(path) for path in files}
-        # A single file is identified by its own hash, several by the hash of their hashes.
-        sha256 = next(iter(hashes.values())) if len(hashes) == 1 else content_sha256(hashes)
-        inputs["initial_model"] = {"name": ", ".join(hashes), "sha256": sha256}
+        inputs["initial_model"] = {"name": ", ".join(hashes), "sha256": content_sha256(hashes)}
     # The pairs decide which weights are published, not which are computed.
     if config.choose == "exam":
         inputs["exam"] = input_of_pairs(pairs_for_choosing(config.exam, config.exam_pairs))

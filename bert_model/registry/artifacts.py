@@ -44,7 +44,7 @@ from bert_model.registry.versions import (
 )
 from bert_model.training.home import bert_home
 from bert_model.training.metrics_log import DataInput, first_line, metric_key, mlflow_run_id
-from bert_model.training.mlflow_store import NOTE_TAG, dataset_input, experiment_id
+from bert_model.training.mlflow_store import NOTE_TAG, dataset_input, experiment_id, has_run
 from bert_model.zero_shot.exam import take_exam
 from bert_pipeline.errors import ArtifactError, BertError, InputError, UnavailableError, UsageError
 from bert_pipeline.exam.pairs import PAIRS_NAME, read_pairs
@@ -126,13 +126,8 @@ def upload(
 
 def _training_run(client: "MlflowClient", manifest: Manifest, name: str) -> "Run":
     """Return the MLflow run that a model was trained in, or a new one if this store does not have it."""
-    import mlflow
-
-    if run_id := mlflow_run_id(manifest):
-        with contextlib.suppress(mlflow.MlflowException):
-            run = client.get_run(run_id)
-            if run.info.lifecycle_stage == "active":
-                return run
+    if (run_id := mlflow_run_id(manifest)) and has_run(client, run_id):
+        return client.get_run(run_id)
     note = "Registration of a model that was trained without this MLflow store."
     run = client.create_run(experiment_id(client, EXPERIMENT), run_name=name, tags={NOTE_TAG: note})
     client.set_terminated(run.info.run_id)

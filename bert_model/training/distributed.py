@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from bert_pipeline.errors import BertError, TrainingError
+from bert_pipeline.errors import BertError, TrainingError, UsageError
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
@@ -165,6 +165,11 @@ def process_group(timeout_seconds: int, device: str = "") -> Iterator[Group]:
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
     chosen = torch.device(kind, int(os.environ.get("LOCAL_RANK", "0"))) if kind == "cuda" else torch.device(kind)
     if chosen.type == "cuda":
+        if (chosen.index or 0) >= torch.cuda.device_count():
+            raise UsageError(
+                f"--device cuda: found {torch.cuda.device_count()} GPUs, local rank {chosen.index} has none; start as "
+                "many processes as there are GPUs (--nproc-per-node), or give --device cpu"
+            )
         torch.cuda.set_device(chosen)
     if world_size == 1:
         yield Group(rank=0, world_size=1, device=chosen)

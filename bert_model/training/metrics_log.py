@@ -8,6 +8,7 @@ import json
 import os
 import posixpath
 import re
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -118,7 +119,9 @@ def cut_log(directory: Path, last_step: int) -> None:
     number = 1 + len(list(directory.glob("metrics-*.jsonl")))
     lines = [line for line in read_lines(directory) if int(line.get("step", 0)) <= last_step]
     (directory / STATE_NAME).unlink(missing_ok=True)
-    os.replace(path, directory / f"metrics-{number}.jsonl")
+    # Copied, not renamed: at no moment is the training without its log.
+    with atomic_write(directory / f"metrics-{number}.jsonl") as temporary:
+        shutil.copyfile(path, temporary)
     with atomic_write(path) as temporary:
         temporary.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 

@@ -183,7 +183,11 @@ def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict
             for key in ("step", "exp_avg", "exp_avg_sq"):
                 stored = remaining.pop(f"{key}:{names[parameter]}", None)
                 if stored is None or (key != "step" and stored.shape != parameter.shape):
-                    raise ArtifactError(f"optimizer state: {key} of {names[parameter]} is missing or of another shape")
+                    found = "nothing" if stored is None else f"shape {tuple(stored.shape)}"
+                    raise ArtifactError(
+                        f"optimizer state: {key} of {names[parameter]}: found {found}, expected shape "
+                        f"{tuple(parameter.shape)}; it belongs to another model: give a checkpoint of this one"
+                    )
                 if key == "step":  # one number, never sharded
                     device = state[key].device if key in state else parameter.device
                     state[key] = stored.to(device, copy=True)
@@ -192,4 +196,7 @@ def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: dict
             if isinstance(optimizer, BertAdam):  # the stored steps may be those of an optimizer that corrects
                 state["step"].fill_(UNCORRECTED_STEP)
     if remaining:
-        raise ArtifactError(f"optimizer state: unexpected tensors {', '.join(sorted(remaining)[:5])}")
+        raise ArtifactError(
+            f"optimizer state: found tensors that the model does not have ({', '.join(sorted(remaining)[:5])}); give a "
+            "checkpoint of this model"
+        )

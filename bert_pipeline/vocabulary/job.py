@@ -56,6 +56,11 @@ _BYTES_PER_PARTITION = 1 << 30
 """Corpus bytes whose distinct words fit into the memory of one worker."""
 
 
+def vocabulary_file(path: Path | str) -> Path:
+    """Return where a vocab.txt is; of an artifact in a store it is below its attempt."""
+    return files_of(to_path(path).parent) / to_path(path).name
+
+
 def build_vocabulary(
     corpus: Path | str,
     output: Path | str,
@@ -75,8 +80,7 @@ def build_vocabulary(
     source = load_manifest(corpus, kind="corpus")
     # Read and check the other vocabularies before the count, which takes most of the time.
     given = {"extend": extend_vocabulary, "compare": compare_vocabulary}
-    # Of an artifact in a store the file is below its attempt.
-    paths = {name: files_of(to_path(path).parent) / to_path(path).name for name, path in given.items() if path}
+    paths = {name: vocabulary_file(path) for name, path in given.items() if path}
     for path in paths.values():
         _check_case(path, config.do_lower_case)
     base = read_vocabulary(paths["extend"]) if "extend" in paths else None

@@ -3,9 +3,11 @@
 import argparse
 import contextlib
 import hashlib
+import http.client
 import io
 import json
 import random
+import urllib.error
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -453,3 +455,19 @@ def test_latest_does_not_take_an_older_dump_when_no_site_answers(monkeypatch, tm
     ):
         download_wikipedia("enwiki", "latest", tmp_path / "dump", sites=["http://one"], attempts=3)
     assert len(waits) == 2  # none after the last attempt
+
+
+def test_latest_does_not_take_an_older_dump_when_a_mirror_is_behind(monkeypatch, tmp_path):
+    from bert_pipeline import download
+
+    def read(self, url, start):
+        if url.endswith("/enwiki/"):
+            return io.BytesIO(b'<a href="20260101/"> <a href="20260201/">')
+        if url.startswith("http://mirror/"):
+            raise urllib.error.HTTPError(url, 404, "Not Found", http.client.HTTPMessage(), None)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(download._Client, "_open", read)
+    monkeypatch.setattr(download._Client, "_wait", lambda *_: None)
+    with pytest.raises(InputError, match=r"no site has /enwiki/20260201/.*timed out.*404 Not Found.*; try again later"):
+        download_wikipedia("enwiki", "latest", tmp_path / "dump", sites=["http://one", "http://mirror"], attempts=4)

@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -132,3 +133,14 @@ def test_uis_bind_to_the_given_host():
 def test_no_command_of_the_docs_binds_to_every_address(page):
     blocks = re.findall(r"```\w*\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert not [line for block in blocks for line in block.splitlines() if "0.0.0.0" in line or "--host ::" in line]
+
+
+def test_code_server_settles_on_the_address_that_it_is_bound_to():
+    with (
+        socket.create_server(("127.0.0.2", 0)) as listening,
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as server,
+    ):
+        try:
+            assert serve._has_settled(server, "127.0.0.2", listening.getsockname()[1], 0.1)
+        finally:
+            server.kill()

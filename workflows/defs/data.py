@@ -278,20 +278,22 @@ def vocabulary(
 
     With `from_model` it is that model's: weights can be trained further with their own vocabulary alone.
     """
-    from bert_pipeline.vocabulary.job import build_vocabulary
+    from bert_pipeline.vocabulary.job import build_vocabulary, vocabulary_file
     from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
     name = context.partition_key
     settings = from_launchpad(VocabularyConfig, config)
     with as_dagster_failures():
         if config.from_model:
+            if config.compare:
+                raise UsageError("compare: a vocabulary taken from a model is not measured; leave out one of the two")
             home.apply_environment()
             manifest = _copy_vocabulary(context, config.from_model, home.vocabulary(name))
         else:
             # The comparison is part of the artifact, so the other vocabulary is one of its inputs.
             inputs = {"corpus": load_manifest(home.corpus(name), kind="corpus").sha256}
             if config.compare:
-                inputs["compare"] = file_sha256(Path(config.compare))
+                inputs["compare"] = file_sha256(vocabulary_file(config.compare))
             manifest = build_or_reuse(
                 home.vocabulary(name),
                 "vocabulary",

@@ -207,7 +207,10 @@ def _sample_examples(examples: list[Any], count: int = 5) -> list[dict[str, Any]
 FINETUNING_CODE = code_version("bert_model.finetuning.finetune.finetune")
 
 FinetuningLaunchpad: Any = config_class(
-    TaskRunsConfig, name="FinetuningLaunchpad", defaults=launchpad_preset().finetuning
+    TaskRunsConfig,
+    name="FinetuningLaunchpad",
+    defaults=launchpad_preset().finetuning,
+    without=("dev_fraction",),  # the asset task_data splits the files
 )
 
 

@@ -113,6 +113,8 @@ def asset_configs(
     del instances["max_seq_length"]  # the asset takes several: max_seq_lengths
     if dev_fraction is None:
         dev_fraction = preset.finetuning.dev_fraction
+    finetuning = to_mapping(preset.finetuning)
+    del finetuning["dev_fraction"]  # of task_data
     return {
         "dump": {**to_mapping(preset.sample), "sources": list(sources)},
         "corpus": {**to_mapping(preset.corpus), **beam_options},
@@ -121,7 +123,7 @@ def asset_configs(
         "exam": {**to_mapping(preset.exam or ExamConfig()), **beam_options, "enabled": preset.exam is not None},
         "pretrained_model": {**to_mapping(preset.pretraining), "launch": to_mapping(preset.launch)},
         "task_data": {**(suites or {}), "dev_fraction": dev_fraction},
-        "finetuned_model": {**to_mapping(preset.finetuning), "dev_fraction": dev_fraction},
+        "finetuned_model": finetuning,
         "candidate_model": {"license": license},
         "registered_model": {**to_mapping(preset.promotion), "license": license},
         "promotion_decision": to_mapping(preset.promotion),

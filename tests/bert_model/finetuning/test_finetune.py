@@ -21,7 +21,7 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.frozen_features import FeatureJob
 from bert_model.finetuning.task_model import load_task_model
 from bert_model.finetuning.trial import TrialOutput
-from bert_model.finetuning.trial_runner import trial_directory
+from bert_model.finetuning.trial_runner import code_sha256, trial_directory
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
 from bert_model.metrics import score
@@ -256,6 +256,18 @@ def test_concurrent_fine_tuning_of_one_output_is_refused(tmp_path):
         trial_directory(tmp_path / "out", "0" * 64),
     ):
         pass
+
+
+def test_trials_of_other_code_are_removed(tmp_path, monkeypatch):
+    old, other = tmp_path / f".trials-out[1]-{'1' * 16}", tmp_path / f".trials-out1-{'1' * 16}"
+    for directory in (old, other):
+        directory.mkdir()
+    with trial_directory(tmp_path / "out[1]", "0" * 64):
+        assert (old.exists(), other.exists()) == (False, True)
+    # Other tokens of another tokenizers would meet stored outputs of these.
+    before = code_sha256()
+    monkeypatch.setattr("tokenizers.__version__", "0")
+    assert code_sha256() != before
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "link"])

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -158,12 +159,23 @@ def test_background_saver_reports_publications_and_raises_failures(tmp_path: Pat
     saver.wait()
     assert published == [checkpoints.path_of(1), checkpoints.path_of(2)]
 
+    both_wait = threading.Event()
+
     def fail(path: Path) -> None:
+        assert both_wait.wait(60)
         raise RuntimeError(f"{path.name} was not recorded")
 
+    def slowly(path: Path) -> None:
+        time.sleep(0.2)
+        published.append(path)
+
+    # The one after it is written before the failure is raised: the run still has its log and its lock.
     saver.save(snapshot(3), fail)
+    saver.save(snapshot(4), slowly)
+    both_wait.set()
     with pytest.raises(RuntimeError, match="step-00000003 was not recorded"):
         saver.wait()
+    assert published[-1] == checkpoints.path_of(4)
     saver.wait()
 
 

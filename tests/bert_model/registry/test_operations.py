@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import tiny_tasks
-from mlflow import MlflowException
+from mlflow import MlflowClient, MlflowException
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
 from bert_model.cli import main
@@ -305,6 +305,22 @@ def test_connection_that_is_lost_is_no_damage(home, trained, monkeypatch):
         with pytest.raises(UnavailableError, match="Connection reset by peer"):
             register(trained / "weak", name)
     assert register(trained / "weak", name).version == 1
+
+
+def test_tracking_server_that_fails_gives_no_model_another_run(home, base, tmp_path, monkeypatch):
+    with publishing(tmp_path / "model", kind="pretrained_model", configuration={}, inputs={}) as draft:
+        shutil.copytree(base, draft.path, dirs_exist_ok=True)
+        draft.counts = {"steps": 1}
+        draft.provenance = {"mlflow_run_id": "0" * 32}
+
+    def fail(*_):
+        raise MlflowException("the database is locked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MlflowClient, "get_run", fail)
+        with pytest.raises(UnavailableError, match="the database is locked"):
+            register(tmp_path / "model", "bert-tiny-unavailable")
+    assert register(tmp_path / "model", "bert-tiny-unavailable").version == 1  # the run is of another store
 
 
 class Planted:

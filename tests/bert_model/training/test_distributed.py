@@ -70,3 +70,10 @@ def lose_a_rank() -> None:
 
 def test_rank_that_dies_at_work_is_noticed_before_the_timeout() -> None:
     assert run_ranks(2, lose_a_rank) == [0, 7]
+
+
+def test_rank_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(UsageError, match="found 2 GPUs, local rank 2 has none"), process_group(10, "cuda"):
+        pass

@@ -125,12 +125,15 @@ def test_optimizer_is_restored_from_before_its_first_update(kind: Any) -> None:
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(name=kind), 0.01)
     load_optimizer_tensors(model, optimizer, dict(optimizer_tensors(model, optimizer)))
-    # An optimizer that has a state is not restored from nothing.
+    # An optimizer that has a state is not restored from nothing, nor from that of another model.
     for name, gradient in gradients(0, model).items():
         model.get_parameter(name).grad = gradient
     optimizer.step()
-    with pytest.raises(ArtifactError, match="is missing"):
+    with pytest.raises(ArtifactError, match=r"found nothing, expected shape \("):
         load_optimizer_tensors(model, optimizer, {})
+    stored = {name: tensor.clone() for name, tensor in optimizer_tensors(model, optimizer).items()}
+    with pytest.raises(ArtifactError, match="found tensors that the model does not have .step:other.*; give a checkp"):
+        load_optimizer_tensors(model, optimizer, {**stored, "step:other": torch.zeros(())})
 
 
 def test_bert_adam_ignores_the_restored_step_of_adamw() -> None:
