@@ -159,9 +159,9 @@ def preset_path(name_or_path: str) -> Path:
     if name_or_path in preset_names():
         return PRESETS_DIRECTORY / f"{name_or_path}.yaml"
     path = Path(name_or_path)
+    if path.is_file():
+        return path
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
-        if path.is_file():
-            return path
         raise UsageError(f"preset {name_or_path}: no such file; give a YAML file or one of {', '.join(preset_names())}")
     raise UsageError(f"preset {name_or_path!r} is not known{suggest(name_or_path, preset_names())}")
 
@@ -190,11 +190,7 @@ def load_configuration(reference: str, assignments: Sequence[str] = ()) -> Pretr
 
     Of a whole-run preset the section `pretraining` is read.
     """
-    path = Path(reference)
-    if not path.is_file():
-        if reference not in preset_names():
-            raise UsageError(f"{reference}: neither a YAML file nor a preset (presets: {', '.join(preset_names())})")
-        path = preset_path(reference)
+    path = preset_path(reference)
     mapping = read_yaml(path)
     section = mapping.get("pretraining", mapping)
     return from_mapping(PretrainingConfig, override(section, assignments), where=path.name)

@@ -25,7 +25,6 @@ def predict_logits(
     pad_id: int,
     features: Activations | None = None,
     precision: str = "float32",
-    tokens_per_batch: int = TOKENS_PER_BATCH,
 ) -> np.ndarray:
     """Compute the outputs for every unit, or, for spans and tags, for every token in the order of the encoded rows.
 
@@ -33,8 +32,7 @@ def predict_logits(
     """
     # A GPU needs larger batches to be busy.
     device = next(model.parameters()).device
-    if device.type != "cpu":
-        tokens_per_batch *= 16
+    tokens_per_batch = TOKENS_PER_BATCH * (1 if device.type == "cpu" else 16)
     model.eval()
 
     # The limit is on tokens: a unit of multiple choice has all its rows in the batch.

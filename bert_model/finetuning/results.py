@@ -111,6 +111,11 @@ def _metrics(data: TaskData, searches: Sequence[SearchResult]) -> dict[str, dict
     return table
 
 
+def comparison_keys(entry: Mapping[str, Any]) -> list[str]:
+    """Return the keys of an entry of `metrics` that are means of random weights, such as "random" and "random_x4"."""
+    return [key for key in entry if key.startswith("random") and not key.endswith(("_sd", "_values"))]
+
+
 def _feature_inputs(data: TaskData, search: SearchResult) -> list[dict[str, Any]]:
     """Return a row for each input of a feature-based tagger (paper, Table 7)."""
     task = data.task
@@ -280,8 +285,9 @@ class SearchLog:
         metrics: dict[str, float] = {}
         for key, entry in results["metrics"].items():
             metrics[key] = entry["mean"]
+            compared = comparison_keys(entry)
             for name, value in entry.items():
-                is_comparison = name.startswith("random") and not name.endswith("_values")
+                is_comparison = name in compared or name.removesuffix("_sd") in compared
                 if (is_comparison or name in ("sd", "best", "median", "majority")) and value is not None:
                     metrics[f"{key}/{name}"] = value
 

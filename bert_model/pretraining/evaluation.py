@@ -112,7 +112,7 @@ def measure_held_out(model: Path | str) -> dict[str, float]:
     model = Path(model)
     config = from_mapping(PretrainingConfig, _read_configuration(model.parent / CONFIGURATION_NAME))
 
-    # Only the held-out instances are read: steps and positions of the training do not matter.
+    # Steps and positions of the training do not matter.
     last = config.phases[-1]
     phase = Phase(
         index=len(config.phases) - 1,

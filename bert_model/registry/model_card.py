@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from bert_model.finetuning.results import comparison_keys
 from bert_model.model.config import CONFIG_NAME
 from bert_model.registry.versions import EXAM_ACCURACY, EXAM_FLOOR, EXAM_FOR_CHOOSING, FINETUNED, TaskScore, facts_of
 from bert_model.training.metrics_log import read_course
@@ -261,7 +262,7 @@ def card_problem(card: str) -> str | None:
 
 def _result_rows(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     # Columns of the comparison: the same search from random weights, as "random" and "random_x4".
-    starts = sorted({key for entry in results["metrics"].values() for key in entry if _is_start(key)})
+    starts = sorted({key for entry in results["metrics"].values() for key in comparison_keys(entry)})
     head = ["metric", "N", "seeds", "score", *(start.replace("_", " ") for start in starts), "majority", "paper"]
     rows = [head]
     for key, entry in results["metrics"].items():
@@ -274,10 +275,6 @@ def _result_rows(results: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     best = f"The weights are those of the best seed: {tags['metric']} {of_weights:.1f}."
     compared = " `random` is the same search from random weights." if starts else ""
     return f"{_table(rows)}\n\n{best}{compared}"
-
-
-def _is_start(key: str) -> bool:
-    return key.startswith("random") and not key.endswith(("_sd", "_values"))
 
 
 def _data(manifest: Manifest, tags: Mapping[str, str]) -> str:

@@ -10,7 +10,6 @@ that of the line.
         tracker.record("train", 10, {"train/loss": 7.5})
         tracker.log_checkpoint(checkpoint, 10, {"held_out/mlm_loss": 6.9})
         tracker.log_artifact(plot)
-        child = tracker.child(directory / "trial-1", run_name="trial-1")
 
 If a run is resumed from step N, the lines of later steps before the `resume` event are superseded.
 """
@@ -139,10 +138,6 @@ class Tracker:
         A field `data`, with name and hash of one of the run's inputs, names what the metrics were measured on.
         """
         self.record("checkpoint", step, metrics, path=str(directory), **fields)
-
-    def child(self, directory: Path | str, *, run_name: str, **settings: Any) -> "Tracker":
-        """Open a tracker whose run is nested under this one's."""
-        return Tracker(directory, experiment=self.experiment, run_name=run_name, parent_run_id=self.run_id, **settings)
 
     @property
     def run_id(self) -> str | None:

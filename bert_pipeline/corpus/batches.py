@@ -1,8 +1,8 @@
 """Intermediate page batches: documents in Arrow, statistics in .npy.
 
-The statistics alone decide which documents are kept. The quality counts are
-among them because all workers write batches at the same time. Arrow files are larger than Parquet but need neither
-encoding nor compression (together 4 % of a corpus' time), and they are read once and removed.
+The statistics decide, with the signatures of near-duplicates, which documents are kept. The quality counts are among
+them because all workers write batches at the same time. Arrow files are larger than Parquet but need neither encoding
+nor compression (together 4 % of a corpus' time), and they are read once and removed.
 """
 
 import contextlib

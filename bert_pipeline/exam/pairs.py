@@ -56,7 +56,7 @@ class Pair:
     pair_id: str
     """Unique among the pairs of an exam."""
     kind: str
-    """What differs: BLiMP's paradigm, such as "adjunct_island", or a kind of `make_pairs`."""
+    """What differs: BLiMP's paradigm, such as "adjunct_island", or a kind of `PairMaker`."""
     group: str = ""
     """Group of kinds, such as BLiMP's "island_effects"; "" if there are none."""
     good: tuple[str, ...]

@@ -39,17 +39,12 @@ def submission_file(task: str, split: str) -> str:
     return files[f"{task}/{split}"]
 
 
-def write_submission(
-    output: Path | str,
-    predictions: Mapping[str, Mapping[str, Any]],
-    *,
-    wnli_majority: bool = True,
-) -> list[str]:
+def write_submission(output: Path | str, predictions: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Write the zip from `predictions` ("<task>/<split>" -> index -> label or number); return notes for the user.
 
     The benchmark takes only whole sets, so a file without predictions is filled with a constant for each of its
     official rows, and a note says so; so does a note where the number of rows is not the official one. WNLI is
-    answered by its majority class unless `wnli_majority` is off. The same predictions give the same bytes.
+    answered by its majority class. The same predictions give the same bytes.
     InputError for a label that the task does not have, or an index that is not a whole number or is missing.
     """
     output = Path(output)
@@ -63,7 +58,7 @@ def write_submission(
     for task in TASKS.values():
         for file in task.submission_files.values():
             values = given[file][1] if file in given else None
-            if task.name == "wnli" and wnli_majority:
+            if task.name == "wnli":
                 notes.append(WNLI_NOTE)
                 values = dict.fromkeys(values or map(str, range(OFFICIAL_ROWS[file])), task.submission_default)
             elif values is None:

@@ -363,11 +363,6 @@ def missing_task_data(name: str | Task, path: Path | str, dev_fraction: float = 
     return ""
 
 
-def has_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0) -> bool:
-    """Return True if the task's files are at `path`; `missing_task_data` returns the reason if not."""
-    return not missing_task_data(name, path, dev_fraction)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Files:
     """The files of each split; several if it is cut into shards."""

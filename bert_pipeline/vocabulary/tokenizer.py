@@ -123,11 +123,6 @@ class Tokenizer:
         """Tokenize many texts, in parallel unless TOKENIZERS_PARALLELISM is "false"."""
         return [encoding.ids for encoding in self._engine.encode_batch_fast(list(texts), add_special_tokens=False)]
 
-    def encode_with_offsets(self, text: str) -> Encoded:
-        """Tokenize a text, with the characters that each token covers."""
-        encoding = self._engine.encode(text, add_special_tokens=False)
-        return Encoded(encoding.ids, encoding.offsets)
-
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
         """Tokenize many texts, with the characters that each token covers."""
         encodings = self._engine.encode_batch(list(texts), add_special_tokens=False)

@@ -336,8 +336,9 @@ def _analysis_metadata(results: Mapping[str, Any]) -> dict[str, Any]:
 
 def baseline_keys(entry: dict[str, Any]) -> list[str]:
     """Return the keys of the baselines of a score: random initializations, the majority class, the paper."""
-    random = [key for key in entry if key.startswith("random") and not key.endswith(("_sd", "_values"))]
-    return [*random, "majority", "paper"]
+    from bert_model.finetuning.results import comparison_keys
+
+    return [*comparison_keys(entry), "majority", "paper"]
 
 
 def baselines_of(entry: dict[str, Any]) -> dict[str, float]:

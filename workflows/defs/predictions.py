@@ -179,7 +179,7 @@ def sample_answers(manifest: Manifest, files: Sequence[Path], task: Task) -> lis
     for path in files:
         with (
             open_rows(str(path), manifest.configuration["form"], task) as inputs,
-            open(manifest.path / answers_name(path)) as lines,
+            open(manifest.path / answers_name(path), encoding="utf-8") as lines,
         ):
             items = {str(row.item["id"]): row.item for row in itertools.islice(inputs, NUM_CANDIDATE_ROWS)}
             for answer in map(json.loads, itertools.islice(lines, NUM_CANDIDATE_ROWS)):

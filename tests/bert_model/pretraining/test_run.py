@@ -515,8 +515,8 @@ def test_configuration_file_takes_overrides_and_rejects_unknown_keys(data: dict[
     assert load_configuration(str(path), ["phases.0.steps=3", "seed=7"]).phases[0].steps == 3
     with pytest.raises(ConfigurationError, match="did you mean 'seed'"):
         load_configuration(str(path), ["sed=7"])
-    with pytest.raises(UsageError, match="neither a YAML file nor a preset"):
-        load_configuration("no-such-preset")
+    with pytest.raises(UsageError, match="preset 'cpu-4h' is not known.*did you mean 'cpu-3h'"):
+        load_configuration("cpu-4h")
 
 
 def test_command_line_error_is_one_paragraph_with_exit_code_2(

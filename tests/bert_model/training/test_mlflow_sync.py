@@ -495,7 +495,10 @@ def test_without_experiment_no_client_is_opened(tmp_path: Path, monkeypatch: pyt
 
 def test_child_run_has_parent_tags_and_artifacts(store: Any, tmp_path: Path) -> None:
     (tmp_path / "plot.txt").write_text("a plot")
-    with open_tracker(tmp_path / "run") as parent, parent.child(tmp_path / "run" / "a", run_name="a") as child:
+    with (
+        open_tracker(tmp_path / "run") as parent,
+        open_tracker(tmp_path / "run" / "a", run_name="a", parent_run_id=parent.run_id) as child,
+    ):
         child.record("evaluation", 0, {"dev/accuracy": 80.0})
         child.log_artifact(tmp_path / "plot.txt", "plots")
         child.set_tags({"kind": "trial"})

@@ -125,15 +125,12 @@ def test_optimizer_is_restored_from_before_its_first_update(kind: Any) -> None:
     model = Small()
     optimizer = build_optimizer(model, OptimizerConfig(name=kind), 0.01)
     load_optimizer_tensors(model, optimizer, dict(optimizer_tensors(model, optimizer)))
-    # An optimizer that has a state is not restored from nothing, nor from that of another model.
+    # An optimizer that has a state is not restored from nothing.
     for name, gradient in gradients(0, model).items():
         model.get_parameter(name).grad = gradient
     optimizer.step()
     with pytest.raises(ArtifactError, match=r"found nothing, expected shape \("):
         load_optimizer_tensors(model, optimizer, {})
-    stored = {name: tensor.clone() for name, tensor in optimizer_tensors(model, optimizer).items()}
-    with pytest.raises(ArtifactError, match="found tensors that the model does not have .step:other.*; give a checkp"):
-        load_optimizer_tensors(model, optimizer, {**stored, "step:other": torch.zeros(())})
 
 
 def test_bert_adam_ignores_the_restored_step_of_adamw() -> None:
@@ -159,7 +156,7 @@ def test_optimizer_state_of_another_model_is_refused() -> None:
     optimizer = build_optimizer(model, OptimizerConfig(), 0.01)
     tensors = optimizer_tensors(model, optimizer)
     lacking = {name: tensor for name, tensor in tensors.items() if name != "exp_avg:dense.bias"}
-    with pytest.raises(ArtifactError, match=r"exp_avg of dense\.bias is missing"):
+    with pytest.raises(ArtifactError, match=r"exp_avg of dense\.bias: found nothing, expected shape \(3,\)"):
         load_optimizer_tensors(model, optimizer, lacking)
-    with pytest.raises(ArtifactError, match="exp_avg:more"):
+    with pytest.raises(ArtifactError, match=r"does not have \(exp_avg:more\); give a checkpoint"):
         load_optimizer_tensors(model, optimizer, tensors | {"exp_avg:more": torch.zeros(1)})

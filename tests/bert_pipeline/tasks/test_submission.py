@@ -57,13 +57,6 @@ def test_predictions_stand_in_the_files_of_their_splits_sorted_by_index(tmp_path
 
 
 @pytest.mark.usefixtures("few_questions")
-def test_wnli_predictions_are_used_when_asked_for(tmp_path):
-    notes = write_submission(tmp_path / "s.zip", {"wnli/test": {"0": "1"}}, wnli_majority=False)
-    assert read(tmp_path / "s.zip")["WNLI.tsv"][1:] == ["0\t1"]
-    assert WNLI_NOTE not in notes
-
-
-@pytest.mark.usefixtures("few_questions")
 def test_same_predictions_give_the_same_bytes(tmp_path):
     for name in ("a.zip", "b.zip"):
         write_submission(tmp_path / name, {"cola/test": {"0": "1", "1": "0"}})

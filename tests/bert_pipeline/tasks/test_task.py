@@ -19,7 +19,6 @@ from bert_pipeline.tasks.example import ChoiceExample, SpanExample, TaggedExampl
 from bert_pipeline.tasks.task import (
     get_task,
     group_keys,
-    has_task_data,
     load_task_data,
     missing_task_data,
     read_examples,
@@ -72,8 +71,7 @@ def test_missing_split_raises_with_remedy(tmp_path):
     with pytest.raises(InputError, match=r"RTE/train.tsv: not found; with dev_fraction .* dev.tsv alone"):
         load_task_data("rte", tmp_path)
     assert "train.tsv: not found" in missing_task_data("rte", tmp_path)
-    assert not has_task_data("rte", tmp_path)
-    assert has_task_data("rte", tmp_path, dev_fraction=0.2)
+    assert missing_task_data("rte", tmp_path, dev_fraction=0.2) == ""
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"empty/train.tsv: not found \(other files of WNLI there: none\)"):
         load_task_data("wnli", tmp_path / "empty", 0.5)
