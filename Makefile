@@ -111,7 +111,7 @@ same-tests: install-dev  # two collections, seconds apart and with other hash se
 	for seed in 1 2; do sed -i 's/ collected.* in .*/ collected/' "$$folder/$$seed"; done; \
 	diff "$$folder/1" "$$folder/2" && tail -n 1 "$$folder/1" | grep -qx "exit code 0"
 
-bench: bench-corpus bench-instances bench-pretraining bench-finetuning bench-serving  ## every benchmark, each with its peer
+bench: bench-corpus bench-instances bench-pretraining bench-finetuning bench-serving  ## every benchmark but the duel, each with its peer
 
 bench-corpus: install-dev  ## extraction, with wikiextractor and mwparserfromhell
 	$(BIN)/python -m benchmarks.corpus

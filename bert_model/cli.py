@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from bert_model.pretraining.config import add_arguments
 from bert_pipeline import cli as pipeline_cli
 from bert_pipeline.cli import add_command
-from bert_pipeline.configuration import from_mapping, override
+from bert_pipeline.configuration import SettingsAction, from_mapping, override
 from bert_pipeline.errors import ArtifactError, BertError, PromotionError, UsageError
 from bert_pipeline.manifest import load_manifest
 from bert_pipeline.storage import fetched, local_path, path_or_url, store_errors
@@ -62,6 +62,11 @@ def commands() -> list[Command]:
                 Argument("--output", required=True, type=local_path, metavar="DIR"),
                 Argument("--dev-fraction", type=float, default=0.0, metavar="SHARE", help=DEV_FRACTION_HELP),
                 Argument("--workers", type=int, metavar="N", help="training processes (default: one per core or GPU)"),
+                Argument(
+                    "--settings",
+                    action=SettingsAction,
+                    configuration="bert_model.finetuning.config:FinetuningConfig",
+                ),
             ],
         ),
         Command(
@@ -237,6 +242,11 @@ def commands() -> list[Command]:
                     nargs="*",
                     metavar="key=value",
                     help="the gates: margin=0.5 tolerance=2 min_seeds=3 and others",
+                ),
+                Argument(
+                    "--settings",
+                    action=SettingsAction,
+                    configuration="bert_model.registry.promotion:GateConfig",
                 ),
             ],
         ),

@@ -4,16 +4,20 @@ A class is declared once, with `@configuration`: types, ranges and the line of d
 presets, the command line and Dagster's launchpad follow from it.
 """
 
+import argparse
 import ast
 import dataclasses
 import functools
+import importlib
 import inspect
 import itertools
 import json
+import os
 import re
+import sys
 import textwrap
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -85,6 +89,48 @@ def documentation_of(config_class: type) -> dict[str, str]:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     found[name] = " ".join(text.split())
     return found
+
+
+def settings_of(config_class: type, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield key, default and documentation of every setting, as `key=value` and YAML name it ("phases.0.steps")."""
+    documentation, types = documentation_of(config_class), typing.get_type_hints(config_class)
+    for field in dataclasses.fields(config_class):
+        # A section, perhaps optional, or the entries of a list; other types are values.
+        parts = [kind for kind in (types[field.name], *typing.get_args(types[field.name])) if inspect.isclass(kind)]
+        section = next((kind for kind in parts if dataclasses.is_dataclass(kind)), None)
+        if section is not None:
+            is_list = typing.get_origin(types[field.name]) is tuple
+            yield from settings_of(section, f"{prefix}{field.name}.{'0.' if is_list else ''}")
+            continue
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        text = "required" if default is dataclasses.MISSING else yaml_text(default)
+        yield f"{prefix}{field.name}", text, documentation.get(field.name, "")
+
+
+def yaml_text(value: Any) -> str:
+    """Return a value as one line of YAML."""
+    return yaml.safe_dump(_plain(value), default_flow_style=True, width=1000).removesuffix("...\n").strip()
+
+
+class SettingsAction(argparse.Action):
+    """The option `--settings`: print every setting of a configuration, and exit.
+
+    `configuration` is its class as "module:name", which is imported only then.
+    """
+
+    def __init__(self, option_strings: Sequence[str], dest: str, *, configuration: str, **_: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="print every key with its default and meaning, and exit")
+        self.configuration = configuration
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        module, name = self.configuration.split(":")
+        settings = settings_of(getattr(importlib.import_module(module), name))
+        lines = ["\n    ".join([f"{key}={default}", *textwrap.wrap(text, 112)]) for key, default, text in settings]
+        try:
+            print(*lines, sep="\n", flush=True)
+        except BrokenPipeError:  # the reader has gone, as after `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        parser.exit()
 
 
 def read_yaml(path: Path | str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_model.presets import RunPreset, load_preset, preset_names
+from bert_pipeline.configuration import SettingsAction
 from bert_pipeline.corpus.sources import parse_source, split_name
 from bert_pipeline.errors import BertError, InputError, UsageError
 from bert_pipeline.storage import is_remote
@@ -100,6 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="license of the weights (default: that of the text, where it is known: Wikipedia, the generated sample)",
     )
     parser.add_argument("--tasks", default="", metavar="A,B", help=f"default: {every}")
+    parser.add_argument("--settings", action=SettingsAction, configuration="bert_model.presets:RunPreset")
     parser.add_argument("--phase", choices=[*STAGES, "all"], default="all", help="default: %(default)s")
     return parser
 

@@ -14,7 +14,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from bert_model.model.config import BertConfig
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at, trapezoid_at
-from bert_pipeline.configuration import Proportion, Seed, configuration
+from bert_pipeline.configuration import Proportion, Seed, SettingsAction, configuration
 from bert_pipeline.errors import ConfigurationError
 from bert_pipeline.instances.masking import MaskingConfig
 from bert_pipeline.storage import path_or_url
@@ -259,3 +259,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--experiment", default="pretraining", help="name of the MLflow experiment")
     parser.add_argument("--device", default="", choices=("", "cpu", "cuda"), help="cpu or cuda; default: what is there")
     parser.add_argument("assignments", nargs="*", metavar="key=value", help="configuration, such as phases.0.steps=100")
+    parser.add_argument("--settings", action=SettingsAction, configuration=f"{__name__}:PretrainingConfig")

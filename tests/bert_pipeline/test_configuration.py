@@ -1,9 +1,20 @@
+import argparse
+import itertools
 from typing import Literal
 
 import pytest
 from pydantic import PositiveFloat
 
-from bert_pipeline.configuration import configuration, documentation_of, from_mapping, override, read_yaml, to_mapping
+from bert_model.presets import load_preset, preset_from_mapping
+from bert_pipeline.configuration import (
+    SettingsAction,
+    configuration,
+    documentation_of,
+    from_mapping,
+    override,
+    read_yaml,
+    to_mapping,
+)
 from bert_pipeline.errors import BertError, ConfigurationError
 
 
@@ -68,6 +79,26 @@ def test_construction_is_validated_like_a_mapping():
 
 def test_documentation_is_the_line_under_each_field():
     assert documentation_of(Phase) == {"steps": "Number of steps."}
+
+
+def test_settings_are_printed_with_default_and_meaning(capsys):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--settings", action=SettingsAction, configuration="bert_model.presets:RunPreset")
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["--settings"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert "pretraining.phases.0.steps=900000\n    Number of optimizer steps.\n" in printed
+    assert "\nexam.pairs_per_kind=" in printed  # a section that may be left out
+    assert "\nname=required\n" in f"\n{printed}"
+    # What is printed can be written into a preset, and every key has a meaning.
+    lines = printed.splitlines()
+    keys = [line for line in lines if not line.startswith(" ") and not line.startswith(("name=", "pretraining.phases"))]
+    for key, following in itertools.pairwise(lines):
+        assert key.startswith(" ") or following.startswith("    "), key
+    mapping = override(to_mapping(load_preset("laptop")), keys)
+    assert preset_from_mapping(mapping, name="printed").pretraining.precision == "float32"
 
 
 def test_assignments_reach_into_lists_and_leave_the_original_alone():
