@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 
 from bert_model.pretraining.config import add_arguments
 from bert_pipeline import cli as pipeline_cli
+from bert_pipeline.atomic import check_file_target
 from bert_pipeline.cli import add_command
 from bert_pipeline.configuration import from_mapping, override
 from bert_pipeline.errors import ArtifactError, BertError, PromotionError, UsageError
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.storage import fetched, local_path, path_or_url, store_errors
+from bert_pipeline.storage import fetched, local_path, path_or_url, store_errors, to_path
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASK_FILES, TASKS
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"
@@ -427,6 +428,9 @@ def run_predict(arguments: argparse.Namespace) -> int:
     from bert_model.registry.resolve import resolve_model
     from bert_pipeline.tasks.task import get_task
 
+    if arguments.output != "-":
+        check_file_target(to_path(arguments.output))
+
     # An unknown task is reported before a model is fetched and torch is loaded. A local or registered model may
     # describe its task itself, which then has no file here.
     describable = all(model.startswith("models:/") or Path(model).is_dir() for model in arguments.model)
@@ -452,6 +456,7 @@ def run_score(arguments: argparse.Namespace) -> int:
 
 
 def run_submission(arguments: argparse.Namespace) -> int:
+    check_file_target(arguments.output)
     from bert_model.metrics.score import read_predictions
     from bert_pipeline.tasks.submission import write_submission
     from bert_pipeline.tasks.task import get_task
@@ -482,6 +487,8 @@ def run_exam(arguments: argparse.Namespace) -> int:
     from bert_pipeline.exam.floor import FLOOR_NAME, KENLM_MISSING, has_kenlm
     from bert_pipeline.exam.pairs import blimp_path, read_pairs_of
 
+    if arguments.output is not None:
+        check_file_target(arguments.output)
     # Files of pairs are read, the model is found, and what is missing reported, before a corpus is counted.
     is_made = arguments.pairs == "made"
     if is_made and arguments.corpus is None:
@@ -515,6 +522,7 @@ def run_exam(arguments: argparse.Namespace) -> int:
 
 
 def run_features(arguments: argparse.Namespace) -> int:
+    check_file_target(arguments.output)
     try:
         layers = [int(word) for word in arguments.layers.split(",")]
     except ValueError:
@@ -528,6 +536,7 @@ def run_features(arguments: argparse.Namespace) -> int:
 
 
 def run_attention(arguments: argparse.Namespace) -> int:
+    check_file_target(arguments.output)
     from bert_model.inference.attention import write_attention
     from bert_model.registry.resolve import resolve_model
 
@@ -576,6 +585,7 @@ def run_adapt(arguments: argparse.Namespace) -> int:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
+    check_file_target(arguments.output)
     from bert_model.conversion.onnx import export_onnx
     from bert_model.registry.resolve import resolve_model
 

@@ -120,18 +120,33 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path that is renamed to `path` at the end, or removed if the block raises.
 
     The name is unique, so that two attempts at one file do not meet. A killed process leaves a hidden `*.tmp` file.
-    The temporary path is always a local one: a file in a store is uploaded at the end.
+    The temporary path is always a local one: a file in a store is uploaded at the end. ArtifactError before the block
+    if nothing can be written there.
     """
     if is_remote(path):
         with storage.uploading(path) as local:
             yield local
         return
+    check_file_target(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_file_target(path: Path) -> None:
+    """Raise ArtifactError if no local file can be written at `path`: before the work, which the renaming would lose."""
+    if is_remote(path):
+        return
+    if path.is_dir():
+        raise ArtifactError(f"{path}: is a directory, expected the name of a file to write; give a path in it")
+    place = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
+    if not place.is_dir():
+        raise ArtifactError(f"{path}: cannot be written: {place}: {describe_obstacle(place)}; give another path")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ArtifactError(f"{path}: cannot be written: {place} is read-only; give a path in another directory")
 
 
 def replace_text(path: Path, text: str) -> None:

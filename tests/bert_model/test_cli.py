@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,33 @@ def test_error_of_the_operating_system_is_one_sentence(workplace, capfd, monkeyp
     assert main(["features", "--model", "model", "--input", "in.txt", "--output", "out/features.parquet"]) == 1
     error = capfd.readouterr().err.strip().splitlines()[-1]
     assert error == "bert features: out/features.parquet: No space left on device"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict sst2 --model absent --output",
+        "features --model absent --input absent --output",
+        "attention text --model absent --output",
+        "export absent --output",
+        "exam absent --corpus absent --output",
+        "submission absent --output",
+    ],
+)
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("out", "out: is a directory, expected the name of a file to write"),
+        ("prose.xml/file", "prose.xml: exists and is not a directory; give another path"),
+        ("/proc/file", "/proc/file: cannot be written: /proc is read-only"),
+    ],
+)
+def test_file_that_cannot_be_written_is_refused_before_the_work(
+    workplace, capfd, monkeypatch, command, output, message
+):
+    monkeypatch.setattr(os, "access", lambda path, _: str(path) != "/proc")
+    assert main([*command.split(), output]) == 1
+    assert message in capfd.readouterr().err
 
 
 def test_finetune_says_which_questions_cannot_be_trained_on(workplace, capfd, monkeypatch):
