@@ -277,7 +277,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # a full disk, a missing permission
         if arguments.debug:
             raise
-        print(f"bert {arguments.command}: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"bert {arguments.command}: {place}{error.strerror or error}", file=sys.stderr)
         return 1
 
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,15 +54,36 @@ def test_bad_usage_and_input_are_one_sentence_and_write_nothing(workplace, capfd
     assert list((workplace / "out").iterdir()) == []
 
 
-def test_error_of_the_operating_system_is_one_sentence(workplace, capfd, monkeypatch):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_is_one_sentence_with_the_path_and_the_free_bytes(workplace, capfd, monkeypatch, number):
     def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "out/features.parquet")
+        raise OSError(number, os.strerror(number))  # as of `write`, which names no file
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter", fail)
+    tiny_tasks.make_model(workplace / "model")
+    (workplace / "in.txt").write_text("the film\n")
+    assert (
+        main(
+            ["features", "--layers", "-1", "--model", "model", "--input", "in.txt", "--output", "out/features.parquet"]
+        )
+        == 1
+    )
+    error = capfd.readouterr().err.strip().splitlines()[-1]
+    assert re.match(
+        rf"bert features: out/features.parquet: cannot be written: {os.strerror(number)}; [\d,]+ bytes are free", error
+    )
+    assert list((workplace / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(("filename", "place"), [(None, ""), ("in.txt", "in.txt: ")])
+def test_error_of_the_operating_system_is_one_sentence(workplace, capfd, monkeypatch, filename, place):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), filename)
 
     monkeypatch.setattr("bert_model.inference.features.write_features", fail)
     tiny_tasks.make_model(workplace / "model")
     assert main(["features", "--model", "model", "--input", "in.txt", "--output", "out/features.parquet"]) == 1
-    error = capfd.readouterr().err.strip().splitlines()[-1]
-    assert error == "bert features: out/features.parquet: No space left on device"
+    assert capfd.readouterr().err.strip().splitlines()[-1] == f"bert features: {place}{os.strerror(errno.EIO)}"
 
 
 @pytest.mark.parametrize(
