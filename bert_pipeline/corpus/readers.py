@@ -224,7 +224,8 @@ _BYTES_AT_ONCE = 1 << 20
 
 def _open_table(path: Path | str) -> pq.ParquetFile:
     # With a buffer, a row group is read by the page: some files are one row group.
-    return open_parquet(path, _TEXT_SCHEMA, "a Parquet file of documents", buffer_size=1 << 20)
+    remedy = "; rename the column with the texts to text"
+    return open_parquet(path, _TEXT_SCHEMA, "a Parquet file of documents", buffer_size=1 << 20, remedy=remedy)
 
 
 def plan_row_groups(path: Path | str, unit_bytes: int) -> Iterator[Span]:

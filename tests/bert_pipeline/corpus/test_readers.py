@@ -304,7 +304,7 @@ def test_parquet_takes_other_types_of_text_and_languages_of_rows(tmp_path: Path)
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"body": ["x"], "id": [1]}, "found columns body, id, expected 'text' too"),
+        ({"body": ["x"], "id": [1]}, "found columns body, id, expected 'text' too; rename the column with"),
         ({"text": [1]}, "column 'text' holds int64, expected string"),
     ],
 )
