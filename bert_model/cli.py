@@ -260,8 +260,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     # Expected failures end in one line and their exit code; anything else is a bug and keeps its traceback.
     log_to_stderr()
+    # Pre-training handles signals itself: the first one ends it with a checkpoint.
+    signals = contextlib.nullcontext() if arguments.command == "pretrain" else exiting_on_signals()
     try:
-        with store_errors():
+        with signals, store_errors():
             return arguments.run(arguments) or 0
     except BertError as error:
         if arguments.debug:
@@ -269,7 +271,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bert {arguments.command}: {' '.join(str(error).split())}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"bert {arguments.command}: interrupted; no partial output was left behind", file=sys.stderr)
+        print(
+            f"bert {arguments.command}: interrupted; an output is complete or as it was before, and the same command "
+            "begins again or continues what it has kept",
+            file=sys.stderr,
+        )
         return 130
     except BrokenPipeError:  # the reader of the output has gone, as after `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -375,7 +381,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     license = stated_license(arguments.output)  # of an earlier fine-tuning, which this one extends
     shown = TrialDisplay()
     try:
-        with exiting_on_signals(), shown, WorkerPool(num_workers=arguments.workers) as pool:
+        with shown, WorkerPool(num_workers=arguments.workers) as pool:
             result = finetune(
                 data,
                 resolve_model(arguments.model),
@@ -409,7 +415,7 @@ def _lacks_readme(directory: Path) -> bool:
 
 @contextlib.contextmanager
 def exiting_on_signals() -> Iterator[None]:
-    """Let SIGTERM unwind the block as SIGINT does, so that workers end and logs are closed; the exit code is 143.
+    """Let SIGTERM unwind the block as SIGINT does, so that workers end and drafts are removed; the exit code is 143.
 
     SIGINT is obeyed in background jobs too, which shells start with it ignored.
     """

@@ -4,8 +4,10 @@ import errno
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -189,6 +191,41 @@ def test_score_prints_the_official_metric_as_json(workplace, capsys):
     (workplace / "predictions.tsv").write_text("index\tprediction\n0\t1\n1\t1\n")
     assert main(["score", "sst2", "--data", "dev.tsv", "--predictions", "predictions.tsv"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == 50.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_signal_to_the_parent_of_a_corpus_job_leaves_nothing(workplace, number, workers):
+    (workplace / "in.txt").write_text("One sentence of many follows here.\nAnother one ends it.\n\n" * 300_000)
+    program = (
+        "import signal, sys; from bert_model import cli;"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN);"  # as a shell starts a background job
+        "sys.exit(cli.main())"
+    )
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            program,
+            *["corpus", "lines:in.txt", "--output", "out/corpus", "--"],
+            "--workers",
+            workers,
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        while process.poll() is None and not list((workplace / "out").glob(".corpus.partial-*/*/*")):
+            time.sleep(0.02)
+        os.kill(process.pid, number)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number, error
+    assert "Traceback" not in error
+    assert list((workplace / "out").iterdir()) == []
 
 
 def test_module_runs_as_the_command_does():

@@ -72,6 +72,10 @@ def interrupt(number):
     raise KeyboardInterrupt
 
 
+def terminate(number):
+    raise SystemExit(143)
+
+
 def exit_at_once(number):
     os._exit(9)
 
@@ -185,6 +189,7 @@ def test_killed_worker_fails_job_with_a_sentence():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_interrupted_step_raises_keyboard_interrupt(workers):
-    with pytest.raises(KeyboardInterrupt):
-        run(interrupt, range(4), ["--workers", workers])
+@pytest.mark.parametrize(("function", "kind"), [(interrupt, KeyboardInterrupt), (terminate, SystemExit)])
+def test_interrupted_step_raises_what_a_signal_has_raised(workers, function, kind):
+    with pytest.raises(kind):
+        run(function, range(4), ["--workers", workers])
