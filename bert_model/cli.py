@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 
 from bert_model.pretraining.config import add_arguments
 from bert_pipeline import cli as pipeline_cli
+from bert_pipeline.atomic import check_file_target
 from bert_pipeline.cli import add_command
 from bert_pipeline.configuration import SettingsAction, from_mapping, override
 from bert_pipeline.errors import ArtifactError, BertError, PromotionError, UsageError
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.storage import fetched, local_path, path_or_url, store_errors
+from bert_pipeline.storage import fetched, local_path, path_or_url, store_errors, to_path
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASK_FILES, TASKS
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"
@@ -269,8 +270,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     # Expected failures end in one line and their exit code; anything else is a bug and keeps its traceback.
     log_to_stderr()
+    # Pre-training handles signals itself: the first one ends it with a checkpoint.
+    signals = contextlib.nullcontext() if arguments.command == "pretrain" else exiting_on_signals()
     try:
-        with store_errors():
+        with signals, store_errors():
             return arguments.run(arguments) or 0
     except BertError as error:
         if arguments.debug:
@@ -278,7 +281,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bert {arguments.command}: {' '.join(str(error).split())}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"bert {arguments.command}: interrupted; no partial output was left behind", file=sys.stderr)
+        print(
+            f"bert {arguments.command}: interrupted; an output is complete or as it was before, and the same command "
+            "begins again or continues what it has kept",
+            file=sys.stderr,
+        )
         return 130
     except BrokenPipeError:  # the reader of the output has gone, as after `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -286,7 +293,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # a full disk, a missing permission
         if arguments.debug:
             raise
-        print(f"bert {arguments.command}: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"bert {arguments.command}: {place}{error.strerror or error}", file=sys.stderr)
         return 1
 
 
@@ -383,7 +391,7 @@ def run_finetune(arguments: argparse.Namespace) -> int:
     license = stated_license(arguments.output)  # of an earlier fine-tuning, which this one extends
     shown = TrialDisplay()
     try:
-        with exiting_on_signals(), shown, WorkerPool(num_workers=arguments.workers) as pool:
+        with shown, WorkerPool(num_workers=arguments.workers) as pool:
             result = finetune(
                 data,
                 resolve_model(arguments.model),
@@ -417,7 +425,7 @@ def _lacks_readme(directory: Path) -> bool:
 
 @contextlib.contextmanager
 def exiting_on_signals() -> Iterator[None]:
-    """Let SIGTERM unwind the block as SIGINT does, so that workers end and logs are closed; the exit code is 143.
+    """Let SIGTERM unwind the block as SIGINT does, so that workers end and drafts are removed; the exit code is 143.
 
     SIGINT is obeyed in background jobs too, which shells start with it ignored.
     """
@@ -436,6 +444,9 @@ def exiting_on_signals() -> Iterator[None]:
 def run_predict(arguments: argparse.Namespace) -> int:
     from bert_model.registry.resolve import resolve_model
     from bert_pipeline.tasks.task import get_task
+
+    if arguments.output != "-":
+        check_file_target(to_path(arguments.output))
 
     # An unknown task is reported before a model is fetched and torch is loaded. A local or registered model may
     # describe its task itself, which then has no file here.
@@ -462,6 +473,7 @@ def run_score(arguments: argparse.Namespace) -> int:
 
 
 def run_submission(arguments: argparse.Namespace) -> int:
+    check_file_target(arguments.output)
     from bert_model.metrics.score import read_predictions
     from bert_pipeline.tasks.submission import write_submission
     from bert_pipeline.tasks.task import get_task
@@ -492,6 +504,8 @@ def run_exam(arguments: argparse.Namespace) -> int:
     from bert_pipeline.exam.floor import FLOOR_NAME, KENLM_MISSING, has_kenlm
     from bert_pipeline.exam.pairs import blimp_path, read_pairs_of
 
+    if arguments.output is not None:
+        check_file_target(arguments.output)
     # Files of pairs are read, the model is found, and what is missing reported, before a corpus is counted.
     is_made = arguments.pairs == "made"
     if is_made and arguments.corpus is None:
@@ -525,6 +539,7 @@ def run_exam(arguments: argparse.Namespace) -> int:
 
 
 def run_features(arguments: argparse.Namespace) -> int:
+    check_file_target(arguments.output)
     try:
         layers = [int(word) for word in arguments.layers.split(",")]
     except ValueError:
@@ -538,6 +553,7 @@ def run_features(arguments: argparse.Namespace) -> int:
 
 
 def run_attention(arguments: argparse.Namespace) -> int:
+    check_file_target(arguments.output)
     from bert_model.inference.attention import write_attention
     from bert_model.registry.resolve import resolve_model
 
@@ -586,6 +602,7 @@ def run_adapt(arguments: argparse.Namespace) -> int:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
+    check_file_target(arguments.output)
     from bert_model.conversion.onnx import export_onnx
     from bert_model.registry.resolve import resolve_model
 

@@ -4,17 +4,20 @@ Drafts of writers that were killed are found by their locks, or where a file sys
 """
 
 import contextlib
+import errno
 import fcntl
 import glob
 import os
+import re
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from bert_pipeline import storage
-from bert_pipeline.errors import ArtifactError
+from bert_pipeline.errors import ArtifactError, DiskFullError
 from bert_pipeline.storage import is_remote
 
 ABANDONED_DAYS = 7
@@ -25,7 +28,8 @@ ABANDONED_DAYS = 7
 def atomic_directory(directory: Path) -> Iterator[Path]:
     """Yield a temporary directory that replaces `directory` at the end, or is removed if the block raises.
 
-    ArtifactError if `directory` was published or written to by others since the block began; it stays as they left it.
+    ArtifactError if `directory` was published or written to by others since the block began, or if the disk is full; it
+    stays as it was.
     """
     # The name is unique and a lock says who is at work: process ids mean nothing to another container on the volume.
     temporary = directory.parent / f".{directory.name}.partial-{uuid.uuid4().hex}"
@@ -39,14 +43,16 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
             temporary.mkdir()
             held.enter_context(_locked(temporary))
         try:
-            yield temporary
-            with _locked(directory.parent):
-                if _entries(directory) != before:
-                    raise ArtifactError(
-                        f"{directory}: another run has published or written here since this one began; what it wrote "
-                        "is kept, and the files of this run are removed; give another path, or run the command again"
-                    )
-                _replace_directory(directory, temporary)
+            with _naming_full_disk(directory):
+                yield temporary
+                with _locked(directory.parent):
+                    if _entries(directory) != before:
+                        raise ArtifactError(
+                            f"{directory}: another run has published or written here since this one began; what it "
+                            "wrote is kept, and the files of this run are removed; give another path, or run the "
+                            "command again"
+                        )
+                    _replace_directory(directory, temporary)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -120,18 +126,52 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path that is renamed to `path` at the end, or removed if the block raises.
 
     The name is unique, so that two attempts at one file do not meet. A killed process leaves a hidden `*.tmp` file.
-    The temporary path is always a local one: a file in a store is uploaded at the end.
+    The temporary path is always a local one: a file in a store is uploaded at the end. ArtifactError before the block
+    if nothing can be written there, and if the disk is full.
     """
     if is_remote(path):
         with storage.uploading(path) as local:
             yield local
         return
+    check_file_target(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        yield temporary
-        os.replace(temporary, path)
+        with _naming_full_disk(path):
+            yield temporary
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_file_target(path: Path) -> None:
+    """Raise ArtifactError if no local file can be written at `path`: before the work, which the renaming would lose."""
+    if is_remote(path):
+        return
+    if path.is_dir():
+        raise ArtifactError(f"{path}: is a directory, expected the name of a file to write; give a path in it")
+    place = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
+    if not place.is_dir():
+        raise ArtifactError(f"{path}: cannot be written: {place}: {describe_obstacle(place)}; give another path")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ArtifactError(f"{path}: cannot be written: {place} is read-only; give a path in another directory")
+
+
+@contextlib.contextmanager
+def _naming_full_disk(path: Path) -> Iterator[None]:
+    """Turn the error of a full disk or quota, which names no file, into a DiskFullError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        # A file of a draft is not what the user knows: the directory is that it was to become.
+        target = re.sub(r"(^|/)\.([^/]+)\.partial-[0-9a-f]{32}(/.*)?$", r"\1\2", str(path))
+        scratch = tempfile.gettempdir()  # where the work spills to, it may be that which is full
+        free, free_scratch = (shutil.disk_usage(place).free for place in (path.parent, scratch))
+        raise DiskFullError(
+            f"{target}: cannot be written: {os.strerror(error.errno)}; {free:,} bytes are free there, {free_scratch:,} "
+            f"in {scratch}; free some, or give a path on another disk, or another TMPDIR"
+        ) from error
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -5,6 +5,8 @@ checksums. https://foundation.wikimedia.org/wiki/Policy:Wikimedia_Foundation_Use
 time, and a user agent that identifies the client.
 """
 
+import contextlib
+import fcntl
 import functools
 import hashlib
 import http.client
@@ -17,11 +19,12 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_pipeline.errors import InputError, UsageError, suggest
+from bert_pipeline.atomic import creating
+from bert_pipeline.errors import ArtifactError, InputError, UsageError, suggest
 from bert_pipeline.manifest import Manifest, load_manifest, publishing, refuse_foreign_directory
 from bert_pipeline.tasks.archive import extract_archive
 from bert_pipeline.tasks.catalogue import TASKS
@@ -103,6 +106,8 @@ _CHUNK_BYTES = 1 << 20
 _MAX_WAIT = 60
 """Limit of the `Retry-After` that is obeyed, as a multiple of the time between attempts: 5 minutes by default."""
 _TIMEOUT_SECONDS = 60.0
+LOCK_NAME = ".lock"
+"""File of a directory of unfinished transfers: it is locked, and names the process that holds the lock."""
 
 
 def download_wikipedia(
@@ -132,31 +137,31 @@ def download_wikipedia(
 
     # The date is part of the name: a later call for "latest" must not continue the files of an older dump.
     parts = output.parent / f".{output.name}.download-{wiki}-{date}"
-    parts.mkdir(parents=True, exist_ok=True)
-    _check_space(parts, sum(int(entry["size"]) for entry in files.values()))
+    with _parts_directory(parts):
+        _check_space(parts, sum(int(entry["size"]) for entry in files.values()))
 
-    # One file after the other, as Wikimedia asks.
-    done = 0
-    for name, entry in files.items():
-        remote = urllib.parse.urlsplit(entry["url"]).path
-        expected = ("sha1", str(entry["sha1"]))
-        _fetch_file(
-            client, parts / name, remote, int(entry["size"]), expected, functools.partial(_advance, progress, done)
-        )
-        done += int(entry["size"])
+        # One file after the other, as Wikimedia asks.
+        done = 0
+        for name, entry in files.items():
+            remote = urllib.parse.urlsplit(entry["url"]).path
+            expected = ("sha1", str(entry["sha1"]))
+            _fetch_file(
+                client, parts / name, remote, int(entry["size"]), expected, functools.partial(_advance, progress, done)
+            )
+            done += int(entry["size"])
 
-    # Linked, not copied: a dump fills the disk once. The parts stay until the directory is published, so that an
-    # interruption while files are hashed loses none of them.
-    inputs = {name: {"name": name, "sha1": entry["sha1"]} for name, entry in files.items()}
-    with publishing(output, kind="dump", configuration={"wiki": wiki, "date": date}, inputs=inputs) as draft:
-        for name in files:
-            try:
-                os.link(parts / name, draft.path / name)
-            except OSError:  # a file system without links
-                os.replace(parts / name, draft.path / name)
-        draft.counts = {"files": len(files), "bytes": done}
-        draft.provenance = {"sites": list(sites)}
-    shutil.rmtree(parts, ignore_errors=True)
+        # Linked, not copied: a dump fills the disk once. The parts stay until the directory is published, so that an
+        # interruption while files are hashed loses none of them.
+        inputs = {name: {"name": name, "sha1": entry["sha1"]} for name, entry in files.items()}
+        with publishing(output, kind="dump", configuration={"wiki": wiki, "date": date}, inputs=inputs) as draft:
+            for name in files:
+                try:
+                    os.link(parts / name, draft.path / name)
+                except OSError:  # a file system without links
+                    os.replace(parts / name, draft.path / name)
+            draft.counts = {"files": len(files), "bytes": done}
+            draft.provenance = {"sites": list(sites)}
+        shutil.rmtree(parts, ignore_errors=True)
     return load_manifest(output, kind="dump")
 
 
@@ -188,34 +193,60 @@ def download_tasks(
             raise InputError(f"{folder}: no such folder; give a folder with {files[0].name} or the address of a mirror")
     client = _Client([*(source for source in sources if "://" in source), site], attempts, retry_seconds)
     parts = output.parent / f".{output.name}.download-{suite}"
-    parts.mkdir(parents=True, exist_ok=True)
+    with _parts_directory(parts):
+        # Space is needed for what no folder has.
+        found = {file.name: _local_copy(file, folders) for file in files}
+        _check_space(parts, sum(file.size for file in files if found[file.name] is None))
+        done = 0
+        paths: dict[str, Path] = {}
+        for file in files:
+            path = found[file.name]
+            if path is None:
+                path = parts / file.name
+                advance = functools.partial(_advance, progress, done)
+                _fetch_file(client, path, f"/{file.path}", file.size, ("sha256", file.sha256), advance)
+            paths[file.name] = path
+            done += file.size
 
-    # Space is needed for what no folder has.
-    found = {file.name: _local_copy(file, folders) for file in files}
-    _check_space(parts, sum(file.size for file in files if found[file.name] is None))
-    done = 0
-    paths: dict[str, Path] = {}
-    for file in files:
-        path = found[file.name]
-        if path is None:
-            path = parts / file.name
-            advance = functools.partial(_advance, progress, done)
-            _fetch_file(client, path, f"/{file.path}", file.size, ("sha256", file.sha256), advance)
-        paths[file.name] = path
-        done += file.size
-
-    # Local files are copied, and never moved out of their folder.
-    inputs = {file.name: {"name": file.name, "sha256": file.sha256} for file in files}
-    with publishing(output, kind="task_files", configuration={"suite": suite}, inputs=inputs) as draft:
-        if suite == "glue":
-            _unpack_glue(paths, draft.path, parts / "unpacked")
-        else:
-            for name, path in paths.items():
-                shutil.copyfile(path, draft.path / name)
-        draft.counts = {"files": len(files), "bytes": done}
-        draft.provenance = {"sources": [*sources, site]}
-    shutil.rmtree(parts, ignore_errors=True)
+        # Local files are copied, and never moved out of their folder.
+        inputs = {file.name: {"name": file.name, "sha256": file.sha256} for file in files}
+        with publishing(output, kind="task_files", configuration={"suite": suite}, inputs=inputs) as draft:
+            if suite == "glue":
+                _unpack_glue(paths, draft.path, parts / "unpacked")
+            else:
+                for name, path in paths.items():
+                    shutil.copyfile(path, draft.path / name)
+            draft.counts = {"files": len(files), "bytes": done}
+            draft.provenance = {"sources": [*sources, site]}
+        shutil.rmtree(parts, ignore_errors=True)
     return load_manifest(output, kind="task_files")
+
+
+@contextlib.contextmanager
+def _parts_directory(parts: Path) -> Iterator[None]:
+    """Create the directory of unfinished transfers and hold its lock, which ends with the process.
+
+    ArtifactError if another process holds it: both would append to the same files.
+    """
+    with creating(parts):
+        parts.mkdir(parents=True, exist_ok=True)
+        stream = open(parts / LOCK_NAME, "a+", encoding="utf-8")  # noqa: SIM115 (closed by the next statement)
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            stream.seek(0)
+            holder = stream.read().strip() or "unknown process"
+            raise ArtifactError(
+                f"{parts}: another download writes here ({holder}); wait for it, or give another output"
+            ) from None
+        except OSError:  # no locks on this file system
+            pass
+        # The text is for the error of a process that finds the lock taken.
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} on {os.uname().nodename}")
+        stream.flush()
+        yield
 
 
 def _local_copy(file: RemoteFile, folders: Sequence[Path]) -> Path | None:

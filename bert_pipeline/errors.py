@@ -33,6 +33,10 @@ class ArtifactError(BertError):
     """An artifact directory is missing, incomplete or damaged."""
 
 
+class DiskFullError(ArtifactError):
+    """The disk or the quota is full."""
+
+
 class TrainingError(BertError):
     """A training had to stop: a rank died, the loss was not finite, or the directory is in use."""
 

@@ -18,10 +18,13 @@ from bert_pipeline.errors import ArtifactError, InputError
 from bert_pipeline.storage import arrow_source, failure_of, open_binary, reason_of
 
 
-def open_parquet(path: Path | str, schema: pa.Schema, what: str, *, buffer_size: int = 0) -> pq.ParquetFile:
+def open_parquet(
+    path: Path | str, schema: pa.Schema, what: str, *, buffer_size: int = 0, remedy: str = ""
+) -> pq.ParquetFile:
     """Open a Parquet file. InputError if it is not `what`: unreadable, or without the columns of `schema`.
 
-    With a `buffer_size` in bytes, a row group can be read in batches without holding all of it.
+    The error of a missing column ends with the `remedy`. With a `buffer_size` in bytes, a row group can be read in
+    batches without holding all of it.
     """
     try:
         file = pq.ParquetFile(
@@ -36,7 +39,8 @@ def open_parquet(path: Path | str, schema: pa.Schema, what: str, *, buffer_size:
     for field in schema:
         if field.name not in found.names:
             file.close()
-            raise InputError(f"{path}: not {what}: found columns {', '.join(found.names)}, expected {field.name!r} too")
+            columns = ", ".join(found.names)
+            raise InputError(f"{path}: not {what}: found columns {columns}, expected {field.name!r} too{remedy}")
         if not _same_type(found.field(field.name).type, field.type):
             kind = found.field(field.name).type
             file.close()

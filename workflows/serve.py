@@ -118,8 +118,10 @@ def _serve_ui(home: BertHome, arguments: argparse.Namespace) -> int:
 
 
 def check_port(host: str, port: int, option: str) -> None:
-    """Raise UsageError, with the process that holds the port where that is known, if the port is taken."""
-    with socket.socket() as probe:
+    """Raise UsageError if the port is none or taken, with the process that holds it where that is known."""
+    if not 0 <= port < 1 << 16:
+        raise UsageError(f"{option} {port}: expected a port from 0, for any free one, to 65535")
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that was ended may be bound for a minute
         try:
             probe.bind((host, port))
@@ -189,6 +191,7 @@ def serve_code(arguments: argparse.Namespace) -> int:
     jobs with retries start them again.
     """
     home = BertHome()
+    check_port(arguments.host, arguments.port, "--port")
     # Listed before the start: afterwards the runs of the new server have the same address.
     with open_instance(home) as instance:
         left = unfinished_runs_of(instance, os.environ.get(CODE_HOST_VARIABLE) or "localhost", arguments.port)

@@ -47,7 +47,7 @@ from bert_model.training.optimizer import (
 )
 from bert_model.training.schedule import OptimizerConfig, learning_rate_at
 from bert_pipeline.atomic import atomic_write
-from bert_pipeline.errors import ArtifactError
+from bert_pipeline.errors import ArtifactError, DiskFullError
 from bert_pipeline.manifest import load_manifest, publishing
 from bert_pipeline.tasks.catalogue import CLASS_KINDS
 
@@ -377,13 +377,13 @@ def _save_checkpoint(
             save_file(held, draft.path / "state.safetensors")
             facts = json.dumps({"step": len(losses), "tokens": tokens, "seconds": seconds})
             (draft.path / "state.json").write_text(facts + "\n", encoding="utf-8")
-    except (OSError, SafetensorError) as error:  # most likely the disk is full
+    except (OSError, DiskFullError, SafetensorError) as error:  # most likely the disk is full
         size = sum(tensor.numel() * tensor.element_size() for tensor in held.values())
         logger.warning(
             "%s: step %d could not be saved (%s): %d bytes are needed, %d are free; the training continues without",
             directory,
             len(losses),
-            error,
+            error.__cause__ or error,
             size,
             shutil.disk_usage(directory.parent).free,
         )

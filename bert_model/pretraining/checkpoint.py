@@ -8,6 +8,7 @@ import contextlib
 import errno
 import json
 import logging
+import os
 import re
 import shutil
 from collections import deque
@@ -27,7 +28,7 @@ from bert_model.model.weights import WEIGHTS_NAME, read_tensors, write_weights
 from bert_model.training.gradients import placed_like, whole
 from bert_model.training.metrics_log import removed_error
 from bert_model.training.optimizer import load_optimizer_tensors, optimizer_tensors
-from bert_pipeline.errors import ArtifactError, TrainingError
+from bert_pipeline.errors import ArtifactError, DiskFullError, TrainingError
 from bert_pipeline.manifest import MANIFEST_NAME, Manifest, load_manifest, publishing
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
@@ -130,10 +131,10 @@ class CheckpointDirectory:
             # Report what is needed, what is free, and which checkpoint is still good.
             tensors = [*snapshot.parameters.values(), *snapshot.optimizer.values()]
             needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-            intact = self.steps()
+            intact, cause = self.steps(), error.__cause__ or error
             kept = f"the checkpoint of step {intact[-1]} is intact" if intact else "there is no earlier checkpoint"
             raise TrainingError(
-                f"{directory}: the checkpoint of step {snapshot.step} could not be written ({error}); it needs about "
+                f"{directory}: the checkpoint of step {snapshot.step} could not be written ({cause}); it needs about "
                 f"{needed:,} bytes, {shutil.disk_usage(self.path).free:,} are free; {kept}"
             ) from error
         self._remove_old(snapshot.state.get("kept", {}).values())
@@ -201,7 +202,12 @@ def step_numbers(names: Iterable[str]) -> list[int]:
 def _is_disk_error(error: Exception) -> bool:
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
     # safetensors raises its own error, which keeps only the text of the system's.
-    return (isinstance(error, OSError) and error.errno in full) or "No space left" in str(error)
+    reasons = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
+    return (
+        isinstance(error, DiskFullError)
+        or (isinstance(error, OSError) and error.errno in full)
+        or any(reason in str(error) for reason in reasons)
+    )
 
 
 def restore(directory: Path, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:

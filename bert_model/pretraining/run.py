@@ -49,9 +49,8 @@ from bert_model.training.gradients import unsharded
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log, first_line, read_lines
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
-from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
 from bert_pipeline.atomic import write_text_durably
-from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, TrainingError
+from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, DiskFullError, TrainingError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
 from bert_pipeline.storage import is_remote, to_path
@@ -411,10 +410,10 @@ def _train(
         failure = _explain(error, checkpoints, store, trainer.watchdog)
         if tracker is not None:
             # The failure may be that the log was removed, or that the disk is full.
-            with contextlib.suppress(TrainingError, OSError):
+            with contextlib.suppress(TrainingError, DiskFullError, OSError):
                 text = str(failure) if isinstance(failure, BertError) else first_line(failure)
                 tracker.record("end", step, {}, status="failed", error=text)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(DiskFullError, OSError):
                 tracker.close("FAILED")
         if failure is error:
             raise

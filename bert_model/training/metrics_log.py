@@ -40,7 +40,10 @@ class MetricsLog:
         self._lock = threading.Lock()
 
     def append(self, line: Mapping[str, Any]) -> None:
-        """Write a line; a reader sees it at once. TrainingError if the file was removed or replaced meanwhile."""
+        """Write a line; a reader sees it at once.
+
+        TrainingError if the file was removed or replaced meanwhile, or if the disk is full.
+        """
         text = json.dumps(line)
         with self._lock:
             # The open file would take the line all the same, and the system drop it in the end.
@@ -50,8 +53,15 @@ class MetricsLog:
                 is_ours = False
             if not is_ours:
                 raise removed_error(self.path)
-            self._stream.write(text + "\n")
-            self._stream.flush()
+            try:
+                self._stream.write(text + "\n")
+                self._stream.flush()
+            except OSError as error:
+                free = shutil.disk_usage(self.path.parent).free
+                raise TrainingError(
+                    f"{self.path}: cannot be written: {error.strerror}, {free:,} bytes are free there; free some, and "
+                    "resume the training or run the command again"
+                ) from error
 
     @property
     def closed(self) -> bool:

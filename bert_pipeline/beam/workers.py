@@ -102,10 +102,11 @@ def _worker_pool(options: PipelineOptions, preload: str) -> Iterator[None]:
         is_finished = not _has_failed
     except Exception as error:
         # Beam turns an exception of a step into another one, with the step's name in its message.
-        causes = {type(cause) for cause in _causes(error)}
-        if KeyboardInterrupt in causes:
-            raise KeyboardInterrupt from error
-        if BrokenProcessPool in causes:
+        causes = list(_causes(error))
+        for cause in causes:
+            if isinstance(cause, KeyboardInterrupt | SystemExit):
+                raise type(cause)(*cause.args) from error
+        if any(isinstance(cause, BrokenProcessPool) for cause in causes):
             raise BertError(
                 "a worker process of the job exited unexpectedly, most likely out of memory; free memory or give fewer "
                 "workers"

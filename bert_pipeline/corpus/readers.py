@@ -168,8 +168,12 @@ def _json_record(line: str, where: str) -> dict[str, Any]:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise InputError(f'{where}: not JSON ({error}); expected one object a line with a "text"') from None
-    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
-        found = f"keys {', '.join(map(str, record))}" if isinstance(record, dict) else type(record).__name__
+    # Null is an empty text, as in Parquet.
+    if not isinstance(record, dict) or "text" not in record or not isinstance(record["text"], str | None):
+        found = type(record).__name__
+        if isinstance(record, dict):
+            keys = f"keys {', '.join(map(str, record))}"
+            found = f'"text" of type {type(record["text"]).__name__}' if "text" in record else keys
         raise InputError(f'{where}: found {found}, expected an object with a string "text"')
     # An escape for half of a character is valid JSON, but no text.
     if "\\ud" in line.lower():
@@ -224,7 +228,8 @@ _BYTES_AT_ONCE = 1 << 20
 
 def _open_table(path: Path | str) -> pq.ParquetFile:
     # With a buffer, a row group is read by the page: some files are one row group.
-    return open_parquet(path, _TEXT_SCHEMA, "a Parquet file of documents", buffer_size=1 << 20)
+    remedy = "; rename the column with the texts to text"
+    return open_parquet(path, _TEXT_SCHEMA, "a Parquet file of documents", buffer_size=1 << 20, remedy=remedy)
 
 
 def plan_row_groups(path: Path | str, unit_bytes: int) -> Iterator[Span]:

@@ -1,12 +1,13 @@
 """Sources on the command line: the kind of each source, and its files."""
 
+import contextlib
 import glob
 from collections.abc import Sequence
 from typing import Literal, get_args
 
 from bert_pipeline.corpus.text_files import COMPRESSED_SUFFIXES
 from bert_pipeline.errors import InputError, UsageError, suggest
-from bert_pipeline.storage import files_in, files_matching, is_file, is_remote, scheme_of, to_path
+from bert_pipeline.storage import files_in, files_matching, is_file, is_remote, open_binary, scheme_of, to_path
 
 SourceKind = Literal["wikipedia", "text", "lines", "book", "jsonl", "parquet", "pairs"]
 SOURCE_KINDS: tuple[SourceKind, ...] = get_args(SourceKind)
@@ -22,6 +23,33 @@ _SUFFIXES: dict[SourceKind, tuple[str, ...]] = {
 }
 """Suffixes of the files taken from a directory; a file given by name may have any suffix."""
 _COMPRESSIBLE: tuple[SourceKind, ...] = ("text", "lines", "book", "jsonl", "pairs")
+
+
+def _kinds_of(file: str) -> list[SourceKind]:
+    """Return the kinds, other than a dump, that the suffix of a file may mean."""
+    plain = file.lower()
+    for packed in COMPRESSED_SUFFIXES:
+        plain = plain.removesuffix(packed)
+    return [kind for kind in SOURCE_KINDS if kind != "wikipedia" and plain.endswith(_SUFFIXES[kind])]
+
+
+def kind_hint(path: str, kinds: Sequence[SourceKind]) -> str:
+    """Return how to name the kinds of a path in an error message, "" without kinds."""
+    if not kinds:
+        return ""
+    others = f" (or {', '.join(f'{kind}:' for kind in kinds[1:])})" if kinds[1:] else ""
+    return f"; if it is of another kind, name that: {kinds[0]}:{path}{others}"
+
+
+def file_kind_hint(file: str) -> str:
+    """Return the same for a file that is no dump, by its suffix or else its first bytes."""
+    kinds = _kinds_of(file)
+    if not kinds:
+        start = b""
+        with contextlib.suppress(OSError), open_binary(file) as stream:
+            start = stream.read(4)
+        kinds = ["parquet"] if start == b"PAR1" else ["jsonl"] if start.startswith(b"{") else []
+    return kind_hint(file, kinds)
 
 
 def split_name(source: str) -> tuple[str, str]:
@@ -77,7 +105,10 @@ def parse_source(source: str) -> tuple[SourceKind, list[str]]:
         files = [name for name in names if name.lower().endswith(ends)]
         if not files:
             packed = f", plain or compressed ({', '.join(COMPRESSED_SUFFIXES)})" if kind in _COMPRESSIBLE else ""
-            raise InputError(f"{path}: holds no {kind} files ({', '.join(_SUFFIXES[kind])}){packed}; give another path")
+            hint = next(filter(None, (kind_hint(path, _kinds_of(name)) for name in names)), "")
+            raise InputError(
+                f"{path}: holds no {kind} files ({', '.join(_SUFFIXES[kind])}){packed}; give another path{hint}"
+            )
         return kind, files
 
     # A file whose name contains brackets or a "*" is taken literally.

@@ -31,7 +31,7 @@ from bert_pipeline.corpus.readers import (
     read_pair_documents,
     read_parquet_documents,
 )
-from bert_pipeline.corpus.sources import SourceKind, parse_source, split_name
+from bert_pipeline.corpus.sources import SourceKind, file_kind_hint, parse_source, split_name
 from bert_pipeline.corpus.text_files import WHOLE, Span, plan_spans, stem_of
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError, suggest
 from bert_pipeline.storage import is_remote, size_of, to_path, version_of
@@ -243,7 +243,10 @@ def _open_dump(path: str) -> Dump:
 @functools.lru_cache(maxsize=64)
 def _open_once(path: str, version: str) -> Dump:
     # The version only belongs to the cache's key: a file that has changed is opened again.
-    return open_dump(path)
+    try:
+        return open_dump(path)
+    except InputError as error:
+        raise InputError(f"{error}{file_kind_hint(path)}") from error
 
 
 def read_batches(split: Split, config: CorpusConfig, directory: Path) -> Iterator[PageBatch]:

@@ -1,7 +1,7 @@
 """Example records: returned by task readers, used by models, metrics and submissions."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from bert_pipeline.errors import InputError
@@ -87,11 +87,20 @@ def example_text(example: Any) -> str:
     return " ".join(example.words)
 
 
+def defect_note(defect: str, count: int, ids: Sequence[str]) -> str:
+    """Return a defect with its count and the ids of the first examples that have it, if they are known."""
+    return f"{defect}: {count}" + (f" (ids {', '.join(ids)}{', …' if count > len(ids) else ''})" if ids else "")
+
+
 def is_labeled(example: Any) -> bool:
     """Return whether an example has its label, answers or tags."""
     if isinstance(example, SpanExample):
         return bool(example.answers) or example.is_impossible
     return (example.tags if isinstance(example, TaggedExample) else example.label) is not None
+
+
+SHOWN_IDS = 3
+"""Number of examples that the message about a defect names."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -108,13 +117,18 @@ class Reading:
     """Number of TSV rows with too few columns that are counted instead of refused."""
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     """Defect -> number of rows or answers."""
+    ids: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    """Defect -> the first ids of examples that have it, where they are known."""
     rows_refused: int = 0
     rows_set_aside: int = 0
     """Rows without an example: refused, counted out or blank. Their numbers are not given to other rows."""
 
-    def count(self, defect: str) -> None:
+    def count(self, defect: str, example_id: str = "") -> None:
         """Count a known defect."""
         self.counts[defect] = self.counts.get(defect, 0) + 1
+        ids = self.ids.setdefault(defect, [])
+        if example_id and example_id not in ids and len(ids) < SHOWN_IDS:
+            ids.append(example_id)
 
     def count_out(self, defect: str) -> None:
         """Leave a row with a known defect out, and count it."""

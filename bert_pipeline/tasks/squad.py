@@ -49,7 +49,7 @@ def read_span_examples(task: Task, paths: Sequence[Path], reading: Reading) -> I
             # Counted, not refused: a few such questions do not spoil a file.
             is_answered = bool(example.answers) or (task.has_impossible and example.is_impossible)
             if not is_answered and (reading.labeled or example.is_impossible):
-                reading.count(WITHOUT_ANSWER)
+                reading.count(WITHOUT_ANSWER, example.example_id)
                 continue
             yield example
     # A table has no version, so the answers decide once all are read; a shard may have those of one kind only.
@@ -181,7 +181,7 @@ def _example(
         if start < 0 or context[start : start + len(text)] != text or not text:
             # A text that occurs once can only be meant there.
             moved = bool(text) and context.count(text) == 1
-            reading.count(MOVED if moved else MISPLACED)
+            reading.count(MOVED if moved else MISPLACED, example_id)
             if not moved and reading.for_training:
                 continue
             start = context.index(text) if moved else NO_OFFSET

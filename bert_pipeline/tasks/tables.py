@@ -5,6 +5,7 @@ A row that cannot be read raises an InputError with file and line or row, unless
 The names of integer classes are read from the metadata that `datasets` writes into Parquet and Arrow schemas.
 """
 
+import collections
 import csv
 import dataclasses
 import io
@@ -348,44 +349,54 @@ def read_lines(path: Path, reading: Reading | None = None) -> Iterator[tuple[int
 def _open_csv(path: Path, reading: Reading) -> tuple[list[str], Iterator[tuple[int, Row]]]:
     rows = _csv_rows(path, reading)
     _, header = next(rows, (1, []))
-    return header, ((number, dict(zip(header, fields))) for number, fields in _whole(path, header, rows, reading))
+    return header, ((number, dict(zip(header, fields))) for number, fields in rows)
 
 
 def _csv_rows(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a CSV file with the line where each begins; blank lines are skipped."""
+    taken: list[str] = []  # the lines of this row
+    again: collections.deque[str] = collections.deque()
+
+    def lines(text: Iterator[str]) -> Iterator[str]:
+        while line := again.popleft() if again else next(text, ""):
+            taken.append(line)
+            yield line
+
     try:
         with open(path, "rb") as binary:
             # Bytes that are not UTF-8 become lone surrogates, so that their row can be named.
             text = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="")
-            reader = csv.reader(text, strict=True)
+            reader = csv.reader(lines(text), strict=True)
+            line, width = 1, 0
             while True:
                 # A quoted field may span lines: the row is named by its first one.
-                line = reader.line_num + 1
+                line += len(taken)
+                taken.clear()
                 try:
                     row = next(reader)
+                    defect = f"{len(row)} columns, expected {width}" if width and len(row) not in (0, width) else ""
                 except StopIteration:
                     return
                 # After an error the reader starts over at the next line.
                 except csv.Error as error:
-                    reading.refuse(InputError(f"{path}:{line}: not valid CSV ({error})"))
-                    continue
-                if bad := NOT_UTF8.search("".join(row)):
+                    row, defect = [], f"not valid CSV ({error})"
+                if defect and len(taken) > 1:
+                    # A stray quotation mark swallows the lines up to the next one: they are read again without it.
+                    last = line + len(taken) - 1
+                    defect = f"lines {line} to {last} as one row: {defect}; is a quotation mark too many?"
+                    again.extendleft(reversed(taken[1:]))
+                    del taken[1:]
+                    reader = csv.reader(lines(text), strict=True)
+                if defect:
+                    reading.refuse(InputError(f"{path}:{line}: {defect}"))
+                elif bad := NOT_UTF8.search("".join(row)):
                     byte = ord(bad[0]) - 0xDC00
                     reading.refuse(InputError(f"{path}:{line}: byte {byte:#x} is not UTF-8; convert the file"))
                 elif row:
+                    width = width or len(row)
                     yield line, row
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-
-
-def _whole(
-    path: Path, header: list[str], rows: Iterator[tuple[int, list[str]]], reading: Reading
-) -> Iterator[tuple[int, list[str]]]:
-    for number, row in rows:
-        if len(row) != len(header):
-            reading.refuse(InputError(f"{path}:{number}: {len(row)} columns, expected {len(header)}"))
-        else:
-            yield number, row
 
 
 def _json_rows(path: Path, reading: Reading) -> Iterator[tuple[int, Row]]:

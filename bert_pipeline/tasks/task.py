@@ -25,6 +25,7 @@ from bert_pipeline.tasks.example import (
     SpanExample,
     TaggedExample,
     TextExample,
+    defect_note,
     example_text,
     is_labeled,
 )
@@ -133,6 +134,8 @@ class TaskData:
     """Files of the task that are missing without a replacement."""
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     """"<file>: <what>" -> number of defective rows or answers."""
+    defect_ids: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    """The same -> the first ids of examples that have the defect, where they are known."""
     generated: bool = False
     """True if the files are those of `bert sample`, so that scores are not comparable to published ones."""
     repeated: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -142,7 +145,7 @@ class TaskData:
         """Return a sentence about each file left out, each kind of defect, and dev examples seen in training."""
         return [
             *(f"{name} is absent and left out" for name in self.absent),
-            *(f"{where}: {count}" for where, count in self.counts.items()),
+            *(defect_note(where, count, self.defect_ids.get(where, ())) for where, count in self.counts.items()),
             *(
                 f"{split}: {count} of its examples are in the training set too, so its scores are too high"
                 for split, count in self.repeated.items()
@@ -212,6 +215,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
     task = name if isinstance(name, Task) else get_task(name)
     files = _find_files(task, Path(path), dev_fraction)
     counts: dict[str, int] = {}
+    defect_ids: dict[str, list[str]] = {}
 
     def read(paths: tuple[Path, ...], **options: bool | None) -> list[Any]:
         reading = Reading(**options)  # type: ignore[arg-type]
@@ -220,6 +224,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         if any(key.startswith(f"{name}: ") for key in counts):  # train/0000.parquet and validation/0000.parquet
             name = f"{paths[0].parent.name}/{name}"
         counts.update({f"{name}: {what}": count for what, count in reading.counts.items()})
+        defect_ids.update({f"{name}: {what}": ids for what, ids in reading.ids.items()})
         return examples
 
     # One file may have to serve for training and for the first dev split; other dev files are read as they are.
@@ -245,6 +250,7 @@ def load_task_data(name: str | Task, path: Path | str, dev_fraction: float = 0.0
         sha256=file_hashes([files.train, *files.dev.values(), *files.test.values()]),
         absent=files.absent,
         counts=counts,
+        defect_ids=defect_ids,
         generated=_is_generated(files.train[0]),
         repeated={split: count for split, count in repeated.items() if count},
     )
@@ -554,6 +560,8 @@ def _stream(task: Task, paths: tuple[Path, ...], reading: Reading) -> Iterator[A
         is_empty = False
         yield example
     if is_empty and not reading.rows_refused:
-        left_out = ", ".join(f"{what}: {count}" for what, count in reading.counts.items())
+        left_out = ", ".join(
+            defect_note(what, count, reading.ids.get(what, ())) for what, count in reading.counts.items()
+        )
         found = f"no {units}" + (f" are left ({left_out})" if left_out else "")
         raise InputError(f"{paths[0]}: {found}, expected at least one example")

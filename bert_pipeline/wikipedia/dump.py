@@ -335,10 +335,17 @@ def _parse_plain(blob: bytes, site: Site, path: str, after: str) -> Page | None:
     try:
         head = blob[:revision].decode()
         text = unescaped.decode()
-    except UnicodeDecodeError as error:
+    except UnicodeDecodeError:
         title = _find_title(blob)
-        place = f"in page {title!r}" if title != "?" else _after(after).strip()
-        raise InputError(f"{path}: {place}: not UTF-8 text ({error.reason}); the dump is damaged") from None
+        place = f"in page {title!r}{_after(after)}" if title != "?" else _after(after).strip()
+        try:
+            blob.decode()
+        except UnicodeDecodeError as error:  # as placed in the page: entities make the text shorter
+            raise InputError(
+                f"{path}: {place}: not UTF-8 text ({error.reason} at byte {error.start + 1:,} of the page); the dump "
+                "is damaged, fetch it again"
+            ) from None
+        raise
     # Read the other fields
     title_match, id_match = _TITLE.search(head), _ID.search(head)
     if not title_match or not id_match or "&" in title_match[1]:

@@ -2,8 +2,12 @@
 
 import errno
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,15 +56,63 @@ def test_bad_usage_and_input_are_one_sentence_and_write_nothing(workplace, capfd
     assert list((workplace / "out").iterdir()) == []
 
 
-def test_error_of_the_operating_system_is_one_sentence(workplace, capfd, monkeypatch):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_is_one_sentence_with_the_path_and_the_free_bytes(workplace, capfd, monkeypatch, number):
     def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "out/features.parquet")
+        raise OSError(number, os.strerror(number))  # as of `write`, which names no file
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter", fail)
+    tiny_tasks.make_model(workplace / "model")
+    (workplace / "in.txt").write_text("the film\n")
+    assert (
+        main(
+            ["features", "--layers", "-1", "--model", "model", "--input", "in.txt", "--output", "out/features.parquet"]
+        )
+        == 1
+    )
+    error = capfd.readouterr().err.strip().splitlines()[-1]
+    assert re.match(
+        rf"bert features: out/features.parquet: cannot be written: {os.strerror(number)}; [\d,]+ bytes are free", error
+    )
+    assert list((workplace / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(("filename", "place"), [(None, ""), ("in.txt", "in.txt: ")])
+def test_error_of_the_operating_system_is_one_sentence(workplace, capfd, monkeypatch, filename, place):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), filename)
 
     monkeypatch.setattr("bert_model.inference.features.write_features", fail)
     tiny_tasks.make_model(workplace / "model")
     assert main(["features", "--model", "model", "--input", "in.txt", "--output", "out/features.parquet"]) == 1
-    error = capfd.readouterr().err.strip().splitlines()[-1]
-    assert error == "bert features: out/features.parquet: No space left on device"
+    assert capfd.readouterr().err.strip().splitlines()[-1] == f"bert features: {place}{os.strerror(errno.EIO)}"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict sst2 --model absent --output",
+        "features --model absent --input absent --output",
+        "attention text --model absent --output",
+        "export absent --output",
+        "exam absent --corpus absent --output",
+        "submission absent --output",
+    ],
+)
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("out", "out: is a directory, expected the name of a file to write"),
+        ("prose.xml/file", "prose.xml: exists and is not a directory; give another path"),
+        ("/proc/file", "/proc/file: cannot be written: /proc is read-only"),
+    ],
+)
+def test_file_that_cannot_be_written_is_refused_before_the_work(
+    workplace, capfd, monkeypatch, command, output, message
+):
+    monkeypatch.setattr(os, "access", lambda path, _: str(path) != "/proc")
+    assert main([*command.split(), output]) == 1
+    assert message in capfd.readouterr().err
 
 
 def test_finetune_says_which_questions_cannot_be_trained_on(workplace, capfd, monkeypatch):
@@ -139,6 +191,41 @@ def test_score_prints_the_official_metric_as_json(workplace, capsys):
     (workplace / "predictions.tsv").write_text("index\tprediction\n0\t1\n1\t1\n")
     assert main(["score", "sst2", "--data", "dev.tsv", "--predictions", "predictions.tsv"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == 50.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_signal_to_the_parent_of_a_corpus_job_leaves_nothing(workplace, number, workers):
+    (workplace / "in.txt").write_text("One sentence of many follows here.\nAnother one ends it.\n\n" * 300_000)
+    program = (
+        "import signal, sys; from bert_model import cli;"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN);"  # as a shell starts a background job
+        "sys.exit(cli.main())"
+    )
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            program,
+            *["corpus", "lines:in.txt", "--output", "out/corpus", "--"],
+            "--workers",
+            workers,
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        while process.poll() is None and not list((workplace / "out").glob(".corpus.partial-*/*/*")):
+            time.sleep(0.02)
+        os.kill(process.pid, number)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number, error
+    assert "Traceback" not in error
+    assert list((workplace / "out").iterdir()) == []
 
 
 def test_module_runs_as_the_command_does():

@@ -6,6 +6,7 @@ import hashlib
 import http.client
 import io
 import json
+import os
 import random
 import urllib.error
 import zipfile
@@ -139,6 +140,25 @@ def test_later_call_resumes_failed_download(site: Site, tmp_path: Path) -> None:
     download(site, tmp_path / "dump")
     assert (tmp_path / "dump" / NAME).read_bytes() == DATA
     assert site.requests[-1][1] == "bytes=500000-"
+
+
+def test_second_download_to_an_output_is_refused_while_the_first_one_runs(site: Site, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def download(progress: Any = None) -> Any:
+        return download_wikipedia("testwiki", "20260101", tmp_path / "dump", sites=[site.url], progress=progress)
+
+    def again(_: int) -> None:
+        if not refused:
+            with pytest.raises(
+                ArtifactError, match=rf"another download writes here \(process {os.getpid()} on "
+            ) as raised:
+                download()
+            refused.append(str(raised.value))
+
+    assert load_manifest(download(again).directory, verify="sha256").counts["bytes"] == len(DATA)
+    assert refused
+    assert [path.name for path in tmp_path.iterdir()] == ["dump"]
 
 
 def test_interruption_while_files_are_hashed_loses_no_transfer(

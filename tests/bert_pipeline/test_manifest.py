@@ -1,3 +1,4 @@
+import contextlib
 import datetime
 import errno
 import json
@@ -10,7 +11,7 @@ import pytest
 
 from bert_pipeline import storage
 from bert_pipeline.atomic import atomic_write, remove_abandoned_drafts
-from bert_pipeline.errors import ArtifactError, InputError, UnavailableError
+from bert_pipeline.errors import ArtifactError, DiskFullError, InputError, UnavailableError
 from bert_pipeline.manifest import (
     MANIFEST_NAME,
     checked_copy,
@@ -124,6 +125,22 @@ def test_directory_without_manifest_is_never_overwritten(tmp_path):
     with pytest.raises(ArtifactError, match="not ours"):
         publish(tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_full_disk_is_named_and_keeps_the_older_artifact(tmp_path, within):
+    publish(tmp_path / "corpus")
+    older = load_manifest(tmp_path / "corpus")
+    with (
+        pytest.raises(
+            DiskFullError, match=rf"^{tmp_path}/corpus: cannot be written: No space .* [\d,]+ bytes are free"
+        ),
+        publishing(tmp_path / "corpus", kind="corpus", configuration={}, inputs={}) as draft,
+        atomic_write(draft.path / "shard") if within else contextlib.nullcontext(),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == older.sha256
     assert leftovers(tmp_path) == []
 
 

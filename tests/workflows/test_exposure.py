@@ -102,16 +102,27 @@ def test_ui_whose_daemon_was_killed_ends_with_a_sentence(clean_environment, monk
     assert errors.startswith("dagster-daemon process shut down unexpectedly\nDagster ended with 0; the lines above are")
 
 
-def test_busy_port_is_named_before_anything_starts(started, capsys):
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [("ui --port", "--port"), ("ui --mlflow-port", "--mlflow-port"), ("code-server --port", "--port")],
+)
+def test_number_that_is_no_port_is_refused(started, capsys, words, option):
+    assert serve.main([*words.split(), "70000"]) == 2
+    assert capsys.readouterr().err.startswith(f"workflows.serve: {option} 70000: expected a port from 0")
+    assert started == []
+
+
+@pytest.mark.parametrize("words", [["ui", "--port", "0", "--mlflow-port"], ["code-server", "--port"]])
+def test_busy_port_is_named_before_anything_starts(started, capsys, words):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        assert serve.main(["ui", "--mlflow-port", str(port)]) == 2
+        assert serve.main([*words, str(port)]) == 2
     expected = f"port {port} of 127.0.0.1: Address already in use, held by process {os.getpid()} ("
     message = capsys.readouterr().err
     assert expected in message
-    assert "give another with --mlflow-port" in message
+    assert f"give another with {words[-1]}\n" in message
     assert not started
 
 

@@ -7,10 +7,12 @@ import threading
 import time
 from pathlib import Path
 from typing import Any, Literal
+from unittest import mock
 
 import pytest
 import torch
 from instances_fixture import make_tokenizer
+from safetensors import SafetensorError
 
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import BertConfig
@@ -120,14 +122,22 @@ def test_newest_of_no_checkpoints_is_none(tmp_path: Path) -> None:
     assert directory(tmp_path).newest() is None
 
 
-def test_full_disk_reports_required_bytes_and_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        SafetensorError("I/O error: No space left on device (os error 28)"),
+        SafetensorError("I/O error: Disk quota exceeded (os error 122)"),
+    ],
+)
+def test_full_disk_reports_required_bytes_and_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     checkpoints = directory(tmp_path)
     checkpoints.save(snapshot(5))
 
-    def full(*arguments: Any, **settings: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(checkpoint, "save_file", mock.Mock(side_effect=error))
     with pytest.raises(TrainingError, match=r"step 10 could not be written.*bytes.*free; the checkpoint of step 5 is"):
         checkpoints.save(snapshot(10))
     assert [item.name for item in checkpoints.path.iterdir()] == ["step-00000005"]

@@ -19,9 +19,9 @@ from bert_model.model.config import BertConfig
 from bert_model.model.weights import load_model, save_model
 from bert_model.training import mlflow_sync
 from bert_model.training.home import credentials_apart, tracking_uri
-from bert_model.training.metrics_log import MAX_PARAM_LENGTH, first_line, flat_params, without_password
+from bert_model.training.metrics_log import MAX_PARAM_LENGTH, MetricsLog, first_line, flat_params, without_password
 from bert_model.training.mlflow_sync import Tracker, open_client
-from bert_pipeline.errors import ArtifactError, BertError, UsageError
+from bert_pipeline.errors import ArtifactError, BertError, TrainingError, UsageError
 from bert_pipeline.manifest import load_manifest, publishing
 from workflows.lib.resources import BertHome
 
@@ -507,6 +507,15 @@ def test_child_run_has_parent_tags_and_artifacts(store: Any, tmp_path: Path) -> 
     assert found.data.tags["kind"] == "trial"
     assert found.data.metrics == {"dev/accuracy": 80.0}
     assert [item.path for item in store.list_artifacts(child.run_id, "plots")] == ["plots/plot.txt"]
+
+
+def test_full_disk_ends_a_training_with_the_path_of_its_log(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    log = MetricsLog(tmp_path)
+    with pytest.raises(TrainingError, match=r"metrics.jsonl: cannot be written: No space left on device, [\d,]+ bytes"):
+        log.append({"step": 1})
+    with pytest.raises(OSError, match="No space left"):  # the line is still in the buffer
+        log.close()
 
 
 def test_torn_line_is_ended_and_skipped(store: Any, tmp_path: Path) -> None:

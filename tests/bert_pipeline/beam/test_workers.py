@@ -72,12 +72,16 @@ def interrupt(number):
     raise KeyboardInterrupt
 
 
+def terminate(number):
+    raise SystemExit(143)
+
+
 def exit_at_once(number):
     os._exit(9)
 
 
 def fill_the_disk(number):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"/data/{number}")
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"/data/{number}" if number else None)
 
 
 def fail_beside_long_elements(number, directory):
@@ -153,10 +157,11 @@ def test_failure_ends_the_work_of_the_other_workers(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_error_of_the_system_keeps_its_reason_and_file(workers):
-    with pytest.raises(OSError, match="No space left on device: '/data/1'") as raised:
-        run(fill_the_disk, [1], ["--workers", workers])
-    assert raised.value.errno == errno.ENOSPC
+@pytest.mark.parametrize(("number", "filename"), [(0, None), (1, "/data/1")])
+def test_error_of_the_system_keeps_its_reason_and_file(workers, number, filename):
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        run(fill_the_disk, [number], ["--workers", workers])
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, filename)
 
 
 @pytest.mark.slow
@@ -184,6 +189,7 @@ def test_killed_worker_fails_job_with_a_sentence():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_interrupted_step_raises_keyboard_interrupt(workers):
-    with pytest.raises(KeyboardInterrupt):
-        run(interrupt, range(4), ["--workers", workers])
+@pytest.mark.parametrize(("function", "kind"), [(interrupt, KeyboardInterrupt), (terminate, SystemExit)])
+def test_interrupted_step_raises_what_a_signal_has_raised(workers, function, kind):
+    with pytest.raises(kind):
+        run(function, range(4), ["--workers", workers])

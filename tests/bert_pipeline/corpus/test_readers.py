@@ -215,6 +215,17 @@ def test_json_lines_give_documents_with_their_own_ids(tmp_path: Path) -> None:
     assert (second.document_id, second.language, second.title) == ("own:a-3", "en", "")
 
 
+def test_null_is_an_empty_text_in_json_lines_as_in_parquet(tmp_path: Path) -> None:
+    rows = [{"text": None}, {"text": "One."}]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    for documents in (
+        read_json_documents(path, "own", "en"),
+        read_parquet_documents(tmp_path / "a.parquet", "own", "en"),
+    ):
+        assert [document and document.document_id for document in documents] == [None, "own:a-2"]
+
+
 def test_blank_id_is_none_and_zero_is_one(tmp_path: Path) -> None:
     rows = [{"text": "One.", "id": identifier} for identifier in ("", "", " ", 0)]
     path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
@@ -228,6 +239,7 @@ def test_blank_id_is_none_and_zero_is_one(tmp_path: Path) -> None:
         ("{broken", "not JSON"),
         ("[1]", "found list"),
         ('{"body": "x"}', "found keys body"),
+        ('{"text": ["x"]}', 'found "text" of type list'),
         (r'{"text": "x \ud83d."}', r"found \\ud83d, half of a surrogate pair"),
     ],
 )
@@ -304,7 +316,7 @@ def test_parquet_takes_other_types_of_text_and_languages_of_rows(tmp_path: Path)
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"body": ["x"], "id": [1]}, "found columns body, id, expected 'text' too"),
+        ({"body": ["x"], "id": [1]}, "found columns body, id, expected 'text' too; rename the column with"),
         ({"text": [1]}, "column 'text' holds int64, expected string"),
     ],
 )

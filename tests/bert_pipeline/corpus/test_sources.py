@@ -69,5 +69,12 @@ def test_file_given_by_name_may_have_any_suffix(tmp_path: Path) -> None:
 
 def test_directory_without_files_of_the_kind_raises(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_text("x")
-    with pytest.raises(BertError, match=r"holds no text files \(\.txt\), plain or compressed \(\.gz, "):
+    with pytest.raises(
+        BertError, match=r"holds no text files \(\.txt\), plain or compressed \(\.gz, .*; give another path$"
+    ):
         parse_source(f"text:{tmp_path}")
+    (tmp_path / "b.txt").write_text("x")
+    with pytest.raises(
+        BertError, match=rf"no wikipedia files .*, name that: text:{tmp_path} \(or lines:, book:, pairs:"
+    ):
+        parse_source(str(tmp_path))

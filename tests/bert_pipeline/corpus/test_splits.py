@@ -563,12 +563,28 @@ def test_strict_refuses_a_dump_that_breaks_off(tmp_path: Path, output: Path, con
     ("name", "content", "message"),
     [
         ("d.xml", b"no XML at all", "expected a MediaWiki export"),
+        ("notes.txt", b"no XML at all", r"no XML.*name that: text:\S+notes.txt \(or lines:, book:, pairs:\)"),
+        ("x.jsonl.gz", gzip.compress(b'{"text": "x"}\n'), r"no XML.*name that: jsonl:\S+x.jsonl.gz$"),
+        ("x.parquet", b"PAR1\0\0", r"no XML.*name that: parquet:\S+x.parquet$"),
+        ("data", b"PAR1\0\0", r"no XML.*name that: parquet:\S+data$"),
+        ("data", b'{"text": "x"}\n', r"no XML.*name that: jsonl:\S+data$"),
         ("d.xml", b"<!DOCTYPE x><mediawiki></mediawiki>", "DOCTYPE"),
         ("d.xml", make_export(make_page(1, "a < b")).encode(), "malformed XML"),
         ("d.xml.bz2", bz2.compress(b"nothing like it"), "expected a MediaWiki export"),
         ("d.xml", make_export(make_page(1, "* list")).encode(), "no document is left .*1 no prose"),
     ],
-    ids=["no XML", "DOCTYPE", "malformed XML", "no export", "no prose"],
+    ids=[
+        "no XML",
+        "text",
+        "packed JSON",
+        "Parquet",
+        "Parquet by content",
+        "JSON by content",
+        "DOCTYPE",
+        "malformed XML",
+        "no export",
+        "no prose",
+    ],
 )
 def test_malformed_input_raises_one_sentence_and_leaves_nothing(
     tmp_path: Path, output: Path, name: str, content: bytes, message: str

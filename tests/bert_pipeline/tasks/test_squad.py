@@ -57,7 +57,9 @@ def test_version_2_0_keeps_unanswerable_questions(tmp_path):
 
 def test_file_whose_answers_are_all_unusable_says_so(tmp_path):
     file = write(tmp_path, [question("a", ("blue", 0)), question("b", ("blue", 4))])
-    message = rf"no questions are left \({MISPLACED}: 2, {WITHOUT_ANSWER}: 2\), expected at least one example"
+    message = (
+        rf"no questions are left \({MISPLACED}: 2 \(ids a, b\), {WITHOUT_ANSWER}: 2 \(ids a, b\)\), expected at least"
+    )
     with pytest.raises(InputError, match=message):
         load_task_data("squad1", file, dev_fraction=0.5)
 
@@ -83,6 +85,16 @@ def test_misplaced_answers_are_counted_never_silent(tmp_path):
     assert len(scoring) == 5
     assert scoring[1].answers == (Answer("red", NO_OFFSET),)
     assert counts == {MOVED: 1, MISPLACED: 4}
+
+
+def test_first_misplaced_answers_are_named(tmp_path):
+    write(tmp_path, [question("good", ("green", 31))]).rename(tmp_path / "dev-v1.1.json")
+    questions = [question(name, ("red", 12)) for name in "abcde"]
+    write(tmp_path, [question("good", ("green", 31)), *questions]).rename(tmp_path / "train-v1.1.json")
+    assert load_task_data("squad1", tmp_path).notes()[:2] == [
+        f"train-v1.1.json: {MISPLACED}: 5 (ids a, b, c, …)",
+        f"train-v1.1.json: {WITHOUT_ANSWER}: 5 (ids a, b, c, …)",
+    ]
 
 
 @pytest.mark.parametrize(

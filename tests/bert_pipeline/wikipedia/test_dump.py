@@ -348,8 +348,10 @@ def test_damaged_gzip_is_refused(tmp_path: Path) -> None:
 
 
 def test_wrong_encoding_error_names_the_page(tmp_path: Path) -> None:
-    data = make_export(make_page(1), make_page(2, "caf@")).encode().replace(b"caf@", b"caf\xe9")
-    with pytest.raises(InputError, match="page 'Page 2': not UTF-8 text"):
+    data = make_export(make_page(1), make_page(2, "caf&amp;eteria, caf@")).encode().replace(b"caf@", b"caf\xe9")
+    place = data.index(b"\xe9") - data.rindex(b"<page>") + 1
+    message = rf"page 'Page 2' after page 'Page 1': not UTF-8 text \(.* at byte {place} of the page\).*fetch it again"
+    with pytest.raises(InputError, match=message):
         read_all(write(tmp_path / "d.xml", data))
 
 
