@@ -49,6 +49,7 @@ from bert_model.training.gradients import unsharded
 from bert_model.training.metrics_log import CODE_VERSION_VARIABLE, cut_log, first_line, read_lines
 from bert_model.training.mlflow_sync import Tracker
 from bert_model.training.throughput import peak_matmul_flops
+from bert_model.zero_shot.result import EXAM_NAME, ExamResult, exam_table
 from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, DiskFullError, TrainingError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
