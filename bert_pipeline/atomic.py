@@ -43,7 +43,7 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
             temporary.mkdir()
             held.enter_context(_locked(temporary))
         try:
-            with _naming_full_disk(directory):
+            with naming_full_disk(directory):
                 yield temporary
                 with _locked(directory.parent):
                     if _entries(directory) != before:
@@ -136,7 +136,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     check_file_target(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with _naming_full_disk(path):
+        with naming_full_disk(path):
             yield temporary
             os.replace(temporary, path)
     finally:
@@ -157,7 +157,7 @@ def check_file_target(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _naming_full_disk(path: Path) -> Iterator[None]:
+def naming_full_disk(path: Path) -> Iterator[None]:
     """Turn the error of a full disk or quota, which names no file, into a DiskFullError that names `path`."""
     try:
         yield

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_pipeline.atomic import creating
+from bert_pipeline.atomic import creating, naming_full_disk
 from bert_pipeline.errors import ArtifactError, InputError, UsageError, suggest
 from bert_pipeline.manifest import Manifest, load_manifest, publishing, refuse_foreign_directory
 from bert_pipeline.tasks.archive import extract_archive
@@ -497,7 +497,8 @@ class _Client:
 
     @staticmethod
     def _append(response: Any, target: Path, start: int, size: int, progress: Callable[[int], None]) -> None:
-        with open(target, "ab") as stream:
+        # Another attempt does not help a full disk, as it does a lost connection.
+        with naming_full_disk(target), open(target, "ab") as stream:
             while start < size and (chunk := response.read(min(_CHUNK_BYTES, size - start))):
                 stream.write(chunk)
                 start += len(chunk)

@@ -491,3 +491,10 @@ def test_latest_does_not_take_an_older_dump_when_a_mirror_is_behind(monkeypatch,
     monkeypatch.setattr(download._Client, "_wait", lambda *_: None)
     with pytest.raises(InputError, match=r"no site has /enwiki/20260201/.*timed out.*404 Not Found.*; try again later"):
         download_wikipedia("enwiki", "latest", tmp_path / "dump", sites=["http://one", "http://mirror"], attempts=4)
+
+
+def test_full_disk_is_no_lost_connection():
+    from bert_pipeline import download
+
+    with pytest.raises(ArtifactError, match="/dev/full: cannot be written: No space left on device"):
+        download._Client._append(io.BytesIO(b"bytes"), Path("/dev/full"), 0, 5, lambda _: None)
