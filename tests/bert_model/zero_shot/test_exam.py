@@ -1,6 +1,7 @@
 """`bert exam`: kinds beside floor and chance, parts, what is built once, and what is refused."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -117,6 +118,16 @@ def test_table_of_ones_own_is_scored_whole(home, capsys):
 def test_refusals(home, capsys, words, code, message):
     assert main(["exam", *words.split()]) == code
     assert message in capsys.readouterr().err
+
+
+def test_vocabulary_that_is_not_the_models_is_refused(home, capsys):
+    shutil.copytree(home / "model", home / "larger")
+    with open(home / "larger" / "vocab.txt", "a", encoding="utf-8") as stream:
+        stream.write("extra\n")
+    (home / "few.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\n")
+    assert main(["exam", "larger", "--pairs", "few.tsv"]) == 2
+    size = make_tokenizer().vocab_size
+    assert f"{size + 1} tokens, its embeddings only {size}" in capsys.readouterr().err
 
 
 def test_model_is_found_before_a_corpus_is_counted(home, capsys, monkeypatch):
