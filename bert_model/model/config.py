@@ -88,6 +88,12 @@ class BertConfig:
         """Number of outputs of a task's classifier."""
         return len(self.labels) or 2
 
+    @property
+    def preset_size(self) -> str:
+        """Name of the preset with these layers, width and heads; "" if there is none."""
+        shape = (self.num_hidden_layers, self.hidden_size, self.num_attention_heads)
+        return next((name for name, size in PRESET_SIZES.items() if size == shape), "")
+
     @classmethod
     def from_preset(cls, name: str, **overrides: Any) -> "BertConfig":
         """Return the configuration of a preset size; raise ConfigurationError with the nearest preset or key."""
