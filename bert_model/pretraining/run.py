@@ -54,7 +54,7 @@ from bert_pipeline.atomic import replace_text
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, TrainingError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
-from bert_pipeline.storage import is_remote, to_path
+from bert_pipeline.storage import is_remote, to_path, without_secrets
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -221,7 +221,7 @@ def _resolve_initial_model(
     # Downloaded on another machine; the weights will be those of rank 0 in any case.
     directory = group.together(lambda: directory if directory.is_dir() else resolve(reference))
     if group.is_main and str(directory) != reference:
-        logger.info("%s is %s", reference, directory)
+        logger.info("%s is %s", without_secrets(reference), directory)
     return dataclasses.replace(config, initial_model=str(directory))
 
 

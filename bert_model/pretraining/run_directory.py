@@ -30,6 +30,7 @@ from bert_pipeline.atomic import creating, replace_text
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, input_of, load_manifest
+from bert_pipeline.storage import without_secrets
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -180,7 +181,10 @@ def open_directory(
 
 
 def _write_configuration(path: Path, config: PretrainingConfig, described: dict[str, Any]) -> None:
-    document = {"configuration": to_mapping(config), "identity": described}
+    mapping = to_mapping(config)
+    for phase in mapping["phases"]:
+        phase["instances"] = without_secrets(phase["instances"])
+    document = {"configuration": mapping, "identity": described}
     replace_text(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 

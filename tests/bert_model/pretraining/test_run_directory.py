@@ -1,6 +1,7 @@
 """Initial models with another vocabulary, or too few embeddings, are refused."""
 
 import dataclasses
+import json
 
 import pytest
 import tiny_tasks
@@ -64,6 +65,14 @@ def test_phase_that_is_longer_than_the_positions_is_refused(device, positions, m
     else:
         with pytest.raises(ConfigurationError, match=message):
             initialize_or_resume(config, None, tokenizer, group)
+
+
+def test_configuration_is_written_without_the_secrets_of_urls(tmp_path):
+    phase = dataclasses.replace(PHASE, instances="s3://me:secret@bucket/instances")
+    config = PretrainingConfig(model=ModelConfig(preset="tiny"), phases=(phase,))
+    open_directory(tmp_path, config, {"configuration": {}, "inputs": {}}, resume=False, allow_changes=False)
+    stored = json.loads((tmp_path / "configuration.json").read_text())
+    assert stored["configuration"]["phases"][0]["instances"] == "s3://bucket/instances"
 
 
 def test_run_that_begins_anew_with_another_configuration_has_a_log_of_its_own(tmp_path):
