@@ -379,7 +379,7 @@ def test_removed_output_ends_the_run_at_the_next_write(data: dict[str, str], tmp
     assert not output.exists()
 
 
-def test_non_finite_loss_stops_before_the_update(
+def test_non_finite_loss_stops_the_run_and_its_weights_are_not_saved(
     data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = iter(range(1000))
