@@ -22,7 +22,7 @@ from bert_pipeline.cli import add_command
 from bert_pipeline.configuration import SettingsAction, from_mapping, override
 from bert_pipeline.errors import ArtifactError, BertError, PromotionError, UsageError
 from bert_pipeline.manifest import load_manifest
-from bert_pipeline.storage import fetched, local_path, path_or_url, store_errors, to_path
+from bert_pipeline.storage import fetched, local_path, path_or_url, store_errors, to_path, without_secrets
 from bert_pipeline.tasks.catalogue import NAME_PATTERN, TASK_FILES, TASKS
 
 DEV_FRACTION_HELP = "share of the only data file to split off as the dev set, if the task has one file (own split)"
@@ -533,7 +533,8 @@ def run_exam(arguments: argparse.Namespace) -> int:
     result = take_exam(directory, pairs, floor=floor, whole_words=arguments.whole_words)
     print(exam_table(result))
     if arguments.output is not None:
-        document = {"model": arguments.model, "pairs": arguments.pairs, "part": part, **result.to_json()}
+        model = without_secrets(arguments.model)
+        document = {"model": model, "pairs": arguments.pairs, "part": part, **result.to_json()}
         replace_text(arguments.output, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     return 0
 
@@ -558,7 +559,7 @@ def run_attention(arguments: argparse.Namespace) -> int:
     from bert_model.registry.resolve import resolve_model
 
     directory, texts = resolve_model(arguments.model), (arguments.text_a, arguments.text_b)
-    count = write_attention(directory, *texts, arguments.output, model_name=arguments.model)
+    count = write_attention(directory, *texts, arguments.output, model_name=without_secrets(arguments.model))
     print(f"{arguments.output}: attention between {count} tokens")
     return 0
 

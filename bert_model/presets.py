@@ -143,11 +143,6 @@ class RunPreset:
         """Lengths of the instances that the phases of pre-training need, without duplicates, in order."""
         return tuple(dict.fromkeys(phase.max_seq_length for phase in self.pretraining.phases))
 
-    @property
-    def model_name(self) -> str:
-        """Registered name of the pre-trained model, such as bert-tiny."""
-        return f"bert-{self.pretraining.model.preset}"
-
 
 def preset_names() -> tuple[str, ...]:
     """Return the names of the presets in the package."""

@@ -22,7 +22,7 @@ from bert_model.model.bert import BertModel, new_model
 from bert_model.model.config import CONFIG_NAME, BertConfig
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
 from bert_model.model.heads import HEAD_CLASSES, BertForTask, Tagger, chosen_states
-from bert_model.model.weights import load_model, read_weights, save_model, save_tensors
+from bert_model.model.weights import check_embeddings, load_model, read_weights, save_model, save_tensors
 from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import ConfigurationError, InputError, UsageError
 from bert_pipeline.tasks.catalogue import CLASS_KINDS, TASKS, Task
@@ -195,20 +195,6 @@ def check_model_fit(
         raise ConfigurationError(
             f"max_seq_length: found {config.max_seq_length}, expected at most the model's "
             f"{model_config.max_position_embeddings} positions"
-        )
-
-
-def check_embeddings(directory: Path, config: BertConfig, tokenizer: Tokenizer, *, pair_task: str = "") -> None:
-    """Raise UsageError if the embeddings are too small for the vocabulary, or for the two texts of `pair_task`."""
-    if tokenizer.vocab_size > config.vocab_size:
-        raise UsageError(
-            f"{directory}: its vocabulary has {tokenizer.vocab_size} tokens, its embeddings only {config.vocab_size}; "
-            "the vocabulary is not this model's"
-        )
-    if pair_task and config.type_vocab_size < 2:
-        raise UsageError(
-            f"{directory}: its embeddings have type_vocab_size={config.type_vocab_size}, but {pair_task} reads two "
-            "texts, which need two segments; give a model with two"
         )
 
 

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 
 from bert_model.finetuning.encode import encode_texts
-from bert_model.finetuning.task_model import check_embeddings
 from bert_model.inference.inputs import writing
 from bert_model.model.bert import BertModel
-from bert_model.model.weights import load_model
+from bert_model.model.weights import check_embeddings, load_model
 from bert_pipeline.errors import InputError
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 from bert_model.finetuning.dataset import EncodedSet
 from bert_model.finetuning.encode import encode_texts
 from bert_model.finetuning.frozen_features import Activations, compute_activations
-from bert_model.finetuning.task_model import check_embeddings, prediction_device
+from bert_model.finetuning.task_model import prediction_device
 from bert_model.inference.inputs import read_texts, reading
 from bert_model.model.bert import BertModel
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
-from bert_model.model.weights import load_model
+from bert_model.model.weights import check_embeddings, load_model
 from bert_pipeline.atomic import atomic_write
 from bert_pipeline.errors import ConfigurationError, InputError
 from bert_pipeline.vocabulary.tokenizer import Tokenizer

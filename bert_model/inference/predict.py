@@ -26,7 +26,7 @@ from bert_model.finetuning.decode import (
     span_answers,
 )
 from bert_model.finetuning.encode import encode_examples, encode_texts
-from bert_model.finetuning.task_model import TaskModel, check_embeddings, load_task_model, prediction_device
+from bert_model.finetuning.task_model import TaskModel, load_task_model, prediction_device
 from bert_model.inference.inputs import (
     PredictionInput,
     Row,
@@ -39,7 +39,7 @@ from bert_model.inference.inputs import (
 )
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
-from bert_model.model.weights import load_model
+from bert_model.model.weights import check_embeddings, load_model
 from bert_pipeline.errors import InputError, UsageError
 from bert_pipeline.tasks.catalogue import Task
 from bert_pipeline.vocabulary.tokenizer import MASK, Tokenizer

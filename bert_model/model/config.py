@@ -88,6 +88,12 @@ class BertConfig:
         """Number of outputs of a task's classifier."""
         return len(self.labels) or 2
 
+    @property
+    def preset_size(self) -> str:
+        """Name of the preset with these layers, width and heads; "" if there is none."""
+        shape = (self.num_hidden_layers, self.hidden_size, self.num_attention_heads)
+        return next((name for name, size in PRESET_SIZES.items() if size == shape), "")
+
     @classmethod
     def from_preset(cls, name: str, **overrides: Any) -> "BertConfig":
         """Return the configuration of a preset size; raise ConfigurationError with the nearest preset or key."""
@@ -116,9 +122,7 @@ class BertConfig:
         # Other keys are ignored: Hugging Face stores many that do not change what an encoder computes.
         names = {item.name for item in dataclasses.fields(cls)} - {"labels"}
         values = {name: document[name] for name in names if name in document}
-        # JSON keys are text: sort them as numbers, so that label 10 comes after label 2.
-        id2label = document.get("id2label") or {}
-        values["labels"] = [id2label[key] for key in sorted(id2label, key=int)]
+        values["labels"] = _stored_labels(document, path)
         if document.get("is_decoder"):
             values["attention"] = "causal"  # transformers' left-to-right language models
         return from_mapping(cls, {**values, **overrides}, where=str(path))
@@ -140,6 +144,29 @@ class BertConfig:
             document["id2label"] = {str(index): label for index, label in enumerate(labels)}
             document["label2id"] = {label: index for index, label in enumerate(labels)}
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def _stored_labels(document: Mapping[str, Any], path: Path) -> list[Any]:
+    """Return the names of a classifier's outputs in order; InputError if their order is not stated."""
+    stored = document.get("id2label")
+    if isinstance(stored, Mapping) and stored:
+        for key in stored:
+            if not (key.isascii() and key.isdecimal()):
+                raise InputError(f"{path}: id2label has the key {key!r}, expected the number of an output, such as '0'")
+        # JSON keys are text: sort them as numbers, so that label 10 comes after label 2.
+        return [stored[key] for key in sorted(stored, key=int)]
+    if isinstance(stored, list) and stored:
+        return stored
+    if stored:
+        raise InputError(f"{path}: id2label is {stored!r}, expected an object such as {{'0': 'no', '1': 'yes'}}")
+
+    # Outputs that are only counted get the names that transformers gives them.
+    number = document.get("num_labels")
+    if number is None:
+        return []
+    if type(number) is not int or number < 1:
+        raise InputError(f"{path}: num_labels is {number!r}, expected the number of a classifier's outputs")
+    return [f"LABEL_{index}" for index in range(number)]
 
 
 def stored_architectures(document: Mapping[str, Any]) -> list[str]:

@@ -187,6 +187,20 @@ def fill_model(
     return model, report
 
 
+def check_embeddings(directory: Path, config: BertConfig, tokenizer: "Tokenizer", *, pair_task: str = "") -> None:
+    """Raise UsageError if the embeddings are too small for the vocabulary, or for the two texts of `pair_task`."""
+    if tokenizer.vocab_size > config.vocab_size:
+        raise UsageError(
+            f"{directory}: its vocabulary has {tokenizer.vocab_size} tokens, its embeddings only {config.vocab_size}; "
+            "the vocabulary is not this model's"
+        )
+    if pair_task and config.type_vocab_size < 2:
+        raise UsageError(
+            f"{directory}: its embeddings have type_vocab_size={config.type_vocab_size}, but {pair_task} reads two "
+            "texts, which need two segments; give a model with two"
+        )
+
+
 def read_weights(directory: Path) -> Weights:
     """Read the weights of a directory; InputError for values that are not finite and for an unknown mix of heads."""
     document = read_document(directory / CONFIG_NAME)

@@ -103,23 +103,25 @@ def batch_totals(model: BertForPreTraining, batch: Batch, precision: str) -> Ten
     return torch.tensor([masked_lm, correct, predictions, next_sentence, next_correct, random_next, instances])
 
 
-def measure_held_out(model: Path | str) -> dict[str, float]:
+def measure_held_out(model: Path | str, *, instances: Callable[[int], Path | str] | None = None) -> dict[str, float]:
     """Evaluate a published model again, as the last evaluation of its run did.
 
-    The configuration, with the directory of the instances, is read from the run directory that holds the model. Raise
-    ArtifactError if it is gone, ConfigurationError or InputError if model and instances do not fit.
+    The configuration is read from the run directory that holds the model, and with it the directory of the instances,
+    a URL without its secrets, unless `instances` returns that of a length. Raise ArtifactError if the configuration is
+    gone, ConfigurationError or InputError if model and instances do not fit.
     """
     model = Path(model)
     config = from_mapping(PretrainingConfig, _read_configuration(model.parent / CONFIGURATION_NAME))
 
     # Steps and positions of the training do not matter.
     last = config.phases[-1]
+    directory = instances(last.max_seq_length) if instances is not None else last.instances
     phase = Phase(
         index=len(config.phases) - 1,
         config=last,
         masking=config.masking_of(last),
-        train=InstanceSplit(last.instances, "train"),
-        held_out=InstanceSplit(last.instances, "held_out"),
+        train=InstanceSplit(directory, "train"),
+        held_out=InstanceSplit(directory, "held_out"),
     )
     tokenizer = Tokenizer.from_directory(model)
     phase.held_out.check_vocabulary(tokenizer)

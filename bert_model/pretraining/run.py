@@ -54,7 +54,7 @@ from bert_pipeline.atomic import write_text_durably
 from bert_pipeline.errors import ArtifactError, BertError, ConfigurationError, DiskFullError, TrainingError
 from bert_pipeline.exam.pairs import PAIRS_NAME, Pair, write_pairs
 from bert_pipeline.manifest import Manifest, content_sha256, load_manifest, publishing
-from bert_pipeline.storage import is_remote, to_path
+from bert_pipeline.storage import is_remote, to_path, without_secrets
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -221,7 +221,7 @@ def _resolve_initial_model(
     # Downloaded on another machine; the weights will be those of rank 0 in any case.
     directory = group.together(lambda: directory if directory.is_dir() else resolve(reference))
     if group.is_main and str(directory) != reference:
-        logger.info("%s is %s", reference, directory)
+        logger.info("%s is %s", without_secrets(reference), directory)
     return dataclasses.replace(config, initial_model=str(directory))
 
 
@@ -515,7 +515,8 @@ def _publish_model(
         run.tokenizer.save(draft.path, model_max_length=model.config.max_position_embeddings)
         if exam:
             result, pairs = exam
-            document = {"pairs": trainer.config.exam, "part": "reporting", **result.to_json()}
+            # The pairs are beside it: a path would make equal models differ.
+            document = {"part": "reporting", **result.to_json()}
             write_text_durably(draft.path / EXAM_NAME, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
             write_pairs(draft.path / PAIRS_NAME, pairs)
         draft.counts = {

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.model.config import CONFIG_NAME, BertConfig
 from bert_model.model.unpadding import supports_varlen
-from bert_model.model.weights import load_model, weight_files
+from bert_model.model.weights import check_embeddings, load_model, weight_files
 from bert_model.pretraining.batch import ALIGNED_LENGTH
 from bert_model.pretraining.checkpoint import OPTIMIZER_NAME, restore
 from bert_model.pretraining.config import INITIAL_SIZE, PhaseConfig, PretrainingConfig
@@ -30,6 +30,7 @@ from bert_pipeline.atomic import creating, replace_text
 from bert_pipeline.configuration import to_mapping
 from bert_pipeline.errors import ArtifactError, ConfigurationError, TrainingError, UsageError
 from bert_pipeline.manifest import Manifest, content_sha256, file_sha256, input_of, load_manifest
+from bert_pipeline.storage import without_secrets
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -178,7 +179,10 @@ def open_directory(
 
 
 def _write_configuration(path: Path, config: PretrainingConfig, described: dict[str, Any]) -> None:
-    document = {"configuration": to_mapping(config), "identity": described}
+    mapping = to_mapping(config)
+    for phase in mapping["phases"]:
+        phase["instances"] = without_secrets(phase["instances"])
+    document = {"configuration": mapping, "identity": described}
     replace_text(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 
@@ -275,6 +279,7 @@ def _initial_model(config: PretrainingConfig, tokenizer: Tokenizer) -> tuple[Ber
     if config.model.preset != INITIAL_SIZE:
         _check_size(config, BertConfig.from_directory(directory, **overrides), directory)
     model, report = load_model(BertForPreTraining, directory, seed=config.seed, log=False, **overrides)
+    check_embeddings(directory, model.config, tokenizer)
     state = "its own" if config.initial_optimizer == "restored" else "fresh"
     return model, f"continuing from {config.initial_model} with {state} optimizer state: {report}"
 

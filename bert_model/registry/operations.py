@@ -88,18 +88,17 @@ def default_name(directory: Path | str) -> str:
     """Return `bert-<size>`, or `bert-<size>-<task>` for a fine-tuned model; UsageError if it has no preset's size."""
     manifest = load_manifest(directory)
     config = BertConfig.from_directory(directory)
-    shape = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads)
-    sizes = {size: name for name, size in PRESET_SIZES.items()}
     # A preset keeps its name if a configuration changes the size.
     preset = manifest.configuration.get("model", {}).get("preset") if manifest.kind == PRETRAINED else ""
-    if preset not in PRESET_SIZES and shape not in sizes:
-        layers, hidden, heads = shape
+    size = preset if preset in PRESET_SIZES else config.preset_size
+    if not size:
         raise UsageError(
-            f"{directory}: {layers} layers of width {hidden} with {heads} heads are none of the sizes "
-            f"{', '.join(PRESET_SIZES)}; give a --name such as bert-mine-rte"
+            f"{directory}: {config.num_hidden_layers} layers of width {config.hidden_size} with "
+            f"{config.num_attention_heads} heads are none of the sizes {', '.join(PRESET_SIZES)}; give a --name such "
+            "as bert-mine-rte"
         )
     task = read_task_facts(Path(directory)) if manifest.kind == FINETUNED else None
-    return model_name(preset if preset in PRESET_SIZES else sizes[shape], task["task"] if task else None)
+    return model_name(size, task["task"] if task else None)
 
 
 def register(

@@ -10,7 +10,7 @@ import torch
 
 from bert_model.model.bert import BertForPreTraining
 from bert_model.model.cpu_kernels import cpu_settings, onednn_choice
-from bert_model.model.weights import MASKED_LM, load_model
+from bert_model.model.weights import MASKED_LM, check_embeddings, load_model
 from bert_model.zero_shot.pseudo_likelihood import (
     PairScores,
     correct_pairs,
@@ -32,18 +32,20 @@ def take_exam(
 ) -> ExamResult:
     """Score a model directory on pairs, beside the n-gram model of the ARPA file `floor`.
 
-    UsageError if the model has no masked-LM head, InputError if it can read none of the pairs. Without kenlm the floor
-    is left out with a warning.
+    UsageError if the model has no masked-LM head or too few embeddings, InputError if it can read none of the pairs.
+    Without kenlm the floor is left out with a warning.
     """
     model, report = load_model(BertForPreTraining, directory)
     if any(name.startswith(MASKED_LM) for name in report.created):
         raise UsageError(f"{directory}: a {report.source_architecture} has no head for mlm; give a pre-trained model")
+    tokenizer = Tokenizer.from_directory(directory)
+    check_embeddings(directory, model.config, tokenizer)
     next_sentence = model.has_trained_next_sentence
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with cpu_settings(onednn=onednn_choice(model.config, device=device)):
         scores = score_pairs(
             model.to(device),
-            Tokenizer.from_directory(directory),
+            tokenizer,
             pairs,
             whole_words=whole_words,
             next_sentence=next_sentence,

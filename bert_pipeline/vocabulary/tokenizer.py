@@ -68,7 +68,7 @@ class Tokenizer:
         directory = files_of(path)
         configuration = _read_json(directory / CONFIGURATION_NAME)
         vocabulary_path = directory / VOCABULARY_NAME
-        # Both files hold one vocabulary: tokenizer.json is read only where there is no vocab.txt.
+        # Both files hold one vocabulary: that of tokenizer.json is read only where there is no vocab.txt.
         fast = {} if vocabulary_path.is_file() else _read_json(directory / "tokenizer.json")
         if vocabulary_path.is_file():
             tokens, where = read_vocabulary(vocabulary_path), str(vocabulary_path)
@@ -77,15 +77,20 @@ class Tokenizer:
         else:
             raise InputError(f"{directory}: no {VOCABULARY_NAME}; give the directory of a vocabulary or of a model")
 
-        # The case is never guessed: a wrong one gives other ids without any error.
-        do_lower_case = configuration.get("do_lower_case", (fast.get("normalizer") or {}).get("lowercase"))
+        # The case is never guessed: a wrong one gives other ids without any error. Some models on the hub state it in
+        # tokenizer.json only, also beside a vocab.txt.
+        do_lower_case, normalization = configuration.get("do_lower_case"), {}
+        if do_lower_case is None:
+            normalization = _normalization_of_fast(fast or _read_json(directory / "tokenizer.json"))
+            do_lower_case = normalization.get("lowercase")
         if not isinstance(do_lower_case, bool):
             raise UsageError(
-                f"{directory / CONFIGURATION_NAME}: do_lower_case is not stated there; write "
-                '{"do_lower_case": true} into it for an uncased vocabulary, false for a cased one'
+                f"{directory / CONFIGURATION_NAME}: do_lower_case is not stated there, nor lowercase in "
+                'tokenizer.json; write {"do_lower_case": true} into it for an uncased vocabulary, false for a cased one'
             )
         _refuse_other_words(configuration, directory / CONFIGURATION_NAME)
         _refuse_other_normalization(configuration, do_lower_case, directory / CONFIGURATION_NAME)
+        _refuse_other_normalization(normalization, do_lower_case, directory / "tokenizer.json")
         _refuse_other_fast_settings(fast, do_lower_case, directory / "tokenizer.json")
         _refuse_added_tokens(configuration, fast, directory)
         return cls(tokens, do_lower_case, where)
@@ -253,6 +258,13 @@ def _tokens_of_fast(fast: dict[str, Any], path: Path) -> tuple[str, ...]:
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise InputError(f"{path}: the ids of its {len(vocabulary)} tokens are not 0 to {len(vocabulary) - 1}")
     return tuple(sorted(vocabulary, key=vocabulary.__getitem__))
+
+
+def _normalization_of_fast(fast: dict[str, Any]) -> dict[str, Any]:
+    """Return the step of a tokenizer.json's normalizer that states the case, also within a Sequence; {} without one."""
+    found = fast.get("normalizer")
+    steps = [found, *(found.get("normalizers") or ())] if isinstance(found, dict) else []
+    return next((step for step in steps if isinstance(step, dict) and "lowercase" in step), {})
 
 
 _BASIC_STEPS = {

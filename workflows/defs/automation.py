@@ -25,6 +25,7 @@ from workflows.defs.data import dump_sites
 from workflows.lib.console import failure_sentence
 from workflows.lib.instance import end_abandoned_runs
 from workflows.lib.launchpad import asset_configs, launchpad_preset
+from workflows.lib.lineage import name_of_preset
 from workflows.lib.resources import (
     DUMP_ASSETS,
     JOBS,
@@ -172,7 +173,7 @@ def starting_model(home: BertHome) -> str:
 
     # By version: the alias may move before the run starts.
     home.apply_environment()
-    name = launchpad_preset().model_name
+    name = name_of_preset(launchpad_preset())
     champion = next((version for version in list_models(name) if CHAMPION in version.aliases), None)
     return f"models:/{name}/{champion.version}" if champion else ""
 

@@ -18,6 +18,7 @@ from bert_pipeline.tasks.catalogue import Task
 from workflows.defs.pretraining import OWNERS
 from workflows.defs.promotion import REGISTRY_RETRIES, registered_model, version_path
 from workflows.lib.launchpad import launchpad_preset
+from workflows.lib.lineage import name_of_preset
 from workflows.lib.metadata import as_dagster_failures, manifest_metadata, materialization, shortened, table
 from workflows.lib.resources import BertHome, job_tags, mlflow_link, task_partitions
 from workflows.lib.reuse import build_or_reuse, code_version
@@ -85,7 +86,7 @@ def predictions(context: dg.AssetExecutionContext, config: PredictionLaunchpad, 
 
         # The alias may move while this runs: the version is fixed now, and part of the inputs.
         described = home.task(task)
-        version = get_version(config.model or f"models:/{launchpad_preset().model_name}-{task}@champion")
+        version = get_version(config.model or f"models:/{name_of_preset(launchpad_preset())}-{task}@champion")
         uri = f"models:/{version.name}/{version.version}"
         context.log.info(f"{uri} answers {', '.join(path.name for path in files)}")
         # The same version answers files of the same content once.

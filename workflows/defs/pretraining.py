@@ -18,6 +18,7 @@ from bert_pipeline.configuration import from_mapping, to_mapping
 from bert_pipeline.errors import BertError
 from bert_pipeline.exam.pairs import read_pairs
 from bert_pipeline.manifest import Manifest, load_manifest
+from bert_pipeline.storage import without_secrets
 from workflows.defs.automation import MONTHLY
 from workflows.defs.data import exam, instances
 from workflows.lib.launchpad import config_class, from_launchpad, launchpad_preset
@@ -102,7 +103,7 @@ def pretrained_model(
         if settings.initial_model:
             from bert_model.registry.resolve import resolve_model
 
-            context.log.info(f"continuing from {settings.initial_model}")
+            context.log.info(f"continuing from {without_secrets(settings.initial_model)}")
             # An alias may move while ranks start; the directory of a version does not.
             settings = dataclasses.replace(settings, initial_model=str(resolve_model(settings.initial_model)))
         # The directory follows from settings and data, so a rerun finds its finished model or its checkpoints.

@@ -7,6 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from bert_model.model.config import BertConfig
+from bert_model.presets import RunPreset
+from bert_model.pretraining.config import INITIAL_SIZE
 from bert_pipeline.configuration import from_mapping
 from bert_pipeline.corpus.sources import split_name
 from bert_pipeline.errors import ArtifactError
@@ -101,9 +104,26 @@ def text_license(directory: Path, dump: str) -> str:
 
 def registered_name(pretrained: Path, task: str | None) -> str:
     """Return the registry's name of a model: by the preset of its pre-training, and its task if fine-tuned."""
+    preset = load_manifest(pretrained, kind="pretrained_model").configuration["model"]["preset"]
+    return _name(preset, pretrained, task)
+
+
+def name_of_preset(preset: RunPreset) -> str:
+    """Return the registry's name of the pre-trained model of a preset, whose initial model is downloaded if needed."""
+    from bert_model.registry.resolve import resolve_model
+
+    settings = preset.pretraining
+    size = settings.model.preset
+    return _name(size, resolve_model(settings.initial_model) if size == INITIAL_SIZE else None)
+
+
+def _name(preset: str, directory: Path | None, task: str | None = None) -> str:
+    """Return the registry's name for a preset size; for `initial` by the size of the model in `directory`."""
     from bert_model.registry.client import model_name
 
-    preset = load_manifest(pretrained, kind="pretrained_model").configuration["model"]["preset"]
+    if preset == INITIAL_SIZE and directory is not None:
+        # Of no preset's size, it keeps the word: `bert register` has no default name for it either.
+        preset = BertConfig.from_directory(directory).preset_size or preset
     return model_name(preset, task)
 
 

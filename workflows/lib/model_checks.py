@@ -1,5 +1,6 @@
 """Checks of models, task data, predictions, the report and registered versions; see `data_checks`."""
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -87,7 +88,7 @@ def held_out_reproduces(home: BertHome, dump: str) -> Verdict:
     recorded = {key: value for key, value in manifest.counts.items() if key in HELD_OUT_TOLERANCES}
     if not recorded:
         return failed("its manifest records no held-out loss")
-    found = measure_held_out(directory)
+    found = measure_held_out(directory, instances=functools.partial(home.instances, dump))
     differences = [
         f"{key}: recorded {value:.4f}, now {found.get(key, math.nan):.4f}"
         for key, value in recorded.items()

@@ -14,6 +14,7 @@ fresh rendezvous reliably resumes from the last checkpoint.
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import re
 import signal
@@ -30,6 +31,9 @@ from bert_pipeline.errors import TrainingError
 
 LAUNCH_VARIABLE = "BERT_LAUNCH_ID"
 """Environment variable that marks every process of one launch: torchrun gives each rank a session of its own."""
+
+SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+"""Environment variable of torchrun from torch 2.12 on: seconds between TERM and KILL to its ranks, 30 without it."""
 
 _DIE_WITH_PARENT = """\
 import ctypes, os, signal, sys
@@ -136,8 +140,9 @@ def run_training(
 ) -> None:
     """Run a training to its end and pass each event of `metrics.jsonl` to `report` as it appears.
 
-    The ranks get `grace_seconds` between TERM and KILL, enough for a checkpoint. TrainingError names the rank that
-    failed first, its exit code or signal, the last line of its log, the last intact checkpoint and the logs.
+    The ranks get `grace_seconds` between TERM and KILL, enough for a checkpoint; with torch 2.11, whose torchrun has no
+    setting for it, 30 seconds at most. TrainingError names the rank that failed first, its exit code or signal, the
+    last line of its log, the last intact checkpoint and the logs.
     """
     launch.log_directory.mkdir(parents=True, exist_ok=True)
 
@@ -146,6 +151,8 @@ def run_training(
     environment = {**os.environ, **launch.environment, LAUNCH_VARIABLE: launch_id, "PYTHONUNBUFFERED": "1"}
     if launch.threads_per_process:
         environment["OMP_NUM_THREADS"] = str(launch.threads_per_process)
+    # By environment, because the torchrun of torch 2.11 refuses the option --shutdown-timeout.
+    environment[SHUTDOWN_VARIABLE] = str(math.ceil(grace_seconds))
 
     # Created before the start: events of an earlier launch are skipped, and none of this one is missed.
     follower = MetricsFollower(launch.metrics_path)

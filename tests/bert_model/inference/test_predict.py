@@ -872,6 +872,13 @@ def test_labels_that_are_not_the_tasks_are_refused(models, tmp_path, labels, mes
         load_predictor("mnli", [foreign(models, tmp_path, labels)])
 
 
+def test_outputs_of_a_foreign_head_may_be_counted_only(models, tmp_path):
+    directory = foreign(models, tmp_path, ())
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"num_labels": 3}))
+    assert len(load_predictor("mnli", [directory]).task.labels) == 3
+
+
 def test_head_of_several_outputs_is_refused_for_a_regression(models, tmp_path):
     with pytest.raises(InputError, match="its head has 3 outputs, stsb needs 1"):
         load_predictor("stsb", [foreign(models, tmp_path, ("a", "b", "c"))])

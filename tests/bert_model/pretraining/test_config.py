@@ -86,6 +86,38 @@ def test_config_json_round_trips(tmp_path: Path) -> None:
     assert document["architectures"] == ["BertForSequenceClassification"]
 
 
+@pytest.mark.parametrize(
+    ("stored", "labels"),
+    [
+        ({"id2label": {str(index): f"l{index}" for index in (10, 2, 0)}}, ("l0", "l2", "l10")),
+        ({"id2label": ["no", "yes", "maybe"]}, ("no", "yes", "maybe")),
+        ({"id2label": {}, "num_labels": 3}, ("LABEL_0", "LABEL_1", "LABEL_2")),
+        ({"id2label": {"0": "no"}, "num_labels": 3}, ("no",)),  # as transformers: the names count
+        ({"id2label": None, "num_labels": None}, ()),
+    ],
+)
+def test_labels_are_read_in_the_order_of_the_outputs(
+    tmp_path: Path, stored: dict[str, Any], labels: tuple[str, ...]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    assert BertConfig.from_directory(tmp_path).labels == labels
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        ({"id2label": {"LABEL_0": "no"}}, "id2label has the key 'LABEL_0', expected the number of an output"),
+        ({"id2label": "no"}, "id2label is 'no', expected an object"),
+        ({"num_labels": "3"}, "num_labels is '3', expected the number"),
+        ({"num_labels": 0}, "num_labels is 0, expected the number"),
+    ],
+)
+def test_labels_without_an_order_are_refused(tmp_path: Path, stored: dict[str, Any], message: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(InputError, match=f"config.json: {message}"):
+        BertConfig.from_directory(tmp_path)
+
+
 def test_transformers_reads_our_config_json(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     config = BertConfig.from_preset("tiny", vocab_size=100, labels=("no", "yes", "maybe"))

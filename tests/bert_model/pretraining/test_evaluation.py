@@ -54,6 +54,13 @@ def test_published_model_has_the_metrics_of_its_run(undisturbed: Path) -> None:
     assert found == pytest.approx({key: recorded[key] for key in found}, rel=1e-5)
 
 
+def test_published_model_is_evaluated_on_the_instances_that_are_named(undisturbed: Path) -> None:
+    asked: list[int] = []
+    with pytest.raises(ArtifactError, match="elsewhere"):
+        measure_held_out(undisturbed / "model", instances=lambda length: (asked.append(length), "elsewhere")[1])
+    assert len(asked) == 1
+
+
 def test_model_without_its_run_directory_is_refused(undisturbed: Path, tmp_path: Path) -> None:
     (tmp_path / "model").symlink_to(undisturbed / "model")
     with pytest.raises(ArtifactError, match="configuration cannot be read"):

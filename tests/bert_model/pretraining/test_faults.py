@@ -51,7 +51,9 @@ def test_hung_rank_is_reported_within_the_timeout(data: dict[str, str], tmp_path
     assert "no other rank is behind it" in warnings
 
 
-def test_non_finite_loss_on_one_rank_stops_all_before_the_update(data: dict[str, str], tmp_path: Path) -> None:
+def test_non_finite_loss_on_one_rank_stops_all_and_the_update_is_not_saved(
+    data: dict[str, str], tmp_path: Path
+) -> None:
     settings = configuration(data, checkpoint_interval_steps=4)
     codes, reports, _ = run_pretraining(settings, tmp_path / "training", fail=(1, 5, "poison"))
     assert codes == [1, 1]

@@ -379,7 +379,7 @@ def test_removed_output_ends_the_run_at_the_next_write(data: dict[str, str], tmp
     assert not output.exists()
 
 
-def test_non_finite_loss_stops_before_the_update(
+def test_non_finite_loss_stops_the_run_and_its_weights_are_not_saved(
     data: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = iter(range(1000))
@@ -443,10 +443,14 @@ def test_run_continues_from_another_model_and_logs_it(
 ) -> None:
     caplog.set_level("INFO")
     newest = undisturbed / "checkpoints" / "step-00000014"
-    config = configuration(data, initial_model=str(newest), initial_optimizer="restored")
+    url = "s3://me:secret@bucket/model"
+    config = configuration(data, initial_model=url, initial_optimizer="restored")
     config["phases"] = [config["phases"][1] | {"steps": 1, "warmup_steps": 0, "learning_rate": 0.0}]
-    result = pretrain(from_mapping(PretrainingConfig, config), tmp_path / "more", experiment="", device="cpu")
+    settings = from_mapping(PretrainingConfig, config)
+    result = pretrain(settings, tmp_path / "more", experiment="", device="cpu", resolve={url: newest}.__getitem__)
     assert result.model is not None
+    assert f"s3://bucket/model is {newest}" in caplog.text
+    assert "secret" not in caplog.text
     assert f"continuing from {newest} with its own optimizer state: " in caplog.text
     assert "tensors used, 0 ignored, 0 newly initialized" in caplog.text
     before, after = (load_file(path / "model.safetensors") for path in (newest, result.model))

@@ -1,6 +1,7 @@
 """Initial models with another vocabulary, or too few embeddings, are refused."""
 
 import dataclasses
+import json
 import os
 
 import pytest
@@ -11,7 +12,7 @@ from bert_model.pretraining.config import ModelConfig, PhaseConfig, PretrainingC
 from bert_model.pretraining.run_directory import identity, initialize_or_resume, open_directory
 from bert_model.training.distributed import Group
 from bert_model.training.metrics_log import cut_log
-from bert_pipeline.errors import ConfigurationError
+from bert_pipeline.errors import ConfigurationError, UsageError
 from bert_pipeline.vocabulary.tokenizer import Tokenizer
 
 ALONE = Group(rank=0, world_size=1, device=torch.device("cpu"))
@@ -28,6 +29,16 @@ def test_initial_model_with_another_vocabulary_is_refused(tmp_path):
     for tokenizer in (own, other):
         assert f"{tokenizer.vocab_size} tokens, lower-casing ({tokenizer.sha256[:12]}…)" in str(refused.value)
     assert initialize_or_resume(config, None, own, ALONE).origin.startswith(f"continuing from {model}")
+
+
+def test_initial_model_smaller_than_its_own_vocabulary_is_refused(tmp_path):
+    model = tiny_tasks.make_model(tmp_path / "model")
+    with open(model / "vocab.txt", "a", encoding="utf-8") as stream:
+        stream.write("extra\n")
+    config = PretrainingConfig(model=ModelConfig(preset="initial"), phases=(PHASE,), initial_model=str(model))
+    size = len(tiny_tasks.TOKENS)
+    with pytest.raises(UsageError, match=f"{size + 1} tokens, its embeddings only {size}"):
+        initialize_or_resume(config, None, Tokenizer.from_directory(model), ALONE)
 
 
 def test_model_smaller_than_the_vocabulary_is_refused():
@@ -56,6 +67,14 @@ def test_phase_that_is_longer_than_the_positions_is_refused(device, positions, m
     else:
         with pytest.raises(ConfigurationError, match=message):
             initialize_or_resume(config, None, tokenizer, group)
+
+
+def test_configuration_is_written_without_the_secrets_of_urls(tmp_path):
+    phase = dataclasses.replace(PHASE, instances="s3://me:secret@bucket/instances")
+    config = PretrainingConfig(model=ModelConfig(preset="tiny"), phases=(phase,))
+    open_directory(tmp_path, config, {"configuration": {}, "inputs": {}}, resume=False, allow_changes=False)
+    stored = json.loads((tmp_path / "configuration.json").read_text())
+    assert stored["configuration"]["phases"][0]["instances"] == "s3://bucket/instances"
 
 
 def test_run_that_begins_anew_with_another_configuration_has_a_log_of_its_own(tmp_path):

@@ -1,6 +1,7 @@
 """`bert exam`: kinds beside floor and chance, parts, what is built once, and what is refused."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -97,6 +98,13 @@ def test_output_may_be_in_a_new_folder(home, capsys):
     assert json.loads((home / "results" / "few.json").read_text())["kinds"]["order"]["score"]["count"] == 1
 
 
+def test_output_names_a_model_without_the_secrets_of_its_url(home, capsys, monkeypatch):
+    monkeypatch.setattr("bert_model.registry.resolve.resolve_model", lambda _: home / "model")
+    (home / "few.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\n")
+    assert run("https://me:secret@host/model --pairs few.tsv --output named.json", capsys)[0] == 0
+    assert json.loads((home / "named.json").read_text())["model"] == "https://host/model"
+
+
 def test_table_of_ones_own_is_scored_whole(home, capsys):
     (home / "own.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\nKaka tusa\ttusa kaka\torder\n")
     for option, whole_words in (("", False), ("--whole-words", True)):
@@ -129,6 +137,16 @@ def test_blimp_is_found_below_the_home(home, capsys, monkeypatch, tmp_path):
 def test_refusals(home, capsys, words, code, message):
     assert main(["exam", *words.split()]) == code
     assert message in capsys.readouterr().err
+
+
+def test_vocabulary_that_is_not_the_models_is_refused(home, capsys):
+    shutil.copytree(home / "model", home / "larger")
+    with open(home / "larger" / "vocab.txt", "a", encoding="utf-8") as stream:
+        stream.write("extra\n")
+    (home / "few.tsv").write_text("Kalo mipan.\tMipan kalo.\torder\n")
+    assert main(["exam", "larger", "--pairs", "few.tsv"]) == 2
+    size = make_tokenizer().vocab_size
+    assert f"{size + 1} tokens, its embeddings only {size}" in capsys.readouterr().err
 
 
 def test_model_is_found_before_a_corpus_is_counted(home, capsys, monkeypatch):

@@ -185,6 +185,25 @@ def test_settings_of_a_fast_tokenizer_that_tokenizes_otherwise_raise(tokenizer, 
         Tokenizer.from_directory(tmp_path)
 
 
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("in_sequence", [True, False])
+def test_case_is_read_from_tokenizer_json_beside_a_vocabulary(tokenizer, tmp_path, lowercase, in_sequence):
+    tokenizer.save(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 512}')
+    step = {"type": "BertNormalizer", "lowercase": lowercase, "strip_accents": None}
+    normalizer = {"type": "Sequence", "normalizers": [{"type": "NFC"}, step]} if in_sequence else step
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**fast_document(), "normalizer": normalizer}))
+    assert Tokenizer.from_directory(tmp_path).do_lower_case is lowercase
+
+    # It must be that of BERT's own code; tokenizer_config.json comes first.
+    step["strip_accents"] = not lowercase
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**fast_document(), "normalizer": normalizer}))
+    with pytest.raises(UsageError, match=rf"tokenizer\.json: strip_accents={not lowercase} with do_lower_case="):
+        Tokenizer.from_directory(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": not lowercase}))
+    assert Tokenizer.from_directory(tmp_path).do_lower_case is not lowercase
+
+
 @pytest.mark.parametrize("name", ["tokenizer.json", "added_tokens.json", "tokenizer_config.json"])
 def test_added_tokens_raise_and_special_ones_do_not(tokenizer, tmp_path, name):
     for tokens in (list(SPECIAL_TOKENS), [*SPECIAL_TOKENS, "<e1>"]):

@@ -1,5 +1,6 @@
 """A fine-tuned model is registered by name and lineage of the pre-trained model that it was fine-tuned from."""
 
+import dataclasses
 import json
 import logging
 import shutil
@@ -9,9 +10,21 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 
+from bert_model.model.config import BertConfig
+from bert_model.presets import load_preset
+from bert_model.pretraining.config import ModelConfig
+from bert_model.registry.operations import default_name
 from bert_pipeline.manifest import Manifest, load_manifest, publishing
 from workflows.defs.promotion import TaskRegistrationLaunchpad, _register, registered_model
-from workflows.lib.lineage import SOURCES_NAME, WIKIPEDIA_LICENSE, check_origin, lineage_tags, text_license
+from workflows.lib.lineage import (
+    SOURCES_NAME,
+    WIKIPEDIA_LICENSE,
+    check_origin,
+    lineage_tags,
+    name_of_preset,
+    registered_name,
+    text_license,
+)
 from workflows.lib.report import collect_results
 from workflows.lib.resources import BertHome, dump_task_key
 
@@ -40,6 +53,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BertHome:
     with publishing(home.finetuning(DUMP, TASK), kind="finetuned_model", configuration={}, inputs={}) as draft:
         (draft.path / "task.json").write_text(json.dumps(facts), encoding="utf-8")
     return home
+
+
+@pytest.mark.parametrize(("layers", "name"), [(4, "bert-mini"), (3, "bert-initial")])
+def test_model_of_an_initial_model_is_named_by_its_size(home, layers, name):
+    directory = pretrain(home, "initial").path
+    config = BertConfig.from_preset("mini", num_hidden_layers=layers)
+    (directory / "config.json").write_text(config.to_json("BertForPreTraining"), encoding="utf-8")
+    assert (registered_name(directory, None), registered_name(directory, TASK)) == (name, f"{name}-{TASK}")
+    if layers == 4:
+        assert default_name(directory) == name
+
+    demo = load_preset("demo")
+    assert name_of_preset(demo) == f"bert-{demo.pretraining.model.preset}"
+    model = ModelConfig(preset="initial")
+    settings = dataclasses.replace(demo.pretraining, model=model, initial_model=str(directory))
+    assert name_of_preset(dataclasses.replace(demo, pretraining=settings)) == name
 
 
 def test_fine_tuning_of_the_present_pretrained_model_is_accepted(home):

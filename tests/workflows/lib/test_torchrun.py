@@ -16,6 +16,7 @@ from bert_model.training.metrics_log import METRICS_NAME, read_course
 from bert_pipeline.errors import TrainingError
 from workflows.lib.torchrun import (
     LAUNCH_VARIABLE,
+    SHUTDOWN_VARIABLE,
     Launch,
     MetricsFollower,
     describe_failure,
@@ -63,6 +64,18 @@ def test_events_are_reported_once_and_in_order(tmp_path):
     events: list[dict] = []
     run_training(plain(tmp_path, WRITE_TWO_EVENTS), report=events.append, log=lambda _: None, poll_seconds=0.02)
     assert [event["step"] for event in events] == [10, 20]
+
+
+def test_torchrun_gives_its_ranks_the_whole_grace_period(tmp_path):
+    program = f"""
+        import os, sys
+        from torch.distributed.launcher.api import LaunchConfig
+        default = getattr(LaunchConfig(1, 1, 1), "shutdown_timeout", 45)  # torch 2.11 has no setting for it
+        print(os.environ[{SHUTDOWN_VARIABLE!r}], default, file=sys.stderr)
+        sys.exit(3)
+    """
+    with pytest.raises(TrainingError, match="exit code 3.*: 45 45"):
+        run_training(plain(tmp_path, program), report=lambda _: None, log=lambda _: None, poll_seconds=0.02)
 
 
 def test_resumed_training_reports_new_events_only(tmp_path):
