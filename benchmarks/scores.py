@@ -96,13 +96,22 @@ def run_or_load(case: FinetuningCase, side: str, make: Side, seed: int, director
 
 
 def with_best_rate(
-    case: FinetuningCase, side: str, make: Side, learning_rates: Sequence[float], directory: Path
+    case: FinetuningCase,
+    side: str,
+    make: Side,
+    learning_rates: Sequence[float],
+    directory: Path,
+    scored: Sequence[Any],
 ) -> FinetuningCase:
-    """Return a case with the learning rate whose first seed scores best on the dev set; one rate needs no training."""
+    """Return a case with the learning rate whose first seed scores best on the examples `scored` of the dev set.
+
+    One rate needs no training.
+    """
     candidates = [dataclasses.replace(case, learning_rate=rate) for rate in learning_rates]
     if len(candidates) == 1:
         return candidates[0]
-    found = [scores_of(candidate, [run_or_load(candidate, side, make, 1, directory)]) for candidate in candidates]
+    runs = [run_or_load(candidate, side, make, 1, directory) for candidate in candidates]
+    found = scores_of(dataclasses.replace(case, dev_examples=scored), runs)
     return candidates[found.index(max(found))]
 
 
@@ -282,7 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.against == "random":
             bags[name] = bag_or_load(data, dev, directory)
     rated = {
-        (case.task.name, side): with_best_rate(case, side, make, args.learning_rates, directory)
+        (case.task.name, side): with_best_rate(case, side, make, args.learning_rates, directory, scored[case.task.name])
         for case in cases
         for side, make in sides.items()
     }

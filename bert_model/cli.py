@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -271,7 +272,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Expected failures end in one line and their exit code; anything else is a bug and keeps its traceback.
     log_to_stderr()
     # Pre-training handles signals itself: the first one ends it with a checkpoint.
-    signals = contextlib.nullcontext() if arguments.command == "pretrain" else exiting_on_signals()
+    is_main = threading.current_thread() is threading.main_thread()  # signals are the main thread's
+    signals = exiting_on_signals() if is_main and arguments.command != "pretrain" else contextlib.nullcontext()
     try:
         with signals, store_errors():
             return arguments.run(arguments) or 0

@@ -153,7 +153,7 @@ def check_file_target(path: Path) -> None:
     if not place.is_dir():
         raise ArtifactError(f"{path}: cannot be written: {place}: {describe_obstacle(place)}; give another path")
     if not os.access(place, os.W_OK | os.X_OK):
-        raise ArtifactError(f"{path}: cannot be written: {place} is read-only; give a path in another directory")
+        raise ArtifactError(f"{path}: cannot be written: {place} may not be written; give a path in another")
 
 
 @contextlib.contextmanager
@@ -166,11 +166,13 @@ def naming_full_disk(path: Path) -> Iterator[None]:
             raise
         # A file of a draft is not what the user knows: the directory is that it was to become.
         target = re.sub(r"(^|/)\.([^/]+)\.partial-[0-9a-f]{32}(/.*)?$", r"\1\2", str(path))
-        scratch = tempfile.gettempdir()  # where the work spills to, it may be that which is full
-        free, free_scratch = (shutil.disk_usage(place).free for place in (path.parent, scratch))
+        free = f"{shutil.disk_usage(path.parent).free:,} bytes are free there"
+        with contextlib.suppress(OSError):  # raised where no file can be created in any temporary directory
+            scratch = tempfile.gettempdir()  # where the work spills to: it may be that which is full
+            free += f", {shutil.disk_usage(scratch).free:,} in {scratch}"
         raise DiskFullError(
-            f"{target}: cannot be written: {os.strerror(error.errno)}; {free:,} bytes are free there, {free_scratch:,} "
-            f"in {scratch}; free some, or give a path on another disk, or another TMPDIR"
+            f"{target}: cannot be written: {os.strerror(error.errno)}; {free}; free some, or give a path on another "
+            "disk, or another TMPDIR"
         ) from error
 
 

@@ -6,7 +6,6 @@ time, and a user agent that identifies the client.
 """
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import http.client
@@ -22,6 +21,8 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from filelock import FileLock, Timeout
 
 from bert_pipeline.atomic import creating, naming_full_disk
 from bert_pipeline.errors import ArtifactError, InputError, UsageError, suggest
@@ -107,7 +108,7 @@ _MAX_WAIT = 60
 """Limit of the `Retry-After` that is obeyed, as a multiple of the time between attempts: 5 minutes by default."""
 _TIMEOUT_SECONDS = 60.0
 LOCK_NAME = ".lock"
-"""File of a directory of unfinished transfers: it is locked, and names the process that holds the lock."""
+"""Lock file of a directory of unfinished transfers."""
 
 
 def download_wikipedia(
@@ -230,22 +231,11 @@ def _parts_directory(parts: Path) -> Iterator[None]:
     """
     with creating(parts):
         parts.mkdir(parents=True, exist_ok=True)
-        stream = open(parts / LOCK_NAME, "a+", encoding="utf-8")  # noqa: SIM115 (closed by the next statement)
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            stream.seek(0)
-            holder = stream.read().strip() or "unknown process"
-            raise ArtifactError(
-                f"{parts}: another download writes here ({holder}); wait for it, or give another output"
-            ) from None
-        except OSError:  # no locks on this file system
-            pass
-        # The text is for the error of a process that finds the lock taken.
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()} on {os.uname().nodename}")
-        stream.flush()
+    try:
+        lock = FileLock(parts / LOCK_NAME, timeout=0).acquire()
+    except Timeout as error:
+        raise ArtifactError(f"{parts}: another download writes here; wait for it, or give another output") from error
+    with lock:
         yield
 
 
@@ -428,7 +418,7 @@ class _Client:
     def __init__(
         self, sites: Sequence[str], attempts: int, retry_seconds: float, timeout_seconds: float = _TIMEOUT_SECONDS
     ) -> None:
-        self._sites = [site.rstrip("/") for site in sites]
+        self._sites = list(dict.fromkeys(site.rstrip("/") for site in sites))
         self._attempts = attempts
         self._retry_seconds = retry_seconds
         self._timeout_seconds = timeout_seconds

@@ -177,7 +177,8 @@ class TrialRunner:
         # equal names may mean another thing in another task; spans and endings do not.
         overrides = task_overrides(config, task.kind, task.labels)
         self.task_config = dataclasses.replace(model_config, **overrides)
-        same_shape = (model_config.labels, model_config.head) == (self.task_config.labels, self.task_config.head)
+        same_labels = self.task_config.labels in ((), model_config.labels)
+        same_shape = same_labels and model_config.head == self.task_config.head
         weights, head_class = read_weights(model), HEAD_CLASSES[task.kind]
         facts = read_task_facts(model)
         same_task = facts is None or facts["task"] == task.name or task.kind in ("span", "choice")

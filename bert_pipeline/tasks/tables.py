@@ -374,20 +374,20 @@ def _csv_rows(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
                 taken.clear()
                 try:
                     row = next(reader)
+                    num_lines = len(taken)
                     defect = f"{len(row)} columns, expected {width}" if width and len(row) not in (0, width) else ""
                 except StopIteration:
                     return
-                # After an error the reader starts over at the next line.
                 except csv.Error as error:
-                    row, defect = [], f"not valid CSV ({error})"
-                if defect and len(taken) > 1:
+                    row, num_lines, defect = [], len(taken), f"not valid CSV ({error})"
                     # A stray quotation mark swallows the lines up to the next one: they are read again without it.
-                    last = line + len(taken) - 1
-                    defect = f"lines {line} to {last} as one row: {defect}; is a quotation mark too many?"
                     again.extendleft(reversed(taken[1:]))
                     del taken[1:]
                     reader = csv.reader(lines(text), strict=True)
                 if defect:
+                    if num_lines > 1:
+                        lines_read = f"lines {line} to {line + num_lines - 1} as one row"
+                        defect = f"{lines_read}: {defect}; is a quotation mark too many?"
                     reading.refuse(InputError(f"{path}:{line}: {defect}"))
                 elif bad := NOT_UTF8.search("".join(row)):
                     byte = ord(bad[0]) - 0xDC00

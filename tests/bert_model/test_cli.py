@@ -104,7 +104,7 @@ def test_error_of_the_operating_system_is_one_sentence(workplace, capfd, monkeyp
     [
         ("out", "out: is a directory, expected the name of a file to write"),
         ("prose.xml/file", "prose.xml: exists and is not a directory; give another path"),
-        ("/proc/file", "/proc/file: cannot be written: /proc is read-only"),
+        ("/proc/file", "/proc/file: cannot be written: /proc may not be written"),
     ],
 )
 def test_file_that_cannot_be_written_is_refused_before_the_work(

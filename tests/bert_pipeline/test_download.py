@@ -6,7 +6,6 @@ import hashlib
 import http.client
 import io
 import json
-import os
 import random
 import urllib.error
 import zipfile
@@ -150,9 +149,7 @@ def test_second_download_to_an_output_is_refused_while_the_first_one_runs(site: 
 
     def again(_: int) -> None:
         if not refused:
-            with pytest.raises(
-                ArtifactError, match=rf"another download writes here \(process {os.getpid()} on "
-            ) as raised:
+            with pytest.raises(ArtifactError, match="another download writes here") as raised:
                 download()
             refused.append(str(raised.value))
 

@@ -3,6 +3,7 @@ import datetime
 import errno
 import json
 import os
+import tempfile
 from pathlib import Path
 from unittest import mock
 
@@ -10,7 +11,7 @@ import fsspec
 import pytest
 
 from bert_pipeline import storage
-from bert_pipeline.atomic import atomic_write, remove_abandoned_drafts
+from bert_pipeline.atomic import atomic_write, naming_full_disk, remove_abandoned_drafts
 from bert_pipeline.errors import ArtifactError, DiskFullError, InputError, UnavailableError
 from bert_pipeline.manifest import (
     MANIFEST_NAME,
@@ -142,6 +143,16 @@ def test_full_disk_is_named_and_keeps_the_older_artifact(tmp_path, within):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert load_manifest(tmp_path / "corpus", verify="sha256").sha256 == older.sha256
     assert leftovers(tmp_path) == []
+
+
+def test_full_disk_is_named_where_no_temporary_directory_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+    with (
+        pytest.raises(DiskFullError, match=rf"^{tmp_path}/file: cannot be written: No space"),
+        naming_full_disk(tmp_path / "file"),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_link_to_nowhere_is_refused_before_the_work(tmp_path):

@@ -127,8 +127,9 @@ def collect_results(home: BertHome, dump: str, model: Manifest) -> Results:
 
 
 def _read_exam(model: Path) -> ExamResult | None:
-    path = model / EXAM_NAME
-    return ExamResult.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+    # An earlier revision wrote it beside the model.
+    path = next((place / EXAM_NAME for place in (model, model.parent) if (place / EXAM_NAME).is_file()), None)
+    return ExamResult.from_json(json.loads(path.read_text(encoding="utf-8"))) if path else None
 
 
 def _reason_skipped(task_data: Path) -> str:

@@ -417,7 +417,8 @@ def test_conll_json_lines_without_names_use_the_order_of_the_task(tmp_path):
         ("a.csv", 'sentence,label\na,1\n"b" x,1\nc,3\nd,0\n', "sst2", [3, 4], ["0", "3"]),
         ("c.csv", 'sentence,label\na,1\n"b,1\nc,1\n"d\nd",0\ne,0\n', "sst2", [3], ["0", "2", "3", "4"]),
         ("d.csv", 'sentence,label\n"a,1\nb,1\n"c,0\nd,0\n', "sst2", [2, 4], ["1", "3"]),
-        ("e.csv", 'sentence,label\na,1\n"b,1\nc,1\nd is 5"\ne,0\n', "sst2", [3, 5], ["0", "2", "4"]),
+        ("e.csv", 'sentence,label\na,1\n"b,1\nc,1\nd is 5"\ne,0\n', "sst2", [3], ["0", "2"]),
+        ("f.csv", 'id,sentence\n5,"He said\nno never",x\n6,b\n', "sst2", [2], ["6"]),
         ("a.jsonl", '{"sentence": "a", "label": 1}\n{"sentence"\n[1]\n{"sentence": 3, "label": 1}\n'
                     '{"sentence": "e", "label": 0}\n', "sst2", [2, 3, 4], ["0", "4"]),
         ("b.tsv", "sentence\tlabel\na\t1\n\udcff\t1\nc\t0\n", "sst2", [3], ["0", "2"]),
