@@ -131,8 +131,8 @@ bench-finetuning: install-dev  ## fine-tuning and prediction, with transformers'
 bench-serving: install-dev  ## a registered model on MLflow's server: p50, p99 and requests per second, with transformers
 	$(BIN)/python -m benchmarks.serving
 
-bench-duel: install-dev  ## an hour of pre-training each, with transformers' run_mlm recipe; resumes: [CORPUS=dir] [BUDGET=1h] [INSTANCES="…"]
-	$(BIN)/python -m benchmarks.duel $(if $(CORPUS),--corpus $(CORPUS)) $(if $(INSTANCES),--instances $(INSTANCES)) $(if $(BUDGET),--budget $(BUDGET))
+bench-duel: install-dev  ## an hour of pre-training each, with transformers' run_mlm recipe; resumes: [CORPUS=dir] [BUDGET=1h] [INSTANCES="…"] [BLIMP=zip]
+	$(BIN)/python -m benchmarks.duel $(if $(CORPUS),--corpus $(CORPUS)) $(if $(INSTANCES),--instances $(INSTANCES)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(BLIMP),--blimp $(BLIMP))
 
 constraints: $(VENV)/.installed-services $(VENV)/.installed-cluster  ## write the installed versions to constraints.txt
 	@{ echo "# The versions that this project was last tested with; pip reads them by -c. Regenerate: make constraints"; \
