@@ -61,8 +61,8 @@ real: install $(VENV)/.tried-kenlm  ## the whole pipeline on your files: DUMP="â
 		$(if $(GLUE),--glue $(GLUE)) $(if $(SQUAD),--squad $(SQUAD)) $(if $(SWAG),--swag $(SWAG)) $(if $(NER),--ner $(NER)) \
 		--dev-fraction $(DEV_FRACTION) $(if $(LICENSE),--license '$(LICENSE)')
 
-ui: install  ## the Dagster UI (port 3000) and the MLflow UI (port 5000) on loopback
-	$(BIN)/python -m workflows.serve ui
+ui: install  ## the Dagster UI (port 3000) and the MLflow UI (port 5000) on loopback: [ARGS="--port 3001 --mlflow-port 5001"]
+	$(BIN)/python -m workflows.serve ui $(ARGS)
 
 test: install-dev  ## the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal

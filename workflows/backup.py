@@ -21,7 +21,7 @@ from workflows.lib.resources import BertHome
 
 BACKUP_KIND = "backup"
 DAGSTER, MLFLOW, ARTIFACTS = "dagster", "mlflow.db", "artifacts"
-DAGSTER_DATABASE = "Dagster's database"
+DAGSTER_DATABASE, MLFLOW_DATABASE = "Dagster's database", "MLflow's database"
 SQLITE_HEADER = b"SQLite format 3\0"
 SQLITE_COMPANIONS = ("-wal", "-shm", "-journal")
 
@@ -90,7 +90,7 @@ def restore_backup(directory: Path, home: BertHome) -> Manifest:
     target = home.path
     if target.exists() and any(target.iterdir()):
         raise ArtifactError(f"{target}: holds something already; set BERT_HOME to a new directory, or move it away")
-    if dagster_directory(home) != target / DAGSTER or home.is_served:
+    if dagster_directory(home) != target / DAGSTER or MLFLOW_DATABASE in elsewhere(home):
         raise UsageError("DAGSTER_HOME or MLFLOW_TRACKING_URI leads out of BERT_HOME; unset them to restore it")
 
     # The home appears when it is complete, with the paths of its new place.
@@ -113,7 +113,7 @@ def elsewhere(home: BertHome) -> dict[str, str]:
     """Return the parts that are not stored in the home, and what stores them."""
     parts = {}
     if home.tracking_uri != f"sqlite:///{home.path / MLFLOW}":
-        parts["MLflow's database"] = "what MLFLOW_TRACKING_URI names"
+        parts[MLFLOW_DATABASE] = "what MLFLOW_TRACKING_URI names"
     settings = dagster_directory(home) / "dagster.yaml"
     lines = settings.read_text(encoding="utf-8").splitlines() if settings.is_file() else []
     if any(line.startswith("storage:") for line in lines):

@@ -79,13 +79,15 @@ def serve_ui(arguments: argparse.Namespace) -> int:
 
 
 def _serve_ui(home: BertHome, arguments: argparse.Namespace) -> int:
-    check_port(arguments.host, arguments.port, "--port")
+    arguments.port = free_port(arguments.host, arguments.port, "--port")
     if not home.is_served:
-        check_port(arguments.host, arguments.mlflow_port, "--mlflow-port")
+        arguments.mlflow_port = free_port(arguments.host, arguments.mlflow_port, "--mlflow-port")
     with open_instance(home) as instance:
         end_abandoned_runs(instance)
     home.apply_environment()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # the terminal is closed, and no `nohup` keeps this
+        signal.signal(signal.SIGHUP, lambda *_: sys.exit(0))
     # A shell's background job ignores SIGINT and its children inherit that: Dagster could not be stopped then.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     services = {"Dagster": (f"http://{arguments.host}:{arguments.port}", dagster_command(arguments))}
@@ -117,15 +119,15 @@ def _serve_ui(home: BertHome, arguments: argparse.Namespace) -> int:
     return max(1, *(process.returncode for process in processes.values()))  # a negative code is the signal sent
 
 
-def check_port(host: str, port: int, option: str) -> None:
-    """Raise UsageError if the port is none or taken, with the process that holds it where that is known."""
+def free_port(host: str, port: int, option: str) -> int:
+    """Return the port, or any free one for 0; UsageError if it is taken, with the process that holds it if known."""
     if not 0 <= port < 1 << 16:
         raise UsageError(f"{option} {port}: expected a port from 0, for any free one, to 65535")
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that was ended may be bound for a minute
         try:
             probe.bind((host, port))
-            return
+            return int(probe.getsockname()[1])
         except OSError as error:
             problem = error.strerror
     holder = ""
@@ -191,7 +193,7 @@ def serve_code(arguments: argparse.Namespace) -> int:
     jobs with retries start them again.
     """
     home = BertHome()
-    check_port(arguments.host, arguments.port, "--port")
+    arguments.port = free_port(arguments.host, arguments.port, "--port")
     # Listed before the start: afterwards the runs of the new server have the same address.
     with open_instance(home) as instance:
         left = unfinished_runs_of(instance, os.environ.get(CODE_HOST_VARIABLE) or "localhost", arguments.port)

@@ -19,7 +19,7 @@ from bert_model.training.home import bert_home, tracking_uri
 from bert_model.training.metrics_log import first_line, without_password
 from bert_model.training.mlflow_store import open_client
 from bert_pipeline.atomic import replace_text
-from bert_pipeline.errors import PromotionError, UnavailableError, UsageError
+from bert_pipeline.errors import UnavailableError, UsageError
 from bert_pipeline.manifest import content_sha256
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def registry_client() -> Iterator["MlflowClient"]:
 
 @contextlib.contextmanager
 def registry_lock(name: str) -> Iterator[None]:
-    """Serialize registrations and promotions of a name on this machine; PromotionError after LOCK_SECONDS."""
+    """Serialize registrations and promotions of a name on this machine; UnavailableError after LOCK_SECONDS."""
     path = bert_home() / "locks" / f"registry-{name}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
 
@@ -111,7 +111,7 @@ def registry_lock(name: str) -> Iterator[None]:
     try:
         lock = filelock.FileLock(path).acquire(timeout=LOCK_SECONDS, poll_interval=0.1)
     except filelock.Timeout:
-        raise PromotionError(
+        raise UnavailableError(
             f"{name}: another registration or promotion has held {path} for {LOCK_SECONDS:.0f} s; try again"
         ) from None
     with lock:

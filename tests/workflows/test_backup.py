@@ -15,7 +15,7 @@ from spoiled import flip_byte
 
 from bert_model.registry import operations
 from bert_model.training.mlflow_store import open_client
-from bert_pipeline.errors import ArtifactError
+from bert_pipeline.errors import ArtifactError, UsageError
 from bert_pipeline.manifest import load_manifest
 from workflows import backup
 from workflows.backup import copy_file, create_backup, relocate, restore_backup
@@ -188,6 +188,15 @@ def test_parts_stored_by_a_server_are_named(clean_environment, tmp_path, monkeyp
     monkeypatch.setattr(backup, "open_instance", mock.Mock(side_effect=AssertionError("opened")))
     restore_backup(tmp_path / "backup", BertHome(directory=str(tmp_path / "second")))
     assert (tmp_path / "second" / "dagster" / "dagster.yaml").is_file()
+
+
+@pytest.mark.parametrize("uri", ["sqlite:///{}/first/mlflow.db", "http://127.0.0.1:5055"])
+def test_registry_of_another_home_is_not_restored_over(clean_environment, tmp_path, monkeypatch, uri):
+    create_backup(small_home(tmp_path / "first"), tmp_path / "backup")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(tmp_path))
+    with pytest.raises(UsageError, match="MLFLOW_TRACKING_URI leads out of BERT_HOME"):
+        restore_backup(tmp_path / "backup", BertHome(directory=str(tmp_path / "second")))
+    assert not (tmp_path / "second").exists()
 
 
 def test_full_disk_is_one_sentence(clean_environment, tmp_path, monkeypatch, capsys):

@@ -142,12 +142,11 @@ def pretrained_model(
         metadata["trained_by_other_code"] = dg.MetadataValue.md(other_code)
     if run_id := mlflow_run_id(manifest):
         metadata["mlflow_run"] = f"#/runs/{run_id}"
-    # The last value of each metric; not every event has all of them.
+    # The last value of each metric; not every event has all of them. Those of the published checkpoint are the model's.
     last_metrics: dict[str, Any] = {}
     for event in events:
         last_metrics |= event.get("metrics") or {}
-    metadata |= flat_numbers(last_metrics)
-    return materialization(manifest.sha256, metadata)
+    return materialization(manifest.sha256, flat_numbers(last_metrics) | metadata)
 
 
 def _made_pairs(context: dg.AssetExecutionContext, home: BertHome, dump: str) -> str:

@@ -84,9 +84,11 @@ def database_errors() -> Iterator[None]:
         yield
     except sqlalchemy.exc.OperationalError as error:
         place = os.environ.get(DAGSTER_HOME_VARIABLE, "")
+        remedy = f"`fuser {place}/history/*.db` names the processes that use one of SQLite"
+        if "is full" in str(error.orig):
+            remedy = "free space on its disk"
         raise UnavailableError(
-            f"Dagster's database, of {place}: {error.orig}; `fuser {place}/history/*.db` names the processes that use "
-            "one of SQLite; run the same command to continue"
+            f"Dagster's database, of {place}: {error.orig}; {remedy}; run the same command to continue"
         ) from error
 
 

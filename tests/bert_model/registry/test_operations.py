@@ -22,6 +22,7 @@ from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.pretraining.fast_exam import input_of_pairs
 from bert_model.registry import artifacts, operations
+from bert_model.registry.client import registry_lock
 from bert_model.registry.model_card import card_problem, description_of
 from bert_model.registry.promotion import GateConfig
 from bert_model.registry.resolve import resolve_model
@@ -305,6 +306,16 @@ def test_connection_that_is_lost_is_no_damage(home, trained, monkeypatch):
         with pytest.raises(UnavailableError, match="Connection reset by peer"):
             register(trained / "weak", name)
     assert register(trained / "weak", name).version == 1
+
+
+def test_registration_that_waits_too_long_may_be_tried_again(home, trained, monkeypatch):
+    monkeypatch.setattr("bert_model.registry.client.LOCK_SECONDS", 0.1)
+    with (
+        registry_lock("bert-tiny-locked"),
+        ThreadPoolExecutor(1) as other,
+        pytest.raises(UnavailableError, match="another registration or promotion has held"),
+    ):
+        other.submit(register, trained / "weak", "bert-tiny-locked").result()
 
 
 def test_tracking_server_that_fails_gives_no_model_another_run(home, base, tmp_path, monkeypatch):

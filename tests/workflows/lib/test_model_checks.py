@@ -57,6 +57,13 @@ def test_loss_that_does_not_fall_is_refused(home, losses, words):
     write(directory.parent / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
     refused(model_checks.pretraining_loss_falls(home, DUMP), words)
 
+    # A model that continues another one may learn nothing more, but must not guess.
+    continued = {"initial_model": {"name": "model.safetensors", "sha256": "0" * 64}}
+    with publishing(directory, kind=manifest.kind, configuration={}, inputs=continued) as draft:
+        (draft.path / "config.json").write_text('{"vocab_size": 600}', encoding="utf-8")
+        draft.counts = counts
+    assert model_checks.pretraining_loss_falls(home, DUMP).passed is (losses == [5.0, 6.0])
+
 
 def test_model_whose_manifest_claims_another_loss_is_refused(home):
     directory = home.current_model(DUMP)
