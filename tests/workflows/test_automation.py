@@ -278,6 +278,20 @@ def test_folder_sensor_requests_partition_and_run_for_a_new_dump(repository, ins
     assert dg.validate_run_config(repository.get_job(automation.PRETRAINING_JOB), request.run_config)
 
 
+def test_sensor_and_schedule_continue_from_the_champion(repository, instance, home, site, monkeypatch):
+    monkeypatch.setattr(automation, "starting_model", lambda _: "models:/bert-tiny/3")
+    site["/enwiki/20261101/dumpstatus.json"] = status("done")
+    place(home.dumps, "dewiki-20261101-pages-articles.xml.bz2")
+    ticks = (
+        evaluate_schedule(repository, instance, home, day=9),
+        evaluate_sensor(repository, instance, home, automation.FOLDER_SENSOR),
+    )
+    for (request,) in (tick.run_requests for tick in ticks):
+        ops = request.run_config["ops"]
+        assert ops["pretrained_model"]["config"]["initial_model"] == "models:/bert-tiny/3"
+        assert ops["vocabulary"]["config"]["from_model"] == "models:/bert-tiny/3"
+
+
 def test_folder_sensor_adds_no_name_that_an_asset_refuses(repository, instance, home):
     place(home.dumps, f"{'a' * 95}-20261101-pages-articles.xml.bz2")
     place(home.dumps, "enwiki-20261101-pages-articles.xml.bz2")

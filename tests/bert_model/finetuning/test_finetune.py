@@ -19,8 +19,9 @@ from bert_model.finetuning.decode import evaluate
 from bert_model.finetuning.encode import encode_examples
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.frozen_features import FeatureJob
+from bert_model.finetuning.search import Initialization, Setting, Trial
 from bert_model.finetuning.task_model import load_task_model
-from bert_model.finetuning.trial import TrialOutput
+from bert_model.finetuning.trial import TrialJob, TrialOutput, initial_model
 from bert_model.finetuning.trial_runner import code_sha256, trial_directory
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.inference.predict import TaskPredictor
@@ -152,6 +153,25 @@ def test_comparison_reports_both_random_initializations(model, tmp_path, pool):
     starts = result.results["starts"]
     assert starts["random"]["steps"] == starts["pretrained"]["steps"] == 12
     assert starts["random_x4"]["steps"] == 48
+
+
+def test_random_weights_are_not_those_of_the_model(model):
+    task = tiny_tasks.task_data("sst2").task
+    job = TrialJob(
+        trial=Trial(Initialization("pretrained", "pretrained"), Setting(1e-3, 8, 1.0), seed=1),
+        kind=task.kind,
+        labels=task.labels,
+        config=tiny_tasks.configuration(),
+        model=model,
+        model_config=BertConfig.from_directory(model, labels=task.labels),
+        pad_id=0,
+    )
+    stored = load_file(model / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
+    for weights in ("pretrained", "random"):
+        trial = dataclasses.replace(job.trial, initialization=Initialization(weights, weights))
+        start = initial_model(dataclasses.replace(job, trial=trial))
+        is_stored = torch.equal(start.bert.embeddings.word_embeddings.weight, stored)
+        assert is_stored is (weights == "pretrained")
 
 
 def test_published_weights_load_in_transformers(model, tmp_path, pool):

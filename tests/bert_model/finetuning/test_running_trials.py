@@ -508,6 +508,20 @@ def test_refused_publication_leaves_the_new_trials(model, tmp_path):
     assert len(pool.trained) <= 1  # the weights to be published, if they are of the earlier trial
 
 
+def test_batches_are_split_for_gradient_accumulation(model, tmp_path, monkeypatch):
+    sizes = []
+    forward = trial.forward
+
+    def counted(network, tensors):
+        sizes.append(len(tensors["input_ids"]) if network.training else 0)
+        return forward(network, tensors)
+
+    monkeypatch.setattr(trial, "forward", counted)
+    tune("sst2", model, tmp_path / "out", epochs=[1.0], gradient_accumulation=4)
+    assert max(sizes) == 8 // 4
+    assert sum(sizes) == len(tiny_tasks.task_data("sst2").train)
+
+
 # --- keep=all ---
 
 
@@ -521,6 +535,7 @@ def test_every_seed_is_kept_for_ensembles(model, tmp_path):
     assert not (tmp_path / "best" / "seeds").exists()
     load_manifest(tmp_path / "all", verify="sha256")
     directories = [tmp_path / "all" / "seeds" / str(seed) for seed in (1, 2, 3)]
+    assert len({(directory / "model.safetensors").read_bytes() for directory in directories}) == 3
     records = [{"text": example.text_a} for example in data.dev["dev"]]
     for directory, score in zip(directories, result.metrics["sst2/dev/accuracy"]["values"]):
         loaded = load_task_model(directory)

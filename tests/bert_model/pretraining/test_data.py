@@ -101,7 +101,9 @@ def test_shuffling_stays_in_a_window_of_mixed_shards() -> None:
     windows = [order.window_groups(0, window) for window in range(6)]
     assert sorted(np.concatenate(windows).tolist()) == list(range(30))
     assert any(np.abs(np.diff(window)).max() > 5 for window in windows)
-    assert sorted(order.window_rows(0, 2).tolist()) == list(range(20))
+    rows = order.window_rows(0, 2).tolist()
+    assert sorted(rows) == list(range(20)) != rows
+    assert order.window_rows(1, 2).tolist() != rows
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])

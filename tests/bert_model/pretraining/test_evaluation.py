@@ -1,15 +1,19 @@
 """Held-out evaluation: one function measures a model in training and its published copy."""
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small_training import configuration
 
 from bert_model.model.bert import BertForPreTraining, new_model
 from bert_model.pretraining.config import PretrainingConfig
+from bert_model.pretraining.data import InstanceSplit
 from bert_model.pretraining.evaluation import evaluate, measure_held_out
 from bert_model.pretraining.phases import load_phases
 from bert_model.training.distributed import Group
@@ -18,11 +22,14 @@ from bert_pipeline.errors import ArtifactError
 from bert_pipeline.manifest import load_manifest
 
 
-def metrics_of(data: dict[str, str], **changes: Any) -> tuple[dict[str, float], int]:
-    """The metrics of a new model on the first phase, and the number of micro-batches."""
+def metrics_of(
+    data: dict[str, str], prepare: Callable[[BertForPreTraining], None] = lambda model: None, **changes: Any
+) -> tuple[dict[str, float], int]:
+    """The metrics of a new model, prepared by a function, on the first phase, and the number of micro-batches."""
     config = from_mapping(PretrainingConfig, configuration(data, **changes))
     phases, tokenizer = load_phases(config)
     model = new_model(BertForPreTraining, config.model.resolve(vocab_size=tokenizer.vocab_size), seed=1)
+    prepare(model)
     group = Group(rank=0, world_size=1, device=torch.device("cpu"))
     batches: list[None] = []
     metrics = evaluate(model, phases[0], config, tokenizer, group, after_batch=lambda: batches.append(None))
@@ -36,6 +43,31 @@ def test_evaluation_does_not_depend_on_micro_batches(data: dict[str, str]) -> No
     assert num_batches > num_other_batches > 0
     assert one == pytest.approx(other, rel=1e-5)
     assert one["held_out/instances"] == 21
+
+
+def test_masks_depend_on_the_configuration_but_not_on_its_seed(data: dict[str, str]) -> None:
+    metrics, _ = metrics_of(data)
+    assert metrics_of(data, seed=7)[0] == metrics
+    masking = {"mask_share": 0.0, "same_share": 0.0, "random_share": 1.0}
+    assert metrics_of(data, masking=masking)[0]["held_out/mlm_loss"] != metrics["held_out/mlm_loss"]
+
+
+@pytest.mark.parametrize("answer", [0, 1])
+def test_metrics_of_next_sentences_are_those_of_a_constant_answer(data: dict[str, str], answer: int) -> None:
+    def answer_always(model: BertForPreTraining) -> None:
+        with torch.no_grad():
+            model.cls.seq_relationship.weight.zero_()
+            model.cls.seq_relationship.bias.copy_(torch.tensor([9.0 * (1 - answer), 9.0 * answer]))
+
+    metrics, _ = metrics_of(data, answer_always)
+    held_out = InstanceSplit(data["short"], "held_out")
+    is_random = np.concatenate([held_out.read(group).is_random_next for group in held_out.groups])
+    right = np.mean(is_random == answer)
+    assert 0 < right < 1
+    assert metrics["held_out/nsp_accuracy"] == pytest.approx(100 * right)
+    assert metrics["held_out/nsp_majority"] == pytest.approx(100 * max(right, 1 - right))
+    assert metrics["held_out/nsp_loss"] == pytest.approx(math.log1p(math.exp(-9)) + 9 * (1 - right), rel=1e-4)
+    assert metrics["held_out/perplexity"] == pytest.approx(math.exp(metrics["held_out/mlm_loss"]), rel=1e-5)
 
 
 def test_evaluation_takes_at_most_max_instances(data: dict[str, str]) -> None:

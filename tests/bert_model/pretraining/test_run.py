@@ -455,6 +455,21 @@ def test_run_continues_from_another_model_and_logs_it(
     assert "tensors used, 0 ignored, 0 newly initialized" in caplog.text
     before, after = (load_file(path / "model.safetensors") for path in (newest, result.model))
     assert all(torch.equal(before[name], after[name]) for name in before)
+    # The second moments decay by a thousandth a step from where they were; a fresh optimizer begins at zero.
+    state = "training_state/optimizer.safetensors"
+    before, after = (load_file(path / state) for path in (newest, tmp_path / "more/checkpoints/step-00000001"))
+    moments = [name for name in before if name.startswith("exp_avg_sq:")]
+    assert moments
+    assert all((after[name] >= 0.99 * before[name]).all() for name in moments)
+
+
+def test_masks_are_those_of_the_configuration(data: dict[str, str], undisturbed: Path, tmp_path: Path) -> None:
+    masking = {"mask_share": 0.0, "same_share": 0.0, "random_share": 1.0}
+    config = from_mapping(PretrainingConfig, configuration(data, masking=masking))
+    pretrain(config, tmp_path / "random", experiment="", device="cpu")
+    # The same positions are predicted, of other inputs.
+    first, other = (train_events(path)[1]["train/mlm_loss"] for path in (undisturbed, tmp_path / "random"))
+    assert first != other
 
 
 def test_initial_model_is_resolved_on_rank_0_only(data: dict[str, str], undisturbed: Path, tmp_path: Path) -> None:

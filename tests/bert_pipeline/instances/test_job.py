@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import gzip
 import json
 import re
 import shutil
@@ -332,7 +333,7 @@ def test_manifest_counts_equal_shards(static_both):
     for split in ("train", "held_out"):
         counts = static_both.counts[split]
         total = collections.Counter()
-        seen = collections.Counter()
+        seen, lengths = collections.Counter(), []
         for path in static_both.file_paths(f"{split}/"):
             if path.suffix != ".parquet":
                 continue
@@ -348,18 +349,36 @@ def test_manifest_counts_equal_shards(static_both):
                         masked=len(at),
                     )
                     seen.update(mask=int((shown == tokenizer.mask_id).sum()))
+                    seen.update(same=int((shown == columns.masked_lm_ids).sum()))
+                    lengths += np.diff(columns.offsets).tolist()
         assert {name: counts[name] for name in ("instances", "tokens", "random_next")} == {
             name: total[name] for name in ("instances", "tokens", "random_next")
         }
         assert counts["padding_share"] == pytest.approx(1 - total["tokens"] / (32 * total["instances"]), abs=1e-6)
         assert counts["masked_share"] == pytest.approx(total["masked"] / total["tokens"], abs=1e-6)
         assert counts["masked_as_mask_share"] == pytest.approx(seen["mask"] / total["masked"], abs=1e-6)
-        assert sum(counts["lengths"].values()) == total["instances"]
+        assert counts["masked_as_same_share"] == pytest.approx(seen["same"] / total["masked"], abs=1e-6)
+        assert sum(counts["lengths"].values()) == total["instances"] == len(lengths)
         assert counts["unk_share"] == 0
     assert static_both.counts["train"]["documents"] == 116
     assert static_both.counts["held_out"]["documents"] == 4
     # One held-out document alone in its shard: no random next sentence is possible there.
     assert 0 < static_both.counts["held_out"]["random_next_share"] < 1
+
+
+def test_tfrecord_is_compressed_on_request(corpus, vocabulary, tmp_path):
+    built = [
+        build_instances(
+            corpus,
+            vocabulary,
+            tmp_path / compression,
+            InstancesConfig(max_seq_length=32, dupe_factor=1, format="tfrecord", tfrecord_compression=compression),
+            ONE_WORKER,
+        )
+        for compression in ("none", "gzip")
+    ]
+    plain, packed = ([path.read_bytes() for path in manifest.file_paths("train/")] for manifest in built)
+    assert [gzip.decompress(content) for content in packed] == plain
 
 
 def test_dynamic_and_static_masks_have_equal_pairs(static_both, corpus, vocabulary, tmp_path):
