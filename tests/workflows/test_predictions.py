@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 from spoiled import refused, republish
 
-from bert_model.registry.operations import promote
+from bert_model.registry.operations import download, promote, register
 from bert_model.registry.promotion import GateConfig
 from bert_pipeline.manifest import file_sha256, load_manifest
 from workflows.backup import relocate
@@ -59,12 +59,15 @@ def test_predictions_come_from_the_champion_and_name_its_version(home, instance)
     folder.mkdir(parents=True)
     (folder / "reviews.txt").write_text(SENTENCES, encoding="utf-8")
     (folder / "more.jsonl").write_text('{"text": "a great song"}\n', encoding="utf-8")
-    promoted = promote("bert-tiny-sst2", 1, config=GateConfig(waived_gates=("not_degenerate",))).promoted
+    promote("bert-tiny-sst2", 1, config=GateConfig(waived_gates=("not_degenerate",)))
+    # A newer version that is no champion: the same weights with another page.
+    newer = Path(shutil.copytree(download("models:/bert-tiny-sst2/1"), home.path / "newer" / "model"))
+    republish(newer, lambda path: (path / "results.md").write_text("another page", encoding="utf-8"))
+    assert register(newer, "bert-tiny-sst2").version == 2
     result = answer(instance)
     (event,) = result.asset_materializations_for_node("predictions")
     manifest = load_manifest(home.predictions("sst2"), kind="predictions", verify="sha256")
     answers = [json.loads(line) for line in (manifest.path / "reviews.txt.jsonl").read_text().splitlines()]
-    assert promoted or answers
     assert [item["id"] for item in answers] == ["0", "1", "2"]
     assert [item["prediction"] is None for item in answers] == [False, True, False]  # a blank line between two inputs
     assert all(set(item) == {"id", "prediction", "label", "probabilities"} for item in answers[::2])

@@ -10,6 +10,7 @@ from bert_model.finetuning.analysis import errors_path
 from bert_model.finetuning.finetune import finetune
 from bert_model.finetuning.worker_pool import WorkerPool
 from bert_model.metrics import score
+from bert_model.metrics.analysis import bootstrap_interval, class_scores, confusion_matrix, main_statistic
 from bert_model.metrics.score import read_predictions
 from bert_pipeline.tasks.catalogue import TASKS, Task
 from bert_pipeline.tasks.example import TextExample
@@ -59,13 +60,18 @@ def test_analysis_agrees_with_the_published_predictions(name, model, tmp_path):
         predictions = read_predictions(task, tmp_path / "out" / "predictions" / f"{split}.{suffix}")
         again = score(task, examples, predictions)
         assert analysis["score"] == pytest.approx(again[task.main_metric], abs=1e-4)
-        low, high = analysis["interval"]
-        assert 0 <= low <= high <= 100 or task.main_metric in ("matthews", "spearman")
+        interval = bootstrap_interval(*main_statistic(task, examples, predictions))
+        assert analysis["interval"] == pytest.approx(interval, abs=1e-3)
         assert ("calibration_error" in analysis) == (task.kind != "regression")
         assert ("classes" in analysis) == (task.kind in ("classification", "tagging") or task.has_impossible)
         if "confusion" in analysis:
             count = sum(len(e.words) for e in examples) if task.kind == "tagging" else len(examples)
             assert sum(map(sum, analysis["confusion"]["rows"])) == count
+        if "confusion" in analysis and task.kind == "classification":
+            predicted = [predictions[example.example_id] for example in examples]
+            confusion = confusion_matrix([example.label for example in examples], predicted, task.labels)
+            assert analysis["confusion"]["rows"] == confusion.tolist()
+            assert analysis["classes"] == class_scores(confusion, task.labels)
     text = (tmp_path / "out" / "results.md").read_text(encoding="utf-8")
     assert f"| {result.main_key} | 24 |" in text
     page = Page(errors_path(tmp_path / "out").read_text(encoding="utf-8"))

@@ -404,12 +404,20 @@ def test_no_held_out_documents_give_no_held_out_directory(vocabulary, tmp_path):
 
 
 def test_instances_are_shown_as_text(static_both):
-    (text,) = show_instances(static_both.path, 1)
-    assert text.startswith("A  [CLS] ")
-    assert "[MASK]→" in text or "→" in text
-    assert text.splitlines()[1].startswith("B  ")
-    assert text.endswith("passage follows")
-    assert len(list(show_instances(static_both.path, 7))) == 7
+    tokenizer = Tokenizer.from_directory(static_both.path)
+    with open_instances(static_both.path / "train/instances-00000.parquet") as shard:
+        columns = shard.read_row_group(0)
+    shown = list(show_instances(static_both.path, 7))
+    assert len(shown) == 7
+    for row, text in enumerate(shown):
+        first, second, facts = (line[3:] for line in text.splitlines())
+        start, length = int(columns.segment_b_start[row]), int(np.diff(columns.offsets)[row])
+        assert (len(first.split()), len(second.split())) == (start, length - start)
+        assert facts == f"{length} tokens, {'a random' if columns.is_random_next[row] else 'the next'} passage follows"
+        predicted = [word.partition("→")[2] for word in f"{first} {second}".split() if "→" in word]
+        masked = slice(columns.masked_offsets[row], columns.masked_offsets[row + 1])
+        assert predicted == [tokenizer.tokens[index] for index in columns.masked_lm_ids[masked]]
+    assert {text.endswith("a random passage follows") for text in shown} == {True, False}
 
 
 def test_damaged_corpus_shard_raises_and_leaves_nothing(corpus, vocabulary, tmp_path):
